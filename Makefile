@@ -1,0 +1,68 @@
+# Python 3.11 when there is one that runs, else python3; `make setup PYTHON=/path/to/python` overrides.
+PYTHON ?= $(shell python3.11 -c 'import sys; print(sys.executable)' 2>/dev/null || echo python3)
+BIN := .venv/bin
+STAMP := .venv/.installed
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help setup demo format lint types layers unit test bench lock clean
+unexport PYTHONWARNINGS # what counts as an error is said in pyproject.toml alone
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## create .venv with the versions of locks/dev.txt
+
+$(STAMP): locks/dev.txt pyproject.toml
+	@echo "==> set-up: .venv from locks/dev.txt" >&2
+	@$(PYTHON) -c 'import sys; found = sys.version.split()[0]; sys.exit(sys.version_info < (3, 11) and \
+	    f"Stepwell needs Python 3.11 or newer, found {found}; try PYTHON=/path/to/python")'
+	@$(PYTHON) -m venv .venv
+	@$(PIP_INSTALL) --require-hashes --no-deps -r locks/dev.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP) ## run the demonstration
+	@$(BIN)/python -m stepwell.demo
+
+format: $(STAMP) ## rewrite the code in the common format
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format .
+
+lint: $(STAMP) ## ruff: format and rules
+	@echo "==> lint: ruff, format and rules"
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: $(STAMP) ## basedpyright: strict types of src
+	@echo "==> types: basedpyright, strict, on src"
+	@$(BIN)/basedpyright
+
+layers: $(STAMP) ## import-linter: imports go down the layers only
+	@echo "==> layers: import-linter, contracts in pyproject.toml"
+	@$(BIN)/lint-imports --no-cache --no-logo
+
+unit: $(STAMP) ## pytest, with branch coverage
+	@echo "==> unit: pytest in two processes, with branch coverage"
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -n 2 --dist worksteal
+	@find . -maxdepth 1 -name '.coverage.*' ! -name '*.H*h' -delete # unfinished: their process was killed
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
+
+test: lint types layers unit ## everything that must pass: lint, types, layers, unit
+
+bench: $(STAMP) ## benchmarks, as JSON lines
+	@$(BIN)/python -m benchmarks
+
+lock: ## resolve locks/dev.txt again (newest versions: LOCK_ARGS=--upgrade)
+	@test -x $(BIN)/uv || { $(PYTHON) -m venv .venv && $(PIP_INSTALL) uv; }
+	@$(BIN)/uv pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 --generate-hashes \
+	    --no-header --no-emit-index-url --quiet --output-file locks/dev.txt $(LOCK_ARGS)
+	@! grep -nE '://|--(index|extra-index|find-links)' locks/dev.txt
+
+clean: ## remove .venv, caches and build results
+	@rm -rf .venv .coverage .coverage.* .hypothesis .pytest_cache .ruff_cache .import_linter_cache build dist htmlcov
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,102 @@
+"""Stepwell: durable workflows and their state."""
+
+from stepwell.app import AsyncStepwell, ExecutionSummary, Stepwell
+from stepwell.clock import FakeClock, SystemClock
+from stepwell.errors import (
+    AlreadyExists,
+    AlreadyRecorded,
+    CommitUnknown,
+    Conflict,
+    Corrupted,
+    ExecutionCancelled,
+    ExecutionFailed,
+    InvalidDefinition,
+    InvalidInput,
+    InvalidSnapshot,
+    LeaseLost,
+    LimitExceeded,
+    LockHeld,
+    NotFound,
+    Problem,
+    StepwellError,
+    StoreForeign,
+    StoreFull,
+    StoreNewer,
+    StoreUnavailable,
+    StoreUnsafe,
+    ValidationFailed,
+)
+from stepwell.model.entry import Entry, StateChange
+from stepwell.model.ledger import Verification
+from stepwell.model.limits import Limits
+from stepwell.model.proof import verify_proof
+from stepwell.model.receipt import Receipt
+from stepwell.model.record import (
+    CancelScope,
+    EventTrigger,
+    FunctionTrigger,
+    LoopContext,
+    ManualTrigger,
+    Metadata,
+    ScheduleTrigger,
+    StepOutput,
+    Token,
+    WebhookTrigger,
+)
+from stepwell.model.scope import Scope
+from stepwell.model.state import Change, ExecutionState
+from stepwell.model.status import Status, StepStatus
+from stepwell.state.datastore import DataStore
+
+__all__ = [
+    "AlreadyExists",
+    "AlreadyRecorded",
+    "AsyncStepwell",
+    "CancelScope",
+    "Change",
+    "CommitUnknown",
+    "Conflict",
+    "Corrupted",
+    "DataStore",
+    "Entry",
+    "EventTrigger",
+    "ExecutionCancelled",
+    "ExecutionFailed",
+    "ExecutionState",
+    "ExecutionSummary",
+    "FakeClock",
+    "FunctionTrigger",
+    "InvalidDefinition",
+    "InvalidInput",
+    "InvalidSnapshot",
+    "LeaseLost",
+    "LimitExceeded",
+    "Limits",
+    "LockHeld",
+    "LoopContext",
+    "ManualTrigger",
+    "Metadata",
+    "NotFound",
+    "Problem",
+    "Receipt",
+    "ScheduleTrigger",
+    "Scope",
+    "StateChange",
+    "Status",
+    "StepOutput",
+    "StepStatus",
+    "Stepwell",
+    "StepwellError",
+    "StoreForeign",
+    "StoreFull",
+    "StoreNewer",
+    "StoreUnavailable",
+    "StoreUnsafe",
+    "SystemClock",
+    "Token",
+    "ValidationFailed",
+    "Verification",
+    "WebhookTrigger",
+    "verify_proof",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,384 @@
+"""Stepwell and AsyncStepwell: the doors to everything, and the place where its parts are put together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from stepwell.clock import Clock, SystemClock, from_ms
+from stepwell.config import DEFAULT_URL, choose_url, without_secrets
+from stepwell.contract.store import Durability, ExecutionQuery
+from stepwell.errors import InvalidInput
+from stepwell.model.commit import Head, Outcome, Unit
+from stepwell.model.ids import new_id
+from stepwell.model.ledger import Verification
+from stepwell.model.limits import Limits
+from stepwell.model.receipt import Receipt
+from stepwell.model.state import Change, ExecutionState
+from stepwell.model.status import Status
+from stepwell.model.value import Value
+from stepwell.state.awaited import AsyncState
+from stepwell.state.blocking import State
+from stepwell.state.executions import MANUAL, Executions
+from stepwell.state.operation import AsyncDriver, Driver, Operation
+from stepwell.state.pulse import Pulse
+from stepwell.state.scoped import StateOperations
+from stepwell.state.transaction import AsyncTransaction, Transaction
+from stepwell.stores.group import GroupCommit
+from stepwell.stores.opening import store_of
+
+__all__ = ["AsyncExecutionIndex", "AsyncStepwell", "ExecutionIndex", "ExecutionSummary", "Stepwell"]
+
+log = logging.getLogger("stepwell")
+
+
+class ExecutionSummary(msgspec.Struct, frozen=True):
+    """An execution as a list shows it."""
+
+    execution_id: str
+    workspace_id: str
+    workflow_id: str
+    version: int
+    status: Status
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+    parent_id: str | None = None
+
+    @classmethod
+    def of(cls, head: Head) -> ExecutionSummary:
+        """The summary of an execution's row."""
+        return cls(
+            head.execution_id,
+            head.workspace_id,
+            head.workflow_id,
+            head.version,
+            Status(head.status),
+            head.revision,
+            from_ms(head.created_ms),
+            from_ms(head.updated_ms),
+            head.parent_id,
+        )
+
+
+class _Parts:
+    """What both faces are made of."""
+
+    def __init__(self, url: str | None, clock: Clock | None, limits: Limits | None, signing_key: bytes | None) -> None:
+        self.clock, self.limits = clock or SystemClock(), limits or Limits()
+        chosen, origin = choose_url(url)
+        log.info("store: %s (from %s)", without_secrets(chosen), origin)
+        if chosen == DEFAULT_URL and url is None:
+            Path(".stepwell").mkdir(exist_ok=True)
+        self.store = store_of(chosen, self.clock, self.limits)
+        self.pulse = Pulse(self.store)
+        self.group = GroupCommit(self._write, is_instant=not self.store.capabilities().has_blocking_writes)
+        self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
+        self.state = StateOperations(self.store, self.limits, self.pulse)
+
+    def _write(self, units: Sequence[Unit]) -> list[Outcome]:
+        outcomes = self.store.write(units)
+        self.pulse.beat()
+        return outcomes
+
+    def close(self) -> None:
+        self.group.close()
+        self.store.close()
+
+    def list_executions(
+        self,
+        status: str | None,
+        workspace: str | None,
+        workflow: str | None,
+        after: ExecutionSummary | None,
+        limit: int,
+    ) -> Operation[list[ExecutionSummary]]:
+        if type(limit) is not int or not 1 <= limit <= 10_000:
+            raise InvalidInput(f"limit is a whole number from 1 to 10,000, not {limit!r}")
+        if status is not None and status not in frozenset(Status):
+            raise InvalidInput(f"{status!r} is no status; use one of {', '.join(Status)}")
+        cursor = None if after is None else (round(after.created_at.timestamp() * 1000), after.execution_id)
+        query = ExecutionQuery(
+            workspace_id=workspace,
+            workflow_id=workflow,
+            status=None if status is None else str(status),
+            after=cursor,
+            limit=limit,
+        )
+        heads = yield from self.executions.find(query)
+        return [ExecutionSummary.of(head) for head in heads]
+
+
+def _check_settings(concurrency: int, lease_seconds: float) -> None:
+    if type(concurrency) is not int or concurrency < 1:
+        raise InvalidInput(f"concurrency is a whole number, 1 or more, not {concurrency!r}")
+    if not 1 <= lease_seconds <= 86_400:
+        raise InvalidInput(f"lease_seconds is a number from 1 to 86,400, not {lease_seconds!r}")
+
+
+class ExecutionIndex:
+    """The executions of a store, to be listed."""
+
+    def __init__(self, parts: _Parts, driver: Driver) -> None:
+        self._parts, self._driver = parts, driver
+
+    def list(
+        self,
+        *,
+        status: str | None = None,
+        workspace: str | None = None,
+        workflow: str | None = None,
+        after: ExecutionSummary | None = None,
+        limit: int = 100,
+    ) -> list[ExecutionSummary]:
+        """Executions that match, newest first; the next page comes ``after`` the last one of this."""
+        return self._driver.run(self._parts.list_executions(status, workspace, workflow, after, limit))
+
+
+class Stepwell:
+    """Durable executions and state in one store. Every call blocks until it is done; any thread may call.
+
+    ``url`` is ``sqlite:///path``, or ``memory://``; without one, ``STEPWELL_URL``, else ``REDIS_URL``, else
+    ``sqlite:///.stepwell/well.db``. With a ``signing_key`` (kept outside the store) the newest receipt of each execution is signed.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        worker: bool = True,
+        concurrency: int = 100,
+        lease_seconds: float = 30,
+        clock: Clock | None = None,
+        limits: Limits | None = None,
+        signing_key: bytes | None = None,
+    ) -> None:
+        _check_settings(concurrency, lease_seconds)
+        self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_seconds
+        self._parts = _Parts(url, clock, limits, signing_key)
+        self._driver = Driver(self._parts.group)
+        self._parts.store.open()
+
+    @property
+    def state(self) -> State:
+        """Scoped state: ``globals``, ``workspace(id)``, ``workflow(id)`` and so on."""
+        return State(self._parts.state, self._driver)
+
+    @property
+    def executions(self) -> ExecutionIndex:
+        """The executions of this store."""
+        return ExecutionIndex(self._parts, self._driver)
+
+    def durability(self) -> Durability:
+        """What an acknowledged commit survives on this store."""
+        return self._parts.store.durability()
+
+    def transaction(self, execution_id: str, *, commit_id: str | None = None, fence: int | None = None) -> Transaction:
+        """An atomic batch of changes to an execution. A ``commit_id`` of your own makes a retry safe: it lands once."""
+        return Transaction(self._parts.executions, execution_id, commit_id, fence, self._parts.limits, self._driver)
+
+    def create(
+        self,
+        execution_id: str,
+        workspace: str = "default",
+        context: Mapping[str, Value] | None = None,
+        *,
+        workflow: str = MANUAL,
+        version: int = 1,
+        commit_id: str | None = None,
+    ) -> Receipt:
+        """Make an execution whose state is driven by hand, with ``transaction``. An id is never used twice."""
+        return self._driver.run(
+            self._parts.executions.create(execution_id, workspace, {} if context is None else context, workflow, version, commit_id)
+        )
+
+    def load(self, execution_id: str, at: int | None = None) -> ExecutionState:
+        """The state of an execution now, or as it was at a revision."""
+        return self._driver.run(self._parts.executions.load(execution_id, at))
+
+    def receipts(self, execution_id: str, *, after: int = -1, limit: int | None = None) -> list[Receipt]:
+        """The receipts of all commits after a revision, in order."""
+        return self._driver.run(self._parts.executions.receipts(execution_id, after, limit))
+
+    def receipt(self, execution_id: str, commit_id: str) -> Receipt | None:
+        """The receipt of one commit id, or None if it did not land: the answer to ``CommitUnknown``."""
+        return self._driver.run(self._parts.executions.receipt(execution_id, commit_id))
+
+    def verify(self, execution_id: str, *, anchors: Iterable[Receipt] = ()) -> Verification:
+        """Walk the whole receipt chain; with receipts that you kept (``anchors``), rewriting and cutting are found, too."""
+        return self._driver.run(self._parts.executions.verify(execution_id, anchors))
+
+    def snapshot(self, execution_id: str) -> bytes:
+        """The execution's state now as bytes, for ``restore``."""
+        return self._driver.run(self._parts.executions.snapshot(execution_id))
+
+    def restore(self, execution_id: str, data: bytes) -> ExecutionState:
+        """Bring an execution to a snapshot's state by a new commit; if it is not in this store, take it in."""
+        return self._driver.run(self._parts.executions.restore(execution_id, data))
+
+    def fork(self, execution_id: str, new_id: str, *, at: int | None = None) -> Receipt:
+        """Start a new execution from the state of another, now or at a revision."""
+        return self._driver.run(self._parts.executions.fork(execution_id, new_id, at))
+
+    def diff(self, execution_id: str, a: int, b: int) -> list[Change]:
+        """What differs between two revisions."""
+        return self._driver.run(self._parts.executions.diff(execution_id, a, b))
+
+    def export(self, execution_id: str) -> bytes:
+        """The execution's receipts as a file that ``stepwell.verify_proof`` checks without the store."""
+        return self._driver.run(self._parts.executions.export(execution_id))
+
+    def archive(self, execution_id: str, to: str | Path, *, through: int | None = None) -> int:
+        """Move receipts up to a revision into a proof file; a snapshot takes their place. How many were moved."""
+        return self._driver.run(self._parts.executions.archive(execution_id, Path(to), through))
+
+    def delete(self, execution_id: str) -> None:
+        """Delete an execution with its history. Its id is never used again, and a late writer cannot revive it."""
+        return self._driver.run(self._parts.executions.delete(execution_id))
+
+    def close(self) -> None:
+        """Finish what is under way and give everything back."""
+        self._parts.close()
+
+    def __enter__(self) -> Stepwell:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class AsyncExecutionIndex:
+    """The executions of a store, to be listed."""
+
+    def __init__(self, parts: _Parts, driver: AsyncDriver) -> None:
+        self._parts, self._driver = parts, driver
+
+    async def list(
+        self,
+        *,
+        status: str | None = None,
+        workspace: str | None = None,
+        workflow: str | None = None,
+        after: ExecutionSummary | None = None,
+        limit: int = 100,
+    ) -> list[ExecutionSummary]:
+        """Executions that match, newest first; the next page comes ``after`` the last one of this."""
+        return await self._driver.run(self._parts.list_executions(status, workspace, workflow, after, limit))
+
+
+class AsyncStepwell:
+    """Durable executions and state in one store. What does I/O is awaited.
+
+    ``url`` is ``sqlite:///path``, or ``memory://``; without one, ``STEPWELL_URL``, else ``REDIS_URL``, else
+    ``sqlite:///.stepwell/well.db``. With a ``signing_key`` (kept outside the store) the newest receipt of each execution is signed.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        worker: bool = True,
+        concurrency: int = 100,
+        lease_seconds: float = 30,
+        clock: Clock | None = None,
+        limits: Limits | None = None,
+        signing_key: bytes | None = None,
+    ) -> None:
+        _check_settings(concurrency, lease_seconds)
+        self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_seconds
+        self._parts = _Parts(url, clock, limits, signing_key)
+        self._driver = AsyncDriver(self._parts.group, self._parts.store)
+
+    @property
+    def state(self) -> AsyncState:
+        """Scoped state: ``globals``, ``workspace(id)``, ``workflow(id)`` and so on."""
+        return AsyncState(self._parts.state, self._driver)
+
+    @property
+    def executions(self) -> AsyncExecutionIndex:
+        """The executions of this store."""
+        return AsyncExecutionIndex(self._parts, self._driver)
+
+    def durability(self) -> Durability:
+        """What an acknowledged commit survives on this store."""
+        return self._parts.store.durability()
+
+    def transaction(self, execution_id: str, *, commit_id: str | None = None, fence: int | None = None) -> AsyncTransaction:
+        """An atomic batch of changes to an execution. A ``commit_id`` of your own makes a retry safe: it lands once."""
+        return AsyncTransaction(self._parts.executions, execution_id, commit_id, fence, self._parts.limits, self._driver)
+
+    async def create(
+        self,
+        execution_id: str,
+        workspace: str = "default",
+        context: Mapping[str, Value] | None = None,
+        *,
+        workflow: str = MANUAL,
+        version: int = 1,
+        commit_id: str | None = None,
+    ) -> Receipt:
+        """Make an execution whose state is driven by hand, with ``transaction``. An id is never used twice."""
+        return await self._driver.run(
+            self._parts.executions.create(execution_id, workspace, {} if context is None else context, workflow, version, commit_id)
+        )
+
+    async def load(self, execution_id: str, at: int | None = None) -> ExecutionState:
+        """The state of an execution now, or as it was at a revision."""
+        return await self._driver.run(self._parts.executions.load(execution_id, at))
+
+    async def receipts(self, execution_id: str, *, after: int = -1, limit: int | None = None) -> list[Receipt]:
+        """The receipts of all commits after a revision, in order."""
+        return await self._driver.run(self._parts.executions.receipts(execution_id, after, limit))
+
+    async def receipt(self, execution_id: str, commit_id: str) -> Receipt | None:
+        """The receipt of one commit id, or None if it did not land: the answer to ``CommitUnknown``."""
+        return await self._driver.run(self._parts.executions.receipt(execution_id, commit_id))
+
+    async def verify(self, execution_id: str, *, anchors: Iterable[Receipt] = ()) -> Verification:
+        """Walk the whole receipt chain; with receipts that you kept (``anchors``), rewriting and cutting are found, too."""
+        return await self._driver.run(self._parts.executions.verify(execution_id, anchors))
+
+    async def snapshot(self, execution_id: str) -> bytes:
+        """The execution's state now as bytes, for ``restore``."""
+        return await self._driver.run(self._parts.executions.snapshot(execution_id))
+
+    async def restore(self, execution_id: str, data: bytes) -> ExecutionState:
+        """Bring an execution to a snapshot's state by a new commit; if it is not in this store, take it in."""
+        return await self._driver.run(self._parts.executions.restore(execution_id, data))
+
+    async def fork(self, execution_id: str, new_id: str, *, at: int | None = None) -> Receipt:
+        """Start a new execution from the state of another, now or at a revision."""
+        return await self._driver.run(self._parts.executions.fork(execution_id, new_id, at))
+
+    async def diff(self, execution_id: str, a: int, b: int) -> list[Change]:
+        """What differs between two revisions."""
+        return await self._driver.run(self._parts.executions.diff(execution_id, a, b))
+
+    async def export(self, execution_id: str) -> bytes:
+        """The execution's receipts as a file that ``stepwell.verify_proof`` checks without the store."""
+        return await self._driver.run(self._parts.executions.export(execution_id))
+
+    async def archive(self, execution_id: str, to: str | Path, *, through: int | None = None) -> int:
+        """Move receipts up to a revision into a proof file; a snapshot takes their place. How many were moved."""
+        return await self._driver.run(self._parts.executions.archive(execution_id, Path(to), through))
+
+    async def delete(self, execution_id: str) -> None:
+        """Delete an execution with its history. Its id is never used again, and a late writer cannot revive it."""
+        return await self._driver.run(self._parts.executions.delete(execution_id))
+
+    async def close(self) -> None:
+        """Finish what is under way and give everything back."""
+        await self._driver.call(self._parts.close)
+        self._driver.close()
+
+    async def __aenter__(self) -> AsyncStepwell:
+        await self._driver.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()

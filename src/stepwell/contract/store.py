@@ -1,0 +1,158 @@
+"""The store contract: what every place that keeps executions and state must do, in domain words.
+
+A store contains storage, never policy. Times for leases and TTL come from the store's own clock. All verbs block and may be called
+from any thread; who waits, and in which colour, is decided above (``stores.group``). A call that cannot be served raises
+``StoreUnavailable`` or one of its kinds; expected endings are values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Unit
+from stepwell.model.entry import ScopeTotals, StoredEntry
+from stepwell.model.snapshot import StoredSnapshot
+
+__all__ = ["Capabilities", "Durability", "ExecutionQuery", "Store"]
+
+
+class Durability(msgspec.Struct, frozen=True):
+    """What an acknowledged commit survives."""
+
+    level: str
+    """``full``: power loss; ``normal``: a crash of the process, not of the machine; ``none``: nothing."""
+    reason: str
+    """The setting that it follows from, in words."""
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store can do beyond the contract's minimum."""
+
+    is_shared: bool
+    """Whether other processes can open the same store."""
+    has_blocking_writes: bool
+    """Whether a write may wait for a disk or a network, so that an event loop must not make it itself."""
+    has_archiving: bool = True
+
+
+class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which executions to find; everything given must match."""
+
+    workspace_id: str | None = None
+    workflow_id: str | None = None
+    status: str | None = None
+    after: tuple[int, str] | None = None
+    """The (created_ms, execution_id) of the last one of the page before."""
+    limit: int = 100
+
+
+class Store(Protocol):
+    """Keeps executions, their receipts and snapshots, leases, and scoped state."""
+
+    def open(self) -> None:
+        """Connect, and bring the schema up to what this code needs, once, under a lock. Called before any other verb.
+
+        Raises ``StoreForeign`` for something that is not a Stepwell store, ``StoreNewer`` for one that newer code wrote, and
+        ``StoreUnavailable`` for one that cannot be reached; nothing is written then.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back every resource. A second call does nothing."""
+        ...
+
+    def capabilities(self) -> Capabilities:
+        """What this store can do."""
+        ...
+
+    def durability(self) -> Durability:
+        """What an acknowledged commit survives here."""
+        ...
+
+    def write(self, units: Sequence[Unit]) -> list[Outcome]:
+        """Write each unit whole or not at all, all of them in one transaction, and give an outcome for each.
+
+        One call at a time: the group committer sees to that. Units take effect in order. A refused unit (``Conflict``,
+        ``AlreadyExists``, ``NotFound``, ``LeaseLost``, ``LimitExceeded``, ...) is given back as a value and never stops the
+        others. If the transaction as a whole fails, the call raises and no unit is written; if it cannot be known whether it
+        landed, it raises ``CommitUnknown``.
+
+        For a ``Commit``: the execution exists, its head is (revision - 1, previous), and its fence is the commit's (if it has
+        one); all checked in the same transaction as the write. A commit id that the execution has already gives back ``Seen``
+        and writes nothing. With a ``creation`` the execution must not exist, not even as a tombstone. State operations go
+        through ``model.entry.resolve``. A lease is granted with a fence higher than any before. A ``LockGuard`` holds if the
+        lock's row still has that fence, expired or not; else the unit is refused with ``LeaseLost``.
+        """
+        ...
+
+    def head(self, execution_id: str) -> Head | None:
+        """The execution's row as it is now; None if there is none or it was deleted."""
+        ...
+
+    def load(self, execution_id: str, at: int | None = None, since: int | None = None) -> Loaded | None:
+        """The head, the newest snapshot not after ``at`` and the commits from there up to ``at``, in one consistent view.
+
+        With ``since``, no snapshot and only the commits after that revision. A missing execution gives None; ``at`` outside the
+        retained history gives commits that do not reach it, which the caller finds.
+        """
+        ...
+
+    def history(self, execution_id: str, after: int, limit: int) -> list[StoredCommit]:
+        """Up to ``limit`` commits with a revision greater than ``after``, in order."""
+        ...
+
+    def base(self, execution_id: str) -> StoredSnapshot | None:
+        """The snapshot at the head's ``base_revision``, that the retained chain starts from; None if it starts with the creation."""
+        ...
+
+    def commit_of(self, execution_id: str, commit_id: str) -> StoredCommit | None:
+        """The commit with this id, if it landed."""
+        ...
+
+    def find(self, query: ExecutionQuery) -> list[Head]:
+        """Executions in order of creation, newest first."""
+        ...
+
+    def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:
+        """The live entries of these keys: deleted and expired ones are absent."""
+        ...
+
+    def scan(self, scope: str, *, prefix: str = "", after: str | None = None, limit: int = 1_000) -> list[tuple[str, StoredEntry]]:
+        """A page of live entries in order of the keys' UTF-8 bytes, after a key, with a prefix."""
+        ...
+
+    def changes(self, scope: str, after: int) -> list[tuple[str, StoredEntry]]:
+        """Entries, tombstones among them, with a revision greater than ``after``, in order of revision."""
+        ...
+
+    def totals(self, scope: str) -> ScopeTotals:
+        """The scope's revision, number of keys and bytes."""
+        ...
+
+    def scopes(self, workspace_id: str | None = None) -> Iterator[str]:
+        """The paths of all scopes that hold anything, of one workspace or of all."""
+        ...
+
+    def now_ms(self) -> int:
+        """The store's clock, in milliseconds since 1970."""
+        ...
+
+    def check(self) -> None:
+        """Make sure that the store can be read from now; raise ``StoreUnavailable`` that names the part that is down."""
+        ...
+
+    def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
+        """Call ``wake`` with a topic whenever another process may have written to it; the function that is returned ends it.
+
+        Topics are ``lock`` (one was given back) and ``state`` (scoped state changed); an empty topic means anything. Calls may come
+        from any thread, late, twice, or for nothing, and after a lost connection some may be missing: callers look again by
+        themselves from time to time. Writes of this process need not be reported.
+        """
+        ...
+
+    def change_mark(self) -> object:
+        """A value that differs from an earlier one if anything may have been written since; cheap enough to poll."""
+        ...

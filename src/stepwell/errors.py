@@ -1,0 +1,242 @@
+"""Everything Stepwell raises on purpose, as one tree.
+
+    StepwellError
+    ├── ValidationFailed        what you gave was refused before anything was written
+    │   ├── InvalidInput        a value, id, URL or argument that can never be accepted
+    │   ├── LimitExceeded       over a configured limit
+    │   ├── AlreadyRecorded     a step or trigger has its output already
+    │   ├── InvalidSnapshot     snapshot bytes that cannot be restored here
+    │   └── InvalidDefinition   a workflow definition with faults
+    ├── NotFound                no such execution, revision or receipt
+    ├── Conflict                another writer was first
+    │   └── AlreadyExists       the id is taken
+    ├── LeaseLost               the lease expired or another holder took it
+    ├── LockHeld                somebody else holds the lock
+    ├── StoreUnavailable        the store cannot serve now
+    │   ├── StoreFull           no space left for a write
+    │   ├── StoreForeign        the file or database is not Stepwell's
+    │   ├── StoreNewer          written by newer code than this
+    │   ├── StoreUnsafe         a server or library version known to lose data
+    │   └── Corrupted           stored bytes do not match their digests
+    ├── CommitUnknown           the reply to a commit was lost
+    ├── ExecutionFailed
+    └── ExecutionCancelled
+
+Each class has a stable ``code``; ``str(error)`` says what happened and what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+__all__ = [
+    "AlreadyExists",
+    "AlreadyRecorded",
+    "CommitUnknown",
+    "Conflict",
+    "Corrupted",
+    "ExecutionCancelled",
+    "ExecutionFailed",
+    "InvalidDefinition",
+    "InvalidInput",
+    "InvalidSnapshot",
+    "LeaseLost",
+    "LimitExceeded",
+    "LockHeld",
+    "NotFound",
+    "Problem",
+    "StepwellError",
+    "StoreForeign",
+    "StoreFull",
+    "StoreNewer",
+    "StoreUnavailable",
+    "StoreUnsafe",
+    "ValidationFailed",
+]
+
+
+class StepwellError(Exception):
+    """Something Stepwell refuses or cannot do."""
+
+    code: ClassVar[str] = "SW-000"
+
+    def __init__(self, message: str | None = None) -> None:
+        self.message = message or (type(self).__doc__ or "").strip()
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault of an input: where it is, which error it would be alone, and what to do."""
+
+    code: str
+    message: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
+
+
+class ValidationFailed(StepwellError):
+    """The input was refused; nothing was written."""
+
+    code = "SW-100"
+
+    def __init__(self, errors: Sequence[Problem] | str) -> None:
+        if isinstance(errors, str):
+            errors = (Problem(self.code, errors),)
+        self.errors: tuple[Problem, ...] = tuple(errors)
+        super().__init__("; ".join(str(problem) for problem in self.errors))
+
+
+class InvalidInput(ValidationFailed):
+    """The value, id, URL or argument can never be accepted; nothing was written."""
+
+    code = "SW-101"
+
+
+class LimitExceeded(ValidationFailed):
+    """The input is over a limit; nothing was written."""
+
+    code = "SW-102"
+
+    def __init__(
+        self,
+        errors: Sequence[Problem] | str,
+        *,
+        limit: str = "",
+        maximum: int | None = None,
+        actual: int | None = None,
+    ) -> None:
+        super().__init__(errors)
+        self.limit, self.maximum, self.actual = limit, maximum, actual
+
+    @classmethod
+    def of(cls, limit: str, maximum: int, actual: int | None, what: str) -> LimitExceeded:
+        """The message every limit gives: what was too much, by how much, and which setting allows more."""
+        size = f"is {actual:,}, over" if actual is not None else "is over"
+        message = f"{what} {size} the limit {limit}={maximum:,}; make it smaller or raise Limits({limit}=...)"
+        return cls(message, limit=limit, maximum=maximum, actual=actual)
+
+
+class AlreadyRecorded(ValidationFailed):
+    """A step output or trigger is written once, and it has been; the first value stays."""
+
+    code = "SW-103"
+
+
+class InvalidSnapshot(ValidationFailed):
+    """These bytes are not a snapshot that can be restored here; nothing was written."""
+
+    code = "SW-104"
+
+
+class InvalidDefinition(ValidationFailed):
+    """The workflow definition has faults; nothing was registered."""
+
+    code = "SW-105"
+
+
+class NotFound(StepwellError):
+    """There is no such thing in this store."""
+
+    code = "SW-200"
+
+
+class Conflict(StepwellError):
+    """Another writer was first; load the newer state and decide again."""
+
+    code = "SW-201"
+
+    def __init__(self, message: str | None = None, *, expected: int | None = None, actual: int | None = None) -> None:
+        super().__init__(message)
+        self.expected, self.actual = expected, actual
+
+
+class AlreadyExists(Conflict):
+    """The id is taken, and ids are never used twice; choose another one."""
+
+    code = "SW-202"
+
+
+class LeaseLost(StepwellError):
+    """The lease expired or another holder took it; nothing was written."""
+
+    code = "SW-203"
+
+    def __init__(self, message: str | None = None, *, fence: int | None = None) -> None:
+        super().__init__(message)
+        self.fence = fence
+
+
+class LockHeld(StepwellError):
+    """Somebody else holds the lock; try again later, or wait with a timeout."""
+
+    code = "SW-204"
+
+    def __init__(self, message: str | None = None, *, until_ms: int | None = None) -> None:
+        super().__init__(message)
+        self.until_ms = until_ms
+
+
+class StoreUnavailable(StepwellError):
+    """The store cannot serve this now; nothing was written."""
+
+    code = "SW-300"
+
+
+class StoreFull(StoreUnavailable):
+    """No space is left for the write; free some, then the same call works again. Nothing was written."""
+
+    code = "SW-301"
+
+
+class StoreForeign(StoreUnavailable):
+    """This is not a Stepwell store; point the URL at another file or database."""
+
+    code = "SW-302"
+
+
+class StoreNewer(StoreUnavailable):
+    """The store was written by a newer Stepwell; upgrade this process. Nothing was written."""
+
+    code = "SW-303"
+
+
+class StoreUnsafe(StoreUnavailable):
+    """This version of the storage engine is known to lose data; upgrade it."""
+
+    code = "SW-304"
+
+
+class Corrupted(StoreUnavailable):
+    """Stored bytes do not match their digests; the execution is quarantined and others are not affected."""
+
+    code = "SW-305"
+
+
+class CommitUnknown(StepwellError):
+    """The reply to a commit was lost, so it may or may not have landed; look its id up before you try again."""
+
+    code = "SW-310"
+
+    def __init__(self, message: str | None = None, *, commit_id: str = "", execution_id: str = "") -> None:
+        super().__init__(message)
+        self.commit_id, self.execution_id = commit_id, execution_id
+
+
+class ExecutionFailed(StepwellError):
+    """The execution ended as FAILED."""
+
+    code = "SW-400"
+
+
+class ExecutionCancelled(StepwellError):
+    """The execution was cancelled."""
+
+    code = "SW-401"

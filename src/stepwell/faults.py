@@ -1,0 +1,52 @@
+"""Named points on the write path where a test can make the process fail.
+
+In production ``fault`` does nothing. A test arms it with a function that is called with the name of each point as it is
+reached; the function may raise, hang, or kill the process. ``POINTS`` is the registry: a test compares it with the points
+that a traced commit really hits, so a write cannot be added without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["POINTS", "armed", "fault"]
+
+# The numbers are the fault points FP0-FP14 of the reliability catalogue.
+POINTS: dict[str, str] = {
+    "commit.buffered": "FP0 mutations are buffered, nothing is checked",
+    "commit.validating": "FP1 before the batch is validated",
+    "commit.mutation_checked": "FP2 inside validation, after each mutation",
+    "commit.validated": "FP3 the batch is valid and its receipt is built",
+    "commit.applying": "FP4 memory is being brought up to the stored state, before each entry",
+    "store.before_begin": "FP5 before the transaction begins",
+    "store.begun": "FP6 the transaction has begun",
+    "store.head_written": "FP7/FP10 the execution's head is written, its commit row is not",
+    "store.commit_written": "FP7/FP9 the commit row is written",
+    "store.snapshot_written": "FP7 an automatic snapshot is written",
+    "store.entry_written": "FP7/FP8 after each scoped-state row",
+    "store.scope_written": "FP7 after each scope's totals",
+    "store.before_commit": "FP11 before COMMIT",
+    "store.committed": "FP12 COMMIT is done, no caller knows",
+    "commit.persisted": "FP13 stored, memory not updated",
+    "commit.applied": "FP14 memory updated, caller not answered",
+}
+
+_hook: Callable[[str], None] | None = None
+
+
+def fault(point: str) -> None:
+    """Say that ``point`` was reached. Costs one comparison unless a test armed it."""
+    if _hook is not None:
+        _hook(point)
+
+
+@contextmanager
+def armed(hook: Callable[[str], None]) -> Iterator[None]:
+    """Call ``hook`` at every point for as long as the block runs. For tests."""
+    global _hook  # noqa: PLW0603 - one process-wide switch keeps the disarmed cost at one comparison
+    _hook, before = hook, _hook
+    try:
+        yield
+    finally:
+        _hook = before

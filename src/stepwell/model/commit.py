@@ -1,0 +1,240 @@
+"""What goes to a store and what comes back: commits and other units of writing, and their outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stepwell.errors import StepwellError
+from stepwell.model.entry import StateOp
+from stepwell.model.snapshot import StoredSnapshot
+
+__all__ = [
+    "Acquire",
+    "Adoption",
+    "Archiving",
+    "Claim",
+    "Commit",
+    "Creation",
+    "Deletion",
+    "Extension",
+    "Head",
+    "Lease",
+    "Loaded",
+    "LockGuard",
+    "Outcome",
+    "Release",
+    "Renew",
+    "Seen",
+    "StateBatch",
+    "StoredCommit",
+    "Sweep",
+    "Unit",
+    "Unlock",
+    "Written",
+]
+
+
+class Creation(msgspec.Struct, frozen=True):
+    """What the row of a new execution holds beside its head."""
+
+    workflow_id: str
+    version: int
+    parent_id: str | None = None
+
+
+class LockGuard(msgspec.Struct, frozen=True):
+    """A lock that the writer believes it holds: what it writes lands only if nobody was granted the lock after it."""
+
+    name: str
+    fence: int
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """An atomic batch of changes to one execution, ready to be stored."""
+
+    execution_id: str
+    workspace_id: str
+    commit_id: str
+    revision: int
+    previous: str
+    """Digest of the receipt that must be the head now."""
+    digest: str
+    """Digest of this commit's receipt: the head afterwards."""
+    header: bytes
+    body: bytes
+    committed_ms: int
+    status: str | None = None
+    """The execution's status afterwards, if this commit changes it."""
+    fence: int | None = None
+    """The fence of the writer's lease; None for a writer without one, whom the revision alone guards."""
+    signature: bytes | None = None
+    creation: Creation | None = None
+    snapshot: StoredSnapshot | None = None
+    """The state before this commit, when a snapshot is due; it rides in the same transaction."""
+    ops: tuple[StateOp, ...] = ()
+    """Scoped-state operations that land with the commit."""
+    guards: tuple[LockGuard, ...] = ()
+    """Locks that the writer must still hold."""
+
+
+class StateBatch(msgspec.Struct, frozen=True):
+    """Operations on scoped state that land together, outside any execution."""
+
+    ops: tuple[StateOp, ...]
+    guards: tuple[LockGuard, ...] = ()
+
+
+class Deletion(msgspec.Struct, frozen=True):
+    """Delete an execution. A tombstone stays, so that a late writer finds nothing to revive and the id is not used again."""
+
+    execution_id: str
+
+
+class Archiving(msgspec.Struct, frozen=True):
+    """Drop the commits up to a snapshot's revision; the snapshot is the new start of the chain."""
+
+    execution_id: str
+    snapshot: StoredSnapshot
+
+
+class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+    """Take in an execution from a snapshot made elsewhere; its history here begins with that snapshot."""
+
+    execution_id: str
+    workspace_id: str
+    creation: Creation
+    status: str
+    digest: str
+    snapshot: StoredSnapshot
+    signature: bytes | None
+    adopted_ms: int
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """Ask for the lease of an execution: granted if free, expired, or held by the same holder."""
+
+    execution_id: str
+    holder: str
+    seconds: float
+
+
+class Extension(msgspec.Struct, frozen=True):
+    """Ask to hold a lease for longer, counted from now."""
+
+    execution_id: str
+    holder: str
+    fence: int
+    seconds: float
+
+
+class Release(msgspec.Struct, frozen=True):
+    """Give a lease back."""
+
+    execution_id: str
+    holder: str
+    fence: int
+
+
+class Acquire(msgspec.Struct, frozen=True):
+    """Ask for a lock: granted if free or expired, with a fence higher than any that this store ever gave.
+
+    A holder that has it already (its first reply was lost) gets the same fence again. Holders are unique to one acquisition.
+    """
+
+    name: str
+    holder: str
+    seconds: float
+
+
+class Renew(msgspec.Struct, frozen=True):
+    """Ask to hold a lock for longer, counted from now."""
+
+    name: str
+    holder: str
+    fence: int
+    seconds: float
+
+
+class Unlock(msgspec.Struct, frozen=True):
+    """Give a lock back; only its holder can. It stays taken until ``at_least_seconds`` after it was acquired."""
+
+    name: str
+    holder: str
+    fence: int
+    at_least_seconds: float = 0
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """Turn expired state into tombstones, and drop expired locks and tombstones that are older than the given age."""
+
+    tombstone_ms: int
+    limit: int = 1_000
+
+
+Unit = Commit | StateBatch | Deletion | Archiving | Adoption | Claim | Extension | Release | Acquire | Renew | Unlock | Sweep
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """Proof of holding an execution or a lock until a time; the fence only grows."""
+
+    name: str
+    """The execution's id or the lock's name."""
+    holder: str
+    fence: int
+    until_ms: int
+
+
+class Written(msgspec.Struct, frozen=True):
+    """The unit landed; an answer for each of its state operations, or the lease it asked for."""
+
+    answers: Sequence[object] = ()
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """This commit id landed before; here is what was stored then. Nothing was written now."""
+
+    header: bytes
+    body: bytes
+
+
+Outcome = Written | Seen | StepwellError
+"""A refusal is an error given back as a value: it ends one unit, not its group."""
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution's row."""
+
+    execution_id: str
+    workspace_id: str
+    workflow_id: str
+    version: int
+    status: str
+    revision: int
+    digest: str
+    fence: int = 0
+    holder: str | None = None
+    lease_until_ms: int | None = None
+    base_revision: int = -1
+    """The revision of the snapshot that the chain starts from; -1 if it starts with the creation."""
+    signature: bytes | None = None
+    parent_id: str | None = None
+    created_ms: int = 0
+    updated_ms: int = 0
+
+
+class StoredCommit(msgspec.Struct, frozen=True):
+    """A commit as it is stored."""
+
+    revision: int
+    header: bytes
+    body: bytes
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """All that is needed to build an execution's state at a revision, read in one consistent view."""
+
+    head: Head
+    snapshot: StoredSnapshot | None
+    commits: Sequence[StoredCommit]

@@ -1,0 +1,353 @@
+"""Scoped state: what an entry is, the operations on it, and what they come to.
+
+``resolve`` is the one place that knows the rules of TTL, compare-and-set, counters and limits. A store gives it the stored
+entries and the time, and writes what comes back; it has no rules of its own.
+
+Every write in a scope takes the scope's next revision. It only grows, so a key that was deleted and set again never shows a
+revision it had before, and "everything after revision n" is what changed since n. A deleted key leaves a tombstone (an entry
+without data) for the watchers, until a sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from stepwell.clock import from_ms
+from stepwell.errors import Conflict, InvalidInput, LimitExceeded, StepwellError
+from stepwell.model.limits import Limits
+from stepwell.model.value import Value, decode
+
+__all__ = [
+    "ABSENT",
+    "Clear",
+    "Copy",
+    "Delete",
+    "Entry",
+    "Increment",
+    "Put",
+    "Resolution",
+    "ScopeTotals",
+    "StateChange",
+    "StateOp",
+    "StoredEntry",
+    "Touch",
+    "alive",
+    "prefix_end",
+    "resolve",
+]
+
+Raw = msgspec.Raw
+ABSENT = 0
+"""As an expected revision: the key must not be there."""
+
+
+class _Op(msgspec.Struct, frozen=True, tag_field="op", omit_defaults=True):
+    scope: str
+
+
+class Put(_Op, frozen=True, tag="put"):
+    """Set a key; with ``expected``, only if its revision is that (``ABSENT``: only if it is not there)."""
+
+    key: str
+    value: Raw
+    ttl_ms: int | None = None
+    sliding: bool = False
+    expected: int | None = None
+    strict: bool = True
+    """Whether an unexpected revision is a ``Conflict`` or just leaves the key as it is."""
+
+
+class Delete(_Op, frozen=True, tag="delete"):
+    """Remove a key; with ``expected``, only at that revision."""
+
+    key: str
+    expected: int | None = None
+
+
+class Increment(_Op, frozen=True, tag="increment"):
+    """Add to a number; a key that is not there counts as 0. The TTL stays."""
+
+    key: str
+    by: int | float = 1
+
+
+class Copy(_Op, frozen=True, tag="copy"):
+    """Copy a key to another key or scope, with its TTL; ``move`` also removes the first."""
+
+    key: str
+    to_scope: str
+    to_key: str
+    move: bool = False
+
+
+class Touch(_Op, frozen=True, tag="touch"):
+    """Start a sliding TTL anew."""
+
+    key: str
+
+
+class Clear(_Op, frozen=True, tag="clear"):
+    """Remove every key of the scope."""
+
+
+StateOp = Put | Delete | Increment | Copy | Touch | Clear
+
+
+class StoredEntry(msgspec.Struct, frozen=True):
+    """A row of a scope; ``data`` is None for the tombstone of a deleted key."""
+
+    data: bytes | None
+    revision: int
+    expires_ms: int | None = None
+    ttl_ms: int | None = None
+    sliding: bool = False
+
+
+class ScopeTotals(msgspec.Struct, frozen=True):
+    """What a scope holds, kept in the same transaction as its entries."""
+
+    revision: int = 0
+    keys: int = 0
+    bytes: int = 0
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A value with its revision and, if it has one, its end."""
+
+    value: Value
+    revision: int
+    expires_at: datetime | None = None
+
+    @classmethod
+    def of(cls, stored: StoredEntry) -> Entry:
+        """The entry as users see it."""
+        ends = None if stored.expires_ms is None else from_ms(stored.expires_ms)
+        return cls(decode(stored.data or b"null"), stored.revision, ends)
+
+
+class StateChange(msgspec.Struct, frozen=True):
+    """One change in a scope: the key, its new value (None if it was deleted), and the scope's revision."""
+
+    key: str
+    value: Value
+    revision: int
+    is_deleted: bool = False
+
+    @classmethod
+    def of(cls, key: str, stored: StoredEntry) -> StateChange:
+        """The change that left this row."""
+        if stored.data is None:
+            return cls(key, None, stored.revision, is_deleted=True)
+        return cls(key, decode(stored.data), stored.revision)
+
+
+def alive(stored: StoredEntry | None, now_ms: int) -> StoredEntry | None:
+    """The entry, unless it was deleted or has expired: expired is absent at once."""
+    if stored is None or stored.data is None:
+        return None
+    if stored.expires_ms is not None and stored.expires_ms <= now_ms:
+        return None
+    return stored
+
+
+class Resolution:
+    """What a list of operations comes to: rows to write, scopes to empty first, totals, and an answer to each."""
+
+    __slots__ = ("_lookup", "_totals_of", "answers", "cleared", "entries", "limits", "now_ms", "totals")
+
+    def __init__(
+        self,
+        lookup: Callable[[str, str], StoredEntry | None],
+        totals_of: Callable[[str], ScopeTotals],
+        now_ms: int,
+        limits: Limits,
+    ) -> None:
+        self._lookup, self._totals_of = lookup, totals_of
+        self.now_ms, self.limits = now_ms, limits
+        self.entries: dict[tuple[str, str], StoredEntry] = {}
+        self.totals: dict[str, ScopeTotals] = {}
+        self.cleared: dict[str, int] = {}
+        self.answers: list[object] = []
+
+    def stored(self, scope: str, key: str) -> StoredEntry | None:
+        """The row as it is after the operations so far."""
+        found = self.entries.get((scope, key))
+        if found is not None or scope in self.cleared:
+            return found
+        return self._lookup(scope, key)
+
+    def live(self, scope: str, key: str) -> StoredEntry | None:
+        """The row, unless deleted or expired."""
+        return alive(self.stored(scope, key), self.now_ms)
+
+    def scope(self, scope: str) -> ScopeTotals:
+        """The scope's totals after the operations so far."""
+        found = self.totals.get(scope)
+        return found if found is not None else self._totals_of(scope)
+
+    def write(self, scope: str, key: str, data: bytes | None, *, ttl_ms: int | None = None, sliding: bool = False) -> StoredEntry:
+        """Write a row (None: a tombstone) at the scope's next revision, within the limits."""
+        totals, before = self.scope(scope), self.stored(scope, key)
+        held = before is not None and before.data is not None
+        keys = totals.keys - held + (data is not None)
+        size = totals.bytes - (_size(key, before.data) if held and before else 0) + _size(key, data)
+        if data is not None and keys > max(self.limits.scope_keys, totals.keys):
+            raise LimitExceeded.of("scope_keys", self.limits.scope_keys, keys, f"the number of keys of scope {scope!r}")
+        if data is not None and size > max(self.limits.scope_bytes, totals.bytes):
+            raise LimitExceeded.of("scope_bytes", self.limits.scope_bytes, size, f"the size of scope {scope!r}, in bytes,")
+        self.totals[scope] = ScopeTotals(totals.revision + 1, keys, size)
+        # A tombstone's end is the time it was made, so that a sweep can tell its age.
+        ends = self.now_ms if data is None else None if ttl_ms is None else self.now_ms + ttl_ms
+        entry = StoredEntry(data, totals.revision + 1, ends, ttl_ms, sliding)
+        self.entries[scope, key] = entry
+        return entry
+
+    def clear(self, scope: str) -> int:
+        """Drop every row of the scope and say how many keys it had."""
+        totals = self.scope(scope)
+        self.entries = {address: row for address, row in self.entries.items() if address[0] != scope}
+        self.cleared[scope] = totals.revision + 1
+        self.totals[scope] = ScopeTotals(totals.revision + 1, 0, 0)
+        return totals.keys
+
+
+def resolve(
+    ops: Sequence[StateOp],
+    lookup: Callable[[str, str], StoredEntry | None],
+    totals_of: Callable[[str], ScopeTotals],
+    now_ms: int,
+    limits: Limits,
+    expired_in: Callable[[str], Sequence[str]],
+) -> Resolution | StepwellError:
+    """Work out a list of operations as one: all of them, or the reason why none.
+
+    Expired keys count towards a scope's limits until they are swept; a scope that seems full is swept first.
+    """
+    resolution = _resolve(ops, lookup, totals_of, now_ms, limits)
+    if not isinstance(resolution, LimitExceeded):
+        return resolution
+    swept = [Delete(scope, key) for scope in sorted({op.scope for op in ops}) for key in expired_in(scope)]
+    if not swept:
+        return resolution
+    resolution = _resolve([*swept, *ops], lookup, totals_of, now_ms, limits)
+    if isinstance(resolution, Resolution):
+        del resolution.answers[: len(swept)]
+    return resolution
+
+
+def _resolve(
+    ops: Sequence[StateOp],
+    lookup: Callable[[str, str], StoredEntry | None],
+    totals_of: Callable[[str], ScopeTotals],
+    now_ms: int,
+    limits: Limits,
+) -> Resolution | StepwellError:
+    resolution = Resolution(lookup, totals_of, now_ms, limits)
+    try:
+        for op in ops:
+            resolution.answers.append(_RULES[type(op)](resolution, op))
+    except StepwellError as refusal:
+        return refusal
+    return resolution
+
+
+def prefix_end(prefix: str) -> str | None:
+    """The first string after all that start with ``prefix``, in order of code points; None if there is none."""
+    for length in range(len(prefix), 0, -1):
+        last = ord(prefix[length - 1])
+        if last < 0x10FFFF:
+            # The code points between the two are surrogates, which are no text.
+            return prefix[: length - 1] + chr(0xE000 if last == 0xD7FF else last + 1)
+    return None
+
+
+def _put(state: Resolution, op: Put) -> StoredEntry | None:
+    if op.expected is not None:
+        found = state.live(op.scope, op.key)
+        actual = ABSENT if found is None else found.revision
+        if actual != op.expected:
+            if op.strict:
+                raise _unexpected(op.key, op.expected, actual)
+            return None
+    return state.write(op.scope, op.key, bytes(op.value), ttl_ms=op.ttl_ms, sliding=op.sliding)
+
+
+def _delete(state: Resolution, op: Delete) -> bool:
+    found = state.live(op.scope, op.key)
+    actual = ABSENT if found is None else found.revision
+    if op.expected is not None and actual != op.expected:
+        raise _unexpected(op.key, op.expected, actual)
+    stored = state.stored(op.scope, op.key)
+    if stored is not None and stored.data is not None:
+        state.write(op.scope, op.key, None)
+    return found is not None
+
+
+def _increment(state: Resolution, op: Increment) -> int | float:
+    found = state.live(op.scope, op.key)
+    before = 0 if found is None or found.data is None else decode(found.data)
+    if isinstance(before, bool) or not isinstance(before, int | float):
+        raise InvalidInput(f"key {op.key!r} holds no number, so it cannot be incremented; set it first")
+    after = before + op.by
+    if isinstance(after, int) and not -(2**63) <= after < 2**63:
+        raise InvalidInput(f"key {op.key!r} would leave the range of 64-bit integers")
+    if after - after != 0:
+        raise InvalidInput(f"key {op.key!r} would leave the range of floats")
+    _rewrite(state, op.scope, op.key, msgspec.json.encode(after), found)
+    return after
+
+
+def _copy(state: Resolution, op: Copy) -> bool:
+    found = state.live(op.scope, op.key)
+    if found is None:
+        return False
+    _rewrite(state, op.to_scope, op.to_key, found.data, found)
+    if op.move and (op.scope, op.key) != (op.to_scope, op.to_key):
+        state.write(op.scope, op.key, None)
+    return True
+
+
+def _touch(state: Resolution, op: Touch) -> bool:
+    found = state.live(op.scope, op.key)
+    if found is None or not found.sliding:
+        return False
+    # The value did not change, so the revision stays: a reader must not break somebody's compare-and-set.
+    state.entries[op.scope, op.key] = msgspec.structs.replace(found, expires_ms=state.now_ms + (found.ttl_ms or 0))
+    return True
+
+
+def _clear(state: Resolution, op: Clear) -> int:
+    return state.clear(op.scope)
+
+
+def _rewrite(state: Resolution, scope: str, key: str, data: bytes | None, like: StoredEntry | None) -> None:
+    """Write with the TTL of another row: a fixed one goes on, a sliding one starts anew."""
+    if like is None or like.expires_ms is None:
+        state.write(scope, key, data)
+    elif like.sliding:
+        state.write(scope, key, data, ttl_ms=like.ttl_ms, sliding=True)
+    else:
+        state.write(scope, key, data, ttl_ms=like.expires_ms - state.now_ms)
+
+
+def _unexpected(key: str, expected: int, actual: int) -> Conflict:
+    now = "is not there" if actual == ABSENT else f"is at revision {actual}"
+    asked = "not to be there" if expected == ABSENT else f"at revision {expected}"
+    return Conflict(f"key {key!r} was expected {asked} but {now}; read it again and decide", expected=expected, actual=actual)
+
+
+def _size(key: str, data: bytes | None) -> int:
+    return 0 if data is None else len(key.encode()) + len(data)
+
+
+_RULES: dict[type, Callable[[Resolution, StateOp], object]] = {  # pyright: ignore[reportAssignmentType] - keyed by the type
+    Put: _put,
+    Delete: _delete,
+    Increment: _increment,
+    Copy: _copy,
+    Touch: _touch,
+    Clear: _clear,
+}

@@ -1,0 +1,41 @@
+"""What an id, a name or a key may be, and how new ids are made."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from stepwell.errors import InvalidInput, LimitExceeded
+
+__all__ = ["MAX_KEY_BYTES", "NewId", "check_key", "new_id"]
+
+MAX_KEY_BYTES = 512
+
+NewId = Callable[[], str]
+
+
+def check_key(text: object, what: str, maximum: int = MAX_KEY_BYTES) -> str:
+    """Give back ``text`` if it can address something in every store: a non-empty string without NUL, short in UTF-8.
+
+    NUL ends a C string inside some storage engines and a lone surrogate has no UTF-8, so two different ids could meet there.
+    Every other character is safe: ids are always bound or encoded, never concatenated.
+    """
+    if type(text) is not str:
+        raise InvalidInput(f"{what} must be a string, not {type(text).__name__}")
+    if not text:
+        raise InvalidInput(f"{what} is empty; give it at least one character")
+    if "\0" in text:
+        raise InvalidInput(f"{what} contains the NUL character U+0000; leave it out")
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{what} contains half of a surrogate pair, which is not a character") from None
+    if size > maximum:
+        raise LimitExceeded.of("key_bytes", maximum, size, f"{what}, in bytes,")
+    return text
+
+
+def new_id() -> str:
+    """A fresh id that sorts by the time it was made: 48 bits of milliseconds, 80 random bits."""
+    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"

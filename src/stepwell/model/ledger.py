@@ -1,0 +1,238 @@
+"""The ledger: building a commit on a state, and walking stored commits back to a state, every link checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from stepwell.clock import to_ms
+from stepwell.errors import Corrupted, InvalidSnapshot, ValidationFailed
+from stepwell.model.commit import Commit, Creation, Head, Loaded, StoredCommit
+from stepwell.model.digest import sha256_hex
+from stepwell.model.draft import Draft, plan
+from stepwell.model.limits import Limits
+from stepwell.model.mutation import Mutation, WriteState, decode_mutations, encode_mutations
+from stepwell.model.receipt import RECEIPT_SCHEMA, Receipt, ReceiptHeader, decode_header, encode_header, sign_head
+from stepwell.model.snapshot import StoredSnapshot, store_snapshot, stored_state
+from stepwell.model.state import State
+
+__all__ = ["Verification", "build_commit", "fast_forward", "rebuild", "replay", "settle", "snapshot_due", "verify"]
+
+_NO_LIMITS = Limits(execution_bytes=2**62, commit_mutations=2**62)
+
+# A snapshot is due when the commits since the last one weigh as much as half the state: then loading reads at most about 1.5
+# states' worth of bytes, and snapshots add at most about two bytes of writing to each byte committed, however large either grows.
+_SNAPSHOT_BYTES = 64 * 1024
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """The result of walking a receipt chain."""
+
+    ok: bool
+    problems: tuple[str, ...]
+    receipts: int = 0
+    """How many receipts were walked."""
+    head: str = ""
+    """Digest of the newest receipt."""
+
+
+def snapshot_due(state: State) -> bool:
+    """Whether the next commit should carry a snapshot of this state."""
+    return state.since_snapshot > max(_SNAPSHOT_BYTES, state.size // 2)
+
+
+def build_commit(
+    draft: Draft,
+    *,
+    execution_id: str,
+    workspace_id: str,
+    commit_id: str,
+    committed_at: datetime,
+    fence: int | None = None,
+    key: bytes | None = None,
+    creation: Creation | None = None,
+) -> tuple[Commit, Receipt]:
+    """The commit of a validated draft, and the receipt it will have once it is stored."""
+    state = draft.base
+    body = encode_mutations(draft.mutations)
+    revision = state.revision + 1
+    header = ReceiptHeader(
+        RECEIPT_SCHEMA,
+        execution_id,
+        workspace_id,
+        revision,
+        commit_id,
+        committed_at,
+        sha256_hex(body),
+        state.digest,
+        draft.digest,
+        state.receipt,
+    )
+    encoded = encode_header(header)
+    digest = sha256_hex(encoded)
+    commit = Commit(
+        execution_id=execution_id,
+        workspace_id=workspace_id,
+        commit_id=commit_id,
+        revision=revision,
+        previous=state.receipt,
+        digest=digest,
+        header=encoded,
+        body=body,
+        committed_ms=to_ms(committed_at),
+        status=draft.status,
+        fence=fence,
+        signature=None if key is None else sign_head(key, execution_id, revision, digest),
+        creation=creation,
+        snapshot=store_snapshot(state) if snapshot_due(state) else None,
+        ops=tuple(mutation.op for mutation in draft.mutations if isinstance(mutation, WriteState)),
+    )
+    return commit, Receipt.of(header, digest, body)
+
+
+def settle(draft: Draft, commit: Commit) -> None:
+    """Bring the state up to a commit that is stored."""
+    state = draft.apply()
+    state.revision, state.receipt = commit.revision, commit.digest
+    state.since_snapshot = len(commit.body) + (0 if commit.snapshot else state.since_snapshot)
+
+
+def rebuild(loaded: Loaded, *, at: int | None = None) -> State:
+    """The state that a store's rows describe; ``Corrupted`` if any of them does not match its digests.
+
+    Every link of the rows is checked; the states between are not, only the last one, so that each entry is hashed once.
+    ``verify`` is the walk that checks those, too.
+    """
+    head = loaded.head
+    try:
+        state = State() if loaded.snapshot is None else stored_state(loaded.snapshot)
+        _fast_forward(state, head, loaded.commits)
+        target = head.revision if at is None else at
+        if state.revision != target:
+            raise _Broken(f"its commits end at revision {state.revision}, not {target}")
+        if at is None and state.receipt != head.digest:
+            raise _Broken("its last receipt is not the one in its head")
+    except (_Broken, InvalidSnapshot) as error:
+        raise Corrupted(f"execution {head.execution_id!r} is quarantined: {error.args[0]}") from None
+    return state
+
+
+def fast_forward(state: State, loaded: Loaded) -> bool:
+    """Bring a state up to the newest of these commits; False, with the state as it was, if they do not follow from it."""
+    try:
+        _fast_forward(state, loaded.head, loaded.commits)
+    except _Broken:
+        return False
+    return state.receipt == loaded.head.digest
+
+
+class _Broken(Exception):
+    """A stored row that does not fit the ones before it; says which and how."""
+
+
+def _fast_forward(state: State, head: Head, rows: Sequence[StoredCommit]) -> None:
+    """Bring a state up to the end of the rows in one go, or leave it as it is."""
+    if not rows:
+        return
+    mutations: list[Mutation] = []
+    revision, receipt, after, size = state.revision, state.receipt, "", 0
+    for row in rows:
+        header = _follow(revision, receipt, head, row)
+        mutations += _mutations(row)
+        revision, receipt, after = header.revision, sha256_hex(row.header), header.after
+        size += len(row.body)
+    _replan(state, mutations, after)
+    state.revision, state.receipt = revision, receipt
+    state.since_snapshot += size
+
+
+def replay(state: State, head: Head, row: StoredCommit) -> None:
+    """Apply one stored commit to the state before it, checking all of it."""
+    header = _follow(state.revision, state.receipt, head, row)
+    if header.before != state.digest:
+        raise _Broken(f"the state before revision {header.revision} does not have the digest in its receipt")
+    _replan(state, _mutations(row), header.after)
+    state.revision, state.receipt = header.revision, sha256_hex(row.header)
+
+
+def _replan(state: State, mutations: Sequence[Mutation], after: str) -> None:
+    try:
+        draft = plan(state, mutations, _NO_LIMITS)
+    except (msgspec.MsgspecError, ValidationFailed) as error:
+        raise _Broken(f"the mutations after revision {state.revision} cannot be applied: {error}") from None
+    if draft.digest != after:
+        raise _Broken(f"the state after revision {state.revision} does not come to the digest in its receipt")
+    draft.apply()
+
+
+def _mutations(row: StoredCommit) -> list[Mutation]:
+    try:
+        return decode_mutations(row.body)
+    except (msgspec.MsgspecError, RecursionError):
+        raise _Broken(f"the mutations of revision {row.revision} cannot be read") from None
+
+
+def _follow(last: int, receipt: str, head: Head, row: StoredCommit) -> ReceiptHeader:
+    """The header of the row that must come after revision ``last`` with that receipt, its links checked."""
+    revision = last + 1
+    try:
+        header = decode_header(row.header)
+    except (msgspec.MsgspecError, RecursionError):
+        raise _Broken(f"the receipt after revision {last} cannot be read") from None
+    if header.schema > RECEIPT_SCHEMA:
+        raise _Broken(f"receipt {revision} has schema {header.schema}; this Stepwell reads up to {RECEIPT_SCHEMA}, upgrade it")
+    if header.revision != revision or row.revision != revision:
+        raise _Broken(f"revision {revision} is missing: the next receipt says {header.revision}, its row {row.revision}")
+    if header.execution_id != head.execution_id or header.workspace_id != head.workspace_id:
+        raise _Broken(f"the receipt at revision {revision} belongs to execution {header.execution_id!r}")
+    if header.previous != receipt:
+        raise _Broken(f"the receipt at revision {revision} does not follow from the one before it")
+    if sha256_hex(row.body) != header.mutations:
+        raise _Broken(f"the mutations of revision {revision} do not match their digest")
+    return header
+
+
+def verify(
+    head: Head,
+    base: StoredSnapshot | None,
+    commits: Iterable[StoredCommit],
+    *,
+    key: bytes | None = None,
+    anchors: Iterable[Receipt] = (),
+) -> Verification:
+    """Walk a whole chain: every link, every digest, every state, its end against the head, and receipts kept elsewhere.
+
+    It stops at the first broken link, since nothing after that can be trusted.
+    """
+    state, walked = State(), 0
+    kept = {receipt.revision: receipt.digest for receipt in anchors}
+    problems: list[str] = []
+    try:
+        if base is not None:
+            state = stored_state(base)
+            if state.add_up() != state.accumulator:
+                raise _Broken(f"the snapshot at revision {base.revision} does not add up to its digest")
+        for row in commits:
+            replay(state, head, row)
+            walked += 1
+            if kept.pop(state.revision, state.receipt) != state.receipt:
+                raise _Broken(f"the receipt at revision {state.revision} is not the one you kept; history was rewritten")
+        problems += _end_problems(state, head, key)
+    except (_Broken, InvalidSnapshot) as error:
+        problems.append(str(error.args[0]))
+    gone = sorted(revision for revision in kept if revision > state.revision)
+    problems += [f"the receipt you kept for revision {revision} is gone; history was cut" for revision in gone]
+    return Verification(not problems, tuple(problems), walked, state.receipt)
+
+
+def _end_problems(state: State, head: Head, key: bytes | None) -> list[str]:
+    problems: list[str] = []
+    if state.revision != head.revision or state.receipt != head.digest:
+        problems.append(
+            f"the chain ends at revision {state.revision}, but the head says {head.revision}; its tail was cut or replaced"
+        )
+    elif key is not None and head.signature != sign_head(key, head.execution_id, head.revision, head.digest):
+        problems.append("the head's signature does not match: the chain was rewritten or cut, or the key is another one")
+    return problems

@@ -1,0 +1,31 @@
+"""How much of anything is too much; refused before any write, with the limit named."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Limits"]
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes that a store and its faces refuse to exceed."""
+
+    value_bytes: int = 256 * 1024
+    """One value, in canonical bytes."""
+    key_bytes: int = 512
+    """One id, name or key, in UTF-8."""
+    depth: int = 64
+    """Lists and objects inside each other."""
+    execution_bytes: int = 64 * 1024 * 1024
+    """All entries of one execution's state together."""
+    commit_mutations: int = 100_000
+    """Mutations of one commit."""
+    scope_keys: int = 10_000
+    """Keys of one state scope."""
+    scope_bytes: int = 64 * 1024 * 1024
+    """Keys and values of one state scope together."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if getattr(self, name) < 1:
+                raise ValueError(f"Limits({name}=...) must be at least 1")

@@ -1,0 +1,87 @@
+"""Receipts: the immutable proof of a commit, chained to the one before."""
+
+from __future__ import annotations
+
+import hmac
+from datetime import datetime
+from hashlib import sha256
+
+import msgspec
+
+from stepwell.model.digest import sha256_hex
+from stepwell.model.value import Value, decode
+
+__all__ = ["RECEIPT_SCHEMA", "Receipt", "ReceiptHeader", "decode_header", "encode_header", "sign_head"]
+
+RECEIPT_SCHEMA = 1
+
+
+class ReceiptHeader(msgspec.Struct, frozen=True):
+    """What a receipt's digest is taken over. The mutations are in it by digest, so a body can be archived apart."""
+
+    schema: int
+    execution_id: str
+    workspace_id: str
+    revision: int
+    commit_id: str
+    committed_at: datetime
+    mutations: str
+    before: str
+    after: str
+    previous: str
+
+
+encode_header = msgspec.json.Encoder().encode
+decode_header = msgspec.json.Decoder(ReceiptHeader).decode
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """Proof that a commit landed: what it changed, the state's digest before and after, and the receipt before it."""
+
+    execution_id: str
+    workspace_id: str
+    revision: int
+    commit_id: str
+    committed_at: datetime
+    before: str
+    """Digest of the state before the commit."""
+    after: str
+    """Digest of the state after it."""
+    previous: str
+    """Digest of the receipt before this one; zeros for the first."""
+    digest: str
+    """Digest of this receipt."""
+    body: bytes
+    """The mutations, as they are stored."""
+
+    @property
+    def mutations(self) -> tuple[dict[str, Value], ...]:
+        """What the commit changed, as plain data."""
+        return tuple(decode(self.body))
+
+    @classmethod
+    def read(cls, header: bytes, body: bytes) -> Receipt:
+        """The receipt of a stored commit."""
+        return cls.of(decode_header(header), sha256_hex(header), body)
+
+    @classmethod
+    def of(cls, header: ReceiptHeader, digest: str, body: bytes) -> Receipt:
+        """The receipt of a header that was just built."""
+        return cls(
+            execution_id=header.execution_id,
+            workspace_id=header.workspace_id,
+            revision=header.revision,
+            commit_id=header.commit_id,
+            committed_at=header.committed_at,
+            before=header.before,
+            after=header.after,
+            previous=header.previous,
+            digest=digest,
+            body=body,
+        )
+
+
+def sign_head(key: bytes, execution_id: str, revision: int, digest: str) -> bytes:
+    """A signature over the newest receipt; only the newest is kept, so that a chain cut short has none."""
+    message = b"stepwell.head.1\0" + msgspec.json.encode([execution_id, revision, digest])
+    return hmac.new(key, message, sha256).digest()

@@ -1,0 +1,235 @@
+"""The records an execution's state is made of: who it is, its trigger, step outputs, loops, tokens and cancel scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from stepwell.errors import InvalidInput
+from stepwell.model.ids import check_key
+from stepwell.model.limits import Limits
+from stepwell.model.status import StepStatus
+from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode
+
+__all__ = [
+    "CancelScope",
+    "EventTrigger",
+    "FunctionTrigger",
+    "LoopContext",
+    "ManualTrigger",
+    "Metadata",
+    "Presence",
+    "ScheduleTrigger",
+    "StepOutput",
+    "Token",
+    "Trigger",
+    "WebhookTrigger",
+    "decode_loop",
+    "decode_metadata",
+    "decode_scope",
+    "decode_step",
+    "decode_token",
+    "decode_trigger",
+    "encode_loop",
+    "encode_record",
+    "encode_step",
+    "encode_token",
+    "encode_trigger",
+    "trigger_value",
+]
+
+
+class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who an execution is; fixed when it is created."""
+
+    execution_id: str
+    workspace_id: str
+    workflow_id: str
+    version: int
+    started_at: datetime
+    workflow_name: str | None = None
+    parent_id: str | None = None
+    trace_id: str | None = None
+
+    def __post_init__(self) -> None:
+        for what in ("execution_id", "workspace_id", "workflow_id"):
+            check_key(getattr(self, what), what)
+        if type(self.version) is not int or self.version < 0:
+            raise InvalidInput("version must be a whole number, 0 or more")
+        _aware(self.started_at, "started_at")
+
+
+class StepOutput(msgspec.Struct, frozen=True):
+    """What a step gave, recorded once. Errors are not outputs: a step that raised has none."""
+
+    node_id: str
+    node_name: str
+    status: str
+    output: Value
+    executed_at: datetime
+    duration_ms: int
+
+
+class LoopContext(msgspec.Struct, frozen=True):
+    """Where a loop stands; replaced at each iteration."""
+
+    loop_id: str
+    current_index: int
+    current_item: Value
+    total_items: int | None
+
+
+class Presence(StrEnum):
+    """Whether a token or cancel scope is live or was cancelled."""
+
+    ACTIVE = "active"
+    CANCELLED = "cancelled"
+
+
+class Token(msgspec.Struct, frozen=True):
+    """Where one thread of an execution stands: a node, inside a cancel scope, with a value."""
+
+    token_id: str
+    node: str
+    scope: str = "root"
+    value: Value = None
+    status: Presence = Presence.ACTIVE
+
+    def replace(self, **changes: Any) -> Token:
+        """The same token with some fields changed."""
+        return msgspec.structs.replace(self, **changes)
+
+
+class CancelScope(msgspec.Struct, frozen=True):
+    """A region of an execution that is cancelled as one; scopes form a tree under ``root``."""
+
+    scope_id: str
+    parent: str | None
+    status: Presence = Presence.ACTIVE
+
+
+class EventTrigger(msgspec.Struct, frozen=True, tag="event", tag_field="kind"):
+    """Something happened to an entity."""
+
+    type: str
+    entity: Value = None
+    previous: Value = None
+
+
+class WebhookTrigger(msgspec.Struct, frozen=True, tag="webhook", tag_field="kind"):
+    """An HTTP request came in."""
+
+    headers: dict[str, str]
+    body: Value = None
+    query: dict[str, str] = {}
+
+
+class ScheduleTrigger(msgspec.Struct, frozen=True, tag="schedule", tag_field="kind"):
+    """A schedule fired."""
+
+    scheduled_at: datetime
+    cron: str | None = None
+    interval_seconds: float | None = None
+
+
+class FunctionTrigger(msgspec.Struct, frozen=True, tag="function", tag_field="kind"):
+    """The program called for it."""
+
+    arguments: Value
+
+
+class ManualTrigger(msgspec.Struct, frozen=True, tag="manual", tag_field="kind"):
+    """A person, or code that says no more, asked for it."""
+
+    value: Value = None
+
+
+Trigger = EventTrigger | WebhookTrigger | ScheduleTrigger | FunctionTrigger | ManualTrigger
+
+
+class _PlainTrigger(msgspec.Struct, frozen=True, tag="plain", tag_field="kind"):
+    """A trigger given as a bare value; it comes back as that value."""
+
+    value: Value
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+encode_record = _encode
+decode_metadata = msgspec.json.Decoder(Metadata).decode
+decode_step = msgspec.json.Decoder(StepOutput).decode
+decode_loop = msgspec.json.Decoder(LoopContext).decode
+decode_token = msgspec.json.Decoder(Token).decode
+decode_scope = msgspec.json.Decoder(CancelScope).decode
+_decode_trigger = msgspec.json.Decoder(Trigger | _PlainTrigger).decode
+_STEP_STATUSES = frozenset(StepStatus)
+
+
+def encode_step(step: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """The canonical bytes of a step output, checked."""
+    if not isinstance(step, StepOutput):
+        raise InvalidInput(f"a step is recorded as a StepOutput, not {type(step).__name__}")
+    check_key(step.node_id, "node_id", limits.key_bytes)
+    check_key(step.node_name, "node_name", limits.key_bytes)
+    if step.status not in _STEP_STATUSES:
+        raise InvalidInput(f"{step.status!r} is no status of a step; use one of {', '.join(StepStatus)}")
+    _aware(step.executed_at, "executed_at")
+    _whole(step.duration_ms, "duration_ms")
+    output = msgspec.Raw(canonical(step.output, limits, what=f"the output of step {step.node_name!r}"))
+    return _encode(msgspec.structs.replace(step, output=output, status=str(step.status)))
+
+
+def encode_loop(loop: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """The canonical bytes of a loop context, checked."""
+    if not isinstance(loop, LoopContext):
+        raise InvalidInput(f"a loop is described by a LoopContext, not {type(loop).__name__}")
+    check_key(loop.loop_id, "loop_id", limits.key_bytes)
+    _whole(loop.current_index, "current_index")
+    if loop.total_items is not None:
+        _whole(loop.total_items, "total_items")
+    item = msgspec.Raw(canonical(loop.current_item, limits, what=f"the item of loop {loop.loop_id!r}"))
+    return _encode(msgspec.structs.replace(loop, current_item=item))
+
+
+def encode_token(token: Token, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """The canonical bytes of a token, checked."""
+    check_key(token.token_id, "token_id", limits.key_bytes)
+    check_key(token.node, "node", limits.key_bytes)
+    check_key(token.scope, "scope", limits.key_bytes)
+    value = msgspec.Raw(canonical(token.value, limits, what=f"the value of token {token.token_id!r}"))
+    return _encode(msgspec.structs.replace(token, value=value))
+
+
+def encode_trigger(trigger: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """The canonical bytes of a trigger: one of the typed ones, or any plain value."""
+    if isinstance(trigger, Trigger):
+        if isinstance(trigger, ScheduleTrigger):
+            _aware(trigger.scheduled_at, "scheduled_at")
+        return canonical(msgspec.to_builtins(trigger), limits, what="the trigger")
+    return _encode(_PlainTrigger(msgspec.Raw(canonical(trigger, limits, what="the trigger"))))
+
+
+def decode_trigger(data: bytes) -> Trigger | Value:
+    """The trigger that ``encode_trigger`` was given."""
+    trigger = _decode_trigger(data)
+    return trigger.value if isinstance(trigger, _PlainTrigger) else trigger
+
+
+def trigger_value(data: bytes) -> Mapping[str, Value]:
+    """The trigger as plain data, with its kind."""
+    return decode(data)
+
+
+def _aware(moment: object, what: str) -> None:
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidInput(f"{what} must be a datetime with a time zone, such as datetime.now(UTC)")
+    if moment.utcoffset() != UTC.utcoffset(None):
+        raise InvalidInput(f"{what} must be in UTC; use .astimezone(UTC)")
+
+
+def _whole(number: object, what: str) -> None:
+    if type(number) is not int or number < 0:
+        raise InvalidInput(f"{what} must be a whole number, 0 or more, not {number!r}")

@@ -1,0 +1,77 @@
+"""Scopes: the addresses of state, encoded so that no two can ever meet."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from stepwell.errors import InvalidInput
+from stepwell.model.ids import check_key
+
+__all__ = ["DEFAULT_WORKSPACE", "Scope"]
+
+DEFAULT_WORKSPACE = "default"
+
+# kind -> how many names address it inside its workspace; the global scope belongs to no workspace.
+_KINDS = {"global": 0, "workspace": 0, "workflow": 1, "step": 2, "conversation": 1, "custom": 1}
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Where state lives: global, or in a workspace (its own, a workflow's, a step's, a conversation's, a custom one)."""
+
+    kind: str
+    workspace: str = ""
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if _KINDS.get(self.kind) != len(self.names):
+            raise InvalidInput(f"there is no scope {self.kind!r} with {len(self.names)} names")
+        if self.kind != "global":
+            check_key(self.workspace, "a workspace id")
+        for name in self.names:
+            check_key(name, f"the name of a {self.kind} scope")
+
+    @classmethod
+    def globals(cls) -> Scope:
+        """State shared by everything in the store."""
+        return cls("global")
+
+    @classmethod
+    def of_workspace(cls, workspace: str) -> Scope:
+        """State of one workspace."""
+        return cls("workspace", workspace)
+
+    @classmethod
+    def of_workflow(cls, workflow_id: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
+        """State of one workflow of a workspace, shared by its executions."""
+        return cls("workflow", workspace, (workflow_id,))
+
+    @classmethod
+    def of_step(cls, workflow_id: str, step: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
+        """State of one step of a workflow."""
+        return cls("step", workspace, (workflow_id, step))
+
+    @classmethod
+    def of_conversation(cls, conversation_id: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
+        """State of one conversation."""
+        return cls("conversation", workspace, (conversation_id,))
+
+    @classmethod
+    def custom(cls, namespace: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
+        """State under a name of your own."""
+        return cls("custom", workspace, (namespace,))
+
+    @property
+    def path(self) -> str:
+        """The scope as one text: kind, workspace and names between slashes, each percent-encoded.
+
+        A slash or percent sign inside a name is always encoded, so the text splits back into exactly these parts.
+        """
+        return "/".join(quote(part, safe="") for part in (self.kind, self.workspace, *self.names))
+
+    @classmethod
+    def parse(cls, path: str) -> Scope:
+        """The scope of a ``path``."""
+        kind, *rest = (unquote(part, errors="strict") for part in path.split("/"))
+        return cls(kind, rest[0] if rest else "", tuple(rest[1:]))

@@ -1,0 +1,127 @@
+"""Snapshots: an execution at a revision as bytes that say what they are and cannot be mistaken or changed unseen."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import msgspec
+
+from stepwell.errors import InvalidSnapshot
+from stepwell.model.digest import sha256_hex
+from stepwell.model.record import decode_metadata
+from stepwell.model.state import ONLY, SECTIONS, State
+
+__all__ = [
+    "SNAPSHOT_SCHEMA",
+    "Snapshot",
+    "StoredSnapshot",
+    "read_snapshot",
+    "store_snapshot",
+    "stored_state",
+    "write_snapshot",
+]
+
+SNAPSHOT_SCHEMA = 1
+_FORMAT = "stepwell.snapshot"
+_ACCUMULATOR_BYTES = 512
+
+
+class _Label(msgspec.Struct, frozen=True):
+    format: str
+    schema: int
+    digest: str
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The content of a snapshot."""
+
+    execution_id: str
+    workspace_id: str
+    revision: int
+    receipt: str
+    """Digest of the receipt at this revision."""
+    state: str
+    """Digest of the state."""
+    entries: dict[str, dict[str, msgspec.Raw]]
+
+
+class StoredSnapshot(msgspec.Struct, frozen=True):
+    """A snapshot as a store keeps it: with its accumulator, so that loading need not hash every entry again."""
+
+    revision: int
+    data: bytes
+    accumulator: bytes
+    digest: str
+    """SHA-256 over both, to find damage at rest."""
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decode_label = msgspec.json.Decoder(_Label).decode
+_decode_body = msgspec.json.Decoder(Snapshot).decode
+
+
+def write_snapshot(state: State) -> bytes:
+    """The snapshot of a state: a line that labels it, then its content."""
+    who = state.identity
+    entries = {section: {key: msgspec.Raw(data) for key, data in rows.items()} for section, rows in state.sections.items() if rows}
+    body = _encode(Snapshot(who.execution_id, who.workspace_id, state.revision, state.receipt, state.digest, entries))
+    return _encode(_Label(_FORMAT, SNAPSHOT_SCHEMA, sha256_hex(body))) + b"\n" + body
+
+
+def read_snapshot(data: object) -> tuple[Snapshot, State]:
+    """The snapshot and its state, with every digest checked; ``InvalidSnapshot`` says what is wrong with it."""
+    snapshot = _read_content(data)
+    state = _rebuild(snapshot, None)
+    if state.digest != snapshot.state:
+        raise InvalidSnapshot("the snapshot's entries do not add up to its state digest; it was changed after it was made")
+    if state.sections["identity"].get(ONLY) is None or state.identity.execution_id != snapshot.execution_id:
+        raise InvalidSnapshot("the snapshot's label and its content name different executions")
+    return snapshot, state
+
+
+def store_snapshot(state: State) -> StoredSnapshot:
+    """The state as a store keeps it."""
+    data, accumulator = write_snapshot(state), state.accumulator.to_bytes(_ACCUMULATOR_BYTES, "little")
+    return StoredSnapshot(state.revision, data, accumulator, sha256(data + accumulator).hexdigest())
+
+
+def stored_state(stored: StoredSnapshot) -> State:
+    """The state of a stored snapshot; damage is found by its digest."""
+    if sha256(stored.data + stored.accumulator).hexdigest() != stored.digest:
+        raise InvalidSnapshot("the stored snapshot does not match its digest")
+    return _rebuild(_read_content(stored.data), int.from_bytes(stored.accumulator, "little"))
+
+
+def _read_content(data: object) -> Snapshot:
+    if not isinstance(data, bytes):
+        raise InvalidSnapshot(f"a snapshot is bytes, not {type(data).__name__}")
+    first, _, body = data.partition(b"\n")
+    try:
+        label = _decode_label(first)
+    except (msgspec.MsgspecError, RecursionError):
+        raise InvalidSnapshot("these bytes are not a Stepwell snapshot: the first line is no label") from None
+    if label.format != _FORMAT:
+        raise InvalidSnapshot(f"these bytes are not a Stepwell snapshot but {label.format!r}")
+    if label.schema > SNAPSHOT_SCHEMA:
+        raise InvalidSnapshot(
+            f"the snapshot has schema {label.schema} and this Stepwell reads up to {SNAPSHOT_SCHEMA}; upgrade it first"
+        )
+    if sha256_hex(body) != label.digest:
+        raise InvalidSnapshot("the snapshot does not match its digest; it was changed or cut after it was made")
+    try:
+        return _decode_body(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidSnapshot(f"the snapshot's content cannot be read: {error}") from None
+
+
+def _rebuild(snapshot: Snapshot, accumulator: int | None) -> State:
+    unknown = snapshot.entries.keys() - SECTIONS.keys()
+    if unknown:
+        raise InvalidSnapshot(f"the snapshot has sections that this Stepwell does not know: {', '.join(sorted(unknown))}")
+    try:
+        entries = {section: {key: bytes(raw) for key, raw in rows.items()} for section, rows in snapshot.entries.items()}
+        state = State.of(entries, snapshot.revision, snapshot.receipt, accumulator)
+        _ = decode_metadata(state.sections["identity"].get(ONLY, b""))
+    except msgspec.MsgspecError as error:
+        raise InvalidSnapshot(f"the snapshot's content cannot be read: {error}") from None
+    return state

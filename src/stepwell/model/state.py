@@ -1,0 +1,248 @@
+"""An execution's state: entries by section, their running digest, and the view that users get.
+
+Every section (context, variables, steps, ...) is a dict from a key to canonical bytes. Digest, size, snapshot, diff and fork are
+then the same few lines for all of them, and a value that was read can be changed by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from stepwell.errors import NotFound
+from stepwell.model.digest import EMPTY, MODULUS, ZERO, element, state_digest
+from stepwell.model.record import (
+    CancelScope,
+    LoopContext,
+    Metadata,
+    StepOutput,
+    Token,
+    Trigger,
+    decode_loop,
+    decode_metadata,
+    decode_scope,
+    decode_step,
+    decode_token,
+    decode_trigger,
+)
+from stepwell.model.status import Status
+from stepwell.model.value import Value, decode
+
+__all__ = ["ONLY", "SECTIONS", "Change", "ExecutionState", "State", "difference"]
+
+ONLY = ""
+"""The key of a section that has a single entry."""
+
+SECTIONS = {
+    name: name.encode()
+    for name in (
+        "identity",
+        "metadata",
+        "status",
+        "step_count",
+        "trigger",
+        "context",
+        "variables",
+        "steps",
+        "loops",
+        "tokens",
+        "scopes",
+    )
+}
+
+Entries = dict[str, dict[str, bytes]]
+
+
+class State:
+    """The state of one execution at one revision, as its writer holds it. Changed only by ``Draft.apply``."""
+
+    __slots__ = ("accumulator", "digest", "receipt", "revision", "sections", "since_snapshot", "size", "tree")
+
+    def __init__(self) -> None:
+        self.sections: Entries = {name: {} for name in SECTIONS}
+        self.accumulator = 0
+        self.digest = EMPTY
+        """The digest of this state, as in ``Receipt.after``."""
+        self.size = 0
+        self.revision = -1
+        self.receipt = ZERO
+        self.since_snapshot = 0
+        self.tree = ScopeTree()
+
+    @classmethod
+    def of(cls, entries: Mapping[str, Mapping[str, bytes]], revision: int, receipt: str, accumulator: int | None) -> State:
+        """The state with these entries; without an accumulator, it is worked out from them."""
+        state = cls()
+        state.revision, state.receipt = revision, receipt
+        for section, rows in entries.items():
+            state.sections[section].update(rows)
+            state.size += sum(len(key) + len(data) for key, data in rows.items())
+        for address in (("scopes", key) for key in state.sections["scopes"]):
+            state.tree.put(address, state.sections["scopes"][address[1]])
+        for key, data in state.sections["tokens"].items():
+            state.tree.put(("tokens", key), data)
+        state.accumulator = state.add_up() if accumulator is None else accumulator
+        state.digest = state_digest(state.accumulator)
+        return state
+
+    def add_up(self) -> int:
+        """The accumulator worked out from all entries."""
+        return sum(element(SECTIONS[section], key, data) for section, key, data in self.rows()) % MODULUS
+
+    def rows(self) -> Iterator[tuple[str, str, bytes]]:
+        """Every entry with its section and key."""
+        for section, entries in self.sections.items():
+            for key, data in entries.items():
+                yield section, key, data
+
+    @property
+    def identity(self) -> Metadata:
+        """Who the execution is."""
+        return decode_metadata(self.sections["identity"][ONLY])
+
+    def copy_entries(self) -> Entries:
+        """The entries in dicts of their own; the bytes are shared, since nobody can change them."""
+        return {section: dict(entries) for section, entries in self.sections.items()}
+
+
+class ScopeTree:
+    """Which cancel scopes and tokens stand directly inside which scope, so that cancelling costs only what is inside."""
+
+    __slots__ = ("scopes", "tokens")
+
+    def __init__(self) -> None:
+        self.scopes: dict[str, set[str]] = {}
+        self.tokens: dict[str, set[str]] = {}
+
+    def put(self, address: tuple[str, str], data: bytes) -> None:
+        """Note an entry of the sections ``scopes`` or ``tokens``."""
+        section, key = address
+        if section == "scopes":
+            parent = decode_scope(data).parent
+            if parent is not None:
+                self.scopes.setdefault(parent, set()).add(key)
+        else:
+            self.tokens.setdefault(decode_token(data).scope, set()).add(key)
+
+    def remove(self, address: tuple[str, str], data: bytes) -> None:
+        """Forget an entry that had this data."""
+        section, key = address
+        parent = decode_scope(data).parent if section == "scopes" else decode_token(data).scope
+        if parent is not None:
+            (self.scopes if section == "scopes" else self.tokens).get(parent, set()).discard(key)
+
+
+class ExecutionState:
+    """An execution at one revision. Each attribute gives a fresh copy, so nothing you do to it reaches the store."""
+
+    __slots__ = ("_entries", "revision", "state_digest")
+
+    def __init__(self, state: State) -> None:
+        self._entries = state.copy_entries()
+        self.revision = state.revision
+        self.state_digest = state.digest
+
+    @property
+    def identity(self) -> Metadata:
+        """Who the execution is."""
+        return decode_metadata(self._entries["identity"][ONLY])
+
+    @property
+    def status(self) -> Status:
+        """Where the execution stands."""
+        return Status(decode(self._entries["status"][ONLY]))
+
+    @property
+    def metadata(self) -> dict[str, Value]:
+        """The free metadata set by ``set_metadata``."""
+        return decode(self._entries["metadata"].get(ONLY, b"{}"))
+
+    @property
+    def step_count(self) -> int:
+        """How many steps were counted."""
+        return decode(self._entries["step_count"][ONLY])
+
+    @property
+    def trigger(self) -> Trigger | Value:
+        """What started the execution, or None."""
+        data = self._entries["trigger"].get(ONLY)
+        return None if data is None else decode_trigger(data)
+
+    @property
+    def context(self) -> dict[str, Value]:
+        """The context, whole."""
+        return {key: decode(data) for key, data in self._entries["context"].items()}
+
+    @property
+    def variables(self) -> dict[str, Value]:
+        """All variables."""
+        return {name: decode(data) for name, data in self._entries["variables"].items()}
+
+    @property
+    def steps(self) -> dict[str, StepOutput]:
+        """All recorded step outputs by name."""
+        return {name: decode_step(data) for name, data in self._entries["steps"].items()}
+
+    @property
+    def loops(self) -> dict[str, LoopContext]:
+        """Where each loop stands."""
+        return {name: decode_loop(data) for name, data in self._entries["loops"].items()}
+
+    @property
+    def tokens(self) -> dict[str, Token]:
+        """All tokens by id."""
+        return {name: decode_token(data) for name, data in self._entries["tokens"].items()}
+
+    @property
+    def scopes(self) -> dict[str, CancelScope]:
+        """All cancel scopes by id, ``root`` among them."""
+        return {name: decode_scope(data) for name, data in self._entries["scopes"].items()}
+
+    def entries(self) -> Entries:
+        """The canonical bytes of everything, by section and key."""
+        return {section: dict(entries) for section, entries in self._entries.items()}
+
+    def step(self, name: str) -> StepOutput:
+        """One step's output; ``NotFound`` if it is not recorded."""
+        data = self._entries["steps"].get(name)
+        if data is None:
+            raise NotFound(f"step {name!r} has no output at revision {self.revision}")
+        return decode_step(data)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExecutionState) and self._entries == other._entries
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType] - compares by content, so it is no dict key
+
+    def __repr__(self) -> str:
+        who = self.identity
+        return f"<ExecutionState {who.execution_id!r} revision={self.revision} status={self.status}>"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One difference between two states: where, and the value before and after (absent: not there)."""
+
+    section: str
+    key: str
+    before: Value | msgspec.UnsetType = msgspec.UNSET
+    after: Value | msgspec.UnsetType = msgspec.UNSET
+
+
+def difference(before: ExecutionState, after: ExecutionState) -> list[Change]:
+    """Everything that differs between two states, in order of section and key."""
+    changes: list[Change] = []
+    old, new = before.entries(), after.entries()
+    for section in SECTIONS:
+        for key in sorted(old[section].keys() | new[section].keys()):
+            was, now = old[section].get(key), new[section].get(key)
+            if was != now:
+                changes.append(
+                    Change(
+                        section,
+                        key,
+                        msgspec.UNSET if was is None else decode(was),
+                        msgspec.UNSET if now is None else decode(now),
+                    )
+                )
+    return changes

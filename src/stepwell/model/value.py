@@ -1,0 +1,285 @@
+"""Values: JSON with one canonical encoding, and one table of what is accepted.
+
+A value is None, a bool, an int of 64 bits, a finite float, a string, a list of values, or a dict of values with string keys.
+Its canonical encoding is UTF-8 JSON without spaces, object keys in order of their code points, floats in their shortest
+form. Two values are the same if and only if their canonical bytes are, so digests and comparisons work on bytes, and a store
+keeps bytes that it never has to understand. ``RULES`` says what happens to every odd value, and why.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeVar, cast
+
+import msgspec
+
+from stepwell.errors import InvalidInput, LimitExceeded
+from stepwell.model.limits import Limits
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "RULES",
+    "Frozen",
+    "Rule",
+    "Value",
+    "canonical",
+    "decode",
+    "freeze",
+    "from_value",
+    "parse",
+    "thaw",
+    "to_value",
+]
+
+# JSON has no recursive type that both the checker and msgspec understand, so the public edge says what it is in words.
+Value = Any
+"""None, bool, int, float, str, list of Value, or dict of str to Value."""
+
+Frozen = Any
+"""A value nobody can change: an atom as itself, a list or dict as its canonical bytes."""
+
+T = TypeVar("T")
+
+DEFAULT_LIMITS = Limits()
+_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+
+decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Rule(NamedTuple):
+    """What happens to one kind of odd value, with an example and the reason."""
+
+    kind: str
+    example: object
+    accepted: bool
+    reason: str
+
+
+def _nested(depth: int) -> list[object]:
+    value: list[object] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("None", None, True, "JSON null; it is a value, not the absence of one"),
+    Rule("negative zero", -0.0, True, "kept as -0.0, because every store keeps our bytes and not a number"),
+    Rule("whole float", 1.0, True, "stays 1.0 and differs from 1: types survive a crash"),
+    Rule("smallest float", 5e-324, True, "shortest form reads back as the same float"),
+    Rule("2**53 + 1", 2**53 + 1, True, "exact in Python; only JavaScript readers must take care"),
+    Rule("largest 64-bit int", _INT_MAX, True, "fits SQL bigint, Lua and every store"),
+    Rule("2**63", 2**63, False, "overflows SQL bigint and Lua integers; store it as a string"),
+    Rule("5,000-digit int", 10**5000, False, "overflows 64 bits; store it as a string"),
+    Rule("NaN", float("nan"), False, "JSON has no NaN and it is not equal to itself; store None or a string"),
+    Rule("infinity", float("inf"), False, "JSON has no infinity; store None or a string"),
+    Rule("minus infinity", float("-inf"), False, "JSON has no infinity; store None or a string"),
+    Rule("NUL in text", "a\0b", True, "escaped in the encoding, so no store sees a NUL byte"),
+    Rule(
+        "composed and decomposed text",
+        "\u00e9 e\u0301",
+        True,
+        "kept as given: normalising would change the user's text",
+    ),
+    Rule("lone surrogate", "\ud800", False, "half a character has no UTF-8; replace or drop it"),
+    Rule("lone surrogate in a key", {"\ud800": 1}, False, "half a character has no UTF-8; replace or drop it"),
+    Rule("empty key", {"": 1}, True, "an ordinary JSON object key"),
+    Rule("number as a key", {1: "a"}, False, "JSON keys are strings: 1 and '1' would become one key; use strings"),
+    Rule("tuple", (1, 2), False, "would come back as a list after a restart; use a list, or annotate the type"),
+    Rule("set", {1}, False, "has no order and no JSON form; use a sorted list"),
+    Rule("bytes", b"x", False, "has no JSON form; encode it to text (base64) or keep it elsewhere and store its address"),
+    Rule(
+        "datetime",
+        datetime.datetime(2026, 1, 1),
+        False,
+        "would come back as text; use .isoformat(), or annotate the type",
+    ),
+    Rule(
+        "decimal",
+        decimal.Decimal("1.10"),
+        False,
+        "would come back as text or lose digits; use str(), or annotate the type",
+    ),
+    Rule("any other object", object(), False, "only JSON survives a restart; convert it first, or annotate the type"),
+    Rule("64 levels", _nested(64), True, "the deepest nesting that every reader is sure to manage"),
+    Rule("65 levels", _nested(65), False, "over the depth limit; flatten it"),
+)
+
+
+def canonical(value: Value, limits: Limits = DEFAULT_LIMITS, *, what: str = "the value") -> bytes:
+    """The value's canonical bytes, or ``InvalidInput`` / ``LimitExceeded`` that names the place inside it.
+
+    Encoding and decoding in C and comparing is much faster than walking the value in Python, and catches everything that
+    JSON would silently change (tuples, NaN, dates, numbers as keys); only the message is found by walking.
+    """
+    try:
+        data = _encode(value)
+        same = decode(data) == value
+    except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
+        data, same = b"", False
+    if not same:
+        raise _explain(value, limits, what)
+    if len(data) > limits.value_bytes:
+        raise LimitExceeded.of("value_bytes", limits.value_bytes, len(data), f"{what}, in bytes,")
+    if len(data) > 18 and (data.count(b"[") + data.count(b"{") > limits.depth or _LONG_NUMBER in data.translate(_DIGITS)):
+        _inspect(value, limits, what)
+    return data
+
+
+# Nineteen digits in a row may be an int beyond 64 bits (or just text); translating the bytes finds that at C speed.
+_DIGITS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
+_LONG_NUMBER = b"0" * 19
+
+
+def freeze(value: Value, limits: Limits = DEFAULT_LIMITS, *, what: str = "the value") -> Frozen:
+    """The value in a form that nobody can change: atoms stay, lists and dicts become their canonical bytes."""
+    kind = type(value)
+    if value is None or kind is bool:
+        return value
+    if kind is int and _INT_MIN <= value <= _INT_MAX:
+        return value
+    if kind is str and len(value) * 6 < limits.value_bytes and value.isascii():
+        return value
+    data = canonical(value, limits, what=what)
+    return data if data[0] in b"[{" else decode(data)
+
+
+def thaw(frozen: Frozen) -> Value:
+    """A fresh copy of a frozen value."""
+    return decode(frozen) if type(frozen) is bytes else frozen
+
+
+def parse(text: bytes | str, limits: Limits = DEFAULT_LIMITS, *, what: str = "the JSON text") -> Value:
+    """Read JSON text from outside: what ``canonical`` refuses is refused here too, and so are repeated keys."""
+    if len(text) > limits.value_bytes:
+        raise LimitExceeded.of("value_bytes", limits.value_bytes, len(text), f"{what}, in characters,")
+    try:
+        value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_float=_finite)
+    except RecursionError:
+        raise LimitExceeded.of("depth", limits.depth, None, f"the nesting of {what}") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{what} cannot be read: {error}") from None
+    canonical(value, limits, what=what)
+    return value
+
+
+def to_value(obj: object) -> Value:
+    """A typed object (dataclass, msgspec or attrs class, pydantic model, date, tuple ...) as a plain value."""
+    try:
+        return msgspec.to_builtins(obj, enc_hook=_encode_foreign)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{type(obj).__name__} cannot become JSON: {error}") from None
+
+
+def from_value(value: Value, kind: type[T]) -> T:
+    """The plain value as an instance of ``kind``: the way back from ``to_value``."""
+    try:
+        return msgspec.convert(value, kind, dec_hook=_decode_foreign)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise InvalidInput(f"the stored value is not a {getattr(kind, '__name__', kind)}: {error}") from None
+
+
+def _encode_foreign(obj: object) -> object:
+    dump = getattr(obj, "model_dump", None)
+    if dump is None:
+        raise TypeError(f"no JSON form is known for {type(obj).__name__}")
+    return dump(mode="json")
+
+
+def _decode_foreign(kind: type[T], value: object) -> T:
+    validate = getattr(kind, "model_validate", None)
+    if validate is None:
+        raise TypeError(f"no way is known from JSON to {kind.__name__}")
+    return validate(value)
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object")
+    return found
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"the number {text} is too large for a float")
+    return number
+
+
+def _explain(value: object, limits: Limits, what: str) -> InvalidInput | LimitExceeded:
+    """The error for a value that does not survive encoding: the first offending place, in words."""
+    try:
+        _inspect(value, limits, what)
+    except (InvalidInput, LimitExceeded) as error:
+        return error
+    return InvalidInput(f"{what} ({type(value).__name__}) does not come back from JSON as it was; convert it first")
+
+
+def _inspect(value: object, limits: Limits, what: str) -> None:
+    """Walk a value without recursion and raise for the first part that is not allowed."""
+    pending: list[tuple[object, str, int]] = [(value, "$", 1)]
+    while pending:
+        part, path, depth = pending.pop()
+        reason = _fault_of(part)
+        if reason:
+            raise InvalidInput(f"{what}, at {path}: {reason}")
+        if isinstance(part, list | dict):
+            if depth > limits.depth:
+                raise LimitExceeded.of("depth", limits.depth, None, f"the nesting of {what}")
+            pending.extend((child, f"{path}{step}", depth + 1) for step, child in _children(cast("object", part)))
+
+
+def _children(part: object) -> Iterator[tuple[str, object]]:
+    if isinstance(part, dict):
+        for key, child in cast("dict[object, object]", part).items():
+            if not isinstance(key, str):
+                yield f".{key!r}", _BadKey(key)
+            else:
+                yield f".{key}", child
+                if not key.isascii():
+                    yield f".{key!r}", key
+    else:
+        for index, child in enumerate(cast("list[object]", part)):
+            yield f"[{index}]", child
+
+
+class _BadKey(NamedTuple):
+    key: object
+
+
+def _fault_of(part: object) -> str:
+    """Why one part is not a value, or an empty string."""
+    match part:
+        case None | bool() | list() | dict():
+            return ""
+        case int():
+            return "" if _INT_MIN <= part <= _INT_MAX else "the integer needs more than 64 bits; store it as a string"
+        case float():
+            return "" if part - part == 0 else f"{part} has no JSON form; store None or a string"
+        case str():
+            return "" if part.isascii() or _is_text(part) else "half of a surrogate pair is not text; replace or drop it"
+        case _BadKey():
+            return f"the key {part.key!r} is not a string; JSON keys are strings"
+        case tuple():
+            return "a tuple would come back as a list; use a list, or annotate the type"
+        case _:
+            return f"{type(part).__name__} has no JSON form of its own; convert it first, or annotate the type"
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

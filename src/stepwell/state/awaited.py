@@ -1,0 +1,172 @@
+"""Scoped state for callers that await: the same names as in ``blocking``, driving the same operations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from stepwell.model.entry import Entry, StateChange
+from stepwell.model.scope import Scope
+from stepwell.model.value import Value
+from stepwell.state.buffer import HasScope
+from stepwell.state.operation import AsyncDriver
+from stepwell.state.scoped import ScopeOperations, StateOperations, as_scope, child_scope
+from stepwell.state.transaction import AsyncStateTransaction
+
+__all__ = ["AsyncScopedState", "AsyncState"]
+
+T = TypeVar("T")
+Ttl = float | timedelta | None
+
+
+class AsyncScopedState:
+    """State in one scope. Every call is awaited."""
+
+    def __init__(self, shared: StateOperations, scope: Scope, driver: AsyncDriver) -> None:
+        self._shared, self._driver, self.scope = shared, driver, scope
+        self._do = ScopeOperations(shared, scope)
+
+    async def get(self, key: str, default: Value = None) -> Value:
+        """The value of a key, or ``default`` if it is not there."""
+        return await self._driver.run(self._do.get(key, default))
+
+    async def get_as(self, key: str, kind: type[T]) -> T | None:
+        """The value of a key as an instance of ``kind`` (a dataclass, a msgspec or pydantic class), or None."""
+        return await self._driver.run(self._do.get_as(key, kind))
+
+    async def set(self, key: str, value: Value, ttl: Ttl = None, sliding: bool = False) -> int:
+        """Set a key, for ``ttl`` seconds if given; with ``sliding``, each use starts them anew. The key's new revision."""
+        return await self._driver.run(self._do.set(key, value, ttl, sliding))
+
+    async def delete(self, key: str) -> bool:
+        """Remove a key; whether it was there."""
+        return await self._driver.run(self._do.delete(key))
+
+    async def exists(self, key: str) -> bool:
+        """Whether the key is there."""
+        return await self._driver.run(self._do.exists(key))
+
+    async def keys(self, prefix: str = "", *, after: str | None = None, limit: int | None = None) -> list[str]:
+        """The keys in order, with a prefix; a page of them with ``limit`` and, for the next page, ``after`` the last one."""
+        return await self._driver.run(self._do.keys(prefix, after, limit))
+
+    async def all(self, prefix: str = "") -> dict[str, Value]:
+        """Every key with its value, in order."""
+        return await self._driver.run(self._do.all(prefix))
+
+    async def clear(self) -> int:
+        """Remove every key; how many there were."""
+        return await self._driver.run(self._do.clear())
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Value]:
+        """The values of those of the keys that are there."""
+        return await self._driver.run(self._do.get_many(keys))
+
+    async def set_many(self, values: Mapping[str, Value], ttl: Ttl = None, sliding: bool = False) -> None:
+        """Set several keys, all or none."""
+        return await self._driver.run(self._do.set_many(values, ttl, sliding))
+
+    async def delete_many(self, keys: Sequence[str]) -> int:
+        """Remove several keys; how many were there."""
+        return await self._driver.run(self._do.delete_many(keys))
+
+    async def increment(self, key: str, by: float = 1) -> int | float:
+        """Add to a number, which starts at 0; the sum."""
+        return await self._driver.run(self._do.increment(key, by))
+
+    async def set_if_absent(self, key: str, value: Value, ttl: Ttl = None, sliding: bool = False) -> bool:
+        """Set a key that is not there; whether it was set."""
+        return await self._driver.run(self._do.set_if_absent(key, value, ttl, sliding))
+
+    async def entry(self, key: str) -> Entry | None:
+        """The value with its revision and end, or None."""
+        return await self._driver.run(self._do.entry(key))
+
+    async def compare_and_set(self, key: str, value: Value, *, revision: int, ttl: Ttl = None) -> int:
+        """Set a key only if it is at ``revision`` (0: not there), else ``Conflict``. The key's new revision."""
+        return await self._driver.run(self._do.compare_and_set(key, value, revision, ttl))
+
+    async def copy(self, key: str, to: str, scope: Scope | HasScope | None = None) -> bool:
+        """Copy a key to another name or scope, with its TTL; whether it was there."""
+        return await self._driver.run(self._do.copy(key, to, as_scope(scope), move=False))
+
+    async def move(self, key: str, to: str, scope: Scope | HasScope | None = None) -> bool:
+        """Move a key to another name or scope, with its TTL; whether it was there."""
+        return await self._driver.run(self._do.copy(key, to, as_scope(scope), move=True))
+
+    async def revision(self) -> int:
+        """The revision of the newest change in this scope."""
+        return await self._driver.run(self._do.revision())
+
+    async def watch(self, since: int | None = None, *, idle_seconds: float | None = None) -> AsyncIterator[StateChange]:
+        """Changes as they happen, after a revision (default: from now); ends after ``idle_seconds`` without one."""
+        seen = await self.revision() if since is None else since
+        while True:
+            mark = self._shared.pulse.mark()
+            found = await self._driver.run(self._do.changes(seen))
+            for change in found:
+                seen = change.revision
+                yield change
+            if not found and not await self._shared.pulse.wait_async(mark, idle_seconds):
+                return
+
+    def workflow(self, name: str) -> AsyncScopedState:
+        """The state of a workflow of this workspace."""
+        return AsyncScopedState(self._shared, child_scope(self.scope, "workflow", name), self._driver)
+
+    def custom(self, name: str) -> AsyncScopedState:
+        """State of this workspace under a name of your own."""
+        return AsyncScopedState(self._shared, child_scope(self.scope, "custom", name), self._driver)
+
+    def conversation(self, name: str) -> AsyncScopedState:
+        """The state of a conversation of this workspace."""
+        return AsyncScopedState(self._shared, child_scope(self.scope, "conversation", name), self._driver)
+
+    def step(self, name: str) -> AsyncScopedState:
+        """The state of a step of this workflow."""
+        return AsyncScopedState(self._shared, child_scope(self.scope, "step", name), self._driver)
+
+
+class AsyncState:
+    """The door to scoped state: pick a scope, then use it."""
+
+    def __init__(self, operations: StateOperations, driver: AsyncDriver) -> None:
+        self._operations, self._driver = operations, driver
+
+    @property
+    def globals(self) -> AsyncScopedState:
+        """State shared by everything in the store."""
+        return self.at(Scope.globals())
+
+    def workspace(self, workspace_id: str) -> AsyncScopedState:
+        """State of one workspace; its workflows', conversations' and custom scopes are below it."""
+        return self.at(Scope.of_workspace(workspace_id))
+
+    def workflow(self, workflow_id: str) -> AsyncScopedState:
+        """State of a workflow of the default workspace."""
+        return self.at(Scope.of_workflow(workflow_id))
+
+    def conversation(self, conversation_id: str) -> AsyncScopedState:
+        """State of a conversation of the default workspace."""
+        return self.at(Scope.of_conversation(conversation_id))
+
+    def custom(self, namespace: str) -> AsyncScopedState:
+        """State of the default workspace under a name of your own."""
+        return self.at(Scope.custom(namespace))
+
+    def at(self, scope: Scope) -> AsyncScopedState:
+        """State at any scope."""
+        return AsyncScopedState(self._operations, scope, self._driver)
+
+    def transaction(self) -> AsyncStateTransaction:
+        """Writes to many keys and scopes that land together."""
+        return AsyncStateTransaction(self._operations, self._driver)
+
+    async def scopes(self, workspace_id: str | None = None) -> list[Scope]:
+        """All scopes that hold anything, of one workspace or of all."""
+        return await self._driver.run(self._operations.scopes(workspace_id))
+
+    async def sweep(self) -> int:
+        """Give back the space of expired keys now; how many there were. It also happens by itself."""
+        return await self._driver.run(self._operations.sweep())

@@ -1,0 +1,172 @@
+"""Scoped state for callers that block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from stepwell.model.entry import Entry, StateChange
+from stepwell.model.scope import Scope
+from stepwell.model.value import Value
+from stepwell.state.buffer import HasScope
+from stepwell.state.operation import Driver
+from stepwell.state.scoped import ScopeOperations, StateOperations, as_scope, child_scope
+from stepwell.state.transaction import StateTransaction
+
+__all__ = ["ScopedState", "State"]
+
+T = TypeVar("T")
+Ttl = float | timedelta | None
+
+
+class ScopedState:
+    """State in one scope. Every call blocks until it is done."""
+
+    def __init__(self, shared: StateOperations, scope: Scope, driver: Driver) -> None:
+        self._shared, self._driver, self.scope = shared, driver, scope
+        self._do = ScopeOperations(shared, scope)
+
+    def get(self, key: str, default: Value = None) -> Value:
+        """The value of a key, or ``default`` if it is not there."""
+        return self._driver.run(self._do.get(key, default))
+
+    def get_as(self, key: str, kind: type[T]) -> T | None:
+        """The value of a key as an instance of ``kind`` (a dataclass, a msgspec or pydantic class), or None."""
+        return self._driver.run(self._do.get_as(key, kind))
+
+    def set(self, key: str, value: Value, ttl: Ttl = None, sliding: bool = False) -> int:
+        """Set a key, for ``ttl`` seconds if given; with ``sliding``, each use starts them anew. The key's new revision."""
+        return self._driver.run(self._do.set(key, value, ttl, sliding))
+
+    def delete(self, key: str) -> bool:
+        """Remove a key; whether it was there."""
+        return self._driver.run(self._do.delete(key))
+
+    def exists(self, key: str) -> bool:
+        """Whether the key is there."""
+        return self._driver.run(self._do.exists(key))
+
+    def keys(self, prefix: str = "", *, after: str | None = None, limit: int | None = None) -> list[str]:
+        """The keys in order, with a prefix; a page of them with ``limit`` and, for the next page, ``after`` the last one."""
+        return self._driver.run(self._do.keys(prefix, after, limit))
+
+    def all(self, prefix: str = "") -> dict[str, Value]:
+        """Every key with its value, in order."""
+        return self._driver.run(self._do.all(prefix))
+
+    def clear(self) -> int:
+        """Remove every key; how many there were."""
+        return self._driver.run(self._do.clear())
+
+    def get_many(self, keys: Sequence[str]) -> dict[str, Value]:
+        """The values of those of the keys that are there."""
+        return self._driver.run(self._do.get_many(keys))
+
+    def set_many(self, values: Mapping[str, Value], ttl: Ttl = None, sliding: bool = False) -> None:
+        """Set several keys, all or none."""
+        return self._driver.run(self._do.set_many(values, ttl, sliding))
+
+    def delete_many(self, keys: Sequence[str]) -> int:
+        """Remove several keys; how many were there."""
+        return self._driver.run(self._do.delete_many(keys))
+
+    def increment(self, key: str, by: float = 1) -> int | float:
+        """Add to a number, which starts at 0; the sum."""
+        return self._driver.run(self._do.increment(key, by))
+
+    def set_if_absent(self, key: str, value: Value, ttl: Ttl = None, sliding: bool = False) -> bool:
+        """Set a key that is not there; whether it was set."""
+        return self._driver.run(self._do.set_if_absent(key, value, ttl, sliding))
+
+    def entry(self, key: str) -> Entry | None:
+        """The value with its revision and end, or None."""
+        return self._driver.run(self._do.entry(key))
+
+    def compare_and_set(self, key: str, value: Value, *, revision: int, ttl: Ttl = None) -> int:
+        """Set a key only if it is at ``revision`` (0: not there), else ``Conflict``. The key's new revision."""
+        return self._driver.run(self._do.compare_and_set(key, value, revision, ttl))
+
+    def copy(self, key: str, to: str, scope: Scope | HasScope | None = None) -> bool:
+        """Copy a key to another name or scope, with its TTL; whether it was there."""
+        return self._driver.run(self._do.copy(key, to, as_scope(scope), move=False))
+
+    def move(self, key: str, to: str, scope: Scope | HasScope | None = None) -> bool:
+        """Move a key to another name or scope, with its TTL; whether it was there."""
+        return self._driver.run(self._do.copy(key, to, as_scope(scope), move=True))
+
+    def revision(self) -> int:
+        """The revision of the newest change in this scope."""
+        return self._driver.run(self._do.revision())
+
+    def watch(self, since: int | None = None, *, idle_seconds: float | None = None) -> Iterator[StateChange]:
+        """Changes as they happen, after a revision (default: from now); ends after ``idle_seconds`` without one."""
+        seen = self.revision() if since is None else since
+        while True:
+            mark = self._shared.pulse.mark()
+            found = self._driver.run(self._do.changes(seen))
+            for change in found:
+                seen = change.revision
+                yield change
+            if not found and not self._shared.pulse.wait(mark, idle_seconds):
+                return
+
+    def workflow(self, name: str) -> ScopedState:
+        """The state of a workflow of this workspace."""
+        return ScopedState(self._shared, child_scope(self.scope, "workflow", name), self._driver)
+
+    def custom(self, name: str) -> ScopedState:
+        """State of this workspace under a name of your own."""
+        return ScopedState(self._shared, child_scope(self.scope, "custom", name), self._driver)
+
+    def conversation(self, name: str) -> ScopedState:
+        """The state of a conversation of this workspace."""
+        return ScopedState(self._shared, child_scope(self.scope, "conversation", name), self._driver)
+
+    def step(self, name: str) -> ScopedState:
+        """The state of a step of this workflow."""
+        return ScopedState(self._shared, child_scope(self.scope, "step", name), self._driver)
+
+
+class State:
+    """The door to scoped state: pick a scope, then use it."""
+
+    def __init__(self, operations: StateOperations, driver: Driver) -> None:
+        self._operations, self._driver = operations, driver
+
+    @property
+    def globals(self) -> ScopedState:
+        """State shared by everything in the store."""
+        return self.at(Scope.globals())
+
+    def workspace(self, workspace_id: str) -> ScopedState:
+        """State of one workspace; its workflows', conversations' and custom scopes are below it."""
+        return self.at(Scope.of_workspace(workspace_id))
+
+    def workflow(self, workflow_id: str) -> ScopedState:
+        """State of a workflow of the default workspace."""
+        return self.at(Scope.of_workflow(workflow_id))
+
+    def conversation(self, conversation_id: str) -> ScopedState:
+        """State of a conversation of the default workspace."""
+        return self.at(Scope.of_conversation(conversation_id))
+
+    def custom(self, namespace: str) -> ScopedState:
+        """State of the default workspace under a name of your own."""
+        return self.at(Scope.custom(namespace))
+
+    def at(self, scope: Scope) -> ScopedState:
+        """State at any scope."""
+        return ScopedState(self._operations, scope, self._driver)
+
+    def transaction(self) -> StateTransaction:
+        """Writes to many keys and scopes that land together."""
+        return StateTransaction(self._operations, self._driver)
+
+    def scopes(self, workspace_id: str | None = None) -> list[Scope]:
+        """All scopes that hold anything, of one workspace or of all."""
+        return self._driver.run(self._operations.scopes(workspace_id))
+
+    def sweep(self) -> int:
+        """Give back the space of expired keys now; how many there were. It also happens by itself."""
+        return self._driver.run(self._operations.sweep())

@@ -1,0 +1,286 @@
+"""The buffer of a transaction: what users call to change an execution, and the mutations it comes to.
+
+Values are taken as they are at the call, in O(1) of the state; nothing is visible outside. What is wrong with an argument is kept
+too and reported at the commit together with every other fault of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from stepwell.errors import InvalidInput, Problem, ValidationFailed
+from stepwell.model.draft import Draft, Planned, refusal
+from stepwell.model.entry import ABSENT, Delete, Increment, Put, StateOp
+from stepwell.model.ids import check_key
+from stepwell.model.limits import Limits
+from stepwell.model.mutation import (
+    AddToken,
+    CancelScopeMutation,
+    EnterScope,
+    ExitScope,
+    IncrementStepCount,
+    Mutation,
+    PatchContext,
+    RecordStep,
+    RemoveToken,
+    SetContext,
+    SetLoop,
+    SetMetadata,
+    SetStatus,
+    SetTrigger,
+    SetVariable,
+    UpdateToken,
+    WriteState,
+)
+from stepwell.model.record import (
+    LoopContext,
+    StepOutput,
+    Token,
+    Trigger,
+    decode_token,
+    encode_loop,
+    encode_step,
+    encode_token,
+    encode_trigger,
+)
+from stepwell.model.scope import Scope
+from stepwell.model.value import Value, canonical, decode
+
+__all__ = ["Buffer", "BufferedScope", "ttl_ms"]
+
+T = TypeVar("T")
+Raw = msgspec.Raw
+_LONGEST_TTL_SECONDS = 100 * 366 * 24 * 3600
+
+
+class HasScope(Protocol):
+    """Anything that stands for a scope of state."""
+
+    @property
+    def scope(self) -> Scope:
+        """The scope."""
+        ...
+
+
+class Buffer:
+    """Collects the changes of one transaction."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._batch: list[Planned] = []
+
+    def set_context(self, context: Mapping[str, Value]) -> None:
+        """Replace the context."""
+        self._add("set_context", lambda: SetContext(Raw(self._object(context, "the context"))))
+
+    def update_context(self, change: Callable[[dict[str, Value]], Mapping[str, Value]]) -> None:
+        """Change the context by a function, called at the commit with a copy of it; it gives back the new one."""
+        self._batch.append(lambda draft: self._context_patch(draft, change))
+
+    def set_variable(self, name: str, value: Value) -> None:
+        """Give a variable a value; the last write wins."""
+        self._add(
+            "set_variable",
+            lambda: SetVariable(
+                check_key(name, "a variable's name", self._limits.key_bytes),
+                Raw(canonical(value, self._limits, what=f"variable {name!r}")),
+            ),
+        )
+
+    def set_trigger(self, trigger: Trigger | Value) -> None:
+        """Record what started the execution; once."""
+        self._add("set_trigger", lambda: SetTrigger(Raw(encode_trigger(trigger, self._limits))))
+
+    def record_step(self, step: StepOutput) -> None:
+        """Record a step's output under its node's name; once."""
+        self._add("record_step", lambda: RecordStep(name=step.node_name, step=Raw(encode_step(step, self._limits))))
+
+    def set_loop_context(self, loop: LoopContext) -> None:
+        """Replace where a loop stands."""
+        self._add("set_loop", lambda: SetLoop(loop_id=loop.loop_id, loop=Raw(encode_loop(loop, self._limits))))
+
+    def add_token(self, token_id: str, *, node: str, scope: str = "root", value: Value = None) -> None:
+        """Put a new token on a node, inside a cancel scope."""
+        token = Token(token_id, node, scope, value)
+        self._add("add_token", lambda: AddToken(token_id, Raw(encode_token(token, self._limits))))
+
+    def remove_token(self, token_id: str) -> None:
+        """Take a token away."""
+        self._add("remove_token", lambda: RemoveToken(check_key(token_id, "token_id", self._limits.key_bytes)))
+
+    def update_token(self, token_id: str, change: Callable[[Token], Token | Mapping[str, Value]]) -> None:
+        """Change a token by a function, called at the commit; it gives back a token, or a dict of the fields to change."""
+        self._batch.append(lambda draft: self._token_update(draft, token_id, change))
+
+    def enter_scope(self, scope_id: str, parent: str = "root") -> None:
+        """Open a cancel scope inside another."""
+        self._add("enter_scope", lambda: EnterScope(check_key(scope_id, "scope_id", self._limits.key_bytes), parent))
+
+    def exit_scope(self, scope_id: str) -> None:
+        """Close a cancel scope that holds nothing any more."""
+        self._add("exit_scope", lambda: ExitScope(check_key(scope_id, "scope_id", self._limits.key_bytes)))
+
+    def cancel_scope(self, scope_id: str) -> None:
+        """Cancel a scope with all tokens and scopes in it."""
+        self._add("cancel_scope", lambda: CancelScopeMutation(check_key(scope_id, "scope_id", self._limits.key_bytes)))
+
+    def increment_step_count(self) -> None:
+        """Count one more step."""
+        self._batch.append(IncrementStepCount())
+
+    def set_metadata(self, metadata: Mapping[str, Value]) -> None:
+        """Replace the execution's free metadata."""
+        self._add("set_metadata", lambda: SetMetadata(Raw(self._object(metadata, "the metadata"))))
+
+    def set_status(self, status: str) -> None:
+        """Move the execution to another status."""
+        self._add("set_status", lambda: SetStatus(str(status)))
+
+    def state(self, scope: Scope | HasScope) -> BufferedScope:
+        """Scoped state that is written together with this transaction."""
+        return BufferedScope(self, scope if isinstance(scope, Scope) else scope.scope, self._limits)
+
+    def batch(self) -> list[Planned]:
+        """What was collected, in order."""
+        return list(self._batch)
+
+    def drop(self) -> None:
+        """Forget everything that was collected."""
+        self._batch.clear()
+
+    def state_ops(self) -> list[StateOp]:
+        """The operations on scoped state, for a transaction that has no execution; every fault at once."""
+        ops: list[StateOp] = []
+        problems: list[Problem] = []
+        for number, item in enumerate(self._batch, 1):
+            if isinstance(item, WriteState):
+                ops.append(item.op)
+            elif isinstance(item, _Fault):
+                problems += [Problem(each.code, each.message, f"operation {number}") for each in item.error.errors]
+        if problems:
+            raise refusal(problems)
+        return ops
+
+    def write_state(self, make: Callable[[], StateOp]) -> None:
+        """Add an operation on scoped state."""
+        self._add("write_state", lambda: WriteState(make()))
+
+    def _add(self, name: str, make: Callable[[], Mutation]) -> None:
+        """Take the mutation now; a fault in its arguments waits for the commit, to be reported with all others."""
+        try:
+            self._batch.append(make())
+        except ValidationFailed as error:
+            self._batch.append(_Fault(name, error))
+        except AttributeError as error:
+            self._batch.append(_Fault(name, InvalidInput(f"the argument has the wrong type: {error}")))
+
+    def _object(self, value: object, what: str) -> bytes:
+        if not isinstance(value, Mapping):
+            raise InvalidInput(f"{what} must be a dict, not {type(value).__name__}")
+        return canonical(value if isinstance(value, dict) else dict(value), self._limits, what=what)
+
+    def _context_patch(self, draft: Draft, change: Callable[[dict[str, Value]], Mapping[str, Value]]) -> Mutation:
+        before = {key: draft.get("context", key) or b"null" for key in draft.keys("context")}
+        after = change({key: decode(data) for key, data in before.items()})
+        if not isinstance(after, Mapping):
+            raise InvalidInput(f"the function given to update_context gave back {type(after).__name__}, not a dict")
+        fresh = {_text(key): canonical(value, self._limits, what=f"context key {key!r}") for key, value in after.items()}
+        changed = {key: Raw(data) for key, data in fresh.items() if before.get(key) != data}
+        return PatchContext(set=changed, remove=sorted(before.keys() - fresh.keys()))
+
+    def _token_update(self, draft: Draft, token_id: str, change: Callable[[Token], Token | Mapping[str, Value]]) -> Mutation:
+        data = draft.get("tokens", token_id)
+        if data is None:
+            raise ValidationFailed(f"there is no token {token_id!r}; add it first")
+        token = decode_token(data)
+        after = change(token)
+        if isinstance(after, Mapping):
+            unknown = after.keys() - {"node", "scope", "value"}
+            if unknown:
+                raise InvalidInput(f"a token has the fields node, scope and value, not {', '.join(sorted(unknown))}")
+            after = token.replace(**after)
+        if not isinstance(after, Token):
+            raise InvalidInput(f"the function given to update_token gave back {type(after).__name__}, not a Token or dict")
+        return UpdateToken(token_id, Raw(encode_token(after, self._limits)))
+
+
+class BufferedScope:
+    """Writes to one scope that land with the transaction."""
+
+    def __init__(self, buffer: Buffer, scope: Scope, limits: Limits) -> None:
+        self._buffer, self._path, self._limits = buffer, scope.path, limits
+
+    def set(self, key: str, value: Value, ttl: float | timedelta | None = None, *, sliding: bool = False) -> None:
+        """Set a key."""
+        self._put(key, value, ttl, sliding, None)
+
+    def set_if_absent(self, key: str, value: Value, ttl: float | timedelta | None = None, *, sliding: bool = False) -> None:
+        """Set a key that must not be there; ``Conflict`` at the commit if it is."""
+        self._put(key, value, ttl, sliding, ABSENT)
+
+    def compare_and_set(self, key: str, value: Value, *, revision: int, ttl: float | timedelta | None = None) -> None:
+        """Set a key that must be at a revision; ``Conflict`` at the commit if it is not."""
+        self._put(key, value, ttl, sliding=False, expected=revision)
+
+    def delete(self, key: str) -> None:
+        """Remove a key."""
+        self._buffer.write_state(lambda: Delete(self._path, self._key(key)))
+
+    def increment(self, key: str, by: float = 1) -> None:
+        """Add to a number."""
+        self._buffer.write_state(lambda: Increment(self._path, self._key(key), check_number(by)))
+
+    def _put(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool, expected: int | None) -> None:
+        self._buffer.write_state(
+            lambda: Put(
+                self._path,
+                self._key(key),
+                Raw(canonical(value, self._limits, what=f"state key {key!r}")),
+                ttl_ms=ttl_ms(ttl, sliding=sliding),
+                sliding=sliding,
+                expected=expected,
+            )
+        )
+
+    def _key(self, key: str) -> str:
+        return check_key(key, "a state key", self._limits.key_bytes)
+
+
+def ttl_ms(ttl: float | timedelta | None, *, sliding: bool = False) -> int | None:
+    """A time to live in whole milliseconds, checked before it comes near a store."""
+    if ttl is None:
+        if sliding:
+            raise InvalidInput("a sliding TTL needs a ttl")
+        return None
+    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0.001 <= seconds <= _LONGEST_TTL_SECONDS:
+        raise InvalidInput(f"ttl is a number of seconds from 0.001 to 100 years, not {ttl!r}")
+    return round(seconds * 1000)
+
+
+def check_number(number: object) -> int | float:
+    """A finite number that a counter can be changed by."""
+    if isinstance(number, bool) or not isinstance(number, int | float) or number - number != 0:
+        raise InvalidInput(f"a counter is changed by a finite number, not {number!r}")
+    return number
+
+
+class _Fault:
+    """A call whose arguments were refused, in the place of the mutation it should have been."""
+
+    def __init__(self, name: str, error: ValidationFailed) -> None:
+        self.__name__, self.error = name, error
+
+    def __call__(self, _: Draft) -> Mutation:
+        raise self.error
+
+
+def _text(key: object) -> str:
+    if not isinstance(key, str):
+        raise InvalidInput(f"the context has the key {key!r}; keys are strings")
+    canonical(key, what="a context key")
+    return key

@@ -1,0 +1,163 @@
+"""The data store of one execution: trigger and steps written once, variables last-write-wins, loops; safe from any thread.
+
+Usable alone, in memory; and what ``run.state()`` gives back, read-only. Reads take no lock and never wait for each other or for a
+writer: each is one lookup of a value that nobody can change. Writers take a lock for the moment of the change.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import msgspec
+
+from stepwell.errors import AlreadyRecorded, InvalidInput
+from stepwell.model.ids import check_key
+from stepwell.model.limits import Limits
+from stepwell.model.record import (
+    LoopContext,
+    Metadata,
+    StepOutput,
+    Trigger,
+    decode_loop,
+    decode_step,
+    decode_trigger,
+    encode_loop,
+    encode_step,
+    encode_trigger,
+)
+from stepwell.model.state import ONLY, ExecutionState
+from stepwell.model.value import DEFAULT_LIMITS, Frozen, Value, decode, freeze, thaw
+
+__all__ = ["DataStore", "DataView"]
+
+_MISSING = object()
+
+
+class DataView(msgspec.Struct, frozen=True):
+    """All sections at one moment."""
+
+    trigger: Trigger | Value
+    steps: dict[str, StepOutput]
+    variables: dict[str, Value]
+    loops: dict[str, LoopContext]
+
+
+class DataStore:
+    """What an execution knows, by section."""
+
+    __slots__ = ("_is_read_only", "_limits", "_lock", "_loops", "_steps", "_trigger", "_variables", "metadata")
+
+    def __init__(self, metadata: Metadata, *, limits: Limits = DEFAULT_LIMITS) -> None:
+        if not isinstance(metadata, Metadata):
+            raise InvalidInput(f"a DataStore is made for a Metadata, not {type(metadata).__name__}")
+        self.metadata = metadata
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._is_read_only = False
+        self._trigger: bytes | None = None
+        self._steps: dict[str, bytes] = {}
+        self._variables: dict[str, Frozen] = {}
+        self._loops: dict[str, bytes] = {}
+
+    @classmethod
+    def of(cls, state: ExecutionState) -> DataStore:
+        """A read-only store of an execution's state at one revision."""
+        store, entries = cls(state.identity), state.entries()
+        store._trigger = entries["trigger"].get(ONLY)
+        store._steps, store._loops = entries["steps"], entries["loops"]
+        store._variables = {name: freeze(decode(data)) for name, data in entries["variables"].items()}
+        store._is_read_only = True
+        return store
+
+    def set_trigger(self, trigger: Trigger | Value) -> None:
+        """Record what started the execution; once, whoever else tries at the same time."""
+        data = encode_trigger(trigger, self._limits)
+        with self._writing():
+            if self._trigger is not None:
+                raise AlreadyRecorded("the trigger is recorded already and is written once; the first one stays")
+            self._trigger = data
+
+    def get_trigger(self) -> Trigger | Value:
+        """What started the execution, or None."""
+        data = self._trigger
+        return None if data is None else decode_trigger(data)
+
+    def set_step_output(self, name: str, output: StepOutput) -> None:
+        """Record a step's output; once per name, whoever else tries at the same time."""
+        check_key(name, "a step's name", self._limits.key_bytes)
+        data = encode_step(output, self._limits)
+        with self._writing():
+            if self._steps.setdefault(name, data) is not data:
+                raise AlreadyRecorded(f"step {name!r} has its output already and is written once; the first one stays")
+
+    def get_step_output(self, name: str) -> StepOutput | None:
+        """A step's output, or None."""
+        data = self._steps.get(name)
+        return None if data is None else decode_step(data)
+
+    def get_all_step_outputs(self) -> dict[str, StepOutput]:
+        """A copy of all step outputs by name."""
+        return {name: decode_step(data) for name, data in self._steps.copy().items()}
+
+    def set_variable(self, name: str, value: Value) -> None:
+        """Give a variable a value; the last write wins. None is a value."""
+        if name not in self._variables:
+            check_key(name, "a variable's name", self._limits.key_bytes)
+        frozen = freeze(value, self._limits)
+        with self._lock:
+            if self._is_read_only:
+                raise _read_only()
+            self._variables[name] = frozen
+
+    def get_variable(self, name: str, default: Value = None) -> Value:
+        """A variable's value, or ``default`` if it was never set."""
+        frozen = self._variables.get(name, _MISSING)
+        if frozen is _MISSING:
+            return default
+        return decode(frozen) if type(frozen) is bytes else frozen
+
+    def has_variable(self, name: str) -> bool:
+        """Whether the variable was set, be it to None."""
+        return name in self._variables
+
+    def get_all_variables(self) -> dict[str, Value]:
+        """A copy of all variables."""
+        return {name: thaw(frozen) for name, frozen in self._variables.copy().items()}
+
+    def set_loop_context(self, loop_id: str, context: LoopContext) -> None:
+        """Replace where a loop stands."""
+        data = encode_loop(context, self._limits)
+        if context.loop_id != loop_id:
+            raise InvalidInput(f"the context is of loop {context.loop_id!r}, not of {loop_id!r}")
+        with self._writing():
+            self._loops[loop_id] = data
+
+    def get_loop_context(self, loop_id: str) -> LoopContext | None:
+        """Where a loop stands, or None."""
+        data = self._loops.get(loop_id)
+        return None if data is None else decode_loop(data)
+
+    def get_all_loop_contexts(self) -> dict[str, LoopContext]:
+        """A copy of where all loops stand."""
+        return {name: decode_loop(data) for name, data in self._loops.copy().items()}
+
+    def view(self) -> DataView:
+        """All sections as they are at one moment, with no write between them."""
+        with self._lock:
+            trigger, steps = self._trigger, self._steps.copy()
+            variables, loops = self._variables.copy(), self._loops.copy()
+        return DataView(
+            None if trigger is None else decode_trigger(trigger),
+            {name: decode_step(data) for name, data in steps.items()},
+            {name: thaw(frozen) for name, frozen in variables.items()},
+            {name: decode_loop(data) for name, data in loops.items()},
+        )
+
+    def _writing(self) -> threading.Lock:
+        if self._is_read_only:
+            raise _read_only()
+        return self._lock
+
+
+def _read_only() -> InvalidInput:
+    return InvalidInput("this store shows an execution's state and cannot be written; use well.transaction(execution_id)")

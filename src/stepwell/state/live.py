@@ -1,0 +1,62 @@
+"""States of executions that this process has at hand, so that a commit need not load one again."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from stepwell.model.state import State
+
+__all__ = ["Live", "LiveStates"]
+
+
+class Live:
+    """An execution's state in this process. The lock guards it while it is read or brought up to a commit."""
+
+    __slots__ = ("execution_id", "lock", "state", "workspace_id")
+
+    def __init__(self, execution_id: str, workspace_id: str, state: State) -> None:
+        self.execution_id, self.workspace_id, self.state = execution_id, workspace_id, state
+        self.lock = threading.RLock()
+
+
+class LiveStates:
+    """The states used last, up to a number and a size. What it holds may be behind the store; users of it compare heads."""
+
+    def __init__(self, *, most: int = 10_000, most_bytes: int = 256 * 1024 * 1024) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self._lock = threading.Lock()
+        self._states: OrderedDict[str, Live] = OrderedDict()
+        self._sizes: dict[str, int] = {}
+        self._bytes = 0
+
+    def get(self, execution_id: str) -> Live | None:
+        """The state at hand, if any."""
+        with self._lock:
+            live = self._states.get(execution_id)
+            if live is not None:
+                self._states.move_to_end(execution_id)
+            return live
+
+    def put(self, live: Live) -> Live:
+        """Keep a state; if another thread was first with the same revision, its object is the one to use."""
+        with self._lock:
+            known = self._states.get(live.execution_id)
+            if known is not None and known.state.receipt == live.state.receipt:
+                return known
+            self._forget(live.execution_id)
+            self._states[live.execution_id] = live
+            self._sizes[live.execution_id] = live.state.size
+            self._bytes += live.state.size
+            while len(self._states) > self._most or (self._bytes > self._most_bytes and len(self._states) > 1):
+                self._forget(next(iter(self._states)))
+            return live
+
+    def forget(self, execution_id: str) -> None:
+        """Drop a state that may not match the store."""
+        with self._lock:
+            self._forget(execution_id)
+
+    def _forget(self, execution_id: str) -> None:
+        if self._states.pop(execution_id, None) is not None:
+            self._bytes -= self._sizes.pop(execution_id)

@@ -1,0 +1,225 @@
+"""Operations on scoped state, written once and driven by both faces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+import msgspec
+
+from stepwell.contract.store import Store
+from stepwell.errors import InvalidInput
+from stepwell.model.commit import StateBatch, Sweep, Written
+from stepwell.model.entry import (
+    ABSENT,
+    Clear,
+    Copy,
+    Delete,
+    Entry,
+    Increment,
+    Put,
+    StateChange,
+    StateOp,
+    StoredEntry,
+    Touch,
+)
+from stepwell.model.ids import check_key
+from stepwell.model.limits import Limits
+from stepwell.model.scope import Scope
+from stepwell.model.value import Value, canonical, decode, from_value
+from stepwell.state.buffer import Buffer, HasScope, check_number, ttl_ms
+from stepwell.state.operation import Operation, read, write_or_raise
+from stepwell.state.pulse import Pulse
+
+__all__ = ["ScopeOperations", "StateOperations", "as_scope", "child_scope"]
+
+T = TypeVar("T")
+Raw = msgspec.Raw
+_PAGE = 1_000
+
+# Expired keys are absent at once; sweeping only gives back their space. One sweep in so many writes with a TTL keeps up with them.
+_SWEEP_EVERY = 256
+_SWEEP_LIMIT = 2 * _SWEEP_EVERY
+_TOMBSTONE_MS = 3_600_000
+
+# A sliding TTL is started anew by a read only when a hundredth of it has gone by, so that reading in a loop does not write in a loop.
+_SLIDE_SHARE = 100
+
+
+class StateOperations:
+    """What every scope of one store shares."""
+
+    def __init__(self, store: Store, limits: Limits, pulse: Pulse) -> None:
+        self.store, self.limits, self.pulse = store, limits, pulse
+        self._writes_with_end = 0
+
+    def write(self, *ops: StateOp) -> Operation[Sequence[object]]:
+        """Write operations together; their answers."""
+        outcome = yield from write_or_raise(StateBatch(ops))
+        if any(isinstance(op, Put) and op.ttl_ms is not None for op in ops):
+            self._writes_with_end += 1
+            if self._writes_with_end % _SWEEP_EVERY == 0:
+                yield from self.sweep()
+        return outcome.answers if isinstance(outcome, Written) else ()
+
+    def commit(self, buffer: Buffer) -> Operation[None]:
+        """Write everything in a buffer together: all scopes and keys, or none."""
+        ops = buffer.state_ops()
+        if ops:
+            yield from self.write(*ops)
+
+    def scopes(self, workspace_id: str | None) -> Operation[list[Scope]]:
+        """All scopes that hold anything."""
+        paths = yield from read(lambda: list(self.store.scopes(workspace_id)))
+        return [Scope.parse(path) for path in paths]
+
+    def sweep(self) -> Operation[int]:
+        """Drop expired keys and old tombstones; how many keys had expired."""
+        outcome = yield from write_or_raise(Sweep(_TOMBSTONE_MS, _SWEEP_LIMIT))
+        count = outcome.answers[0] if isinstance(outcome, Written) else 0
+        return count if isinstance(count, int) else 0
+
+
+class ScopeOperations:
+    """Operations on one scope."""
+
+    def __init__(self, shared: StateOperations, scope: Scope) -> None:
+        self._shared, self._store, self._limits = shared, shared.store, shared.limits
+        self.scope, self._path = scope, scope.path
+
+    def get(self, key: str, default: Value) -> Operation[Value]:
+        stored = yield from self._live(key)
+        return default if stored is None else decode(stored.data or b"null")
+
+    def get_as(self, key: str, kind: type[T]) -> Operation[T | None]:
+        stored = yield from self._live(key)
+        return None if stored is None else from_value(decode(stored.data or b"null"), kind)
+
+    def entry(self, key: str) -> Operation[Entry | None]:
+        stored = yield from self._live(key)
+        return None if stored is None else Entry.of(stored)
+
+    def exists(self, key: str) -> Operation[bool]:
+        found = yield from self._entries([key])
+        return key in found
+
+    def get_many(self, keys: Sequence[str]) -> Operation[dict[str, Value]]:
+        found = yield from self._entries(keys)
+        sliding = [key for key, stored in found.items() if self._must_slide(stored)]
+        if sliding:
+            yield from self._shared.write(*(Touch(self._path, key) for key in sliding))
+        return {key: decode(found[key].data or b"null") for key in keys if key in found}
+
+    def set(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool) -> Operation[int]:
+        answers = yield from self._shared.write(self._put(key, value, ttl, sliding))
+        return _revision(answers[0])
+
+    def set_many(self, values: Mapping[str, Value], ttl: float | timedelta | None, sliding: bool) -> Operation[None]:
+        ops = [self._put(key, value, ttl, sliding) for key, value in values.items()]
+        if ops:
+            yield from self._shared.write(*ops)
+
+    def set_if_absent(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool) -> Operation[bool]:
+        op = msgspec.structs.replace(self._put(key, value, ttl, sliding), expected=ABSENT, strict=False)
+        answers = yield from self._shared.write(op)
+        return answers[0] is not None
+
+    def compare_and_set(self, key: str, value: Value, revision: int, ttl: float | timedelta | None) -> Operation[int]:
+        if type(revision) is not int or revision < 0:
+            raise InvalidInput(f"a revision is a whole number (0: the key must be absent), not {revision!r}")
+        op = msgspec.structs.replace(self._put(key, value, ttl, sliding=False), expected=revision)
+        answers = yield from self._shared.write(op)
+        return _revision(answers[0])
+
+    def increment(self, key: str, by: float) -> Operation[int | float]:
+        answers = yield from self._shared.write(Increment(self._path, self._key(key), check_number(by)))
+        answer = answers[0]
+        return answer if isinstance(answer, int | float) else 0
+
+    def delete(self, key: str) -> Operation[bool]:
+        answers = yield from self._shared.write(Delete(self._path, self._key(key)))
+        return bool(answers[0])
+
+    def delete_many(self, keys: Sequence[str]) -> Operation[int]:
+        ops = [Delete(self._path, self._key(key)) for key in keys]
+        answers = (yield from self._shared.write(*ops)) if ops else ()
+        return sum(1 for answer in answers if answer)
+
+    def copy(self, key: str, to: str, scope: Scope | None, *, move: bool) -> Operation[bool]:
+        target = self._path if scope is None else scope.path
+        answers = yield from self._shared.write(Copy(self._path, self._key(key), target, self._key(to), move))
+        return bool(answers[0])
+
+    def clear(self) -> Operation[int]:
+        answers = yield from self._shared.write(Clear(self._path))
+        answer = answers[0]
+        return answer if isinstance(answer, int) else 0
+
+    def keys(self, prefix: str, after: str | None, limit: int | None) -> Operation[list[str]]:
+        rows = yield from read(lambda: list(self._scan(prefix, after, limit)))
+        return [key for key, _ in rows]
+
+    def all(self, prefix: str) -> Operation[dict[str, Value]]:
+        rows = yield from read(lambda: list(self._scan(prefix, None, None)))
+        return {key: decode(stored.data or b"null") for key, stored in rows}
+
+    def revision(self) -> Operation[int]:
+        totals = yield from read(lambda: self._store.totals(self._path))
+        return totals.revision
+
+    def changes(self, after: int) -> Operation[list[StateChange]]:
+        rows = yield from read(lambda: self._store.changes(self._path, after))
+        return [StateChange.of(key, stored) for key, stored in rows]
+
+    def _live(self, key: str) -> Operation[StoredEntry | None]:
+        found = yield from self._entries([key])
+        stored = found.get(key)
+        if stored is not None and self._must_slide(stored):
+            yield from self._shared.write(Touch(self._path, key))
+        return stored
+
+    def _entries(self, keys: Sequence[str]) -> Operation[dict[str, StoredEntry]]:
+        for key in keys:
+            self._key(key)
+        return (yield from read(lambda: self._store.entries(self._path, keys)))
+
+    def _must_slide(self, stored: StoredEntry) -> bool:
+        if not stored.sliding or stored.ttl_ms is None or stored.expires_ms is None:
+            return False
+        return stored.expires_ms - self._store.now_ms() < stored.ttl_ms - stored.ttl_ms // _SLIDE_SHARE
+
+    def _scan(self, prefix: str, after: str | None, limit: int | None) -> Iterator[tuple[str, StoredEntry]]:
+        left = limit
+        while left is None or left > 0:
+            size = _PAGE if left is None else min(_PAGE, left)
+            rows = self._store.scan(self._path, prefix=prefix, after=after, limit=size)
+            yield from rows
+            if len(rows) < size:
+                return
+            after, left = rows[-1][0], None if left is None else left - len(rows)
+
+    def _put(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool) -> Put:
+        data = canonical(value, self._limits, what=f"state key {key!r}")
+        return Put(self._path, self._key(key), Raw(data), ttl_ms=ttl_ms(ttl, sliding=sliding), sliding=sliding)
+
+    def _key(self, key: str) -> str:
+        return check_key(key, "a state key", self._limits.key_bytes)
+
+
+def _revision(answer: object) -> int:
+    return answer.revision if isinstance(answer, StoredEntry) else 0
+
+
+def as_scope(scope: Scope | HasScope | None) -> Scope | None:
+    """The scope that something stands for."""
+    return scope if scope is None or isinstance(scope, Scope) else scope.scope
+
+
+def child_scope(scope: Scope, kind: str, name: str) -> Scope:
+    """The scope below another: workspace -> workflow, custom, conversation; workflow -> step."""
+    if kind == "step" and scope.kind == "workflow":
+        return Scope("step", scope.workspace, (scope.names[0], name))
+    if kind != "step" and scope.kind == "workspace":
+        return Scope(kind, scope.workspace, (name,))
+    raise InvalidInput(f"a {scope.kind} scope has no {kind} scope below it")

@@ -1,0 +1,169 @@
+"""Transactions on an execution and on scoped state, in both colours."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from stepwell.errors import InvalidInput
+from stepwell.model.limits import Limits
+from stepwell.model.receipt import Receipt
+from stepwell.model.scope import Scope
+from stepwell.state.buffer import Buffer, BufferedScope, HasScope
+from stepwell.state.executions import Executions, Session
+from stepwell.state.operation import AsyncDriver, Driver, Operation
+from stepwell.state.scoped import StateOperations
+
+__all__ = ["AsyncStateTransaction", "AsyncTransaction", "StateTransaction", "Transaction"]
+
+
+class _TransactionBase(Buffer):
+    """What both colours share: the buffer, where the transaction stands, and how it ends."""
+
+    def __init__(self, executions: Executions, execution_id: str, commit_id: str | None, fence: int | None, limits: Limits) -> None:
+        super().__init__(limits)
+        self._executions, self.execution_id = executions, execution_id
+        self._commit_id, self._fence = commit_id, fence
+        self._session: Session | None = None
+        self.receipt: Receipt | None = None
+        """The receipt, once the transaction is committed."""
+
+    @property
+    def commit_id(self) -> str | None:
+        """The id of this commit: to look it up if its reply is lost."""
+        return self._commit_id if self._session is None else self._session.commit_id
+
+    def rollback(self) -> None:
+        """Drop everything that was buffered; nothing of it was visible to anybody."""
+        self.drop()
+
+    def _begin(self) -> Operation[None]:
+        self._session = yield from self._executions.begin(self.execution_id, self._commit_id, self._fence)
+
+    def _commit(self) -> Operation[Receipt]:
+        if self.receipt is not None:
+            raise InvalidInput("this transaction is committed; begin another one")
+        if self._session is None:
+            yield from self._begin()
+            return (yield from self._commit())
+        self.receipt = yield from self._executions.commit(self._session, self.batch())
+        self.drop()
+        return self.receipt
+
+
+class Transaction(_TransactionBase):
+    """An atomic batch of changes to one execution. As a context manager it commits on leaving, or rolls back on an exception."""
+
+    def __init__(
+        self,
+        executions: Executions,
+        execution_id: str,
+        commit_id: str | None,
+        fence: int | None,
+        limits: Limits,
+        driver: Driver,
+    ) -> None:
+        super().__init__(executions, execution_id, commit_id, fence, limits)
+        self._driver = driver
+        driver.run(self._begin())
+
+    def commit(self) -> Receipt:
+        """Validate, store and apply everything buffered, as one; ``ValidationFailed`` names all faults and changes nothing."""
+        return self._driver.run(self._commit())
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.rollback()
+        elif self.receipt is None:
+            self.commit()
+
+
+class AsyncTransaction(_TransactionBase):
+    """An atomic batch of changes to one execution. ``async with`` commits on leaving, or rolls back on an exception."""
+
+    def __init__(
+        self,
+        executions: Executions,
+        execution_id: str,
+        commit_id: str | None,
+        fence: int | None,
+        limits: Limits,
+        driver: AsyncDriver,
+    ) -> None:
+        super().__init__(executions, execution_id, commit_id, fence, limits)
+        self._driver = driver
+
+    async def commit(self) -> Receipt:
+        """Validate, store and apply everything buffered, as one; ``ValidationFailed`` names all faults and changes nothing."""
+        return await self._driver.run(self._commit())
+
+    async def __aenter__(self) -> AsyncTransaction:
+        await self._driver.run(self._begin())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.rollback()
+        elif self.receipt is None:
+            await self.commit()
+
+
+class _StateTransactionBase:
+    """Writes to many keys and scopes that land together."""
+
+    def __init__(self, operations: StateOperations) -> None:
+        self._operations = operations
+        self._buffer = Buffer(operations.limits)
+
+    def state(self, scope: Scope | HasScope) -> BufferedScope:
+        """A scope whose writes land with this transaction."""
+        return self._buffer.state(scope)
+
+    def rollback(self) -> None:
+        """Drop everything that was buffered."""
+        self._buffer.drop()
+
+    def _commit(self) -> Operation[None]:
+        yield from self._operations.commit(self._buffer)
+        self._buffer.drop()
+
+
+class StateTransaction(_StateTransactionBase):
+    """Writes to many keys and scopes, all or none. As a context manager it commits on leaving, or rolls back on an exception."""
+
+    def __init__(self, operations: StateOperations, driver: Driver) -> None:
+        super().__init__(operations)
+        self._driver = driver
+
+    def commit(self) -> None:
+        """Write everything buffered, as one."""
+        self._driver.run(self._commit())
+
+    def __enter__(self) -> StateTransaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.rollback() if kind is not None else self.commit()
+
+
+class AsyncStateTransaction(_StateTransactionBase):
+    """Writes to many keys and scopes, all or none. ``async with`` commits on leaving, or rolls back on an exception."""
+
+    def __init__(self, operations: StateOperations, driver: AsyncDriver) -> None:
+        super().__init__(operations)
+        self._driver = driver
+
+    async def commit(self) -> None:
+        """Write everything buffered, as one."""
+        await self._driver.run(self._commit())
+
+    async def __aenter__(self) -> AsyncStateTransaction:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.rollback()
+        else:
+            await self.commit()

@@ -1,0 +1,206 @@
+"""Group commit: whatever is waiting is written in one transaction, and nobody waits for company.
+
+A blocking caller who finds nobody writing becomes the leader and writes at once, in its own thread: one commit alone pays for no
+thread change. Whoever comes while a write is under way queues up; when the leader is done, a writer thread takes everything that
+has gathered, in one transaction, and goes on until nobody is left. Async callers always go through that thread, so that an event
+loop never waits for a disk. See docs/design/group-commit.md for why nothing is lost or done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+
+from stepwell.errors import CommitUnknown, StoreUnavailable
+from stepwell.model.commit import Commit, Outcome, Unit
+
+__all__ = ["GroupCommit"]
+
+WriteGroup = Callable[[Sequence[Unit]], list[Outcome]]
+
+# Larger groups make nothing faster (the shared fsync is long paid for) but hold their first caller back.
+_MOST = 1_000
+
+
+class _Ticket:
+    """One caller's unit, and where the outcome is left for it."""
+
+    __slots__ = ("error", "outcome", "unit")
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        self.outcome: Outcome | None = None
+        self.error: BaseException | None = None
+
+    def wake(self) -> None:
+        """Tell a caller that waits in a thread; the leader does not wait."""
+
+    def result(self) -> Outcome:
+        if self.error is not None:
+            raise self.error
+        assert self.outcome is not None, "a ticket is read only after its group is done"  # noqa: S101
+        return self.outcome
+
+
+class _ThreadTicket(_Ticket):
+    __slots__ = ("gate",)
+
+    def __init__(self, unit: Unit) -> None:
+        super().__init__(unit)
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def wake(self) -> None:
+        self.gate.release()
+
+
+class _LoopTicket(_Ticket):
+    __slots__ = ("future", "loop")
+
+    def __init__(self, unit: Unit, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(unit)
+        self.loop = loop
+        self.future: asyncio.Future[None] = loop.create_future()
+
+
+class GroupCommit:
+    """Serialises writes to one store and shares transactions between the callers that wait."""
+
+    def __init__(self, write_group: WriteGroup, *, is_instant: bool = False, most: int = _MOST) -> None:
+        self._write_group, self._is_instant, self._most = write_group, is_instant, most
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._waiting: deque[_Ticket] = deque()
+        self._is_writing = False
+        self._is_closed = False
+        self._work: SimpleQueue[bool] = SimpleQueue()
+        self._writer: threading.Thread | None = None
+
+    def write(self, unit: Unit) -> Outcome:
+        """Write a unit and wait for its outcome."""
+        with self._lock:
+            self._check_open()
+            is_leader = not self._is_writing
+            ticket = _Ticket(unit) if is_leader else _ThreadTicket(unit)
+            self._is_writing = True
+            if not is_leader:
+                self._waiting.append(ticket)
+        if isinstance(ticket, _ThreadTicket):
+            ticket.gate.acquire()
+        else:
+            try:
+                self._write_tickets([ticket])
+            finally:
+                self._hand_over()
+        return ticket.result()
+
+    async def write_async(self, unit: Unit) -> Outcome:
+        """Write a unit and await its outcome. If the caller is cancelled before the write began, it is not written."""
+        if self._is_instant:
+            return self.write(unit)
+        ticket = _LoopTicket(unit, asyncio.get_running_loop())
+        with self._lock:
+            self._check_open()
+            self._waiting.append(ticket)
+            must_wake, self._is_writing = not self._is_writing, True
+        if must_wake:
+            self._wake_writer()
+        try:
+            await ticket.future
+        except asyncio.CancelledError:
+            self._withdraw(ticket)
+            raise
+        return ticket.result()
+
+    def close(self) -> None:
+        """Accept no more, and wait until everything that was accepted is written."""
+        with self._idle:
+            self._is_closed = True
+            self._idle.wait_for(lambda: not self._is_writing)
+            writer, self._writer = self._writer, None
+        if writer is not None:
+            self._work.put(False)
+            writer.join()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed; open it again")
+
+    def _withdraw(self, ticket: _Ticket) -> None:
+        with self._lock:
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+
+    def _hand_over(self) -> None:
+        """The leader is done: pass what has gathered to the writer thread, or leave the place free."""
+        with self._lock:
+            if not self._waiting:
+                self._give_up_place()
+                return
+        self._wake_writer()
+
+    def _give_up_place(self) -> None:
+        self._is_writing = False
+        if self._is_closed:
+            self._idle.notify_all()
+
+    def _wake_writer(self) -> None:
+        """Give the writing place to the writer thread. Only who holds the place may call this."""
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._run_writer, name="stepwell-writer", daemon=True)
+            self._writer.start()
+        self._work.put(True)
+
+    def _run_writer(self) -> None:
+        while self._work.get():
+            while tickets := self._take():
+                self._write_tickets(tickets)
+
+    def _take(self) -> list[_Ticket]:
+        """The next group; none means that the writing place was given up."""
+        with self._lock:
+            count = min(len(self._waiting), self._most)
+            tickets = [self._waiting.popleft() for _ in range(count)]
+            if not tickets:
+                self._give_up_place()
+        return tickets
+
+    def _write_tickets(self, tickets: list[_Ticket]) -> None:
+        try:
+            outcomes = self._write_group([ticket.unit for ticket in tickets])
+            for ticket, outcome in zip(tickets, outcomes, strict=True):
+                ticket.outcome = outcome
+        except BaseException as error:  # noqa: BLE001 - every waiting caller must be told, whatever it was
+            for ticket in tickets:
+                ticket.error = _error_for(ticket.unit, error)
+        self._answer(tickets)
+
+    def _answer(self, tickets: list[_Ticket]) -> None:
+        loops: dict[asyncio.AbstractEventLoop, list[_LoopTicket]] = {}
+        for ticket in tickets:
+            if isinstance(ticket, _LoopTicket):
+                loops.setdefault(ticket.loop, []).append(ticket)
+            else:
+                ticket.wake()
+        for loop, waiting in loops.items():
+            try:
+                loop.call_soon_threadsafe(_resolve, waiting)
+            except RuntimeError:
+                continue  # the loop was closed: nobody is there to be told
+
+
+def _error_for(unit: Unit, error: BaseException) -> BaseException:
+    """The group's failure as one caller is told it: an object of its own, with its own commit id."""
+    if isinstance(error, CommitUnknown) and isinstance(unit, Commit):
+        return CommitUnknown(error.message, commit_id=unit.commit_id, execution_id=unit.execution_id)
+    return copy.copy(error)
+
+
+def _resolve(tickets: list[_LoopTicket]) -> None:
+    for ticket in tickets:
+        if not ticket.future.done():
+            ticket.future.set_result(None)

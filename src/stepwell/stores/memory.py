@@ -1,0 +1,478 @@
+"""The memory store: the contract in dicts. For tests and scratch work; nothing survives the process."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from stepwell.clock import Clock
+from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
+from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LockHeld, NotFound, StepwellError
+from stepwell.faults import fault
+from stepwell.model.commit import (
+    Acquire,
+    Adoption,
+    Archiving,
+    Claim,
+    Commit,
+    Deletion,
+    Extension,
+    Head,
+    Lease,
+    Loaded,
+    LockGuard,
+    Outcome,
+    Release,
+    Renew,
+    Seen,
+    StateBatch,
+    StoredCommit,
+    Sweep,
+    Unit,
+    Unlock,
+    Written,
+)
+from stepwell.model.entry import Delete, Resolution, ScopeTotals, StoredEntry, alive, resolve
+from stepwell.model.limits import Limits
+from stepwell.model.scope import Scope
+from stepwell.model.snapshot import StoredSnapshot
+
+__all__ = ["MemoryStore"]
+
+T = TypeVar("T")
+replace = msgspec.structs.replace
+
+
+class _Lock(msgspec.Struct, frozen=True):
+    lease: Lease
+    acquired_ms: int
+
+
+class _Execution:
+    """One execution's rows; ``commits`` starts right after the head's base revision."""
+
+    __slots__ = ("by_commit_id", "commits", "head", "snapshots")
+
+    def __init__(self, head: Head) -> None:
+        self.head = head
+        self.commits: list[StoredCommit] = []
+        self.by_commit_id: dict[str, int] = {}
+        self.snapshots: list[StoredSnapshot] = []
+
+    def row(self, revision: int) -> StoredCommit:
+        return self.commits[revision - self.head.base_revision - 1]
+
+    def rows(self, after: int, upto: int) -> list[StoredCommit]:
+        base = self.head.base_revision + 1
+        return self.commits[max(after + 1 - base, 0) : max(upto + 1 - base, 0)]
+
+
+class MemoryStore:
+    """Keeps everything in this process. One lock; values are bytes, so what is read cannot be changed."""
+
+    def __init__(self, clock: Clock, limits: Limits) -> None:
+        self._clock, self._limits = clock, limits
+        self._lock = threading.RLock()
+        self._executions: dict[str, _Execution] = {}
+        self._deleted: set[str] = set()
+        self._entries: dict[str, dict[str, StoredEntry]] = {}
+        self._totals: dict[str, ScopeTotals] = {}
+        self._locks: dict[str, _Lock] = {}
+        self._fences = 0
+        self._mark = 0
+
+    def open(self) -> None:
+        """There is nothing to open."""
+
+    def close(self) -> None:
+        """There is nothing to give back; the data goes with the last reference to the store."""
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(is_shared=False, has_blocking_writes=False)
+
+    def durability(self) -> Durability:
+        return Durability("none", "memory:// keeps nothing when the process ends")
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def change_mark(self) -> object:
+        return self._mark
+
+    def check(self) -> None:
+        """Memory is always there."""
+
+    def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG002 - no other process can write here
+        return lambda: None
+
+    # Writing. Every rule of a unit is decided before its first write, so there is nothing to roll back but a fault in between;
+    # `_undo` keeps what a unit replaced, to take back the whole group in that case.
+
+    def write(self, units: Sequence[Unit]) -> list[Outcome]:
+        fault("store.before_begin")
+        with self._lock:
+            undo = _Undo()
+            try:
+                fault("store.begun")
+                outcomes = [self._write_one(unit, undo) for unit in units]
+                fault("store.before_commit")
+            except BaseException:
+                undo.take_back()
+                raise
+            self._mark += 1
+        fault("store.committed")
+        return outcomes
+
+    def _write_one(self, unit: Unit, undo: _Undo) -> Outcome:
+        match unit:
+            case Commit():
+                return self._commit(unit, undo)
+            case StateBatch():
+                resolution = self._broken_guard(unit.guards) or self._resolve(unit.ops)
+                return resolution if isinstance(resolution, StepwellError) else self._write_state(resolution, undo)
+            case Acquire():
+                return self._acquire(unit, undo)
+            case Renew() | Unlock():
+                return self._keep_lock(unit, undo)
+            case Claim():
+                return self._claim(unit, undo)
+            case Extension() | Release():
+                return self._keep(unit, undo)
+            case Deletion():
+                return self._delete(unit, undo)
+            case Archiving():
+                return self._archive(unit, undo)
+            case Adoption():
+                return self._adopt(unit, undo)
+            case Sweep():
+                return self._sweep(unit, undo)
+
+    def _commit(self, commit: Commit, undo: _Undo) -> Outcome:
+        resolution = self._resolve(commit.ops) if commit.ops else None
+        if isinstance(resolution, StepwellError):
+            return resolution
+        refusal = self._check(commit)
+        if refusal is not None:
+            return refusal
+        execution = self._executions.get(commit.execution_id)
+        if execution is None:
+            execution = _Execution(_first_head(commit))
+            undo.put(self._executions, commit.execution_id, execution)
+        undo.put(execution.by_commit_id, commit.commit_id, commit.revision)
+        undo.append(execution.commits, StoredCommit(commit.revision, commit.header, commit.body))
+        fault("store.commit_written")
+        undo.set(
+            execution,
+            "head",
+            replace(
+                execution.head,
+                revision=commit.revision,
+                digest=commit.digest,
+                status=commit.status or execution.head.status,
+                signature=commit.signature,
+                updated_ms=commit.committed_ms,
+            ),
+        )
+        fault("store.head_written")
+        if commit.snapshot is not None:
+            undo.append(execution.snapshots, commit.snapshot)
+            fault("store.snapshot_written")
+        return Written() if resolution is None else self._write_state(resolution, undo)
+
+    def _broken_guard(self, guards: Sequence[LockGuard]) -> LeaseLost | None:
+        for guard in guards:
+            lock = self._locks.get(guard.name)
+            if lock is None or lock.lease.fence != guard.fence:
+                return LeaseLost(f"lock {guard.name!r} was lost; nothing was written", fence=guard.fence)
+        return None
+
+    def _acquire(self, unit: Acquire, undo: _Undo) -> Outcome:
+        now, lock = self.now_ms(), self._locks.get(unit.name)
+        is_held = lock is not None and lock.lease.until_ms > now
+        if lock is not None and is_held and lock.lease.holder != unit.holder:
+            return LockHeld(f"lock {unit.name!r} is held by another", until_ms=lock.lease.until_ms)
+        if lock is None or not is_held:
+            undo.set(self, "_fences", self._fences + 1)
+            lock = _Lock(Lease(unit.name, unit.holder, self._fences, 0), now)
+        lease = replace(lock.lease, until_ms=now + round(unit.seconds * 1000))
+        undo.put(self._locks, unit.name, _Lock(lease, lock.acquired_ms))
+        return Written([lease])
+
+    def _keep_lock(self, unit: Renew | Unlock, undo: _Undo) -> Outcome:
+        now, lock = self.now_ms(), self._locks.get(unit.name)
+        if lock is None or (lock.lease.holder, lock.lease.fence) != (unit.holder, unit.fence) or lock.lease.until_ms <= now:
+            return LeaseLost(f"lock {unit.name!r} expired or was taken by another", fence=unit.fence)
+        if isinstance(unit, Renew):
+            lease = replace(lock.lease, until_ms=now + round(unit.seconds * 1000))
+            undo.put(self._locks, unit.name, _Lock(lease, lock.acquired_ms))
+            return Written([lease])
+        until = lock.acquired_ms + round(unit.at_least_seconds * 1000)
+        if until > now:
+            undo.put(self._locks, unit.name, _Lock(replace(lock.lease, holder="", until_ms=until), lock.acquired_ms))
+        else:
+            undo.drop(self._locks, unit.name)
+        return Written()
+
+    def _check(self, commit: Commit) -> Outcome | None:
+        """Why a commit cannot be written; None if it can."""
+        execution = self._executions.get(commit.execution_id)
+        if execution is not None and commit.commit_id in execution.by_commit_id:
+            row = execution.row(execution.by_commit_id[commit.commit_id])
+            return Seen(row.header, row.body)
+        if commit.creation is not None:
+            taken = execution is not None or commit.execution_id in self._deleted
+            return AlreadyExists(f"execution {commit.execution_id!r} exists already; ids are never used twice") if taken else None
+        if execution is None:
+            return NotFound(f"there is no execution {commit.execution_id!r}")
+        broken = self._broken_guard(commit.guards)
+        if broken is not None:
+            return broken
+        head = execution.head
+        if commit.fence is not None and commit.fence != head.fence:
+            return LeaseLost(fence=commit.fence)
+        if (head.revision, head.digest) != (commit.revision - 1, commit.previous):
+            return Conflict(expected=commit.revision - 1, actual=head.revision)
+        return None
+
+    def _claim(self, claim: Claim, undo: _Undo) -> Outcome:
+        execution = self._executions.get(claim.execution_id)
+        if execution is None:
+            return NotFound(f"there is no execution {claim.execution_id!r}")
+        head, now = execution.head, self.now_ms()
+        if head.holder not in (None, claim.holder) and (head.lease_until_ms or 0) > now:
+            return LockHeld(f"execution {claim.execution_id!r} is leased to another holder")
+        until = now + round(claim.seconds * 1000)
+        undo.set(execution, "head", replace(head, holder=claim.holder, fence=head.fence + 1, lease_until_ms=until))
+        return Written([Lease(claim.execution_id, claim.holder, head.fence + 1, until)])
+
+    def _keep(self, unit: Extension | Release, undo: _Undo) -> Outcome:
+        execution = self._executions.get(unit.execution_id)
+        head, now = execution.head if execution else None, self.now_ms()
+        if execution is None or head is None or (head.holder, head.fence) != (unit.holder, unit.fence):
+            return LeaseLost(fence=unit.fence)
+        if isinstance(unit, Release):
+            undo.set(execution, "head", replace(head, holder=None, lease_until_ms=None))
+            return Written()
+        if (head.lease_until_ms or 0) <= now:
+            return LeaseLost(fence=unit.fence)
+        until = now + round(unit.seconds * 1000)
+        undo.set(execution, "head", replace(head, lease_until_ms=until))
+        return Written([Lease(unit.execution_id, unit.holder, unit.fence, until)])
+
+    def _delete(self, deletion: Deletion, undo: _Undo) -> Outcome:
+        if deletion.execution_id not in self._executions:
+            return NotFound(f"there is no execution {deletion.execution_id!r}")
+        undo.drop(self._executions, deletion.execution_id)
+        undo.mark(self._deleted, deletion.execution_id)
+        return Written()
+
+    def _archive(self, archiving: Archiving, undo: _Undo) -> Outcome:
+        execution = self._executions.get(archiving.execution_id)
+        if execution is None:
+            return NotFound(f"there is no execution {archiving.execution_id!r}")
+        through = archiving.snapshot.revision
+        kept = execution.rows(through, execution.head.revision)
+        newer = [stored for stored in execution.snapshots if stored.revision > through]
+        undo.set(execution, "commits", kept)
+        undo.set(execution, "by_commit_id", {c: r for c, r in execution.by_commit_id.items() if r > through})
+        undo.set(execution, "snapshots", [archiving.snapshot, *newer])
+        undo.set(execution, "head", replace(execution.head, base_revision=through))
+        return Written()
+
+    def _adopt(self, adoption: Adoption, undo: _Undo) -> Outcome:
+        if adoption.execution_id in self._executions or adoption.execution_id in self._deleted:
+            return AlreadyExists(f"execution {adoption.execution_id!r} exists already; ids are never used twice")
+        execution = _Execution(
+            Head(
+                execution_id=adoption.execution_id,
+                workspace_id=adoption.workspace_id,
+                workflow_id=adoption.creation.workflow_id,
+                version=adoption.creation.version,
+                parent_id=adoption.creation.parent_id,
+                status=adoption.status,
+                revision=adoption.snapshot.revision,
+                digest=adoption.digest,
+                base_revision=adoption.snapshot.revision,
+                signature=adoption.signature,
+                created_ms=adoption.adopted_ms,
+                updated_ms=adoption.adopted_ms,
+            )
+        )
+        execution.snapshots.append(adoption.snapshot)
+        undo.put(self._executions, adoption.execution_id, execution)
+        return Written()
+
+    def _resolve(self, ops: Sequence[object]) -> Resolution | StepwellError:
+        return resolve(
+            ops,  # pyright: ignore[reportArgumentType] - the units carry StateOps only
+            lambda scope, key: self._entries.get(scope, {}).get(key),
+            self.totals,
+            self.now_ms(),
+            self._limits,
+            self._expired,
+        )
+
+    def _expired(self, scope: str) -> list[str]:
+        now, rows = self.now_ms(), self._entries.get(scope, {})
+        return [key for key, row in rows.items() if row.data is not None and alive(row, now) is None]
+
+    def _write_state(self, resolution: Resolution, undo: _Undo) -> Outcome:
+        for scope, revision in resolution.cleared.items():
+            rows = self._entries.get(scope, {})
+            tomb = StoredEntry(None, revision, resolution.now_ms)
+            undo.put(self._entries, scope, {key: tomb if row.data is not None else row for key, row in rows.items()})
+        for (scope, key), entry in resolution.entries.items():
+            if scope not in self._entries:
+                undo.put(self._entries, scope, dict[str, StoredEntry]())
+            undo.put(self._entries[scope], key, entry)
+            fault("store.entry_written")
+        for scope, totals in resolution.totals.items():
+            undo.put(self._totals, scope, totals)
+            fault("store.scope_written")
+        return Written(resolution.answers)
+
+    def _sweep(self, sweep: Sweep, undo: _Undo) -> Outcome:
+        oldest = self.now_ms() - sweep.tombstone_ms
+        for name in [name for name, lock in self._locks.items() if lock.lease.until_ms <= oldest][: sweep.limit]:
+            undo.drop(self._locks, name)
+        for rows in self._entries.values():
+            dead = [key for key, row in rows.items() if row.data is None and (row.expires_ms or 0) <= oldest]
+            for key in dead[: sweep.limit]:
+                undo.drop(rows, key)
+        ops = [Delete(scope, key) for scope in self._entries for key in self._expired(scope)][: sweep.limit]
+        resolution = self._resolve(ops)
+        if isinstance(resolution, StepwellError):
+            return resolution
+        self._write_state(resolution, undo)
+        return Written([len(ops)])
+
+    # Reading. Rows are frozen, so handing them out is handing out copies.
+
+    def head(self, execution_id: str) -> Head | None:
+        with self._lock:
+            execution = self._executions.get(execution_id)
+            return None if execution is None else execution.head
+
+    def load(self, execution_id: str, at: int | None = None, since: int | None = None) -> Loaded | None:
+        with self._lock:
+            execution = self._executions.get(execution_id)
+            if execution is None:
+                return None
+            upto = execution.head.revision if at is None else at
+            if since is not None:
+                return Loaded(execution.head, None, execution.rows(since, upto))
+            index = bisect_right(execution.snapshots, upto, key=lambda stored: stored.revision)
+            snapshot = execution.snapshots[index - 1] if index else None
+            start = -1 if snapshot is None else snapshot.revision
+            return Loaded(execution.head, snapshot, execution.rows(start, upto))
+
+    def history(self, execution_id: str, after: int, limit: int) -> list[StoredCommit]:
+        with self._lock:
+            execution = self._executions.get(execution_id)
+            return [] if execution is None else execution.rows(after, execution.head.revision)[:limit]
+
+    def base(self, execution_id: str) -> StoredSnapshot | None:
+        with self._lock:
+            execution = self._executions.get(execution_id)
+            if execution is None or execution.head.base_revision < 0:
+                return None
+            return execution.snapshots[0]
+
+    def commit_of(self, execution_id: str, commit_id: str) -> StoredCommit | None:
+        with self._lock:
+            execution = self._executions.get(execution_id)
+            revision = None if execution is None else execution.by_commit_id.get(commit_id)
+            return None if execution is None or revision is None else execution.row(revision)
+
+    def find(self, query: ExecutionQuery) -> list[Head]:
+        with self._lock:
+            heads = [execution.head for execution in self._executions.values()]
+        wanted = [
+            head
+            for head in heads
+            if query.workspace_id in (None, head.workspace_id)
+            and query.workflow_id in (None, head.workflow_id)
+            and query.status in (None, head.status)
+            and (query.after is None or (head.created_ms, head.execution_id) < query.after)
+        ]
+        wanted.sort(key=lambda head: (head.created_ms, head.execution_id), reverse=True)
+        return wanted[: query.limit]
+
+    def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:
+        rows, now = self._entries.get(scope, {}), self.now_ms()
+        found = ((key, alive(rows.get(key), now)) for key in keys)
+        return {key: row for key, row in found if row is not None}
+
+    def scan(self, scope: str, *, prefix: str = "", after: str | None = None, limit: int = 1_000) -> list[tuple[str, StoredEntry]]:
+        with self._lock:
+            rows, now = self._entries.get(scope, {}), self.now_ms()
+            keys = sorted(key for key in rows if key.startswith(prefix) and (after is None or key > after))
+            live = ((key, alive(rows[key], now)) for key in keys)
+            return [(key, row) for key, row in live if row is not None][:limit]
+
+    def changes(self, scope: str, after: int) -> list[tuple[str, StoredEntry]]:
+        with self._lock:
+            rows = [(key, row) for key, row in self._entries.get(scope, {}).items() if row.revision > after]
+        return sorted(rows, key=lambda pair: (pair[1].revision, pair[0]))
+
+    def totals(self, scope: str) -> ScopeTotals:
+        return self._totals.get(scope) or ScopeTotals()
+
+    def scopes(self, workspace_id: str | None = None) -> Iterator[str]:
+        with self._lock:
+            paths = sorted(path for path, totals in self._totals.items() if totals.keys)
+        return (path for path in paths if workspace_id is None or Scope.parse(path).workspace == workspace_id)
+
+
+def _first_head(commit: Commit) -> Head:
+    assert commit.creation is not None, "only a creation makes a new execution"  # noqa: S101
+    return Head(
+        execution_id=commit.execution_id,
+        workspace_id=commit.workspace_id,
+        workflow_id=commit.creation.workflow_id,
+        version=commit.creation.version,
+        parent_id=commit.creation.parent_id,
+        status=commit.status or "PENDING",
+        revision=-1,
+        digest=commit.previous,
+        created_ms=commit.committed_ms,
+        updated_ms=commit.committed_ms,
+    )
+
+
+class _Undo:
+    """Does the writes of a group and remembers how to take them back, newest first."""
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], object]] = []
+
+    def take_back(self) -> None:
+        for step in reversed(self._steps):
+            step()
+
+    def put(self, table: dict[str, T], key: str, value: T) -> None:
+        if key in table:
+            self._steps.append(partial(table.__setitem__, key, table[key]))
+        else:
+            self._steps.append(partial(table.pop, key))
+        table[key] = value
+
+    def drop(self, table: dict[str, T], key: str) -> None:
+        self._steps.append(partial(table.__setitem__, key, table.pop(key)))
+
+    def append(self, rows: list[T], row: T) -> None:
+        self._steps.append(rows.pop)
+        rows.append(row)
+
+    def mark(self, marks: set[str], mark: str) -> None:
+        self._steps.append(partial(marks.discard, mark))
+        marks.add(mark)
+
+    def set(self, thing: object, attribute: str, value: object) -> None:
+        self._steps.append(partial(setattr, thing, attribute, getattr(thing, attribute)))
+        setattr(thing, attribute, value)

@@ -1,0 +1,150 @@
+-- The statements of the SQLite store. Each is named, says what it guarantees, and is run by that name.
+
+-- name: insert_commit
+-- Adds a commit row unless its revision or its commit id is there already.
+INSERT INTO commits (execution_id, revision, commit_id, header, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: delete_commit
+-- Takes back a commit row whose head could not be moved, in the same transaction.
+DELETE FROM commits WHERE execution_id = ? AND revision = ?;
+
+-- name: move_head
+-- Moves an execution's head, only from exactly the head that the commit was built on.
+UPDATE executions SET revision = ?1, digest = ?2, status = coalesce(?3, status), signature = ?4, updated_ms = ?5
+WHERE execution_id = ?6 AND revision = ?1 - 1 AND digest = ?7 AND deleted_ms IS NULL AND (?8 IS NULL OR fence = ?8);
+
+-- name: insert_execution
+-- Creates an execution unless its id was ever used.
+INSERT INTO executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature,
+                        base_revision, created_ms, updated_ms)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11) ON CONFLICT DO NOTHING;
+
+-- name: insert_snapshot
+INSERT OR REPLACE INTO snapshots (execution_id, revision, data, accumulator, digest) VALUES (?, ?, ?, ?, ?);
+
+-- name: claim
+-- Leases an execution that is free, expired or already the holder's, with a fence higher than any before.
+UPDATE executions SET fence = fence + 1, holder = ?2, lease_until_ms = ?3
+WHERE execution_id = ?1 AND deleted_ms IS NULL AND (holder IS NULL OR holder = ?2 OR lease_until_ms <= ?4)
+RETURNING fence;
+
+-- name: extend
+-- Prolongs a lease that is still held.
+UPDATE executions SET lease_until_ms = ?4
+WHERE execution_id = ?1 AND holder = ?2 AND fence = ?3 AND lease_until_ms > ?5 AND deleted_ms IS NULL;
+
+-- name: release
+-- Frees a lease, only for its holder; the fence stays, so the next one is higher.
+UPDATE executions SET holder = NULL, lease_until_ms = NULL
+WHERE execution_id = ?1 AND holder = ?2 AND fence = ?3 AND deleted_ms IS NULL;
+
+-- name: bury_execution
+-- Leaves a tombstone of an execution.
+UPDATE executions SET deleted_ms = ?2, holder = NULL, lease_until_ms = NULL, fence = fence + 1
+WHERE execution_id = ?1 AND deleted_ms IS NULL;
+
+-- name: delete_commits
+DELETE FROM commits WHERE execution_id = ?1 AND revision <= ?2;
+
+-- name: delete_snapshots
+DELETE FROM snapshots WHERE execution_id = ?1 AND revision <= ?2;
+
+-- name: rebase_execution
+-- Makes a snapshot's revision the start of the chain; never one that is behind the present start or ahead of the head.
+UPDATE executions SET base_revision = ?2 WHERE execution_id = ?1 AND deleted_ms IS NULL AND base_revision <= ?2 AND revision >= ?2;
+
+-- name: head
+SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
+       signature, parent_id, created_ms, updated_ms
+FROM executions WHERE execution_id = ? AND deleted_ms IS NULL;
+
+-- name: was_deleted
+SELECT 1 FROM executions WHERE execution_id = ? AND deleted_ms IS NOT NULL;
+
+-- name: newest_snapshot
+SELECT revision, data, accumulator, digest FROM snapshots WHERE execution_id = ?1 AND revision <= ?2 ORDER BY revision DESC LIMIT 1;
+
+-- name: snapshot_at
+SELECT revision, data, accumulator, digest FROM snapshots WHERE execution_id = ?1 AND revision = ?2;
+
+-- name: commits_between
+SELECT revision, header, body FROM commits WHERE execution_id = ?1 AND revision > ?2 AND revision <= ?3 ORDER BY revision LIMIT ?4;
+
+-- name: commit_by_id
+SELECT revision, header, body FROM commits WHERE commit_id = ?2 AND execution_id = ?1;
+
+-- name: find
+-- A page of executions, newest first; a filter that is NULL is no filter.
+SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
+       signature, parent_id, created_ms, updated_ms
+FROM executions
+WHERE deleted_ms IS NULL AND (?1 IS NULL OR workspace_id = ?1) AND (?2 IS NULL OR workflow_id = ?2) AND (?3 IS NULL OR status = ?3)
+  AND (?4 IS NULL OR (created_ms, execution_id) < (?4, ?5))
+ORDER BY created_ms DESC, execution_id DESC LIMIT ?6;
+
+-- name: stored_entry
+-- One row of a scope as it is, expired and tombstones included: for the rules, not for readers.
+SELECT data, revision, expires_ms, ttl_ms, sliding FROM state_entries WHERE scope = ?1 AND key = ?2;
+
+-- name: live_entry
+SELECT data, revision, expires_ms, ttl_ms, sliding FROM state_entries
+WHERE scope = ?1 AND key = ?2 AND data IS NOT NULL AND (expires_ms IS NULL OR expires_ms > ?3);
+
+-- name: scan
+-- A page of live entries in order of their keys, by range, never by pattern.
+SELECT key, data, revision, expires_ms, ttl_ms, sliding FROM state_entries
+WHERE scope = ?1 AND key >= ?2 AND (?3 IS NULL OR key < ?3) AND (?4 IS NULL OR key > ?4)
+  AND data IS NOT NULL AND (expires_ms IS NULL OR expires_ms > ?5)
+ORDER BY key LIMIT ?6;
+
+-- name: changes
+SELECT key, data, revision, expires_ms, ttl_ms, sliding FROM state_entries
+WHERE scope = ?1 AND revision > ?2 ORDER BY revision, key;
+
+-- name: totals
+SELECT revision, keys, bytes FROM state_scopes WHERE scope = ?;
+
+-- name: scopes
+SELECT scope FROM state_scopes WHERE keys > 0 AND (?1 IS NULL OR workspace_id = ?1) ORDER BY scope;
+
+-- name: write_entry
+INSERT INTO state_entries (scope, key, data, revision, expires_ms, ttl_ms, sliding) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (scope, key) DO UPDATE SET data = excluded.data, revision = excluded.revision, expires_ms = excluded.expires_ms,
+                                       ttl_ms = excluded.ttl_ms, sliding = excluded.sliding;
+
+-- name: clear_scope
+-- Turns every key of a scope into a tombstone.
+UPDATE state_entries SET data = NULL, revision = ?2, expires_ms = ?3, ttl_ms = NULL, sliding = 0 WHERE scope = ?1 AND data IS NOT NULL;
+
+-- name: write_totals
+INSERT INTO state_scopes (scope, workspace_id, revision, keys, bytes) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (scope) DO UPDATE SET revision = excluded.revision, keys = excluded.keys, bytes = excluded.bytes;
+
+-- name: expired_in_scope
+SELECT key FROM state_entries WHERE scope = ?1 AND data IS NOT NULL AND expires_ms <= ?2;
+
+-- name: expired
+SELECT scope, key FROM state_entries WHERE expires_ms <= ?1 AND data IS NOT NULL ORDER BY expires_ms LIMIT ?2;
+
+-- name: drop_tombstones
+DELETE FROM state_entries WHERE rowid IN (SELECT rowid FROM state_entries WHERE expires_ms <= ?1 AND data IS NULL LIMIT ?2);
+
+-- name: lock
+SELECT holder, fence, acquired_ms, until_ms FROM locks WHERE name = ?;
+
+-- name: next_fence
+-- A number higher than any given before, whatever became of the locks that had them.
+UPDATE counters SET value = value + 1 WHERE name = 'fence' RETURNING value;
+
+-- name: write_lock
+INSERT OR REPLACE INTO locks (name, holder, fence, acquired_ms, until_ms) VALUES (?, ?, ?, ?, ?);
+
+-- name: renew_lock
+-- Prolongs a lock that is still held.
+UPDATE locks SET until_ms = ?4 WHERE name = ?1 AND holder = ?2 AND fence = ?3 AND until_ms > ?5;
+
+-- name: drop_lock
+DELETE FROM locks WHERE name = ?;
+
+-- name: drop_expired_locks
+DELETE FROM locks WHERE name IN (SELECT name FROM locks WHERE until_ms <= ?1 LIMIT ?2);
