@@ -1,6 +1,6 @@
 """Stepwell: durable workflows and their state."""
 
-from stepwell.app import AsyncStepwell, ExecutionSummary, Stepwell
+from stepwell.app import AsyncStepwell, ExecutionSummary, Health, Stepwell
 from stepwell.clock import FakeClock, SystemClock
 from stepwell.errors import (
     AlreadyExists,
@@ -46,16 +46,20 @@ from stepwell.model.record import (
 from stepwell.model.scope import Scope
 from stepwell.model.state import Change, ExecutionState
 from stepwell.model.status import Status, StepStatus
+from stepwell.state.conversation import Answer, ConversationSummary, Turn, TurnResult
 from stepwell.state.datastore import DataStore
+from stepwell.state.locks import HeldLock
 
 __all__ = [
     "AlreadyExists",
     "AlreadyRecorded",
+    "Answer",
     "AsyncStepwell",
     "CancelScope",
     "Change",
     "CommitUnknown",
     "Conflict",
+    "ConversationSummary",
     "Corrupted",
     "DataStore",
     "Entry",
@@ -66,6 +70,8 @@ __all__ = [
     "ExecutionSummary",
     "FakeClock",
     "FunctionTrigger",
+    "Health",
+    "HeldLock",
     "InvalidDefinition",
     "InvalidInput",
     "InvalidSnapshot",
@@ -94,6 +100,8 @@ __all__ = [
     "StoreUnsafe",
     "SystemClock",
     "Token",
+    "Turn",
+    "TurnResult",
     "ValidationFailed",
     "Verification",
     "WebhookTrigger",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 
@@ -13,19 +13,24 @@ import msgspec
 from stepwell.clock import Clock, SystemClock, from_ms
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
 from stepwell.contract.store import Durability, ExecutionQuery
-from stepwell.errors import InvalidInput
-from stepwell.model.commit import Head, Outcome, Unit
-from stepwell.model.ids import new_id
+from stepwell.errors import InvalidInput, StepwellError, StoreUnavailable
+from stepwell.model.commit import Head, Outcome, StateBatch, Unit
+from stepwell.model.ids import check_key, new_id
 from stepwell.model.ledger import Verification
 from stepwell.model.limits import Limits
+from stepwell.model.lock import scheduled_lock, user_lock
 from stepwell.model.receipt import Receipt
+from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.state import Change, ExecutionState
 from stepwell.model.status import Status
 from stepwell.model.value import Value
 from stepwell.state.awaited import AsyncState
 from stepwell.state.blocking import State
-from stepwell.state.executions import MANUAL, Executions
-from stepwell.state.operation import AsyncDriver, Driver, Operation
+from stepwell.state.conversation import DAY_SECONDS, ConversationOperations
+from stepwell.state.conversations import AsyncConversations, Conversations
+from stepwell.state.executions import MANUAL, Executions, Terms
+from stepwell.state.locks import DEFAULT_SECONDS, AsyncLock, HeldLock, Keeper, Lock, LockOperations, lock_request, schedule_request
+from stepwell.state.operation import AsyncDriver, Driver, Operation, read, write_or_raise
 from stepwell.state.pulse import Pulse
 from stepwell.state.scoped import StateOperations
 from stepwell.state.transaction import AsyncTransaction, Transaction
@@ -66,29 +71,51 @@ class ExecutionSummary(msgspec.Struct, frozen=True):
         )
 
 
+class Health(msgspec.Struct, frozen=True):
+    """Whether the store serves, and for each part ``ok`` or what is wrong with it."""
+
+    is_ok: bool
+    parts: dict[str, str]
+
+
 class _Parts:
     """What both faces are made of."""
 
     def __init__(self, url: str | None, clock: Clock | None, limits: Limits | None, signing_key: bytes | None) -> None:
         self.clock, self.limits = clock or SystemClock(), limits or Limits()
         chosen, origin = choose_url(url)
+        self.store = store_of(chosen, self.clock, self.limits)
         log.info("store: %s (from %s)", without_secrets(chosen), origin)
         if chosen == DEFAULT_URL and url is None:
-            Path(".stepwell").mkdir(exist_ok=True)
-        self.store = store_of(chosen, self.clock, self.limits)
+            _make_default_folder()
         self.pulse = Pulse(self.store)
         self.group = GroupCommit(self._write, is_instant=not self.store.capabilities().has_blocking_writes)
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
         self.state = StateOperations(self.store, self.limits, self.pulse)
+        self.locks = LockOperations(self.pulse, Keeper(self.group), new_id)
+        self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
 
     def _write(self, units: Sequence[Unit]) -> list[Outcome]:
         outcomes = self.store.write(units)
-        self.pulse.beat()
+        self.pulse.written(units, outcomes)
         return outcomes
 
     def close(self) -> None:
         self.group.close()
         self.store.close()
+
+    def health(self) -> Operation[Health]:
+        parts = {"read": "ok", "write": "ok"}
+        try:
+            yield from read(self.store.check)
+        except StepwellError as error:
+            parts["read"] = str(error)
+        try:
+            # Nothing in it, but it takes the way of every write.
+            yield from write_or_raise(StateBatch(()))
+        except StepwellError as error:
+            parts["write"] = str(error)
+        return Health(all(state == "ok" for state in parts.values()), parts)
 
     def list_executions(
         self,
@@ -102,6 +129,9 @@ class _Parts:
             raise InvalidInput(f"limit is a whole number from 1 to 10,000, not {limit!r}")
         if status is not None and status not in frozenset(Status):
             raise InvalidInput(f"{status!r} is no status; use one of {', '.join(Status)}")
+        for what, name in (("workspace", workspace), ("workflow", workflow)):
+            if name is not None:
+                check_key(name, f"{what} in a query")
         cursor = None if after is None else (round(after.created_at.timestamp() * 1000), after.execution_id)
         query = ExecutionQuery(
             workspace_id=workspace,
@@ -112,6 +142,13 @@ class _Parts:
         )
         heads = yield from self.executions.find(query)
         return [ExecutionSummary.of(head) for head in heads]
+
+
+def _make_default_folder() -> None:
+    try:
+        Path(".stepwell").mkdir(exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"the folder '.stepwell' cannot be made here ({error}); give a url, or set STEPWELL_URL") from None
 
 
 def _check_settings(concurrency: int, lease_seconds: float) -> None:
@@ -170,6 +207,25 @@ class Stepwell:
         return State(self._parts.state, self._driver)
 
     @property
+    def conversations(self) -> Conversations:
+        """Conversations of the default workspace: state, history, one turn at a time."""
+        return Conversations(self._parts.conversations, self._parts.locks, self._driver)
+
+    def lock(self, name: str, *, seconds: float | timedelta = DEFAULT_SECONDS, timeout: float | timedelta | None = 0) -> Lock:
+        """A name that one holder has at a time, wherever it runs: fails fast with ``LockHeld``, or waits for up to ``timeout``
+        seconds (None: as long as it takes). While it is held it is renewed; it ends ``seconds`` after its holder died."""
+        return Lock(self._parts.locks, lock_request(user_lock(name), name, seconds, timeout), self._driver)
+
+    def scheduled_lock(self, name: str, *, at_most: float | timedelta, at_least: float | timedelta = 0) -> Lock:
+        """A lock for a job that many nodes start at the same time: one of them gets it, the others ``LockHeld``. It ends by itself
+        after ``at_most``, and is not free again before ``at_least``, by the store's clock, so that a late node finds it taken."""
+        return Lock(self._parts.locks, schedule_request(scheduled_lock(name), name, at_most, at_least), self._driver)
+
+    def health(self) -> Health:
+        """Whether the store can be read and written now, part by part."""
+        return self._driver.run(self._parts.health())
+
+    @property
     def executions(self) -> ExecutionIndex:
         """The executions of this store."""
         return ExecutionIndex(self._parts, self._driver)
@@ -178,9 +234,13 @@ class Stepwell:
         """What an acknowledged commit survives on this store."""
         return self._parts.store.durability()
 
-    def transaction(self, execution_id: str, *, commit_id: str | None = None, fence: int | None = None) -> Transaction:
-        """An atomic batch of changes to an execution. A ``commit_id`` of your own makes a retry safe: it lands once."""
-        return Transaction(self._parts.executions, execution_id, commit_id, fence, self._parts.limits, self._driver)
+    def transaction(
+        self, execution_id: str, *, commit_id: str | None = None, fence: int | None = None, lock: HeldLock | None = None
+    ) -> Transaction:
+        """An atomic batch of changes to an execution. A ``commit_id`` of your own makes a retry safe: it lands once. Under a
+        ``lock``, it lands only if that is still held."""
+        terms = Terms(commit_id, fence, () if lock is None else (lock.guard,))
+        return Transaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
 
     def create(
         self,
@@ -300,6 +360,25 @@ class AsyncStepwell:
         return AsyncState(self._parts.state, self._driver)
 
     @property
+    def conversations(self) -> AsyncConversations:
+        """Conversations of the default workspace: state, history, one turn at a time."""
+        return AsyncConversations(self._parts.conversations, self._parts.locks, self._driver)
+
+    def lock(self, name: str, *, seconds: float | timedelta = DEFAULT_SECONDS, timeout: float | timedelta | None = 0) -> AsyncLock:
+        """A name that one holder has at a time, wherever it runs: fails fast with ``LockHeld``, or waits for up to ``timeout``
+        seconds (None: as long as it takes). While it is held it is renewed; it ends ``seconds`` after its holder died."""
+        return AsyncLock(self._parts.locks, lock_request(user_lock(name), name, seconds, timeout), self._driver)
+
+    def scheduled_lock(self, name: str, *, at_most: float | timedelta, at_least: float | timedelta = 0) -> AsyncLock:
+        """A lock for a job that many nodes start at the same time: one of them gets it, the others ``LockHeld``. It ends by itself
+        after ``at_most``, and is not free again before ``at_least``, by the store's clock, so that a late node finds it taken."""
+        return AsyncLock(self._parts.locks, schedule_request(scheduled_lock(name), name, at_most, at_least), self._driver)
+
+    async def health(self) -> Health:
+        """Whether the store can be read and written now, part by part."""
+        return await self._driver.run(self._parts.health())
+
+    @property
     def executions(self) -> AsyncExecutionIndex:
         """The executions of this store."""
         return AsyncExecutionIndex(self._parts, self._driver)
@@ -308,9 +387,13 @@ class AsyncStepwell:
         """What an acknowledged commit survives on this store."""
         return self._parts.store.durability()
 
-    def transaction(self, execution_id: str, *, commit_id: str | None = None, fence: int | None = None) -> AsyncTransaction:
-        """An atomic batch of changes to an execution. A ``commit_id`` of your own makes a retry safe: it lands once."""
-        return AsyncTransaction(self._parts.executions, execution_id, commit_id, fence, self._parts.limits, self._driver)
+    def transaction(
+        self, execution_id: str, *, commit_id: str | None = None, fence: int | None = None, lock: HeldLock | None = None
+    ) -> AsyncTransaction:
+        """An atomic batch of changes to an execution. A ``commit_id`` of your own makes a retry safe: it lands once. Under a
+        ``lock``, it lands only if that is still held."""
+        terms = Terms(commit_id, fence, () if lock is None else (lock.guard,))
+        return AsyncTransaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
 
     async def create(
         self,
@@ -373,8 +456,7 @@ class AsyncStepwell:
 
     async def close(self) -> None:
         """Finish what is under way and give everything back."""
-        await self._driver.call(self._parts.close)
-        self._driver.close()
+        await self._driver.close(self._parts.close)
 
     async def __aenter__(self) -> AsyncStepwell:
         await self._driver.open()

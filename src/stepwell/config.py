@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit, urlunsplit
 
 __all__ = ["DEFAULT_URL", "choose_url", "without_secrets"]
 
@@ -21,10 +21,11 @@ def choose_url(given: str | None, environ: Mapping[str, str] = os.environ) -> tu
     return DEFAULT_URL, "the default"
 
 
+# By pattern and not by parsing: a password that was not encoded (with a slash, a hash) must not come out of a URL that is wrong.
+_PASSWORD = re.compile(r"^([^:/?#]+://[^:/?#@]*):.*@", re.DOTALL)
+_PASSWORD_OPTION = re.compile(r"([?&][^=&]*pass[^=&]*=)[^&]*", re.IGNORECASE)
+
+
 def without_secrets(url: str) -> str:
     """The URL as it may be logged: without a password."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+    return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))

@@ -7,7 +7,7 @@ that a traced commit really hits, so a write cannot be added without one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 __all__ = ["POINTS", "armed", "fault"]
@@ -42,7 +42,7 @@ def fault(point: str) -> None:
 
 
 @contextmanager
-def armed(hook: Callable[[str], None]) -> Iterator[None]:
+def armed(hook: Callable[[str], None]) -> Generator[None]:
     """Call ``hook`` at every point for as long as the block runs. For tests."""
     global _hook  # noqa: PLW0603 - one process-wide switch keeps the disarmed cost at one comparison
     _hook, before = hook, _hook

@@ -88,6 +88,13 @@ class Store(Protocol):
         """
         ...
 
+    def known_tip(self, execution_id: str) -> str | None:
+        """The digest of the execution's newest receipt, if that can be told for sure and without waiting; else None.
+
+        A store that other processes write to may answer only if it knows that none of them has written since.
+        """
+        ...
+
     def head(self, execution_id: str) -> Head | None:
         """The execution's row as it is now; None if there is none or it was deleted."""
         ...

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-class Creation(msgspec.Struct, frozen=True):
+class Creation(msgspec.Struct, frozen=True, gc=False):
     """What the row of a new execution holds beside its head."""
 
     workflow_id: str
@@ -44,14 +44,14 @@ class Creation(msgspec.Struct, frozen=True):
     parent_id: str | None = None
 
 
-class LockGuard(msgspec.Struct, frozen=True):
+class LockGuard(msgspec.Struct, frozen=True, gc=False):
     """A lock that the writer believes it holds: what it writes lands only if nobody was granted the lock after it."""
 
     name: str
     fence: int
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
+class Commit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An atomic batch of changes to one execution, ready to be stored."""
 
     execution_id: str
@@ -79,27 +79,27 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Locks that the writer must still hold."""
 
 
-class StateBatch(msgspec.Struct, frozen=True):
+class StateBatch(msgspec.Struct, frozen=True, gc=False):
     """Operations on scoped state that land together, outside any execution."""
 
     ops: tuple[StateOp, ...]
     guards: tuple[LockGuard, ...] = ()
 
 
-class Deletion(msgspec.Struct, frozen=True):
+class Deletion(msgspec.Struct, frozen=True, gc=False):
     """Delete an execution. A tombstone stays, so that a late writer finds nothing to revive and the id is not used again."""
 
     execution_id: str
 
 
-class Archiving(msgspec.Struct, frozen=True):
+class Archiving(msgspec.Struct, frozen=True, gc=False):
     """Drop the commits up to a snapshot's revision; the snapshot is the new start of the chain."""
 
     execution_id: str
     snapshot: StoredSnapshot
 
 
-class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+class Adoption(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Take in an execution from a snapshot made elsewhere; its history here begins with that snapshot."""
 
     execution_id: str
@@ -112,7 +112,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     adopted_ms: int
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """Ask for the lease of an execution: granted if free, expired, or held by the same holder."""
 
     execution_id: str
@@ -120,7 +120,7 @@ class Claim(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Extension(msgspec.Struct, frozen=True):
+class Extension(msgspec.Struct, frozen=True, gc=False):
     """Ask to hold a lease for longer, counted from now."""
 
     execution_id: str
@@ -129,7 +129,7 @@ class Extension(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Release(msgspec.Struct, frozen=True):
+class Release(msgspec.Struct, frozen=True, gc=False):
     """Give a lease back."""
 
     execution_id: str
@@ -137,7 +137,7 @@ class Release(msgspec.Struct, frozen=True):
     fence: int
 
 
-class Acquire(msgspec.Struct, frozen=True):
+class Acquire(msgspec.Struct, frozen=True, gc=False):
     """Ask for a lock: granted if free or expired, with a fence higher than any that this store ever gave.
 
     A holder that has it already (its first reply was lost) gets the same fence again. Holders are unique to one acquisition.
@@ -148,7 +148,7 @@ class Acquire(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Renew(msgspec.Struct, frozen=True):
+class Renew(msgspec.Struct, frozen=True, gc=False):
     """Ask to hold a lock for longer, counted from now."""
 
     name: str
@@ -157,7 +157,7 @@ class Renew(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Unlock(msgspec.Struct, frozen=True):
+class Unlock(msgspec.Struct, frozen=True, gc=False):
     """Give a lock back; only its holder can. It stays taken until ``at_least_seconds`` after it was acquired."""
 
     name: str
@@ -166,7 +166,7 @@ class Unlock(msgspec.Struct, frozen=True):
     at_least_seconds: float = 0
 
 
-class Sweep(msgspec.Struct, frozen=True):
+class Sweep(msgspec.Struct, frozen=True, gc=False):
     """Turn expired state into tombstones, and drop expired locks and tombstones that are older than the given age."""
 
     tombstone_ms: int
@@ -176,7 +176,7 @@ class Sweep(msgspec.Struct, frozen=True):
 Unit = Commit | StateBatch | Deletion | Archiving | Adoption | Claim | Extension | Release | Acquire | Renew | Unlock | Sweep
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """Proof of holding an execution or a lock until a time; the fence only grows."""
 
     name: str
@@ -186,13 +186,13 @@ class Lease(msgspec.Struct, frozen=True):
     until_ms: int
 
 
-class Written(msgspec.Struct, frozen=True):
+class Written(msgspec.Struct, frozen=True, gc=False):
     """The unit landed; an answer for each of its state operations, or the lease it asked for."""
 
     answers: Sequence[object] = ()
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Seen(msgspec.Struct, frozen=True, gc=False):
     """This commit id landed before; here is what was stored then. Nothing was written now."""
 
     header: bytes
@@ -203,7 +203,7 @@ Outcome = Written | Seen | StepwellError
 """A refusal is an error given back as a value: it ends one unit, not its group."""
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class Head(msgspec.Struct, frozen=True, gc=False):
     """An execution's row."""
 
     execution_id: str
@@ -224,7 +224,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     updated_ms: int = 0
 
 
-class StoredCommit(msgspec.Struct, frozen=True):
+class StoredCommit(msgspec.Struct, frozen=True, gc=False):
     """A commit as it is stored."""
 
     revision: int
@@ -232,7 +232,7 @@ class StoredCommit(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class Loaded(msgspec.Struct, frozen=True, gc=False):
     """All that is needed to build an execution's state at a revision, read in one consistent view."""
 
     head: Head

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from hashlib import sha256, shake_128
 
-__all__ = ["EMPTY", "MODULUS", "ZERO", "element", "sha256_hex", "state_digest"]
+__all__ = ["EMPTY", "MASK", "ZERO", "element", "sha256_hex", "state_digest"]
 
 _BYTES = 512
-MODULUS = 1 << (8 * _BYTES)
+MASK = (1 << (8 * _BYTES)) - 1
+"""Sums are taken modulo 2**4096, which is the bits under this mask."""
 
 ZERO = "0" * 64
 """The ``previous`` of an execution's first receipt."""

@@ -19,7 +19,7 @@ from stepwell.errors import (
     ValidationFailed,
 )
 from stepwell.faults import fault
-from stepwell.model.digest import MODULUS, element, state_digest
+from stepwell.model.digest import MASK, element, state_digest
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import (
@@ -53,16 +53,20 @@ __all__ = ["Draft", "Planned", "plan", "refusal"]
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _MISSING = object()
 
+# At half a kilobyte each, remembered digest numbers take at most this many half-kilobytes per execution at hand.
+_MOST_ELEMENTS = 64
+
 
 class Draft:
     """A state with a batch of mutations on top of it, not yet applied."""
 
-    __slots__ = ("_pending", "accumulator", "base", "digest", "mutations", "size", "status")
+    __slots__ = ("_elements", "_pending", "accumulator", "base", "digest", "mutations", "size", "status")
 
     def __init__(self, base: State) -> None:
         self.base = base
         self.mutations: list[Mutation] = []
         self._pending: dict[tuple[str, str], bytes | None] = {}
+        self._elements: dict[tuple[str, str], int] = {}
         self.accumulator, self.digest, self.size = base.accumulator, base.digest, base.size
         self.status: Status | None = None
         """The status that this batch sets, if it sets one."""
@@ -109,18 +113,22 @@ class Draft:
 
     def close(self) -> None:
         """Work out the digest and size after the batch."""
-        sections, total, size = self.base.sections, self.base.accumulator, self.base.size
-        for (section, key), data in self._pending.items():
-            before = sections[section].get(key)
+        base = self.base
+        total, size = base.accumulator, base.size
+        for address, data in self._pending.items():
+            section, key = address
+            before = base.sections[section].get(key)
             if before == data:
                 continue
             if before is not None:
-                total -= element(SECTIONS[section], key, before)
+                known = base.elements.get(address)
+                total -= known if known is not None else element(SECTIONS[section], key, before)
                 size -= len(key) + len(before)
             if data is not None:
-                total += element(SECTIONS[section], key, data)
+                number = self._elements[address] = element(SECTIONS[section], key, data)
+                total += number
                 size += len(key) + len(data)
-        self.accumulator, self.size = total % MODULUS, size
+        self.accumulator, self.size = total & MASK, size
         self.digest = state_digest(self.accumulator)
 
     def apply(self) -> State:
@@ -133,8 +141,13 @@ class Draft:
                 _follow(state, (section, key), data)
             if data is None:
                 entries.pop(key, None)
+                state.elements.pop((section, key), None)
             else:
                 entries[key] = data
+        if len(state.elements) + len(self._elements) > _MOST_ELEMENTS:
+            state.elements.clear()
+        if len(self._elements) <= _MOST_ELEMENTS:
+            state.elements.update(self._elements)
         state.accumulator, state.digest, state.size = self.accumulator, self.digest, self.size
         return state
 

@@ -19,6 +19,7 @@ from stepwell.clock import from_ms
 from stepwell.errors import Conflict, InvalidInput, LimitExceeded, StepwellError
 from stepwell.model.limits import Limits
 from stepwell.model.value import Value, decode
+from stepwell.model.value import canonical as _canonical
 
 __all__ = [
     "ABSENT",
@@ -27,6 +28,7 @@ __all__ = [
     "Delete",
     "Entry",
     "Increment",
+    "Merge",
     "Put",
     "Resolution",
     "ScopeTotals",
@@ -44,11 +46,11 @@ ABSENT = 0
 """As an expected revision: the key must not be there."""
 
 
-class _Op(msgspec.Struct, frozen=True, tag_field="op", omit_defaults=True):
+class _Op(msgspec.Struct, frozen=True, tag_field="op", omit_defaults=True, gc=False):
     scope: str
 
 
-class Put(_Op, frozen=True, tag="put"):
+class Put(_Op, frozen=True, gc=False, tag="put"):
     """Set a key; with ``expected``, only if its revision is that (``ABSENT``: only if it is not there)."""
 
     key: str
@@ -60,21 +62,21 @@ class Put(_Op, frozen=True, tag="put"):
     """Whether an unexpected revision is a ``Conflict`` or just leaves the key as it is."""
 
 
-class Delete(_Op, frozen=True, tag="delete"):
+class Delete(_Op, frozen=True, gc=False, tag="delete"):
     """Remove a key; with ``expected``, only at that revision."""
 
     key: str
     expected: int | None = None
 
 
-class Increment(_Op, frozen=True, tag="increment"):
+class Increment(_Op, frozen=True, gc=False, tag="increment"):
     """Add to a number; a key that is not there counts as 0. The TTL stays."""
 
     key: str
     by: int | float = 1
 
 
-class Copy(_Op, frozen=True, tag="copy"):
+class Copy(_Op, frozen=True, gc=False, tag="copy"):
     """Copy a key to another key or scope, with its TTL; ``move`` also removes the first."""
 
     key: str
@@ -83,20 +85,29 @@ class Copy(_Op, frozen=True, tag="copy"):
     move: bool = False
 
 
-class Touch(_Op, frozen=True, tag="touch"):
+class Merge(_Op, frozen=True, gc=False, tag="merge"):
+    """Set a key to what it holds and a value come to together: writers on many nodes need not agree on an order."""
+
+    key: str
+    value: Raw
+    how: str
+    """``add``, ``max``, ``min`` of numbers; ``union`` of lists, in order of their canonical bytes."""
+
+
+class Touch(_Op, frozen=True, gc=False, tag="touch"):
     """Start a sliding TTL anew."""
 
     key: str
 
 
-class Clear(_Op, frozen=True, tag="clear"):
+class Clear(_Op, frozen=True, gc=False, tag="clear"):
     """Remove every key of the scope."""
 
 
-StateOp = Put | Delete | Increment | Copy | Touch | Clear
+StateOp = Put | Delete | Increment | Copy | Merge | Touch | Clear
 
 
-class StoredEntry(msgspec.Struct, frozen=True):
+class StoredEntry(msgspec.Struct, frozen=True, gc=False):
     """A row of a scope; ``data`` is None for the tombstone of a deleted key."""
 
     data: bytes | None
@@ -106,7 +117,7 @@ class StoredEntry(msgspec.Struct, frozen=True):
     sliding: bool = False
 
 
-class ScopeTotals(msgspec.Struct, frozen=True):
+class ScopeTotals(msgspec.Struct, frozen=True, gc=False):
     """What a scope holds, kept in the same transaction as its entries."""
 
     revision: int = 0
@@ -229,7 +240,8 @@ def resolve(
     resolution = _resolve(ops, lookup, totals_of, now_ms, limits)
     if not isinstance(resolution, LimitExceeded):
         return resolution
-    swept = [Delete(scope, key) for scope in sorted({op.scope for op in ops}) for key in expired_in(scope)]
+    scopes = {op.scope for op in ops} | {op.to_scope for op in ops if isinstance(op, Copy)}
+    swept = [Delete(scope, key) for scope in sorted(scopes) for key in expired_in(scope)]
     if not swept:
         return resolution
     resolution = _resolve([*swept, *ops], lookup, totals_of, now_ms, limits)
@@ -319,6 +331,32 @@ def _touch(state: Resolution, op: Touch) -> bool:
     return True
 
 
+def _merge(state: Resolution, op: Merge) -> Value:
+    found = state.live(op.scope, op.key)
+    given = decode(op.value)
+    # With nothing there yet, the value is put together with itself, which checks it and changes nothing; a sum starts at 0.
+    before = decode(found.data) if found is not None and found.data is not None else 0 if op.how == "add" else given
+    after = _together(op, before, given)
+    _rewrite(state, op.scope, op.key, _canonical(after, state.limits), found)
+    return after
+
+
+def _together(op: Merge, before: Value, given: Value) -> Value:
+    if op.how == "union":
+        if not isinstance(before, list) or not isinstance(given, list):
+            raise InvalidInput(f"key {op.key!r} holds no list, so nothing can be united with it")
+        both: list[Value] = [*before, *given]
+        members = {_canonical(each): each for each in both}
+        return [members[data] for data in sorted(members)]
+    if not _is_number(before) or not _is_number(given):
+        raise InvalidInput(f"key {op.key!r} holds no number, so {op.how} cannot be taken")
+    return before + given if op.how == "add" else max(before, given) if op.how == "max" else min(before, given)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _clear(state: Resolution, op: Clear) -> int:
     return state.clear(op.scope)
 
@@ -348,6 +386,7 @@ _RULES: dict[type, Callable[[Resolution, StateOp], object]] = {  # pyright: igno
     Delete: _delete,
     Increment: _increment,
     Copy: _copy,
+    Merge: _merge,
     Touch: _touch,
     Clear: _clear,
 }

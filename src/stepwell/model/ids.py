@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable
 
 from stepwell.errors import InvalidInput, LimitExceeded
 
-__all__ = ["MAX_KEY_BYTES", "NewId", "check_key", "new_id"]
+__all__ = ["MAX_KEY_BYTES", "NewId", "check_key", "new_commit_id", "new_id", "revision_in"]
 
 MAX_KEY_BYTES = 512
 
@@ -36,6 +37,25 @@ def check_key(text: object, what: str, maximum: int = MAX_KEY_BYTES) -> str:
     return text
 
 
+# A generator of our own: a program may seed the shared one, and then two processes would make the same ids.
+_random = random.Random(os.urandom(32))  # noqa: S311 - ids must be unique, not secret
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _random.seed(os.urandom(32)))
+
+
 def new_id() -> str:
     """A fresh id that sorts by the time it was made: 48 bits of milliseconds, 80 random bits."""
-    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+    return f"{time.time_ns() // 1_000_000:012x}{_random.getrandbits(80):020x}"
+
+
+def new_commit_id(revision: int, fresh: str) -> str:
+    """The id of a commit that Stepwell names itself: it says its revision, so a store finds it without an index."""
+    return f"r{revision}.{fresh}"
+
+
+def revision_in(commit_id: str) -> int | None:
+    """The revision that an id made by ``new_commit_id`` says; None for an id that a user chose."""
+    head, dot, rest = commit_id.partition(".")
+    if dot and rest and head[:1] == "r" and len(head) < 12 and head[1:].isascii() and head[1:].isdigit():
+        return int(head[1:])
+    return None

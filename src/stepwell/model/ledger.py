@@ -9,7 +9,7 @@ import msgspec
 
 from stepwell.clock import to_ms
 from stepwell.errors import Corrupted, InvalidSnapshot, ValidationFailed
-from stepwell.model.commit import Commit, Creation, Head, Loaded, StoredCommit
+from stepwell.model.commit import Commit, Creation, Head, Loaded, LockGuard, StoredCommit
 from stepwell.model.digest import sha256_hex
 from stepwell.model.draft import Draft, plan
 from stepwell.model.limits import Limits
@@ -51,6 +51,7 @@ def build_commit(
     commit_id: str,
     committed_at: datetime,
     fence: int | None = None,
+    guards: tuple[LockGuard, ...] = (),
     key: bytes | None = None,
     creation: Creation | None = None,
 ) -> tuple[Commit, Receipt]:
@@ -88,6 +89,7 @@ def build_commit(
         creation=creation,
         snapshot=store_snapshot(state) if snapshot_due(state) else None,
         ops=tuple(mutation.op for mutation in draft.mutations if isinstance(mutation, WriteState)),
+        guards=guards,
     )
     return commit, Receipt.of(header, digest, body)
 
@@ -201,30 +203,40 @@ def verify(
     *,
     key: bytes | None = None,
     anchors: Iterable[Receipt] = (),
+    newest: StoredSnapshot | None = None,
 ) -> Verification:
     """Walk a whole chain: every link, every digest, every state, its end against the head, and receipts kept elsewhere.
 
-    It stops at the first broken link, since nothing after that can be trusted.
+    ``newest`` is the snapshot that loading starts from; it must be of the very state that the chain comes to there. The walk
+    stops at the first broken link, since nothing after that can be trusted.
     """
     state, walked = State(), 0
-    kept = {receipt.revision: receipt.digest for receipt in anchors}
+    kept = {receipt.revision: receipt for receipt in anchors}
     problems: list[str] = []
     try:
         if base is not None:
             state = stored_state(base)
             if state.add_up() != state.accumulator:
                 raise _Broken(f"the snapshot at revision {base.revision} does not add up to its digest")
+            _compare_with_kept(state, kept)
         for row in commits:
             replay(state, head, row)
             walked += 1
-            if kept.pop(state.revision, state.receipt) != state.receipt:
-                raise _Broken(f"the receipt at revision {state.revision} is not the one you kept; history was rewritten")
+            _compare_with_kept(state, kept)
+            if newest is not None and newest.revision == state.revision and newest != store_snapshot(state):
+                raise _Broken(f"the snapshot at revision {state.revision} is not of the state there; loading would show another")
         problems += _end_problems(state, head, key)
     except (_Broken, InvalidSnapshot) as error:
         problems.append(str(error.args[0]))
     gone = sorted(revision for revision in kept if revision > state.revision)
     problems += [f"the receipt you kept for revision {revision} is gone; history was cut" for revision in gone]
     return Verification(not problems, tuple(problems), walked, state.receipt)
+
+
+def _compare_with_kept(state: State, kept: dict[int, Receipt]) -> None:
+    receipt = kept.pop(state.revision, None)
+    if receipt is not None and (receipt.digest, receipt.after) != (state.receipt, state.digest):
+        raise _Broken(f"the receipt at revision {state.revision} is not the one you kept; history was rewritten")
 
 
 def _end_problems(state: State, head: Head, key: bytes | None) -> list[str]:

@@ -33,18 +33,18 @@ __all__ = [
 Raw = msgspec.Raw
 
 
-class _Mutation(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
+class _Mutation(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
     """Values are carried as their canonical bytes (``Raw``), so that nothing is encoded twice."""
 
 
-class Create(_Mutation, frozen=True, tag="create"):
+class Create(_Mutation, frozen=True, gc=False, tag="create"):
     """The first mutation of every execution: who it is, and its first context."""
 
     metadata: Raw
     context: Raw
 
 
-class Restore(_Mutation, frozen=True, tag="restore"):
+class Restore(_Mutation, frozen=True, gc=False, tag="restore"):
     """Replace the whole state by that of a snapshot or, in a fork, of another execution."""
 
     source: str
@@ -52,104 +52,104 @@ class Restore(_Mutation, frozen=True, tag="restore"):
     entries: dict[str, dict[str, Raw]]
 
 
-class SetContext(_Mutation, frozen=True, tag="set_context"):
+class SetContext(_Mutation, frozen=True, gc=False, tag="set_context"):
     """Replace the context."""
 
     value: Raw
 
 
-class PatchContext(_Mutation, frozen=True, tag="patch_context"):
+class PatchContext(_Mutation, frozen=True, gc=False, tag="patch_context"):
     """Change some top-level keys of the context: what an update function came to."""
 
     set: dict[str, Raw] = {}
     remove: list[str] = []
 
 
-class SetVariable(_Mutation, frozen=True, tag="set_variable"):
+class SetVariable(_Mutation, frozen=True, gc=False, tag="set_variable"):
     """Give a variable a value; the last write wins."""
 
     name: str
     value: Raw
 
 
-class SetTrigger(_Mutation, frozen=True, tag="set_trigger"):
+class SetTrigger(_Mutation, frozen=True, gc=False, tag="set_trigger"):
     """Record what started the execution; once."""
 
     trigger: Raw
 
 
-class RecordStep(_Mutation, frozen=True, tag="record_step"):
+class RecordStep(_Mutation, frozen=True, gc=False, tag="record_step"):
     """Record a step's output; once per name."""
 
     name: str
     step: Raw
 
 
-class SetLoop(_Mutation, frozen=True, tag="set_loop"):
+class SetLoop(_Mutation, frozen=True, gc=False, tag="set_loop"):
     """Replace where a loop stands."""
 
     loop_id: str
     loop: Raw
 
 
-class AddToken(_Mutation, frozen=True, tag="add_token"):
+class AddToken(_Mutation, frozen=True, gc=False, tag="add_token"):
     """Put a new token on a node."""
 
     token_id: str
     token: Raw
 
 
-class RemoveToken(_Mutation, frozen=True, tag="remove_token"):
+class RemoveToken(_Mutation, frozen=True, gc=False, tag="remove_token"):
     """Take a token away."""
 
     token_id: str
 
 
-class UpdateToken(_Mutation, frozen=True, tag="update_token"):
+class UpdateToken(_Mutation, frozen=True, gc=False, tag="update_token"):
     """Replace a token by a changed one of the same id."""
 
     token_id: str
     token: Raw
 
 
-class EnterScope(_Mutation, frozen=True, tag="enter_scope"):
+class EnterScope(_Mutation, frozen=True, gc=False, tag="enter_scope"):
     """Open a cancel scope inside another."""
 
     scope_id: str
     parent: str = "root"
 
 
-class ExitScope(_Mutation, frozen=True, tag="exit_scope"):
+class ExitScope(_Mutation, frozen=True, gc=False, tag="exit_scope"):
     """Close a cancel scope that has nothing left in it."""
 
     scope_id: str
 
 
-class CancelScopeMutation(_Mutation, frozen=True, tag="cancel_scope"):
+class CancelScopeMutation(_Mutation, frozen=True, gc=False, tag="cancel_scope"):
     """Cancel a scope with everything inside it."""
 
     scope_id: str
 
 
-class IncrementStepCount(_Mutation, frozen=True, tag="increment_step_count"):
+class IncrementStepCount(_Mutation, frozen=True, gc=False, tag="increment_step_count"):
     """Count one more step."""
 
     by: int = 1
 
 
-class SetMetadata(_Mutation, frozen=True, tag="set_metadata"):
+class SetMetadata(_Mutation, frozen=True, gc=False, tag="set_metadata"):
     """Replace the execution's free metadata."""
 
     value: Raw
 
 
-class SetStatus(_Mutation, frozen=True, tag="set_status"):
+class SetStatus(_Mutation, frozen=True, gc=False, tag="set_status"):
     """Move the execution to another status."""
 
     status: str
 
 
-class WriteState(_Mutation, frozen=True, tag="write_state"):
+class WriteState(_Mutation, frozen=True, gc=False, tag="write_state"):
     """Change scoped state in the same transaction as this commit."""
 
     op: StateOp

@@ -16,7 +16,7 @@ __all__ = ["RECEIPT_SCHEMA", "Receipt", "ReceiptHeader", "decode_header", "encod
 RECEIPT_SCHEMA = 1
 
 
-class ReceiptHeader(msgspec.Struct, frozen=True):
+class ReceiptHeader(msgspec.Struct, frozen=True, gc=False):
     """What a receipt's digest is taken over. The mutations are in it by digest, so a body can be archived apart."""
 
     schema: int
@@ -35,7 +35,7 @@ encode_header = msgspec.json.Encoder().encode
 decode_header = msgspec.json.Decoder(ReceiptHeader).decode
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Proof that a commit landed: what it changed, the state's digest before and after, and the receipt before it."""
 
     execution_id: str

@@ -58,8 +58,7 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     def __post_init__(self) -> None:
         for what in ("execution_id", "workspace_id", "workflow_id"):
             check_key(getattr(self, what), what)
-        if type(self.version) is not int or self.version < 0:
-            raise InvalidInput("version must be a whole number, 0 or more")
+        _whole(self.version, "version")
         _aware(self.started_at, "started_at")
 
 
@@ -166,6 +165,7 @@ decode_token = msgspec.json.Decoder(Token).decode
 decode_scope = msgspec.json.Decoder(CancelScope).decode
 _decode_trigger = msgspec.json.Decoder(Trigger | _PlainTrigger).decode
 _STEP_STATUSES = frozenset(StepStatus)
+_PRESENCES = frozenset(Presence)
 
 
 def encode_step(step: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
@@ -199,6 +199,8 @@ def encode_token(token: Token, limits: Limits = DEFAULT_LIMITS) -> bytes:
     check_key(token.token_id, "token_id", limits.key_bytes)
     check_key(token.node, "node", limits.key_bytes)
     check_key(token.scope, "scope", limits.key_bytes)
+    if token.status not in _PRESENCES:
+        raise InvalidInput(f"{token.status!r} is no status of a token; use one of {', '.join(Presence)}")
     value = msgspec.Raw(canonical(token.value, limits, what=f"the value of token {token.token_id!r}"))
     return _encode(msgspec.structs.replace(token, value=value))
 
@@ -206,10 +208,22 @@ def encode_token(token: Token, limits: Limits = DEFAULT_LIMITS) -> bytes:
 def encode_trigger(trigger: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """The canonical bytes of a trigger: one of the typed ones, or any plain value."""
     if isinstance(trigger, Trigger):
-        if isinstance(trigger, ScheduleTrigger):
-            _aware(trigger.scheduled_at, "scheduled_at")
-        return canonical(msgspec.to_builtins(trigger), limits, what="the trigger")
+        return canonical(_plain_trigger(trigger, limits), limits, what="the trigger")
     return _encode(_PlainTrigger(msgspec.Raw(canonical(trigger, limits, what="the trigger"))))
+
+
+def _plain_trigger(trigger: Trigger, limits: Limits) -> Value:
+    """A typed trigger as a plain value, with nothing in it that would come back changed or not at all."""
+    if isinstance(trigger, ScheduleTrigger):
+        _aware(trigger.scheduled_at, "scheduled_at")
+    for name in ("entity", "previous", "body", "arguments", "value"):
+        canonical(getattr(trigger, name, None), limits, what=f"the trigger's {name}")
+    try:
+        plain = msgspec.to_builtins(trigger)
+        msgspec.convert(plain, Trigger)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InvalidInput(f"the trigger has a field of the wrong type: {error}") from None
+    return plain
 
 
 def decode_trigger(data: bytes) -> Trigger | Value:
@@ -231,5 +245,5 @@ def _aware(moment: object, what: str) -> None:
 
 
 def _whole(number: object, what: str) -> None:
-    if type(number) is not int or number < 0:
-        raise InvalidInput(f"{what} must be a whole number, 0 or more, not {number!r}")
+    if type(number) is not int or not 0 <= number < 2**63:
+        raise InvalidInput(f"{what} must be a whole number from 0 to 2**63 - 1, not {number!r}")

@@ -14,7 +14,7 @@ __all__ = ["DEFAULT_WORKSPACE", "Scope"]
 DEFAULT_WORKSPACE = "default"
 
 # kind -> how many names address it inside its workspace; the global scope belongs to no workspace.
-_KINDS = {"global": 0, "workspace": 0, "workflow": 1, "step": 2, "conversation": 1, "custom": 1}
+_KINDS = {"global": 0, "workspace": 0, "workflow": 1, "step": 2, "conversation": 1, "user": 1, "custom": 1}
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -56,6 +56,11 @@ class Scope(msgspec.Struct, frozen=True):
     def of_conversation(cls, conversation_id: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
         """State of one conversation."""
         return cls("conversation", workspace, (conversation_id,))
+
+    @classmethod
+    def of_user(cls, user: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
+        """What is known of one user: an index of their conversations."""
+        return cls("user", workspace, (user,))
 
     @classmethod
     def custom(cls, namespace: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:

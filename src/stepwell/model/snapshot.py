@@ -6,10 +6,10 @@ from hashlib import sha256
 
 import msgspec
 
-from stepwell.errors import InvalidSnapshot
+from stepwell.errors import InvalidInput, InvalidSnapshot
 from stepwell.model.digest import sha256_hex
 from stepwell.model.record import decode_metadata
-from stepwell.model.state import ONLY, SECTIONS, State
+from stepwell.model.state import ONLY, SECTIONS, ExecutionState, State
 
 __all__ = [
     "SNAPSHOT_SCHEMA",
@@ -45,7 +45,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     entries: dict[str, dict[str, msgspec.Raw]]
 
 
-class StoredSnapshot(msgspec.Struct, frozen=True):
+class StoredSnapshot(msgspec.Struct, frozen=True, gc=False):
     """A snapshot as a store keeps it: with its accumulator, so that loading need not hash every entry again."""
 
     revision: int
@@ -74,9 +74,22 @@ def read_snapshot(data: object) -> tuple[Snapshot, State]:
     state = _rebuild(snapshot, None)
     if state.digest != snapshot.state:
         raise InvalidSnapshot("the snapshot's entries do not add up to its state digest; it was changed after it was made")
-    if state.sections["identity"].get(ONLY) is None or state.identity.execution_id != snapshot.execution_id:
+    who = state.identity
+    if (who.execution_id, who.workspace_id) != (snapshot.execution_id, snapshot.workspace_id):
         raise InvalidSnapshot("the snapshot's label and its content name different executions")
+    _check_readable(state)
     return snapshot, state
+
+
+def _check_readable(state: State) -> None:
+    """Digests can be made for any content; this finds what they cannot: entries that nobody could read back."""
+    view = ExecutionState(state)
+    try:
+        read = {section: getattr(view, section) for section in SECTIONS}
+    except (msgspec.MsgspecError, InvalidInput, KeyError, ValueError) as error:
+        raise InvalidSnapshot(f"the snapshot's content cannot be read: {error}") from None
+    if type(read["step_count"]) is not int or type(read["metadata"]) is not dict or "root" not in read["scopes"]:
+        raise InvalidSnapshot("the snapshot's step count, metadata or root scope is not what it must be")
 
 
 def store_snapshot(state: State) -> StoredSnapshot:
@@ -122,6 +135,6 @@ def _rebuild(snapshot: Snapshot, accumulator: int | None) -> State:
         entries = {section: {key: bytes(raw) for key, raw in rows.items()} for section, rows in snapshot.entries.items()}
         state = State.of(entries, snapshot.revision, snapshot.receipt, accumulator)
         _ = decode_metadata(state.sections["identity"].get(ONLY, b""))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, InvalidInput) as error:
         raise InvalidSnapshot(f"the snapshot's content cannot be read: {error}") from None
     return state

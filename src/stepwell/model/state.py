@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from stepwell.errors import NotFound
-from stepwell.model.digest import EMPTY, MODULUS, ZERO, element, state_digest
+from stepwell.model.digest import EMPTY, MASK, ZERO, element, state_digest
 from stepwell.model.record import (
     CancelScope,
     LoopContext,
@@ -57,13 +57,15 @@ Entries = dict[str, dict[str, bytes]]
 class State:
     """The state of one execution at one revision, as its writer holds it. Changed only by ``Draft.apply``."""
 
-    __slots__ = ("accumulator", "digest", "receipt", "revision", "sections", "since_snapshot", "size", "tree")
+    __slots__ = ("accumulator", "digest", "elements", "receipt", "revision", "sections", "since_snapshot", "size", "tree")
 
     def __init__(self) -> None:
         self.sections: Entries = {name: {} for name in SECTIONS}
         self.accumulator = 0
         self.digest = EMPTY
         """The digest of this state, as in ``Receipt.after``."""
+        self.elements: dict[tuple[str, str], int] = {}
+        """The digest numbers of entries written lately, since what was written last is likely replaced next."""
         self.size = 0
         self.revision = -1
         self.receipt = ZERO
@@ -88,7 +90,7 @@ class State:
 
     def add_up(self) -> int:
         """The accumulator worked out from all entries."""
-        return sum(element(SECTIONS[section], key, data) for section, key, data in self.rows()) % MODULUS
+        return sum(element(SECTIONS[section], key, data) for section, key, data in self.rows()) & MASK
 
     def rows(self) -> Iterator[tuple[str, str, bytes]]:
         """Every entry with its section and key."""

@@ -125,7 +125,8 @@ def canonical(value: Value, limits: Limits = DEFAULT_LIMITS, *, what: str = "the
         raise _explain(value, limits, what)
     if len(data) > limits.value_bytes:
         raise LimitExceeded.of("value_bytes", limits.value_bytes, len(data), f"{what}, in bytes,")
-    if len(data) > 18 and (data.count(b"[") + data.count(b"{") > limits.depth or _LONG_NUMBER in data.translate(_DIGITS)):
+    is_deep = len(data) > limits.depth and data.count(b"[") + data.count(b"{") > limits.depth
+    if is_deep or (len(data) > 18 and _LONG_NUMBER in data.translate(_DIGITS)):
         _inspect(value, limits, what)
     return data
 
@@ -137,12 +138,11 @@ _LONG_NUMBER = b"0" * 19
 
 def freeze(value: Value, limits: Limits = DEFAULT_LIMITS, *, what: str = "the value") -> Frozen:
     """The value in a form that nobody can change: atoms stay, lists and dicts become their canonical bytes."""
-    kind = type(value)
-    if value is None or kind is bool:
+    if value is None or type(value) is bool:
         return value
-    if kind is int and _INT_MIN <= value <= _INT_MAX:
+    if type(value) is int and _INT_MIN <= value <= _INT_MAX:
         return value
-    if kind is str and len(value) * 6 < limits.value_bytes and value.isascii():
+    if type(value) is str and len(value) * 6 < limits.value_bytes and value.isascii():
         return value
     data = canonical(value, limits, what=what)
     return data if data[0] in b"[{" else decode(data)
@@ -170,7 +170,8 @@ def parse(text: bytes | str, limits: Limits = DEFAULT_LIMITS, *, what: str = "th
 def to_value(obj: object) -> Value:
     """A typed object (dataclass, msgspec or attrs class, pydantic model, date, tuple ...) as a plain value."""
     try:
-        return msgspec.to_builtins(obj, enc_hook=_encode_foreign)
+        # In order, because a set comes in another one in every process; and keys as text, because JSON has no others.
+        return _lists(msgspec.to_builtins(obj, enc_hook=_encode_foreign, str_keys=True, order="deterministic"))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{type(obj).__name__} cannot become JSON: {error}") from None
 
@@ -178,9 +179,18 @@ def to_value(obj: object) -> Value:
 def from_value(value: Value, kind: type[T]) -> T:
     """The plain value as an instance of ``kind``: the way back from ``to_value``."""
     try:
-        return msgspec.convert(value, kind, dec_hook=_decode_foreign)
+        return msgspec.convert(value, kind, dec_hook=_decode_foreign, str_keys=True)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise InvalidInput(f"the stored value is not a {getattr(kind, '__name__', kind)}: {error}") from None
+
+
+def _lists(value: Value) -> Value:
+    """The same value with lists for tuples, which JSON does not have; the annotation makes them tuples again."""
+    if isinstance(value, dict):
+        return {key: _lists(child) for key, child in cast("dict[str, Value]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_lists(child) for child in cast("list[Value]", value)]
+    return value
 
 
 def _encode_foreign(obj: object) -> object:
@@ -198,11 +208,11 @@ def _decode_foreign(kind: type[T], value: object) -> T:
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} stands twice in one object")
+    found: dict[str, object] = {}
+    for key, child in pairs:
+        if key in found:
+            raise ValueError(f"the key {key!r} stands twice in one object")
+        found[key] = child
     return found
 
 

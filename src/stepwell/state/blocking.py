@@ -10,7 +10,10 @@ from stepwell.model.entry import Entry, StateChange
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value
 from stepwell.state.buffer import HasScope
+from stepwell.state.cache import CachedState
+from stepwell.state.locks import HeldLock
 from stepwell.state.operation import Driver
+from stepwell.state.pulse import STATE
 from stepwell.state.scoped import ScopeOperations, StateOperations, as_scope, child_scope
 from stepwell.state.transaction import StateTransaction
 
@@ -23,9 +26,18 @@ Ttl = float | timedelta | None
 class ScopedState:
     """State in one scope. Every call blocks until it is done."""
 
-    def __init__(self, shared: StateOperations, scope: Scope, driver: Driver) -> None:
+    def __init__(self, shared: StateOperations, scope: Scope, driver: Driver, policy: str = "last") -> None:
         self._shared, self._driver, self.scope = shared, driver, scope
-        self._do = ScopeOperations(shared, scope)
+        self._do = ScopeOperations(shared, scope, policy)
+
+    def with_policy(self, policy: str) -> ScopedState:
+        """The same scope with another answer to conflicts: ``set`` wins (``last``), is refused with ``Conflict`` if somebody has
+        written since this object read the key (``reject``), or merges (``add``, ``max``, ``min``, ``union``)."""
+        return ScopedState(self._shared, self.scope, self._driver, policy)
+
+    def cached(self, max_age: float = 5) -> CachedState:
+        """The same scope for reading, from memory while it is known to be fresh, and never older than ``max_age`` seconds."""
+        return CachedState(self, self._shared.pulse, max_age)
 
     def get(self, key: str, default: Value = None) -> Value:
         """The value of a key, or ``default`` if it is not there."""
@@ -75,6 +87,10 @@ class ScopedState:
         """Add to a number, which starts at 0; the sum."""
         return self._driver.run(self._do.increment(key, by))
 
+    def merge(self, key: str, value: Value, how: str) -> Value:
+        """Put a value together with what the key holds: ``add``, ``max``, ``min`` or ``union``. The outcome."""
+        return self._driver.run(self._do.merge(key, value, how))
+
     def set_if_absent(self, key: str, value: Value, ttl: Ttl = None, sliding: bool = False) -> bool:
         """Set a key that is not there; whether it was set."""
         return self._driver.run(self._do.set_if_absent(key, value, ttl, sliding))
@@ -101,15 +117,12 @@ class ScopedState:
 
     def watch(self, since: int | None = None, *, idle_seconds: float | None = None) -> Iterator[StateChange]:
         """Changes as they happen, after a revision (default: from now); ends after ``idle_seconds`` without one."""
-        seen = self.revision() if since is None else since
-        while True:
-            mark = self._shared.pulse.mark()
-            found = self._driver.run(self._do.changes(seen))
-            for change in found:
-                seen = change.revision
-                yield change
-            if not found and not self._shared.pulse.wait(mark, idle_seconds):
-                return
+        with self._shared.pulse.listen(STATE) as listening:
+            seen = self.revision() if since is None else since
+            while found := self._driver.run(self._do.next_changes(seen, listening, idle_seconds)):
+                for change in found:
+                    seen = change.revision
+                    yield change
 
     def workflow(self, name: str) -> ScopedState:
         """The state of a workflow of this workspace."""
@@ -159,9 +172,9 @@ class State:
         """State at any scope."""
         return ScopedState(self._operations, scope, self._driver)
 
-    def transaction(self) -> StateTransaction:
-        """Writes to many keys and scopes that land together."""
-        return StateTransaction(self._operations, self._driver)
+    def transaction(self, *, lock: HeldLock | None = None) -> StateTransaction:
+        """Writes to many keys and scopes that land together; under a ``lock``, only if it is still held."""
+        return StateTransaction(self._operations, self._driver, () if lock is None else (lock.guard,))
 
     def scopes(self, workspace_id: str | None = None) -> list[Scope]:
         """All scopes that hold anything, of one workspace or of all."""

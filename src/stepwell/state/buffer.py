@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import msgspec
 
@@ -50,7 +50,7 @@ from stepwell.model.record import (
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value, canonical, decode
 
-__all__ = ["Buffer", "BufferedScope", "ttl_ms"]
+__all__ = ["Buffer", "BufferedScope", "HasScope", "check_number", "check_revision", "ttl_ms"]
 
 T = TypeVar("T")
 Raw = msgspec.Raw
@@ -118,7 +118,8 @@ class Buffer:
 
     def enter_scope(self, scope_id: str, parent: str = "root") -> None:
         """Open a cancel scope inside another."""
-        self._add("enter_scope", lambda: EnterScope(check_key(scope_id, "scope_id", self._limits.key_bytes), parent))
+        most = self._limits.key_bytes
+        self._add("enter_scope", lambda: EnterScope(check_key(scope_id, "scope_id", most), check_key(parent, "parent", most)))
 
     def exit_scope(self, scope_id: str) -> None:
         """Close a cancel scope that holds nothing any more."""
@@ -181,7 +182,7 @@ class Buffer:
     def _object(self, value: object, what: str) -> bytes:
         if not isinstance(value, Mapping):
             raise InvalidInput(f"{what} must be a dict, not {type(value).__name__}")
-        return canonical(value if isinstance(value, dict) else dict(value), self._limits, what=what)
+        return canonical(dict(cast("Mapping[str, Value]", value)), self._limits, what=what)
 
     def _context_patch(self, draft: Draft, change: Callable[[dict[str, Value]], Mapping[str, Value]]) -> Mutation:
         before = {key: draft.get("context", key) or b"null" for key in draft.keys("context")}
@@ -193,7 +194,7 @@ class Buffer:
         return PatchContext(set=changed, remove=sorted(before.keys() - fresh.keys()))
 
     def _token_update(self, draft: Draft, token_id: str, change: Callable[[Token], Token | Mapping[str, Value]]) -> Mutation:
-        data = draft.get("tokens", token_id)
+        data = draft.get("tokens", check_key(token_id, "token_id", self._limits.key_bytes))
         if data is None:
             raise ValidationFailed(f"there is no token {token_id!r}; add it first")
         token = decode_token(data)
@@ -224,7 +225,7 @@ class BufferedScope:
 
     def compare_and_set(self, key: str, value: Value, *, revision: int, ttl: float | timedelta | None = None) -> None:
         """Set a key that must be at a revision; ``Conflict`` at the commit if it is not."""
-        self._put(key, value, ttl, sliding=False, expected=revision)
+        self._put(key, value, ttl, sliding=False, expected=revision, is_compared=True)
 
     def delete(self, key: str) -> None:
         """Remove a key."""
@@ -234,7 +235,16 @@ class BufferedScope:
         """Add to a number."""
         self._buffer.write_state(lambda: Increment(self._path, self._key(key), check_number(by)))
 
-    def _put(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool, expected: int | None) -> None:
+    def _put(
+        self,
+        key: str,
+        value: Value,
+        ttl: float | timedelta | None,
+        sliding: bool,
+        expected: int | None,
+        *,
+        is_compared: bool = False,
+    ) -> None:
         self._buffer.write_state(
             lambda: Put(
                 self._path,
@@ -242,7 +252,7 @@ class BufferedScope:
                 Raw(canonical(value, self._limits, what=f"state key {key!r}")),
                 ttl_ms=ttl_ms(ttl, sliding=sliding),
                 sliding=sliding,
-                expected=expected,
+                expected=check_revision(expected) if is_compared else expected,
             )
         )
 
@@ -263,10 +273,19 @@ def ttl_ms(ttl: float | timedelta | None, *, sliding: bool = False) -> int | Non
 
 
 def check_number(number: object) -> int | float:
-    """A finite number that a counter can be changed by."""
+    """A finite number of 64 bits that a counter can be changed by."""
     if isinstance(number, bool) or not isinstance(number, int | float) or number - number != 0:
         raise InvalidInput(f"a counter is changed by a finite number, not {number!r}")
+    if isinstance(number, int) and not -(2**63) <= number < 2**63:
+        raise InvalidInput("a counter is changed by an integer of 64 bits at most")
     return number
+
+
+def check_revision(revision: object) -> int:
+    """A revision that a key can be expected at."""
+    if type(revision) is not int or not 0 <= revision < 2**63:
+        raise InvalidInput(f"a revision is a whole number (0: the key must be absent), not {revision!r}")
+    return revision
 
 
 class _Fault:

@@ -65,7 +65,8 @@ class DataStore:
         store, entries = cls(state.identity), state.entries()
         store._trigger = entries["trigger"].get(ONLY)
         store._steps, store._loops = entries["steps"], entries["loops"]
-        store._variables = {name: freeze(decode(data)) for name, data in entries["variables"].items()}
+        # Already canonical, and checked against the limits of the store it comes from.
+        store._variables = {name: data if data[0] in b"[{" else decode(data) for name, data in entries["variables"].items()}
         store._is_read_only = True
         return store
 

@@ -10,11 +10,11 @@ import msgspec
 
 from stepwell.clock import Clock
 from stepwell.contract.store import ExecutionQuery, Store
-from stepwell.errors import AlreadyExists, Conflict, InvalidInput, InvalidSnapshot, NotFound
+from stepwell.errors import AlreadyExists, Conflict, InvalidInput, InvalidSnapshot, NotFound, StepwellError, ValidationFailed
 from stepwell.faults import fault
-from stepwell.model.commit import Adoption, Archiving, Creation, Deletion, Head, Loaded, Seen, StoredCommit
+from stepwell.model.commit import Adoption, Archiving, Creation, Deletion, Head, Loaded, LockGuard, Seen, StoredCommit
 from stepwell.model.draft import Planned, plan
-from stepwell.model.ids import NewId, check_key
+from stepwell.model.ids import NewId, check_key, new_commit_id
 from stepwell.model.ledger import Verification, build_commit, fast_forward, rebuild, settle, verify
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, Restore
@@ -25,25 +25,43 @@ from stepwell.model.snapshot import read_snapshot, store_snapshot, write_snapsho
 from stepwell.model.state import ONLY, Change, ExecutionState, State, difference
 from stepwell.model.value import Value, canonical
 from stepwell.state.live import Live, LiveStates
-from stepwell.state.operation import Operation, read, write_or_raise
+from stepwell.state.operation import Operation, Write, read, write_or_raise
 
-__all__ = ["MANUAL", "Executions", "Session"]
+__all__ = ["MANUAL", "Executions", "Session", "Terms"]
 
 MANUAL = "manual"
 """The workflow id of an execution whose state is driven by hand."""
 
 _PAGE = 1_000
 
+# No execution gets there, and a database can still compare with it.
+_NEVER = 2**31
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """On what terms a transaction commits."""
+
+    commit_id: str | None = None
+    """An id of the caller's own, so that a retry lands once."""
+    fence: int | None = None
+    """The fence of the execution's lease, if the writer has one."""
+    guards: tuple[LockGuard, ...] = ()
+    """Locks that the writer must still hold."""
+
+
+_FREE = Terms()
+
 
 class Session:
     """Where a transaction stands: an execution's state at hand, and the revision its commit must follow."""
 
-    __slots__ = ("commit_id", "fence", "is_own_id", "live", "revision")
+    __slots__ = ("commit_id", "live", "may_have_landed", "revision", "terms")
 
-    def __init__(self, live: Live, commit_id: str | None, fence: int | None, new_id: NewId) -> None:
-        self.live, self.revision, self.fence = live, live.state.revision, fence
-        self.is_own_id = commit_id is None
-        self.commit_id = commit_id or new_id()
+    def __init__(self, live: Live, terms: Terms, new_id: NewId) -> None:
+        self.live, self.revision, self.terms = live, live.state.revision, terms
+        self.may_have_landed = terms.commit_id is not None
+        """Whether a commit of this id may be stored: its user named it, perhaps for a retry, or it was tried."""
+        self.commit_id = terms.commit_id or new_commit_id(self.revision + 1, new_id())
 
 
 class Executions:
@@ -64,6 +82,9 @@ class Executions:
         commit_id: str | None = None,
     ) -> Operation[Receipt]:
         """Make an execution whose state is driven by hand."""
+        check_key(execution_id, "execution_id", self._limits.key_bytes)
+        if commit_id is not None:
+            check_key(commit_id, "commit_id")
         identity = Metadata(execution_id, workspace, workflow, version, self._clock.now())
         if not isinstance(context, Mapping):
             raise InvalidInput(f"the context must be a dict, not {type(context).__name__}")
@@ -73,27 +94,35 @@ class Executions:
 
     def _begin_history(self, identity: Metadata, batch: Sequence[Planned], commit_id: str | None = None) -> Operation[Receipt]:
         live = Live(identity.execution_id, identity.workspace_id, State())
-        session = Session(live, commit_id, None, self._new_id)
+        session = Session(live, Terms(commit_id), self._new_id)
         creation = Creation(identity.workflow_id, identity.version, identity.parent_id)
         receipt = yield from self.commit(session, batch, creation)
         self._live.put(live)
         return receipt
 
-    def begin(self, execution_id: str, commit_id: str | None = None, fence: int | None = None) -> Operation[Session]:
+    def begin(self, execution_id: str, terms: Terms = _FREE) -> Operation[Session]:
         """Start a transaction on the newest state of an execution."""
-        if commit_id is not None:
-            check_key(commit_id, "commit_id")
+        if terms.commit_id is not None:
+            check_key(terms.commit_id, "commit_id")
         live = yield from self._newest(execution_id)
-        return Session(live, commit_id, fence, self._new_id)
+        return Session(live, terms, self._new_id)
+
+    def begin_at_hand(self, execution_id: str, terms: Terms) -> Session | None:
+        """The same as ``begin`` if it takes no waiting, since the newest state is at hand for sure; else None."""
+        live = self._live.get(execution_id)
+        if live is None or terms.commit_id is not None or self._store.known_tip(execution_id) != live.state.receipt:
+            return None
+        return Session(live, terms, self._new_id)
 
     def commit(self, session: Session, batch: Sequence[Planned], creation: Creation | None = None) -> Operation[Receipt]:
         """Validate, persist, apply: the whole batch or none of it. The receipt is the proof."""
         live = session.live
         fault("commit.buffered")
-        with live.lock:
-            fault("commit.validating")
-            is_stale = live.state.revision != session.revision
-            if not is_stale:
+        try:
+            with live.lock:
+                fault("commit.validating")
+                if live.state.revision != session.revision:
+                    raise _moved_on(session)
                 draft = plan(live.state, batch, self._limits)
                 commit, receipt = build_commit(
                     draft,
@@ -101,60 +130,65 @@ class Executions:
                     workspace_id=live.workspace_id,
                     commit_id=session.commit_id,
                     committed_at=self._clock.now(),
-                    fence=session.fence,
+                    fence=session.terms.fence,
+                    guards=session.terms.guards,
                     key=self._key,
                     creation=creation,
                 )
-        if is_stale:
-            return (yield from self._landed_before(session))
+        except (Conflict, ValidationFailed):
+            # A retry finds its own first try in the state: a step that is recorded, a revision that is taken.
+            landed = (yield from self.receipt(live.execution_id, session.commit_id)) if session.may_have_landed else None
+            if landed is None:
+                raise
+            return landed
         fault("commit.validated")
+        session.may_have_landed = True
         try:
-            outcome = yield from write_or_raise(commit)
+            # Not through write_or_raise: every commit passes here, and each generator in between costs a microsecond.
+            outcome = yield Write(commit)
             fault("commit.persisted")
+            if isinstance(outcome, StepwellError):
+                raise outcome
+            if isinstance(outcome, Seen):
+                self._live.forget(live.execution_id)
+                return Receipt.read(outcome.header, outcome.body)
+            with live.lock:
+                if live.state.revision == commit.revision - 1:
+                    settle(draft, commit)
         except BaseException:
-            # Whether it landed is for the store to say; what is at hand may be behind it now.
+            # Whether it landed is for the store to say; what is at hand may be behind it now, or half-way to it.
             self._live.forget(live.execution_id)
             raise
-        if isinstance(outcome, Seen):
-            self._live.forget(live.execution_id)
-            return Receipt.read(outcome.header, outcome.body)
-        with live.lock:
-            if live.state.revision == commit.revision - 1:
-                settle(draft, commit)
         fault("commit.applied")
         return receipt
-
-    def _landed_before(self, session: Session) -> Operation[Receipt]:
-        """The state moved on since the transaction began: a conflict, unless it was this very commit that moved it."""
-        execution_id, newest = session.live.execution_id, session.live.state.revision
-        found = None if session.is_own_id else (yield from self.receipt(execution_id, session.commit_id))
-        if found is None:
-            raise Conflict(
-                f"execution {execution_id!r} is at revision {newest}, and this transaction began at {session.revision}; begin again",
-                expected=session.revision,
-                actual=newest,
-            )
-        return found
 
     def _newest(self, execution_id: str) -> Operation[Live]:
         """The newest state of an execution, from what is at hand and what the store has beyond it."""
         check_key(execution_id, "execution_id", self._limits.key_bytes)
         live = self._live.get(execution_id)
         if live is not None:
-            head = yield from read(lambda: self._store.head(execution_id))
-            if head is None:
-                self._live.forget(execution_id)
-                raise _no_execution(execution_id)
-            with live.lock:
-                if live.state.receipt == head.digest:
-                    return live
-                behind = live.state.revision
-            loaded = yield from read(lambda: self._store.load(execution_id, since=behind))
-            if loaded is not None and _catch_up(live, loaded, behind):
+            if self._store.known_tip(execution_id) == live.state.receipt:
                 return live
+            if (yield from self._catch_up(live)):
+                return live
+            self._live.forget(execution_id)
         loaded = yield from self._load(execution_id)
         state = rebuild(loaded)
         return self._live.put(Live(execution_id, loaded.head.workspace_id, state))
+
+    def _catch_up(self, live: Live) -> Operation[bool]:
+        """Ask the store for what is newer than the state at hand; False if the state cannot be brought up to it."""
+        execution_id = live.execution_id
+        head = yield from read(lambda: self._store.head(execution_id))
+        if head is None:
+            self._live.forget(execution_id)
+            raise _no_execution(execution_id)
+        with live.lock:
+            if live.state.receipt == head.digest:
+                return True
+            behind = live.state.revision
+        loaded = yield from read(lambda: self._store.load(execution_id, since=behind))
+        return loaded is not None and _catch_up(live, loaded, behind)
 
     def _load(self, execution_id: str, at: int | None = None) -> Operation[Loaded]:
         check_key(execution_id, "execution_id", self._limits.key_bytes)
@@ -174,7 +208,7 @@ class Executions:
     def _state_at(self, execution_id: str, at: int) -> Operation[State]:
         if type(at) is not int or at < 0:
             raise InvalidInput(f"a revision is a whole number, 0 or more, not {at!r}")
-        loaded = yield from self._load(execution_id, at)
+        loaded = yield from self._load(execution_id, min(at, _NEVER))
         oldest = max(loaded.head.base_revision, 0)
         if not oldest <= at <= loaded.head.revision:
             raise NotFound(f"execution {execution_id!r} has revisions {oldest} to {loaded.head.revision}, not {at}")
@@ -194,12 +228,17 @@ class Executions:
 
     def receipts(self, execution_id: str, after: int, limit: int | None) -> Operation[list[Receipt]]:
         """The receipts after a revision, in order."""
+        if type(after) is not int or not (limit is None or (type(limit) is int and limit >= 0)):
+            raise InvalidInput(f"after and limit are whole numbers, limit not below 0, not {after!r} and {limit!r}")
+        after = min(max(after, -1), _NEVER)
         yield from self.head(execution_id)
         rows = yield from read(lambda: list(self._pages(execution_id, after, limit)))
         return [Receipt.read(row.header, row.body) for row in rows]
 
     def receipt(self, execution_id: str, commit_id: str) -> Operation[Receipt | None]:
         """The receipt of a commit id, or None if it did not land: how a lost reply is resolved."""
+        check_key(execution_id, "execution_id", self._limits.key_bytes)
+        check_key(commit_id, "commit_id")
         row = yield from read(lambda: self._store.commit_of(execution_id, commit_id))
         return None if row is None else Receipt.read(row.header, row.body)
 
@@ -224,7 +263,9 @@ class Executions:
         if head is None:
             raise _no_execution(execution_id)
         rows = (row for row in self._pages(execution_id, head.base_revision) if row.revision <= head.revision)
-        result = verify(head, self._store.base(execution_id), rows, key=self._key, anchors=anchors)
+        loaded, base = self._store.load(execution_id), self._store.base(execution_id)
+        newest = None if loaded is None else loaded.snapshot
+        result = verify(head, base, rows, key=self._key, anchors=anchors, newest=newest)
         # Archiving moves the start of the chain; a walk that it overtook is walked again.
         now = self._store.head(execution_id)
         if not result.ok and now is not None and now.base_revision != head.base_revision:
@@ -259,6 +300,10 @@ class Executions:
         if head is None:
             yield from self._adopt(state)
         else:
+            if snapshot.workspace_id != head.workspace_id:
+                raise InvalidSnapshot(
+                    f"workspace mismatch: the snapshot is of {snapshot.workspace_id!r}, not of {head.workspace_id!r}"
+                )
             yield from self._check_of_this_history(head, snapshot.revision, snapshot.receipt)
             session = yield from self.begin(execution_id)
             entries = _raw_entries(state)
@@ -315,6 +360,8 @@ class Executions:
         head = yield from self.head(execution_id)
         upto = head.revision if through is None else through
         state = yield from self._state_at(execution_id, upto)
+        if upto == head.base_revision:
+            return 0  # archived up to here already: there is nothing to prove
         if to.exists():
             raise InvalidInput(f"{str(to)!r} exists already; name a new file")
         yield from read(lambda: _write_file(to, self._proof(head, upto)))
@@ -338,6 +385,16 @@ def _catch_up(live: Live, loaded: Loaded, behind: int) -> bool:
         if not loaded.commits or loaded.commits[0].revision != behind + 1:
             return False
         return fast_forward(live.state, loaded)
+
+
+def _moved_on(session: Session) -> Conflict:
+    newest = session.live.state.revision
+    return Conflict(
+        f"execution {session.live.execution_id!r} is at revision {newest}, and this transaction began at {session.revision}; "
+        "begin again",
+        expected=session.revision,
+        actual=newest,
+    )
 
 
 def _no_execution(execution_id: str) -> NotFound:

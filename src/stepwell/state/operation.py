@@ -1,6 +1,6 @@
 """Operations: what the faces do, written once and driven in either colour.
 
-An operation is a generator that yields what it needs done outside itself, a ``Read`` or a ``Write``, and returns its result. The
+An operation is a generator that yields what it needs done outside itself, a ``Read``, a ``Write`` or a ``Wait``, and returns its result. The
 blocking driver does these on the spot; the async one awaits them. Everything between is ordinary code that neither waits nor
 knows who drives it.
 """
@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from stepwell.contract.store import Store
-from stepwell.errors import StepwellError
+from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.model.commit import Outcome, Seen, Unit, Written
+from stepwell.state.pulse import Listening
 from stepwell.stores.group import GroupCommit
 
-__all__ = ["AsyncDriver", "Driver", "Operation", "Read", "Write", "read", "write", "write_or_raise"]
+__all__ = ["AsyncDriver", "Driver", "Effect", "Operation", "Read", "Wait", "Write", "read", "wait", "write", "write_or_raise"]
 
 T = TypeVar("T")
 
@@ -40,12 +41,27 @@ class Write:
         self.unit = unit
 
 
-Operation = Generator[Read | Write, Any, T]
+class Wait:
+    """Something to wait for, but no longer than a number of seconds."""
+
+    __slots__ = ("listening", "seconds")
+
+    def __init__(self, listening: Listening, seconds: float) -> None:
+        self.listening, self.seconds = listening, seconds
+
+
+Effect = Read | Write | Wait
+Operation = Generator[Effect, Any, T]
 
 
 def read(query: Callable[[], T]) -> Operation[T]:
     """Have something read."""
     return (yield Read(query))
+
+
+def wait(listening: Listening, seconds: float) -> Operation[None]:
+    """Sleep until something may have happened."""
+    yield Wait(listening, seconds)
 
 
 def write(unit: Unit) -> Operation[Outcome]:
@@ -73,13 +89,17 @@ class Driver:
             effect = operation.send(None)
             while True:
                 try:
-                    answer = self._group.write(effect.unit) if isinstance(effect, Write) else effect.query()
+                    answer = self._group.write(effect.unit) if isinstance(effect, Write) else _answer(effect)
                 except BaseException as error:  # noqa: BLE001 - the operation decides what to do about it
                     effect = operation.throw(error)
                 else:
                     effect = operation.send(answer)
         except StopIteration as end:
             return end.value
+
+
+def _answer(effect: Read | Wait) -> Any:
+    return effect.query() if isinstance(effect, Read) else effect.listening.wait(effect.seconds)
 
 
 class AsyncDriver:
@@ -90,16 +110,23 @@ class AsyncDriver:
         self._opening: asyncio.Future[None] | None = None
         self._is_instant = not store.capabilities().has_blocking_writes
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="stepwell-reader")
+        self._is_closed = False
 
     async def open(self) -> None:
         """Open the store, once, whoever asks first; a failure is tried again by the next."""
-        if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed; open it again")
+        if self._opening is None or (self._opening.done() and not self._is_open()):
             self._opening = asyncio.ensure_future(self.call(self._store.open))
         await asyncio.shield(self._opening)
 
+    def _is_open(self) -> bool:
+        opening = self._opening
+        return opening is not None and opening.done() and not opening.cancelled() and opening.exception() is None
+
     async def run(self, operation: Operation[T]) -> T:
         """Do everything the operation asks for; its result."""
-        if self._opening is None or not self._opening.done():
+        if self._is_closed or not self._is_open():
             await self.open()
         try:
             effect = operation.send(None)
@@ -107,6 +134,8 @@ class AsyncDriver:
                 try:
                     if isinstance(effect, Write):
                         answer = await self._group.write_async(effect.unit)
+                    elif isinstance(effect, Wait):
+                        answer = await effect.listening.wait_async(effect.seconds)
                     else:
                         answer = await self._read(effect.query)
                 except BaseException as error:  # noqa: BLE001 - the operation decides what to do about it
@@ -123,6 +152,9 @@ class AsyncDriver:
     async def _read(self, query: Callable[[], Any]) -> Any:
         return query() if self._is_instant else await self.call(query)
 
-    def close(self) -> None:
-        """Let the threads go."""
-        self._threads.shutdown(wait=False)
+    async def close(self, function: Callable[[], None]) -> None:
+        """Run what closes everything else, then let the threads go. A second call does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            await self.call(function)
+            self._threads.shutdown(wait=False)

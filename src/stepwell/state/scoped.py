@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from math import inf
+from time import monotonic
 from typing import TypeVar
 
 import msgspec
 
 from stepwell.contract.store import Store
 from stepwell.errors import InvalidInput
-from stepwell.model.commit import StateBatch, Sweep, Written
+from stepwell.model.commit import LockGuard, StateBatch, Sweep, Written
 from stepwell.model.entry import (
     ABSENT,
     Clear,
@@ -18,6 +20,7 @@ from stepwell.model.entry import (
     Delete,
     Entry,
     Increment,
+    Merge,
     Put,
     StateChange,
     StateOp,
@@ -28,15 +31,20 @@ from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value, canonical, decode, from_value
-from stepwell.state.buffer import Buffer, HasScope, check_number, ttl_ms
-from stepwell.state.operation import Operation, read, write_or_raise
-from stepwell.state.pulse import Pulse
+from stepwell.state.buffer import Buffer, HasScope, check_number, check_revision, ttl_ms
+from stepwell.state.operation import Operation, read, wait, write_or_raise
+from stepwell.state.pulse import Listening, Pulse
 
 __all__ = ["ScopeOperations", "StateOperations", "as_scope", "child_scope"]
 
 T = TypeVar("T")
 Raw = msgspec.Raw
 _PAGE = 1_000
+
+MERGES = ("add", "max", "min", "union")
+"""How two values can come together without an order between their writers."""
+POLICIES = ("last", "reject", *MERGES)
+"""What ``set`` does when somebody else has written: win, be refused unless it saw that write, or merge."""
 
 # Expired keys are absent at once; sweeping only gives back their space. One sweep in so many writes with a TTL keeps up with them.
 _SWEEP_EVERY = 256
@@ -54,23 +62,25 @@ class StateOperations:
         self.store, self.limits, self.pulse = store, limits, pulse
         self._writes_with_end = 0
 
-    def write(self, *ops: StateOp) -> Operation[Sequence[object]]:
+    def write(self, *ops: StateOp, guards: tuple[LockGuard, ...] = ()) -> Operation[Sequence[object]]:
         """Write operations together; their answers."""
-        outcome = yield from write_or_raise(StateBatch(ops))
+        outcome = yield from write_or_raise(StateBatch(ops, guards))
         if any(isinstance(op, Put) and op.ttl_ms is not None for op in ops):
             self._writes_with_end += 1
             if self._writes_with_end % _SWEEP_EVERY == 0:
                 yield from self.sweep()
         return outcome.answers if isinstance(outcome, Written) else ()
 
-    def commit(self, buffer: Buffer) -> Operation[None]:
+    def commit(self, buffer: Buffer, guards: tuple[LockGuard, ...]) -> Operation[None]:
         """Write everything in a buffer together: all scopes and keys, or none."""
         ops = buffer.state_ops()
         if ops:
-            yield from self.write(*ops)
+            yield from self.write(*ops, guards=guards)
 
     def scopes(self, workspace_id: str | None) -> Operation[list[Scope]]:
         """All scopes that hold anything."""
+        if workspace_id is not None:
+            check_key(workspace_id, "a workspace id")
         paths = yield from read(lambda: list(self.store.scopes(workspace_id)))
         return [Scope.parse(path) for path in paths]
 
@@ -84,9 +94,12 @@ class StateOperations:
 class ScopeOperations:
     """Operations on one scope."""
 
-    def __init__(self, shared: StateOperations, scope: Scope) -> None:
+    def __init__(self, shared: StateOperations, scope: Scope, policy: str = "last") -> None:
+        if policy not in POLICIES:
+            raise InvalidInput(f"{policy!r} is no conflict policy; use one of {', '.join(POLICIES)}")
         self._shared, self._store, self._limits = shared, shared.store, shared.limits
-        self.scope, self._path = scope, scope.path
+        self.scope, self._path, self._policy = scope, scope.path, policy
+        self._seen: dict[str, int] = {}
 
     def get(self, key: str, default: Value) -> Operation[Value]:
         stored = yield from self._live(key)
@@ -112,8 +125,22 @@ class ScopeOperations:
         return {key: decode(found[key].data or b"null") for key in keys if key in found}
 
     def set(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool) -> Operation[int]:
-        answers = yield from self._shared.write(self._put(key, value, ttl, sliding))
-        return _revision(answers[0])
+        op: StateOp = self._put(key, value, ttl, sliding)
+        if self._policy == "reject":
+            op = msgspec.structs.replace(op, expected=self._seen.get(key, ABSENT))
+        elif self._policy != "last":
+            yield from self.merge(key, value, self._policy)
+            return (yield from self.revision())
+        answers = yield from self._shared.write(op)
+        self._seen[key] = _revision(answers[0])
+        return self._seen[key]
+
+    def merge(self, key: str, value: Value, how: str) -> Operation[Value]:
+        if how not in MERGES:
+            raise InvalidInput(f"{how!r} is no way to merge; use one of {', '.join(MERGES)}")
+        data = canonical(value, self._limits, what=f"state key {key!r}")
+        answers = yield from self._shared.write(Merge(self._path, self._key(key), Raw(data), how))
+        return answers[0]
 
     def set_many(self, values: Mapping[str, Value], ttl: float | timedelta | None, sliding: bool) -> Operation[None]:
         ops = [self._put(key, value, ttl, sliding) for key, value in values.items()]
@@ -126,9 +153,7 @@ class ScopeOperations:
         return answers[0] is not None
 
     def compare_and_set(self, key: str, value: Value, revision: int, ttl: float | timedelta | None) -> Operation[int]:
-        if type(revision) is not int or revision < 0:
-            raise InvalidInput(f"a revision is a whole number (0: the key must be absent), not {revision!r}")
-        op = msgspec.structs.replace(self._put(key, value, ttl, sliding=False), expected=revision)
+        op = msgspec.structs.replace(self._put(key, value, ttl, sliding=False), expected=check_revision(revision))
         answers = yield from self._shared.write(op)
         return _revision(answers[0])
 
@@ -157,10 +182,16 @@ class ScopeOperations:
         return answer if isinstance(answer, int) else 0
 
     def keys(self, prefix: str, after: str | None, limit: int | None) -> Operation[list[str]]:
+        if after is not None:
+            self._key(after)
+        if not (limit is None or (type(limit) is int and limit >= 0)):
+            raise InvalidInput(f"limit is a whole number, 0 or more, not {limit!r}")
+        self._check_prefix(prefix)
         rows = yield from read(lambda: list(self._scan(prefix, after, limit)))
         return [key for key, _ in rows]
 
     def all(self, prefix: str) -> Operation[dict[str, Value]]:
+        self._check_prefix(prefix)
         rows = yield from read(lambda: list(self._scan(prefix, None, None)))
         return {key: decode(stored.data or b"null") for key, stored in rows}
 
@@ -168,13 +199,21 @@ class ScopeOperations:
         totals = yield from read(lambda: self._store.totals(self._path))
         return totals.revision
 
-    def changes(self, after: int) -> Operation[list[StateChange]]:
-        rows = yield from read(lambda: self._store.changes(self._path, after))
-        return [StateChange.of(key, stored) for key, stored in rows]
+    def next_changes(self, after: int, listening: Listening, idle_seconds: float | None) -> Operation[list[StateChange]]:
+        """What changed after a revision, as soon as anything has; nothing once ``idle_seconds`` have passed."""
+        ends = inf if idle_seconds is None else monotonic() + idle_seconds
+        while True:
+            rows = yield from read(lambda: self._store.changes(self._path, after))
+            left = ends - monotonic()
+            if rows or left <= 0:
+                return [StateChange.of(key, stored) for key, stored in rows]
+            yield from wait(listening, left)
 
     def _live(self, key: str) -> Operation[StoredEntry | None]:
         found = yield from self._entries([key])
         stored = found.get(key)
+        if self._policy == "reject":
+            self._seen[key] = ABSENT if stored is None else stored.revision
         if stored is not None and self._must_slide(stored):
             yield from self._shared.write(Touch(self._path, key))
         return stored
@@ -202,6 +241,10 @@ class ScopeOperations:
     def _put(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool) -> Put:
         data = canonical(value, self._limits, what=f"state key {key!r}")
         return Put(self._path, self._key(key), Raw(data), ttl_ms=ttl_ms(ttl, sliding=sliding), sliding=sliding)
+
+    def _check_prefix(self, prefix: str) -> None:
+        if prefix != "":
+            check_key(prefix, "a prefix", self._limits.key_bytes)
 
     def _key(self, key: str) -> str:
         return check_key(key, "a state key", self._limits.key_bytes)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import TracebackType
 
 from stepwell.errors import InvalidInput
+from stepwell.model.commit import LockGuard
 from stepwell.model.limits import Limits
 from stepwell.model.receipt import Receipt
 from stepwell.model.scope import Scope
 from stepwell.state.buffer import Buffer, BufferedScope, HasScope
-from stepwell.state.executions import Executions, Session
+from stepwell.state.executions import Executions, Session, Terms
 from stepwell.state.operation import AsyncDriver, Driver, Operation
 from stepwell.state.scoped import StateOperations
 
@@ -19,25 +20,30 @@ __all__ = ["AsyncStateTransaction", "AsyncTransaction", "StateTransaction", "Tra
 class _TransactionBase(Buffer):
     """What both colours share: the buffer, where the transaction stands, and how it ends."""
 
-    def __init__(self, executions: Executions, execution_id: str, commit_id: str | None, fence: int | None, limits: Limits) -> None:
+    def __init__(self, executions: Executions, execution_id: str, terms: Terms, limits: Limits) -> None:
         super().__init__(limits)
-        self._executions, self.execution_id = executions, execution_id
-        self._commit_id, self._fence = commit_id, fence
-        self._session: Session | None = None
+        self._executions, self.execution_id, self._terms = executions, execution_id, terms
+        self._session: Session | None = executions.begin_at_hand(execution_id, terms)
+        self._is_rolled_back = False
         self.receipt: Receipt | None = None
         """The receipt, once the transaction is committed."""
 
     @property
     def commit_id(self) -> str | None:
         """The id of this commit: to look it up if its reply is lost."""
-        return self._commit_id if self._session is None else self._session.commit_id
+        return self._terms.commit_id if self._session is None else self._session.commit_id
 
     def rollback(self) -> None:
         """Drop everything that was buffered; nothing of it was visible to anybody."""
+        self._is_rolled_back = True
         self.drop()
 
+    def _is_open(self) -> bool:
+        """Whether leaving the block has something to commit."""
+        return self.receipt is None and not (self._is_rolled_back and not self.batch())
+
     def _begin(self) -> Operation[None]:
-        self._session = yield from self._executions.begin(self.execution_id, self._commit_id, self._fence)
+        self._session = yield from self._executions.begin(self.execution_id, self._terms)
 
     def _commit(self) -> Operation[Receipt]:
         if self.receipt is not None:
@@ -53,18 +59,11 @@ class _TransactionBase(Buffer):
 class Transaction(_TransactionBase):
     """An atomic batch of changes to one execution. As a context manager it commits on leaving, or rolls back on an exception."""
 
-    def __init__(
-        self,
-        executions: Executions,
-        execution_id: str,
-        commit_id: str | None,
-        fence: int | None,
-        limits: Limits,
-        driver: Driver,
-    ) -> None:
-        super().__init__(executions, execution_id, commit_id, fence, limits)
+    def __init__(self, executions: Executions, execution_id: str, terms: Terms, limits: Limits, driver: Driver) -> None:
+        super().__init__(executions, execution_id, terms, limits)
         self._driver = driver
-        driver.run(self._begin())
+        if self._session is None:
+            driver.run(self._begin())
 
     def commit(self) -> Receipt:
         """Validate, store and apply everything buffered, as one; ``ValidationFailed`` names all faults and changes nothing."""
@@ -76,23 +75,15 @@ class Transaction(_TransactionBase):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None:
             self.rollback()
-        elif self.receipt is None:
+        elif self._is_open():
             self.commit()
 
 
 class AsyncTransaction(_TransactionBase):
     """An atomic batch of changes to one execution. ``async with`` commits on leaving, or rolls back on an exception."""
 
-    def __init__(
-        self,
-        executions: Executions,
-        execution_id: str,
-        commit_id: str | None,
-        fence: int | None,
-        limits: Limits,
-        driver: AsyncDriver,
-    ) -> None:
-        super().__init__(executions, execution_id, commit_id, fence, limits)
+    def __init__(self, executions: Executions, execution_id: str, terms: Terms, limits: Limits, driver: AsyncDriver) -> None:
+        super().__init__(executions, execution_id, terms, limits)
         self._driver = driver
 
     async def commit(self) -> Receipt:
@@ -100,21 +91,22 @@ class AsyncTransaction(_TransactionBase):
         return await self._driver.run(self._commit())
 
     async def __aenter__(self) -> AsyncTransaction:
-        await self._driver.run(self._begin())
+        if self._session is None:
+            await self._driver.run(self._begin())
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None:
             self.rollback()
-        elif self.receipt is None:
+        elif self._is_open():
             await self.commit()
 
 
 class _StateTransactionBase:
     """Writes to many keys and scopes that land together."""
 
-    def __init__(self, operations: StateOperations) -> None:
-        self._operations = operations
+    def __init__(self, operations: StateOperations, guards: tuple[LockGuard, ...]) -> None:
+        self._operations, self._guards = operations, guards
         self._buffer = Buffer(operations.limits)
 
     def state(self, scope: Scope | HasScope) -> BufferedScope:
@@ -126,15 +118,15 @@ class _StateTransactionBase:
         self._buffer.drop()
 
     def _commit(self) -> Operation[None]:
-        yield from self._operations.commit(self._buffer)
+        yield from self._operations.commit(self._buffer, self._guards)
         self._buffer.drop()
 
 
 class StateTransaction(_StateTransactionBase):
     """Writes to many keys and scopes, all or none. As a context manager it commits on leaving, or rolls back on an exception."""
 
-    def __init__(self, operations: StateOperations, driver: Driver) -> None:
-        super().__init__(operations)
+    def __init__(self, operations: StateOperations, driver: Driver, guards: tuple[LockGuard, ...] = ()) -> None:
+        super().__init__(operations, guards)
         self._driver = driver
 
     def commit(self) -> None:
@@ -151,8 +143,8 @@ class StateTransaction(_StateTransactionBase):
 class AsyncStateTransaction(_StateTransactionBase):
     """Writes to many keys and scopes, all or none. ``async with`` commits on leaving, or rolls back on an exception."""
 
-    def __init__(self, operations: StateOperations, driver: AsyncDriver) -> None:
-        super().__init__(operations)
+    def __init__(self, operations: StateOperations, driver: AsyncDriver, guards: tuple[LockGuard, ...] = ()) -> None:
+        super().__init__(operations, guards)
         self._driver = driver
 
     async def commit(self) -> None:

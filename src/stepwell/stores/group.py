@@ -36,9 +36,6 @@ class _Ticket:
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
 
-    def wake(self) -> None:
-        """Tell a caller that waits in a thread; the leader does not wait."""
-
     def result(self) -> Outcome:
         if self.error is not None:
             raise self.error
@@ -53,9 +50,6 @@ class _ThreadTicket(_Ticket):
         super().__init__(unit)
         self.gate = threading.Lock()
         self.gate.acquire()
-
-    def wake(self) -> None:
-        self.gate.release()
 
 
 class _LoopTicket(_Ticket):
@@ -82,21 +76,22 @@ class GroupCommit:
 
     def write(self, unit: Unit) -> Outcome:
         """Write a unit and wait for its outcome."""
+        ticket = None
         with self._lock:
             self._check_open()
-            is_leader = not self._is_writing
-            ticket = _Ticket(unit) if is_leader else _ThreadTicket(unit)
-            self._is_writing = True
-            if not is_leader:
+            if self._is_writing:
+                ticket = _ThreadTicket(unit)
                 self._waiting.append(ticket)
-        if isinstance(ticket, _ThreadTicket):
+            self._is_writing = True
+        if ticket is not None:
             ticket.gate.acquire()
-        else:
-            try:
-                self._write_tickets([ticket])
-            finally:
-                self._hand_over()
-        return ticket.result()
+            return ticket.result()
+        try:
+            return self._write_group((unit,))[0]
+        except CommitUnknown as error:
+            raise _error_for(unit, error) from error
+        finally:
+            self._hand_over()
 
     async def write_async(self, unit: Unit) -> Outcome:
         """Write a unit and await its outcome. If the caller is cancelled before the write began, it is not written."""
@@ -184,8 +179,8 @@ class GroupCommit:
         for ticket in tickets:
             if isinstance(ticket, _LoopTicket):
                 loops.setdefault(ticket.loop, []).append(ticket)
-            else:
-                ticket.wake()
+            elif isinstance(ticket, _ThreadTicket):
+                ticket.gate.release()
         for loop, waiting in loops.items():
             try:
                 loop.call_soon_threadsafe(_resolve, waiting)
@@ -197,7 +192,10 @@ def _error_for(unit: Unit, error: BaseException) -> BaseException:
     """The group's failure as one caller is told it: an object of its own, with its own commit id."""
     if isinstance(error, CommitUnknown) and isinstance(unit, Commit):
         return CommitUnknown(error.message, commit_id=unit.commit_id, execution_id=unit.execution_id)
-    return copy.copy(error)
+    try:
+        return copy.copy(error)
+    except Exception:  # noqa: BLE001 - an exception that cannot be copied is still better shared than swallowed
+        return error
 
 
 def _resolve(tickets: list[_LoopTicket]) -> None:

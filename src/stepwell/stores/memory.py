@@ -12,7 +12,7 @@ import msgspec
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
-from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LockHeld, NotFound, StepwellError
+from stepwell.errors import AlreadyExists, CommitUnknown, Conflict, LeaseLost, LockHeld, NotFound, StepwellError
 from stepwell.faults import fault
 from stepwell.model.commit import (
     Acquire,
@@ -125,7 +125,10 @@ class MemoryStore:
                 undo.take_back()
                 raise
             self._mark += 1
-        fault("store.committed")
+        try:
+            fault("store.committed")
+        except Exception as error:
+            raise CommitUnknown from error
         return outcomes
 
     def _write_one(self, unit: Unit, undo: _Undo) -> Outcome:
@@ -155,7 +158,7 @@ class MemoryStore:
     def _commit(self, commit: Commit, undo: _Undo) -> Outcome:
         resolution = self._resolve(commit.ops) if commit.ops else None
         if isinstance(resolution, StepwellError):
-            return resolution
+            return self._seen(commit) or resolution  # a retry meets its own first writes
         refusal = self._check(commit)
         if refusal is not None:
             return refusal
@@ -220,24 +223,28 @@ class MemoryStore:
 
     def _check(self, commit: Commit) -> Outcome | None:
         """Why a commit cannot be written; None if it can."""
+        seen = self._seen(commit)
+        if seen is not None:
+            return seen
         execution = self._executions.get(commit.execution_id)
-        if execution is not None and commit.commit_id in execution.by_commit_id:
-            row = execution.row(execution.by_commit_id[commit.commit_id])
-            return Seen(row.header, row.body)
+        broken = self._broken_guard(commit.guards)
+        if broken is not None:
+            return broken
         if commit.creation is not None:
             taken = execution is not None or commit.execution_id in self._deleted
             return AlreadyExists(f"execution {commit.execution_id!r} exists already; ids are never used twice") if taken else None
         if execution is None:
             return NotFound(f"there is no execution {commit.execution_id!r}")
-        broken = self._broken_guard(commit.guards)
-        if broken is not None:
-            return broken
         head = execution.head
         if commit.fence is not None and commit.fence != head.fence:
             return LeaseLost(fence=commit.fence)
         if (head.revision, head.digest) != (commit.revision - 1, commit.previous):
             return Conflict(expected=commit.revision - 1, actual=head.revision)
         return None
+
+    def _seen(self, commit: Commit) -> Seen | None:
+        row = self.commit_of(commit.execution_id, commit.commit_id)
+        return None if row is None else Seen(row.header, row.body)
 
     def _claim(self, claim: Claim, undo: _Undo) -> Outcome:
         execution = self._executions.get(claim.execution_id)
@@ -272,10 +279,9 @@ class MemoryStore:
         return Written()
 
     def _archive(self, archiving: Archiving, undo: _Undo) -> Outcome:
-        execution = self._executions.get(archiving.execution_id)
-        if execution is None:
-            return NotFound(f"there is no execution {archiving.execution_id!r}")
-        through = archiving.snapshot.revision
+        execution, through = self._executions.get(archiving.execution_id), archiving.snapshot.revision
+        if execution is None or not execution.head.base_revision <= through <= execution.head.revision:
+            return NotFound(f"execution {archiving.execution_id!r} has no revision {through} to archive")
         kept = execution.rows(through, execution.head.revision)
         newer = [stored for stored in execution.snapshots if stored.revision > through]
         undo.set(execution, "commits", kept)
@@ -353,6 +359,10 @@ class MemoryStore:
 
     # Reading. Rows are frozen, so handing them out is handing out copies.
 
+    def known_tip(self, execution_id: str) -> str | None:
+        head = self.head(execution_id)
+        return None if head is None else head.digest
+
     def head(self, execution_id: str) -> Head | None:
         with self._lock:
             execution = self._executions.get(execution_id)
@@ -404,9 +414,10 @@ class MemoryStore:
         return wanted[: query.limit]
 
     def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:
-        rows, now = self._entries.get(scope, {}), self.now_ms()
-        found = ((key, alive(rows.get(key), now)) for key in keys)
-        return {key: row for key, row in found if row is not None}
+        with self._lock:
+            rows, now = self._entries.get(scope, {}), self.now_ms()
+            found = ((key, alive(rows.get(key), now)) for key in keys)
+            return {key: row for key, row in found if row is not None}
 
     def scan(self, scope: str, *, prefix: str = "", after: str | None = None, limit: int = 1_000) -> list[tuple[str, StoredEntry]]:
         with self._lock:
@@ -421,7 +432,8 @@ class MemoryStore:
         return sorted(rows, key=lambda pair: (pair[1].revision, pair[0]))
 
     def totals(self, scope: str) -> ScopeTotals:
-        return self._totals.get(scope) or ScopeTotals()
+        with self._lock:
+            return self._totals.get(scope) or ScopeTotals()
 
     def scopes(self, workspace_id: str | None = None) -> Iterator[str]:
         with self._lock:

@@ -15,7 +15,7 @@ __all__ = ["store_of"]
 
 def store_of(url: str, clock: Clock, limits: Limits) -> Store:
     """The store that a URL names, not opened yet; ``InvalidInput`` if no store has that scheme."""
-    match urlsplit(url).scheme:
+    match _scheme(url):
         case "memory":
             from stepwell.stores.memory import MemoryStore
 
@@ -28,3 +28,12 @@ def store_of(url: str, clock: Clock, limits: Limits) -> Store:
             raise InvalidInput(
                 f"no store has the scheme {scheme!r} of {without_secrets(url)!r}; use memory:// or sqlite:///path/to/file.db"
             )
+
+
+def _scheme(url: object) -> str:
+    if not isinstance(url, str):
+        raise InvalidInput(f"a URL is text, not {type(url).__name__}")
+    try:
+        return urlsplit(url).scheme
+    except ValueError as error:
+        raise InvalidInput(f"{without_secrets(url)!r} is no URL: {error}") from None

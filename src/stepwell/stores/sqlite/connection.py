@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import apsw
@@ -22,12 +21,15 @@ from stepwell.errors import (
 )
 from stepwell.stores.sql import read_schema
 
-__all__ = ["SCHEMA_VERSION", "Settings", "connect", "journal_mode", "migrate", "parse_url", "translated"]
+__all__ = ["SCHEMA_VERSION", "Database", "Settings", "journal_mode", "parse_url", "translate"]
 
 log = logging.getLogger(__name__)
 
 # "Swel" in ASCII; stands in the file's header, so that we never write into somebody else's database.
 APPLICATION_ID = 0x5377656C
+
+# A page that was written often is copied back once per checkpoint, so fewer checkpoints cost less; 16 MiB is soon read back.
+_CHECKPOINT_PAGES = 1000
 
 _SCHEMA = read_schema("stepwell.stores.sqlite")
 SCHEMA_VERSION = _SCHEMA[-1][0]
@@ -59,7 +61,10 @@ def parse_url(url: str) -> Settings:
         busy = -1.0
     if not 0 <= busy <= 3600:
         raise InvalidInput("busy_seconds is a number from 0 to 3600")
-    return Settings(unquote(parts.path[1:]), synchronous, busy)
+    path = unquote(parts.path[1:])
+    if path == ":memory:" or "\0" in path:
+        raise InvalidInput(f"{path!r} is no path of a file; for a store in memory use memory://")
+    return Settings(path, synchronous, busy)
 
 
 def journal_mode(version: str) -> str:
@@ -72,84 +77,115 @@ def journal_mode(version: str) -> str:
     return "wal" if is_safe else "truncate"
 
 
-def connect(settings: Settings, *, is_writer: bool, vfs: str | None = None) -> apsw.Connection:
-    """A connection to a file that is ours or new; nothing is written to any other."""
-    path = Path(settings.path)
-    if not path.parent.is_dir():
-        raise StoreUnavailable(f"the folder {str(path.parent)!r} does not exist; create it, or correct the URL")
-    with translated(settings):
-        connection = apsw.Connection(settings.path, vfs=vfs)
-    try:
-        with translated(settings):
-            connection.set_busy_timeout(round(settings.busy_seconds * 1000))
-            _check_ours(connection, settings)
-            if is_writer:
-                _set_journal(connection, settings)
-            connection.execute(f"PRAGMA synchronous = {settings.synchronous}")
-            connection.execute("PRAGMA mmap_size = 0").fetchall()
-            if not is_writer:
-                connection.execute("PRAGMA query_only = ON")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+class Database:
+    """A connection to a file that is ours or new, with what this store asks of one."""
 
-
-def _check_ours(connection: apsw.Connection, settings: Settings) -> None:
-    application: int = connection.execute("PRAGMA application_id").get
-    version: int = connection.execute("PRAGMA user_version").get
-    if application == APPLICATION_ID:
-        if version > SCHEMA_VERSION:
-            raise StoreNewer(
-                f"{settings.path!r} has schema {version} and this Stepwell knows up to {SCHEMA_VERSION}; upgrade Stepwell"
-            )
-        return
-    if application != 0 or connection.execute("SELECT count(*) FROM sqlite_schema").get:
-        raise StoreForeign(f"{settings.path!r} is a database of another program; nothing was written to it")
-
-
-def _set_journal(connection: apsw.Connection, settings: Settings) -> None:
-    mode = journal_mode(apsw.sqlite_lib_version())
-    if mode != "wal":
-        log.warning("SQLite %s may lose data in WAL mode; using journal_mode=%s", apsw.sqlite_lib_version(), mode)
-    # Turning a new file to WAL needs the file for itself, and SQLite does not wait for that; another process may be at it.
-    deadline = time.monotonic() + settings.busy_seconds
-    while True:
+    def __init__(self, settings: Settings, *, is_writer: bool, vfs: str | None = None) -> None:
+        self._settings = settings
+        folder = Path(settings.path).parent
+        if not folder.is_dir():
+            raise StoreUnavailable(f"the folder {str(folder)!r} does not exist; create it, or correct the URL")
         try:
-            connection.execute(f"PRAGMA journal_mode = {mode}").fetchall()
-            return
-        except apsw.BusyError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-
-
-def migrate(connection: apsw.Connection, settings: Settings) -> None:
-    """Run the schema scripts that the file lacks, in one transaction that bumps the version last."""
-    if connection.execute("PRAGMA user_version").get == SCHEMA_VERSION:
-        return
-    with translated(settings):
-        connection.execute("BEGIN IMMEDIATE")
+            # apsw's stubs name types that Python 3.11 lacks; this is the one place that knows it is apsw.
+            self._connection: Any = apsw.Connection(settings.path, vfs=vfs)
+        except apsw.Error as error:
+            raise translate(error, settings) from error
+        self._cursor: Any = self._connection.cursor()
         try:
-            version: int = connection.execute("PRAGMA user_version").get
-            for number, script in _SCHEMA:
-                if number > version:
-                    connection.execute(script).fetchall()
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.execute("ROLLBACK")
+            self._set_up(is_writer)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, apsw.Error):
+                raise translate(error, settings) from error
             raise
 
+    def rows(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
+        """Run a statement to its end and give its rows."""
+        return self._cursor.execute(sql, arguments).fetchall()
 
-@contextmanager
-def translated(settings: Settings) -> Iterator[None]:
-    """Turn SQLite's errors into ours."""
-    try:
-        yield
-    except apsw.Error as error:
-        raise translate(error, settings) from error
+    def run(self, sql: str, *arguments: object) -> int:
+        """Run a statement and say how many rows it changed."""
+        self._cursor.execute(sql, arguments)
+        return self._connection.changes()
+
+    def run_view(self, sql: str, arguments: tuple[object, ...]) -> bool:
+        """Run a statement on a view and say whether its triggers changed anything."""
+        before = self._connection.total_changes()
+        self._cursor.execute(sql, arguments)
+        return self._connection.total_changes() != before
+
+    def run_view_many(self, sql: str, rows: list[tuple[object, ...]]) -> int:
+        """Run a statement on a view once for each row and say how many rows its triggers changed altogether."""
+        before = self._connection.total_changes()
+        self._cursor.executemany(sql, rows)
+        return self._connection.total_changes() - before
+
+    def value(self, sql: str) -> Any:
+        """The single value that a statement gives."""
+        return self._cursor.execute(sql).fetchall()[0][0]
+
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._connection.in_transaction
+
+    def close(self) -> None:
+        """Close it, whatever state it is in."""
+        self._connection.close(True)
+
+    def migrate(self) -> None:
+        """Run the schema scripts that the file lacks, in one transaction that bumps the version last."""
+        if self.value("PRAGMA user_version") == SCHEMA_VERSION:
+            return
+        try:
+            self.rows("BEGIN IMMEDIATE")
+            version: int = self.value("PRAGMA user_version")
+            for number, script in _SCHEMA:
+                if number > version:
+                    self.rows(script)
+            self.rows(f"PRAGMA application_id = {APPLICATION_ID}")
+            self.rows(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self.rows("COMMIT")
+        except apsw.Error as error:
+            raise translate(error, self._settings) from error
+        finally:
+            if self.is_in_transaction():
+                self.rows("ROLLBACK")
+
+    def _set_up(self, is_writer: bool) -> None:
+        settings = self._settings
+        self._connection.set_busy_timeout(round(settings.busy_seconds * 1000))
+        self._check_ours()
+        if is_writer:
+            self._set_journal()
+            self.rows(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        else:
+            self.rows("PRAGMA query_only = ON")
+        self.rows(f"PRAGMA synchronous = {settings.synchronous}")
+        self.rows("PRAGMA mmap_size = 0")
+
+    def _check_ours(self) -> None:
+        application, version = self.value("PRAGMA application_id"), self.value("PRAGMA user_version")
+        path = self._settings.path
+        if application == APPLICATION_ID:
+            if version > SCHEMA_VERSION:
+                raise StoreNewer(f"{path!r} has schema {version}; this Stepwell knows up to {SCHEMA_VERSION}: upgrade Stepwell")
+        elif application != 0 or self.value("SELECT count(*) FROM sqlite_schema"):
+            raise StoreForeign(f"{path!r} is a database of another program; nothing was written to it")
+
+    def _set_journal(self) -> None:
+        mode = journal_mode(apsw.sqlite_lib_version())
+        if mode != "wal":
+            log.warning("SQLite %s may lose data in WAL mode; using journal_mode=%s", apsw.sqlite_lib_version(), mode)
+        # Turning a new file to WAL needs the file for itself, and SQLite does not wait for that; another process may be at it.
+        deadline = time.monotonic() + self._settings.busy_seconds
+        while True:
+            try:
+                self.rows(f"PRAGMA journal_mode = {mode}")
+                return
+            except apsw.BusyError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
 
 
 # Which of our errors each of SQLite's is, and what to do about it.

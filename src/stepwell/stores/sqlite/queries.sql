@@ -1,26 +1,25 @@
 -- The statements of the SQLite store. Each is named, says what it guarantees, and is run by that name.
 
+-- name: commit
+-- Writes an ordinary commit (see the view) if it follows from the head, else nothing.
+INSERT INTO ordinary_commits (number, revision, previous, fence, digest, signature, committed_ms, commit_id, is_named, header, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
 -- name: insert_commit
--- Adds a commit row unless its revision or its commit id is there already.
-INSERT INTO commits (execution_id, revision, commit_id, header, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING;
+-- Adds the commit row of a new execution.
+INSERT INTO commits (position, commit_id, is_named, header, body) VALUES ((?1 << 32) + ?2, ?3, ?4, ?5, ?6);
 
--- name: delete_commit
--- Takes back a commit row whose head could not be moved, in the same transaction.
-DELETE FROM commits WHERE execution_id = ? AND revision = ?;
-
--- name: move_head
--- Moves an execution's head, only from exactly the head that the commit was built on.
-UPDATE executions SET revision = ?1, digest = ?2, status = coalesce(?3, status), signature = ?4, updated_ms = ?5
-WHERE execution_id = ?6 AND revision = ?1 - 1 AND digest = ?7 AND deleted_ms IS NULL AND (?8 IS NULL OR fence = ?8);
+-- name: set_status
+UPDATE executions SET status = ?2 WHERE number = ?1;
 
 -- name: insert_execution
--- Creates an execution unless its id was ever used.
+-- Creates an execution unless its id was ever used; gives its number.
 INSERT INTO executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature,
                         base_revision, created_ms, updated_ms)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11) ON CONFLICT DO NOTHING;
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11) ON CONFLICT DO NOTHING RETURNING number;
 
 -- name: insert_snapshot
-INSERT OR REPLACE INTO snapshots (execution_id, revision, data, accumulator, digest) VALUES (?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO snapshots (position, data, accumulator, digest) VALUES ((?1 << 32) + ?2, ?3, ?4, ?5);
 
 -- name: claim
 -- Leases an execution that is free, expired or already the holder's, with a fence higher than any before.
@@ -41,42 +40,48 @@ WHERE execution_id = ?1 AND holder = ?2 AND fence = ?3 AND deleted_ms IS NULL;
 -- name: bury_execution
 -- Leaves a tombstone of an execution.
 UPDATE executions SET deleted_ms = ?2, holder = NULL, lease_until_ms = NULL, fence = fence + 1
-WHERE execution_id = ?1 AND deleted_ms IS NULL;
+WHERE execution_id = ?1 AND deleted_ms IS NULL
+RETURNING number;
 
 -- name: delete_commits
-DELETE FROM commits WHERE execution_id = ?1 AND revision <= ?2;
+DELETE FROM commits WHERE position BETWEEN ?1 << 32 AND (?1 << 32) + ?2;
 
 -- name: delete_snapshots
-DELETE FROM snapshots WHERE execution_id = ?1 AND revision <= ?2;
+DELETE FROM snapshots WHERE position BETWEEN ?1 << 32 AND (?1 << 32) + ?2;
 
 -- name: rebase_execution
 -- Makes a snapshot's revision the start of the chain; never one that is behind the present start or ahead of the head.
-UPDATE executions SET base_revision = ?2 WHERE execution_id = ?1 AND deleted_ms IS NULL AND base_revision <= ?2 AND revision >= ?2;
+UPDATE executions SET base_revision = ?2 WHERE execution_id = ?1 AND deleted_ms IS NULL AND base_revision <= ?2 AND revision >= ?2
+RETURNING number;
 
 -- name: head
 SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
-       signature, parent_id, created_ms, updated_ms
+       signature, parent_id, created_ms, updated_ms, number
 FROM executions WHERE execution_id = ? AND deleted_ms IS NULL;
 
--- name: was_deleted
-SELECT 1 FROM executions WHERE execution_id = ? AND deleted_ms IS NOT NULL;
-
 -- name: newest_snapshot
-SELECT revision, data, accumulator, digest FROM snapshots WHERE execution_id = ?1 AND revision <= ?2 ORDER BY revision DESC LIMIT 1;
+SELECT position & 0xffffffff, data, accumulator, digest FROM snapshots
+WHERE position BETWEEN ?1 << 32 AND (?1 << 32) + ?2 ORDER BY position DESC LIMIT 1;
 
 -- name: snapshot_at
-SELECT revision, data, accumulator, digest FROM snapshots WHERE execution_id = ?1 AND revision = ?2;
+SELECT position & 0xffffffff, data, accumulator, digest FROM snapshots WHERE position = (?1 << 32) + ?2;
 
 -- name: commits_between
-SELECT revision, header, body FROM commits WHERE execution_id = ?1 AND revision > ?2 AND revision <= ?3 ORDER BY revision LIMIT ?4;
+-- Commits after one revision and up to another, in order.
+SELECT position & 0xffffffff, header, body FROM commits
+WHERE position > (?1 << 32) + ?2 AND position <= (?1 << 32) + ?3 ORDER BY position LIMIT ?4;
 
--- name: commit_by_id
-SELECT revision, header, body FROM commits WHERE commit_id = ?2 AND execution_id = ?1;
+-- name: commit_at
+SELECT position & 0xffffffff, header, body FROM commits WHERE position = (?1 << 32) + ?2 AND commit_id = ?3;
+
+-- name: commit_named
+SELECT position & 0xffffffff, header, body FROM commits
+WHERE is_named AND commit_id = ?2 AND position BETWEEN ?1 << 32 AND (?1 << 32) + 0xffffffff;
 
 -- name: find
 -- A page of executions, newest first; a filter that is NULL is no filter.
 SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
-       signature, parent_id, created_ms, updated_ms
+       signature, parent_id, created_ms, updated_ms, number
 FROM executions
 WHERE deleted_ms IS NULL AND (?1 IS NULL OR workspace_id = ?1) AND (?2 IS NULL OR workflow_id = ?2) AND (?3 IS NULL OR status = ?3)
   AND (?4 IS NULL OR (created_ms, execution_id) < (?4, ?5))

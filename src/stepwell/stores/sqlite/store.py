@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import apsw
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
-from stepwell.errors import CommitUnknown, StoreFull, StoreUnavailable
+from stepwell.errors import CommitUnknown, StoreUnavailable
 from stepwell.faults import fault
 from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Unit
 from stepwell.model.entry import ScopeTotals, StoredEntry, prefix_end
+from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.sql import read_queries
-from stepwell.stores.sqlite.connection import Settings, connect, migrate, parse_url, translate, translated
+from stepwell.stores.sqlite.changes import Tips, change_counter
+from stepwell.stores.sqlite.connection import Database, Settings, parse_url, translate
 from stepwell.stores.sqlite.writing import Writing
 
 __all__ = ["SQLiteStore"]
@@ -27,6 +28,7 @@ __all__ = ["SQLiteStore"]
 T = TypeVar("T")
 SQL = read_queries("stepwell.stores.sqlite")
 _MOST_READERS = 8
+_MOST_REVISIONS = 2**32 - 1
 _NO_LIMIT = 2**62
 
 # How soon a write of another process is noticed; a lock handed over between processes waits this long at most.
@@ -40,34 +42,32 @@ class SQLiteStore:
         self._settings: Settings = parse_url(url)
         self._clock, self._limits, self._vfs = clock, limits, vfs
         self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._readers: list[apsw.Connection] = []
-        self._lent: set[apsw.Connection] = set()
-        self._returned = threading.Condition(self._lock)
+        self._writer: Database | None = None
+        # A list's pop and append are atomic, so that a reader is lent and given back without a lock.
+        self._readers: list[Database] = []
+        self._numbers: dict[str, int] = {}
+        self._tips = Tips(None)
         self._is_closed = False
 
     def open(self) -> None:
-        self._connect_writer()
+        self._process = os.getpid()
+        writer = Database(self._settings, is_writer=True, vfs=self._vfs)
         try:
-            migrate(self._writer, self._settings)
+            writer.migrate()
         except BaseException:
-            self._writer.close(True)
+            writer.close()
             raise
-
-    def _connect_writer(self) -> None:
-        self._writer = connect(self._settings, is_writer=True, vfs=self._vfs)
-        self._cursor = self._writer.cursor()
+        self._writer, self._tips = writer, Tips(None if self._vfs else change_counter(self._settings.path))
 
     def close(self) -> None:
-        with self._returned:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            self._returned.wait_for(lambda: not self._lent)
-            readers, self._readers = self._readers, []
-        if self._process == os.getpid():
-            for connection in (*readers, self._writer):
-                connection.close()
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._process != os.getpid():
+            return
+        self._close_readers(0)
+        if self._writer is not None:
+            self._writer.close()
 
     def capabilities(self) -> Capabilities:
         return Capabilities(is_shared=True, has_blocking_writes=True)
@@ -80,7 +80,7 @@ class SQLiteStore:
         return self._clock.now_ms()
 
     def change_mark(self) -> object:
-        return self._read(lambda db: (db.execute("PRAGMA data_version").get, db.total_changes()))
+        return self._read(lambda db: db.value("PRAGMA data_version"))
 
     def check(self) -> None:
         self._rows("totals", "")
@@ -88,136 +88,204 @@ class SQLiteStore:
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
         """SQLite tells nobody: one thread looks at the file's change counter, which costs a few microseconds."""
         ended = threading.Event()
+        watcher = Database(self._settings, is_writer=False, vfs=self._vfs)
 
         def look() -> None:
-            mark = self.change_mark()
+            mark = watcher.value("PRAGMA data_version")
             while not ended.wait(_LOOK_SECONDS):
-                try:
-                    seen, mark = mark, self.change_mark()
-                except StoreUnavailable:
-                    continue
+                seen, mark = mark, watcher.value("PRAGMA data_version")
                 if seen != mark:
                     wake("")
+            watcher.close()
 
         threading.Thread(target=look, name="stepwell-listener", daemon=True).start()
         return ended.set
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
-        self._check_usable()
+        db = self._usable_writer()
+        if db.is_in_transaction():
+            # An interrupt struck between the last statement and COMMIT. Nobody was told, and nothing may be added to what is left.
+            self._doubt()
+            self._roll_back(db)
+            db = self._usable_writer()
+        writing = Writing(db, SQL, self._clock.now_ms(), self._limits, self._numbers)
         fault("store.before_begin")
-        cursor = self._cursor
-        with translated(self._settings):
-            cursor.execute("BEGIN IMMEDIATE")
         try:
+            if len(units) == 1 and writing.is_one_statement(units[0]):
+                return self._write_alone(db, writing, units[0])
+            db.rows("BEGIN IMMEDIATE")
             fault("store.begun")
-            writing = Writing(self._writer, cursor, SQL, self.now_ms(), self._limits)
-            outcomes = [writing.write(unit) for unit in units]
+            outcomes = writing.write_all(units)
             fault("store.before_commit")
         except BaseException as error:
-            self._roll_back()
+            self._doubt()
+            self._roll_back(db)
             if isinstance(error, apsw.Error):
                 raise translate(error, self._settings) from error
             raise
-        self._commit(cursor)
+        self._commit(db)
+        self._tips.note(writing.tips)
         return outcomes
 
-    def _commit(self, cursor: apsw.Cursor) -> None:
+    def _write_alone(self, db: Database, writing: Writing, unit: Unit) -> list[Outcome]:
+        """An ordinary commit by itself is one statement, and SQLite makes a transaction of that without being told."""
+        fault("store.begun")
+        fault("store.before_commit")
         try:
-            cursor.execute("COMMIT")
-            fault("store.committed")
+            outcomes = [writing.write(unit)]
         except apsw.Error as error:
-            is_open = self._writer.in_transaction
-            self._roll_back()
-            translated_error = translate(error, self._settings)
-            # Still open: SQLite gave up before the commit record was out. Otherwise a record may be in the log, unsynced.
-            if is_open or isinstance(translated_error, StoreFull):
-                raise translated_error from error
-            raise CommitUnknown(f"{translated_error.message}; the commit may or may not have landed") from error
-        except Exception as error:
-            raise CommitUnknown from error
+            self._raise_unknown(db, error)
+        self._announce()
+        self._tips.note(writing.tips)
+        return outcomes
 
-    def _roll_back(self) -> None:
-        if self._writer.in_transaction:
-            try:
-                self._cursor.execute("ROLLBACK")
-            except apsw.Error:
-                # The handle is in doubt: a new one starts from what the file says.
-                self._writer.close(True)
-                self._connect_writer()
+    def _doubt(self) -> None:
+        """Forget what was known without asking the file."""
+        self._numbers.clear()
+        self._tips.forget()
+
+    def _commit(self, db: Database) -> None:
+        try:
+            db.rows("COMMIT")
+        except apsw.Error as error:
+            self._raise_unknown(db, error)
+        self._announce()
+
+    def _announce(self) -> None:
+        """The transaction is in the file; whatever goes wrong from here on is a lost reply."""
+        try:
+            fault("store.committed")
+        except BaseException as error:
+            self._doubt()
+            if isinstance(error, Exception):
+                raise CommitUnknown from error
+            raise
+
+    def _raise_unknown(self, db: Database, error: apsw.Error) -> NoReturn:
+        """A commit failed: either nothing was written for sure, or it cannot be known."""
+        was_open = db.is_in_transaction()
+        self._doubt()
+        self._roll_back(db)
+        refusal = translate(error, self._settings)
+        # Still open: SQLite gave up before the commit record was out. Otherwise a record may be in the log, unsynced.
+        if was_open or not isinstance(error, apsw.IOError):
+            raise refusal from error
+        raise CommitUnknown(f"{refusal.message}; the commit may or may not have landed") from error
+
+    def _roll_back(self, db: Database) -> None:
+        if not db.is_in_transaction():
+            return
+        try:
+            db.rows("ROLLBACK")
+        except apsw.Error:
+            # The handle is in doubt: a new one starts from what the file says.
+            db.close()
+            self._writer = Database(self._settings, is_writer=True, vfs=self._vfs)
+
+    def _usable_writer(self) -> Database:
+        self._check_usable()
+        if self._writer is None:
+            raise StoreUnavailable("the store is not open; call open() first")
+        return self._writer
 
     def _check_usable(self) -> None:
         if self._is_closed:
             raise StoreUnavailable("the store is closed; open it again")
         if self._process != os.getpid():
-            raise StoreUnavailable(
-                "the store was opened before a fork; a SQLite handle cannot be shared, so open it again in the child"
-            )
+            raise StoreUnavailable("the store was opened before a fork, and SQLite handles cannot cross one; open it in the child")
 
-    @contextmanager
-    def _reader(self) -> Iterator[apsw.Connection]:
-        with self._returned:
-            self._check_usable()
-            self._returned.wait_for(lambda: self._readers or len(self._lent) < _MOST_READERS)
-            connection = self._readers.pop() if self._readers else connect(self._settings, is_writer=False, vfs=self._vfs)
-            self._lent.add(connection)
+    def _read(self, query: Callable[[Database], T]) -> T:
+        """Run a query on a reader of its own: readers never wait for each other or for the writer."""
+        self._check_usable()
         try:
-            with translated(self._settings):
-                yield connection
+            db = self._readers.pop()
+        except IndexError:
+            db = Database(self._settings, is_writer=False, vfs=self._vfs)
+        try:
+            return query(db)
+        except apsw.Error as error:
+            raise translate(error, self._settings) from error
         finally:
-            with self._returned:
-                self._lent.discard(connection)
-                self._readers.append(connection)
-                self._returned.notify()
+            self._give_back(db)
 
-    def _read(self, query: Callable[[apsw.Connection], T]) -> T:
-        with self._reader() as connection:
-            return query(connection)
+    def _give_back(self, db: Database) -> None:
+        self._readers.append(db)
+        if self._is_closed or len(self._readers) > _MOST_READERS:
+            self._close_readers(0 if self._is_closed else _MOST_READERS)
+
+    def _close_readers(self, kept: int) -> None:
+        while len(self._readers) > kept:
+            try:
+                self._readers.pop().close()
+            except IndexError:
+                return
 
     def _rows(self, name: str, *arguments: object) -> list[tuple[Any, ...]]:
-        with self._reader() as connection:
-            return connection.execute(SQL[name], arguments).fetchall()  # pyright: ignore[reportArgumentType]
+        return self._read(lambda db: db.rows(SQL[name], *arguments))
+
+    def known_tip(self, execution_id: str) -> str | None:
+        return self._tips.get(execution_id)
 
     def head(self, execution_id: str) -> Head | None:
         rows = self._rows("head", execution_id)
-        return _head(rows[0]) if rows else None
+        return Head(*rows[0][:-1]) if rows else None
 
     def load(self, execution_id: str, at: int | None = None, since: int | None = None) -> Loaded | None:
-        with self._reader() as db:
-            db.execute("BEGIN")
+        def query(db: Database) -> Loaded | None:
+            db.rows("BEGIN")
             try:
                 return _load(db, execution_id, at, since)
             finally:
-                db.execute("COMMIT")
+                db.rows("COMMIT")
+
+        return self._read(query)
 
     def history(self, execution_id: str, after: int, limit: int) -> list[StoredCommit]:
-        return [StoredCommit(*row) for row in self._rows("commits_between", execution_id, after, _NO_LIMIT, limit)]
+        rows = self._of_execution(execution_id, "commits_between", after, _MOST_REVISIONS, limit)
+        return [StoredCommit(*row) for row in rows]
 
     def base(self, execution_id: str) -> StoredSnapshot | None:
         head = self.head(execution_id)
-        rows = self._rows("snapshot_at", execution_id, head.base_revision) if head else []
+        if head is None or head.base_revision < 0:
+            return None
+        rows = self._of_execution(execution_id, "snapshot_at", head.base_revision)
         return StoredSnapshot(*rows[0]) if rows else None
 
     def commit_of(self, execution_id: str, commit_id: str) -> StoredCommit | None:
-        rows = self._rows("commit_by_id", execution_id, commit_id)
+        revision = revision_in(commit_id)
+        rows = [] if revision is None else self._of_execution(execution_id, "commit_at", revision, commit_id)
+        rows = rows or self._of_execution(execution_id, "commit_named", commit_id)
         return StoredCommit(*rows[0]) if rows else None
+
+    def _of_execution(self, execution_id: str, name: str, *arguments: object) -> list[tuple[Any, ...]]:
+        """Run a query about an execution that goes by its number."""
+
+        def query(db: Database) -> list[tuple[Any, ...]]:
+            heads = db.rows(SQL["head"], execution_id)
+            return db.rows(SQL[name], heads[0][-1], *arguments) if heads else []
+
+        return self._read(query)
 
     def find(self, query: ExecutionQuery) -> list[Head]:
         after_ms, after_id = query.after or (None, None)
         rows = self._rows("find", query.workspace_id, query.workflow_id, query.status, after_ms, after_id, query.limit)
-        return [_head(row) for row in rows]
+        return [Head(*row[:-1]) for row in rows]
 
     def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:
         now = self.now_ms()
-        with self._reader() as db:
-            found = ((key, db.execute(SQL["live_entry"], (scope, key, now)).fetchall()) for key in keys)
-            return {key: entry_of(rows[0]) for key, rows in found if rows}
+
+        def query(db: Database) -> dict[str, StoredEntry]:
+            found = ((key, db.rows(SQL["live_entry"], scope, key, now)) for key in keys)
+            return {key: _entry(rows[0]) for key, rows in found if rows}
+
+        return self._read(query)
 
     def scan(self, scope: str, *, prefix: str = "", after: str | None = None, limit: int = 1_000) -> list[tuple[str, StoredEntry]]:
         rows = self._rows("scan", scope, prefix, prefix_end(prefix), after, self.now_ms(), limit)
-        return [(row[0], entry_of(row[1:])) for row in rows]
+        return [(row[0], _entry(row[1:])) for row in rows]
 
     def changes(self, scope: str, after: int) -> list[tuple[str, StoredEntry]]:
-        return [(row[0], entry_of(row[1:])) for row in self._rows("changes", scope, after)]
+        return [(row[0], _entry(row[1:])) for row in self._rows("changes", scope, after)]
 
     def totals(self, scope: str) -> ScopeTotals:
         rows = self._rows("totals", scope)
@@ -227,44 +295,18 @@ class SQLiteStore:
         return iter([row[0] for row in self._rows("scopes", workspace_id)])
 
 
-def _load(db: apsw.Connection, execution_id: str, at: int | None, since: int | None) -> Loaded | None:
-    rows = db.execute(SQL["head"], (execution_id,)).fetchall()
+def _load(db: Database, execution_id: str, at: int | None, since: int | None) -> Loaded | None:
+    rows = db.rows(SQL["head"], execution_id)
     if not rows:
         return None
-    head = _head(rows[0])
+    head, number = Head(*rows[0][:-1]), rows[0][-1]
     upto = head.revision if at is None else at
-    snapshots: list[Any] = []
-    if since is None:
-        snapshots = db.execute(SQL["newest_snapshot"], (execution_id, upto)).fetchall()
+    snapshots = db.rows(SQL["newest_snapshot"], number, upto) if since is None else []
     snapshot = StoredSnapshot(*snapshots[0]) if snapshots else None
     start = since if since is not None else -1 if snapshot is None else snapshot.revision
-    commits = db.execute(SQL["commits_between"], (execution_id, start, upto, _NO_LIMIT)).fetchall()
+    commits = db.rows(SQL["commits_between"], number, start, upto, _NO_LIMIT)
     return Loaded(head, snapshot, [StoredCommit(*row) for row in commits])
 
 
-def _head(row: Sequence[Any]) -> Head:
-    return Head(**dict(zip(_HEAD_COLUMNS, row, strict=True)))
-
-
-_HEAD_COLUMNS = (
-    "execution_id",
-    "workspace_id",
-    "workflow_id",
-    "version",
-    "status",
-    "revision",
-    "digest",
-    "fence",
-    "holder",
-    "lease_until_ms",
-    "base_revision",
-    "signature",
-    "parent_id",
-    "created_ms",
-    "updated_ms",
-)
-
-
-def entry_of(row: Sequence[Any]) -> StoredEntry:
-    """An entry from the columns data, revision, expires_ms, ttl_ms, sliding."""
+def _entry(row: Sequence[Any]) -> StoredEntry:
     return StoredEntry(row[0], row[1], row[2], row[3], bool(row[4]))

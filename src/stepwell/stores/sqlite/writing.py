@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import apsw
-
 from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LockHeld, NotFound, StepwellError
 from stepwell.faults import fault
 from stepwell.model.commit import (
@@ -17,6 +15,7 @@ from stepwell.model.commit import (
     Commit,
     Deletion,
     Extension,
+    Head,
     Lease,
     LockGuard,
     Outcome,
@@ -30,74 +29,121 @@ from stepwell.model.commit import (
     Written,
 )
 from stepwell.model.entry import Delete, Resolution, ScopeTotals, StateOp, StoredEntry, resolve
+from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.snapshot import StoredSnapshot
+from stepwell.stores.sqlite.connection import Database
 
 __all__ = ["Writing"]
 
 _WRITTEN = Written()
-_ALL = 2**62
+_ALL = 2**32 - 1
+_MOST_NUMBERS = 100_000
 
 
 class Writing:
     """One transaction under way. Whatever can be refused is refused before the unit's first lasting write."""
 
-    def __init__(
-        self, connection: apsw.Connection, cursor: apsw.Cursor, sql: Mapping[str, str], now_ms: int, limits: Limits
-    ) -> None:
-        self._connection, self._cursor, self._sql = connection, cursor, sql
-        self._now_ms, self._limits = now_ms, limits
+    def __init__(self, db: Database, sql: Mapping[str, str], now_ms: int, limits: Limits, numbers: dict[str, int]) -> None:
+        self._db, self._sql, self._now_ms, self._limits = db, sql, now_ms, limits
+        self._numbers = numbers
+        self.tips: dict[str, str | None] = {}
+        """The executions written to, with their new newest receipts."""
+
+    def write_all(self, units: Sequence[Unit]) -> list[Outcome]:
+        """Write units in order; ordinary commits that stand together go in one go."""
+        outcomes: list[Outcome] = []
+        together: list[Commit] = []
+        for unit in units:
+            if isinstance(unit, Commit) and self.is_one_statement(unit):
+                together.append(unit)
+                continue
+            if together:
+                outcomes += self._write_many(together)
+                together = []
+            outcomes.append(self.write(unit))
+        return outcomes + self._write_many(together) if together else outcomes
 
     def write(self, unit: Unit) -> Outcome:
         """Write one unit, or say why not."""
         return _WRITERS[type(unit)](self, unit)
 
-    def _run(self, name: str, *arguments: Any) -> int:
-        """Run a statement and say how many rows it changed."""
-        self._cursor.execute(self._sql[name], arguments)
-        return self._connection.changes()
+    def is_one_statement(self, unit: Unit) -> bool:
+        """Whether a unit is an ordinary commit, to an execution whose number is known: a single statement."""
+        return (
+            type(unit) is Commit
+            and unit.execution_id in self._numbers
+            and unit.creation is unit.snapshot is unit.status is None
+            and not unit.ops
+            and not unit.guards
+            and revision_in(unit.commit_id) == unit.revision
+        )
 
-    def _rows(self, name: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        return self._cursor.execute(self._sql[name], arguments).fetchall()
+    def _run(self, name: str, *arguments: object) -> int:
+        """Run a statement and say how many rows it changed."""
+        return self._db.run(self._sql[name], *arguments)
+
+    def _rows(self, name: str, *arguments: object) -> list[tuple[Any, ...]]:
+        return self._db.rows(self._sql[name], *arguments)
 
     def commit(self, commit: Commit) -> Outcome:
         resolution = self._resolve(commit.ops) if commit.ops else None
         if isinstance(resolution, StepwellError):
-            return resolution
-        broken = self._broken_guard(commit.guards) if commit.guards else None
+            return self._seen(commit) or resolution  # a retry meets its own first writes
+        is_named = revision_in(commit.commit_id) != commit.revision
+        broken = (self._seen(commit) if is_named else None) or (self._broken_guard(commit.guards) if commit.guards else None)
         if broken is not None:
             return self._seen(commit) or broken
-        row = (commit.execution_id, commit.revision, commit.commit_id, commit.header, commit.body)
-        if not self._run("insert_commit", *row):
+        write = self._write_creation if commit.creation is not None else self._write_ordinary
+        number = write(commit, is_named=is_named)
+        if number is None:
             return self._refusal(commit)
         fault("store.commit_written")
-        moved = self._move_head(commit) if commit.creation is None else self._create(commit)
-        if not moved:
-            self._run("delete_commit", commit.execution_id, commit.revision)
-            return self._refusal(commit)
-        fault("store.head_written")
+        self.tips[commit.execution_id] = commit.digest
         if commit.snapshot is not None:
-            self._write_snapshot(commit.execution_id, commit.snapshot)
+            self._write_snapshot(number, commit.snapshot)
         return _WRITTEN if resolution is None else self._write_state(resolution)
 
-    def _move_head(self, commit: Commit) -> int:
-        return self._run(
-            "move_head",
-            commit.revision,
-            commit.digest,
-            commit.status,
-            commit.signature,
-            commit.committed_ms,
-            commit.execution_id,
-            commit.previous,
-            commit.fence,
-        )
+    def _write_ordinary(self, commit: Commit, *, is_named: bool) -> int | None:
+        """Write a commit to an execution, and give its number; None if the commit does not follow from the head."""
+        number = self._numbers.get(commit.execution_id) or self._find_number(commit.execution_id)
+        landed = self._db.run_view(self._sql["commit"], _row(number, commit, is_named))
+        if landed and commit.status is not None:
+            self._run("set_status", number, commit.status)
+        return number if landed else None
 
-    def _create(self, commit: Commit) -> int:
+    def _write_many(self, commits: list[Commit]) -> list[Outcome]:
+        """Write ordinary commits, one after the other, in one go."""
+        rows = [_row(self._numbers[commit.execution_id], commit, is_named=False) for commit in commits]
+        changed = self._db.run_view_many(self._sql["commit"], rows)
+        outcomes: list[Outcome] = [_WRITTEN] * len(commits)
+        if changed != 2 * len(commits):
+            outcomes = [self._outcome(commit) for commit in commits]
+        for commit, outcome in zip(commits, outcomes, strict=True):
+            fault("store.commit_written")
+            self.tips[commit.execution_id] = commit.digest if outcome is _WRITTEN else None
+        return outcomes
+
+    def _outcome(self, commit: Commit) -> Outcome:
+        """What became of a commit, when not all of its group landed: told by what is stored under its id."""
+        refusal = self._refusal(commit)
+        return _WRITTEN if isinstance(refusal, Seen) and refusal.header == commit.header else refusal
+
+    def _find_number(self, execution_id: str) -> int | None:
+        rows = self._rows("head", execution_id)
+        if not rows:
+            return None
+        if len(self._numbers) >= _MOST_NUMBERS:
+            self._numbers.clear()
+        # A number is never used twice, so remembering it is safe: at worst it finds nothing.
+        self._numbers[execution_id] = rows[0][-1]
+        return rows[0][-1]
+
+    def _write_creation(self, commit: Commit, *, is_named: bool) -> int | None:
+        """Write the first commit of a new execution, and give its number; None if the id is taken."""
         creation = commit.creation
-        assert creation is not None, "only a creation makes a new execution"  # noqa: S101
-        return self._run(
+        rows = creation and self._rows(
             "insert_execution",
             commit.execution_id,
             commit.workspace_id,
@@ -111,25 +157,39 @@ class Writing:
             -1,
             commit.committed_ms,
         )
+        if not rows:
+            return None
+        fault("store.head_written")
+        number = rows[0][0]
+        self._run("insert_commit", number, commit.revision, commit.commit_id, is_named, commit.header, commit.body)
+        return number
 
     def _refusal(self, commit: Commit) -> Outcome:
         """Why a commit was not written."""
         seen = self._seen(commit)
         if seen is not None:
             return seen
-        heads = self._rows("head", commit.execution_id)
         if commit.creation is not None:
             return AlreadyExists(f"execution {commit.execution_id!r} exists already; ids are never used twice")
-        if not heads:
+        head = self._head(commit.execution_id)
+        if head is None:
             return NotFound(f"there is no execution {commit.execution_id!r}")
-        revision, fence = heads[0][5], heads[0][7]
-        if commit.fence is not None and commit.fence != fence:
+        if commit.fence is not None and commit.fence != head.fence:
             return LeaseLost(fence=commit.fence)
-        return Conflict(expected=commit.revision - 1, actual=revision)
+        return Conflict(expected=commit.revision - 1, actual=head.revision)
+
+    def _head(self, execution_id: str) -> Head | None:
+        rows = self._rows("head", execution_id)
+        return Head(*rows[0][:-1]) if rows else None
 
     def _seen(self, commit: Commit) -> Seen | None:
-        rows = self._rows("commit_by_id", commit.execution_id, commit.commit_id)
-        return Seen(rows[0][1], rows[0][2]) if rows else None
+        rows = self._rows("head", commit.execution_id)
+        if not rows:
+            return None
+        number, revision = rows[0][-1], revision_in(commit.commit_id)
+        found = [] if revision is None else self._rows("commit_at", number, revision, commit.commit_id)
+        found = found or self._rows("commit_named", number, commit.commit_id)
+        return Seen(found[0][1], found[0][2]) if found else None
 
     def _broken_guard(self, guards: Sequence[LockGuard]) -> LeaseLost | None:
         for guard in guards:
@@ -138,8 +198,8 @@ class Writing:
                 return LeaseLost(f"lock {guard.name!r} was lost; nothing was written", fence=guard.fence)
         return None
 
-    def _write_snapshot(self, execution_id: str, stored: StoredSnapshot) -> None:
-        self._run("insert_snapshot", execution_id, stored.revision, stored.data, stored.accumulator, stored.digest)
+    def _write_snapshot(self, number: int, stored: StoredSnapshot) -> None:
+        self._run("insert_snapshot", number, stored.revision, stored.data, stored.accumulator, stored.digest)
         fault("store.snapshot_written")
 
     def state_batch(self, batch: StateBatch) -> Outcome:
@@ -151,7 +211,7 @@ class Writing:
 
     def _lookup(self, scope: str, key: str) -> StoredEntry | None:
         rows = self._rows("stored_entry", scope, key)
-        return StoredEntry(*rows[0][:4], bool(rows[0][4])) if rows else None
+        return None if not rows else StoredEntry(rows[0][0], rows[0][1], rows[0][2], rows[0][3], bool(rows[0][4]))
 
     def _totals(self, scope: str) -> ScopeTotals:
         rows = self._rows("totals", scope)
@@ -186,7 +246,7 @@ class Writing:
         rows = self._rows("claim", claim.execution_id, claim.holder, until, self._now_ms)
         if rows:
             return Written([Lease(claim.execution_id, claim.holder, rows[0][0], until)])
-        if not self._rows("head", claim.execution_id):
+        if self._head(claim.execution_id) is None:
             return NotFound(f"there is no execution {claim.execution_id!r}")
         return LockHeld(f"execution {claim.execution_id!r} is leased to another holder")
 
@@ -229,23 +289,26 @@ class Writing:
         return _WRITTEN
 
     def delete(self, deletion: Deletion) -> Outcome:
-        if not self._run("bury_execution", deletion.execution_id, self._now_ms):
+        rows = self._rows("bury_execution", deletion.execution_id, self._now_ms)
+        if not rows:
             return NotFound(f"there is no execution {deletion.execution_id!r}")
-        self._run("delete_commits", deletion.execution_id, _ALL)
-        self._run("delete_snapshots", deletion.execution_id, _ALL)
+        self.tips[deletion.execution_id] = None
+        self._run("delete_commits", rows[0][0], _ALL)
+        self._run("delete_snapshots", rows[0][0], _ALL)
         return _WRITTEN
 
     def archive(self, archiving: Archiving) -> Outcome:
         through = archiving.snapshot.revision
-        if not self._run("rebase_execution", archiving.execution_id, through):
+        rows = self._rows("rebase_execution", archiving.execution_id, through)
+        if not rows:
             return NotFound(f"execution {archiving.execution_id!r} has no revision {through} to archive")
-        self._run("delete_commits", archiving.execution_id, through)
-        self._run("delete_snapshots", archiving.execution_id, through)
-        self._write_snapshot(archiving.execution_id, archiving.snapshot)
+        self._run("delete_commits", rows[0][0], through)
+        self._run("delete_snapshots", rows[0][0], through)
+        self._write_snapshot(rows[0][0], archiving.snapshot)
         return _WRITTEN
 
     def adopt(self, adoption: Adoption) -> Outcome:
-        made = self._run(
+        made = self._rows(
             "insert_execution",
             adoption.execution_id,
             adoption.workspace_id,
@@ -261,7 +324,7 @@ class Writing:
         )
         if not made:
             return AlreadyExists(f"execution {adoption.execution_id!r} exists already; ids are never used twice")
-        self._write_snapshot(adoption.execution_id, adoption.snapshot)
+        self._write_snapshot(made[0][0], adoption.snapshot)
         return _WRITTEN
 
     def sweep(self, sweep: Sweep) -> Outcome:
@@ -273,6 +336,22 @@ class Writing:
             return resolution
         self._write_state(resolution)
         return Written([len(ops)])
+
+
+def _row(number: int | None, commit: Commit, is_named: bool) -> tuple[object, ...]:
+    return (
+        number,
+        commit.revision,
+        commit.previous,
+        commit.fence,
+        commit.digest,
+        commit.signature,
+        commit.committed_ms,
+        commit.commit_id,
+        is_named,
+        commit.header,
+        commit.body,
+    )
 
 
 _WRITERS: dict[type, Callable[[Writing, Any], Outcome]] = {

@@ -1,7 +1,8 @@
 -- Executions with their heads, the chain of commits, snapshots, and scoped state.
 
 CREATE TABLE executions (
-    execution_id   TEXT PRIMARY KEY,
+    number         INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice, even after a deletion
+    execution_id   TEXT NOT NULL UNIQUE,
     workspace_id   TEXT NOT NULL,
     workflow_id    TEXT NOT NULL,
     version        INTEGER NOT NULL,
@@ -17,32 +18,45 @@ CREATE TABLE executions (
     created_ms     INTEGER NOT NULL,
     updated_ms     INTEGER NOT NULL,
     deleted_ms     INTEGER                       -- a tombstone: the id is never used again
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE INDEX executions_by_age ON executions (created_ms, execution_id) WHERE deleted_ms IS NULL;
 CREATE INDEX executions_by_workspace ON executions (workspace_id, created_ms, execution_id) WHERE deleted_ms IS NULL;
 CREATE INDEX executions_by_status ON executions (status, created_ms, execution_id) WHERE deleted_ms IS NULL;
 
--- A rowid table, so that commits of many executions are appended side by side whatever their ids are.
+-- Rows are appended in the order of time, so that the commits of many executions share pages; the position is the execution's
+-- number * 2^32 + the revision, which makes for a small index. Ids that Stepwell made say their revision, so only ids that users
+-- chose need an index of their own.
 CREATE TABLE commits (
-    execution_id TEXT NOT NULL,
-    revision     INTEGER NOT NULL,
-    commit_id    TEXT NOT NULL,
-    header       BLOB NOT NULL,
-    body         BLOB NOT NULL,
-    UNIQUE (execution_id, revision)
+    position  INTEGER NOT NULL UNIQUE,
+    commit_id TEXT NOT NULL,
+    is_named  INTEGER NOT NULL,
+    header    BLOB NOT NULL,
+    body      BLOB NOT NULL
 ) STRICT;
 
--- By id first: ids grow with time, so that new ones meet on the last page of the index.
-CREATE UNIQUE INDEX commits_by_id ON commits (commit_id, execution_id);
+CREATE INDEX commits_by_name ON commits (commit_id, position) WHERE is_named;
+
+-- One insert into this view is an ordinary commit: it moves the head, only from exactly the head that the commit was built on, and
+-- adds the commit row if the head moved. It must not name the status: SQLite rewrites the index of every column that is named.
+CREATE VIEW ordinary_commits AS
+SELECT 0 AS number, 0 AS revision, '' AS previous, 0 AS fence, '' AS digest, x'' AS signature, 0 AS committed_ms,
+       '' AS commit_id, 0 AS is_named, x'' AS header, x'' AS body;
+
+CREATE TRIGGER write_ordinary_commit INSTEAD OF INSERT ON ordinary_commits
+BEGIN
+    UPDATE executions SET revision = new.revision, digest = new.digest, signature = new.signature, updated_ms = new.committed_ms
+    WHERE number = new.number AND revision = new.revision - 1 AND digest = new.previous AND deleted_ms IS NULL
+      AND (new.fence IS NULL OR fence = new.fence);
+    INSERT INTO commits (position, commit_id, is_named, header, body)
+    SELECT (new.number << 32) + new.revision, new.commit_id, new.is_named, new.header, new.body WHERE changes() = 1;
+END;
 
 CREATE TABLE snapshots (
-    execution_id TEXT NOT NULL,
-    revision     INTEGER NOT NULL,
-    data         BLOB NOT NULL,
-    accumulator  BLOB NOT NULL,
-    digest       TEXT NOT NULL,
-    UNIQUE (execution_id, revision)
+    position    INTEGER PRIMARY KEY,             -- as in commits
+    data        BLOB NOT NULL,
+    accumulator BLOB NOT NULL,
+    digest      TEXT NOT NULL
 ) STRICT;
 
 CREATE TABLE state_entries (

@@ -1,0 +1,55 @@
+"""The memory store: what a commit costs when nothing has to reach a disk."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+
+import msgspec
+
+from benchmarks import workload
+from benchmarks.measurement import Measurement
+from benchmarks.plan import Plan
+from benchmarks.rounds import per_second
+
+__all__ = ["MEASURES"]
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class PlainChain:
+    """The least that a chained commit needs: encode the step, hash it, chain the hash, keep both under a lock."""
+
+    single_is = grouped_is = "steps/s encoded, hashed, chained and kept under a lock"
+
+    def __init__(self) -> None:
+        self._lock, self._rows, self._head = threading.Lock(), list[tuple[bytes, bytes]](), ""
+
+    def _append(self, number: int) -> None:
+        body = _encode(workload.step(number))
+        header = _encode([number, hashlib.sha256(body).hexdigest(), self._head])
+        with self._lock:
+            self._head = hashlib.sha256(header).hexdigest()
+            self._rows.append((header, body))
+
+    def single(self, rows: int) -> float:
+        """Append rows; how many in a second."""
+        return per_second(rows, self._append)()
+
+    def grouped(self, rows: int, group: int) -> float:
+        """The same: there is nothing to share."""
+        return self.single(rows)
+
+
+def alone(plan: Plan) -> Iterator[Measurement]:
+    """One commit after another, blocking."""
+    yield from workload.alone(plan, "memory://", PlainChain())
+
+
+def awaited(plan: Plan) -> Iterator[Measurement]:
+    """One commit after another, awaited."""
+    yield from workload.awaited(plan, "memory://", PlainChain())
+
+
+MEASURES = {"alone": alone, "awaited": awaited}

@@ -1,0 +1,5 @@
+-- What somebody with a database tool could do to a Stepwell file. The demonstration does it to a copy.
+
+-- name: edit_mutations
+-- Replaces the stored mutations of one commit; args: the bytes that are there, the bytes to put in their place.
+UPDATE commits SET body = ?2 WHERE body = ?1;

@@ -1,0 +1,221 @@
+"""Conversations: a state and a history each, that live for a day after their last turn, with one turn at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import TypeVar
+
+import msgspec
+
+from stepwell.clock import Clock, from_ms
+from stepwell.errors import InvalidInput
+from stepwell.model.commit import LockGuard
+from stepwell.model.entry import Clear, Delete, Put, StateOp, StoredEntry, Touch
+from stepwell.model.ids import check_key
+from stepwell.model.lock import check_seconds
+from stepwell.model.scope import Scope
+from stepwell.model.value import Value, canonical, decode, from_value
+from stepwell.state.locks import HeldLock
+from stepwell.state.operation import Operation, read
+from stepwell.state.scoped import StateOperations
+
+__all__ = ["DAY_SECONDS", "Answer", "ConversationOperations", "ConversationSummary", "OpenTurn", "Turn", "TurnResult"]
+
+T = TypeVar("T")
+Raw = msgspec.Raw
+DAY_SECONDS = 24 * 3600.0
+
+_STATE, _ABOUT, _HISTORY = "state", "about", "history/"
+
+# Turns are kept in chunks, so that a long history neither meets the limit of one value nor takes a row for every turn.
+_CHUNK_TURNS = 50
+_CHUNK_BYTES = 64 * 1024
+
+
+class About(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What Stepwell keeps about a conversation beside its state."""
+
+    user: str | None = None
+    turns: int = 0
+    updated_ms: int = 0
+    last_turn_ms: int = 0
+    progress: float | None = None
+    chunk: int = 0
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the function of a turn gives back."""
+
+    reply: Value = None
+    """What is said; kept in the history."""
+    collected: Mapping[str, Value] = {}
+    """What is merged into the conversation's state, key by key."""
+    progress: float | None = None
+    """How far the conversation is, from 0 to 1."""
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One message and its reply, as the history keeps them."""
+
+    number: int
+    message: Value
+    reply: Value
+    at: datetime
+    duration_ms: int
+
+
+class TurnResult(msgspec.Struct, frozen=True):
+    """What a turn came to."""
+
+    reply: Value
+    state: dict[str, Value]
+    turn: Turn
+    progress: float | None
+
+
+class ConversationSummary(msgspec.Struct, frozen=True):
+    """A conversation as a user's list shows it."""
+
+    conversation_id: str
+    updated_at: datetime
+
+
+class OpenTurn(msgspec.Struct, frozen=True):
+    """A turn under way: what was loaded, and when it began."""
+
+    conversation_id: str
+    state: dict[str, Value]
+    about: About
+    chunk: list[Value]
+    user: str | None
+    began: float
+
+
+class ConversationOperations:
+    """Operations on the conversations of one workspace."""
+
+    def __init__(self, shared: StateOperations, clock: Clock, workspace: str, ttl_seconds: float) -> None:
+        self._shared, self._store, self._limits, self._clock = shared, shared.store, shared.limits, clock
+        self.workspace, self._ttl_ms = check_key(workspace, "a workspace id"), round(ttl_seconds * 1000)
+
+    def within(self, workspace: str) -> ConversationOperations:
+        """The same for another workspace."""
+        return ConversationOperations(self._shared, self._clock, workspace, self._ttl_ms / 1000)
+
+    def lasting(self, ttl: float | timedelta) -> ConversationOperations:
+        """The same with another time to live."""
+        return ConversationOperations(self._shared, self._clock, self.workspace, check_seconds(ttl, "ttl"))
+
+    def get(self, conversation_id: str) -> Operation[Value]:
+        """The state of a conversation, or None."""
+        found = yield from self._rows(conversation_id, _STATE)
+        return _value(found.get(_STATE))
+
+    def get_as(self, conversation_id: str, kind: type[T]) -> Operation[T | None]:
+        """The state checked against a type and given as an instance of it."""
+        value = yield from self.get(conversation_id)
+        return None if value is None else from_value(value, kind)
+
+    def set(self, conversation_id: str, state: Mapping[str, Value], user: str | None, lock: HeldLock | None) -> Operation[None]:
+        """Save a state, which then lives for the whole TTL again."""
+        if not isinstance(state, Mapping):
+            raise InvalidInput(f"the state of a conversation is a dict, not {type(state).__name__}")
+        about = yield from self._about(conversation_id)
+        about = msgspec.structs.replace(about, user=user or about.user, updated_ms=self._clock.now_ms())
+        ops = self._state_ops(conversation_id, dict(state), about)
+        ops += [Touch(self._path(conversation_id), _chunk_key(number)) for number in range(about.chunk + 1) if about.turns]
+        yield from self._shared.write(*ops, guards=_guards(lock))
+
+    def delete(self, conversation_id: str) -> Operation[bool]:
+        """Forget a conversation with its history; whether there was one."""
+        about = yield from self._about(conversation_id)
+        ops: list[StateOp] = [Clear(self._path(conversation_id))]
+        if about.user is not None:
+            ops.append(Delete(self._user_path(about.user), conversation_id))
+        answers = yield from self._shared.write(*ops)
+        return bool(answers[0])
+
+    def history(self, conversation_id: str, limit: int | None) -> Operation[list[Turn]]:
+        """The turns in order; with a limit, the last ones."""
+        path = self._path(conversation_id)
+        rows = yield from read(lambda: self._store.scan(path, prefix=_HISTORY, limit=self._limits.scope_keys))
+        turns = [from_value(each, Turn) for _, row in rows for each in decode(row.data or b"[]")]
+        return turns if limit is None else turns[max(len(turns) - limit, 0) :]
+
+    def of_user(self, user: str) -> Operation[list[ConversationSummary]]:
+        """A user's conversations, the one used last first."""
+        path = self._user_path(user)
+        rows = yield from read(lambda: self._store.scan(path, limit=self._limits.scope_keys))
+        found = [ConversationSummary(key, from_ms(decode(row.data or b"0"))) for key, row in rows]
+        return sorted(found, key=lambda summary: (summary.updated_at, summary.conversation_id), reverse=True)
+
+    def open_turn(self, conversation_id: str, user: str | None) -> Operation[OpenTurn]:
+        """Load what a turn needs."""
+        about = yield from self._about(conversation_id)
+        chunk = _chunk_key(about.chunk)
+        found = yield from self._rows(conversation_id, _STATE, chunk)
+        state: dict[str, Value] = _value(found.get(_STATE)) or {}
+        return OpenTurn(conversation_id, state, about, _value(found.get(chunk)) or [], user or about.user, monotonic())
+
+    def close_turn(self, turn: OpenTurn, lock: HeldLock, message: Value, answer: object) -> Operation[TurnResult]:
+        """Merge what was collected and save state and history together, only if the lock is still held."""
+        if not isinstance(answer, Answer):
+            raise InvalidInput(f"the function of a turn gives back an Answer, not {type(answer).__name__}")
+        took_ms = round((monotonic() - turn.began) * 1000)
+        now = self._clock.now_ms()
+        record = Turn(turn.about.turns + 1, message, answer.reply, from_ms(now), took_ms)
+        state = {**turn.state, **answer.collected}
+        chunk, number = _append(turn.chunk, turn.about.chunk, msgspec.to_builtins(record))
+        about = About(turn.user, record.number, now, took_ms, answer.progress, number)
+        ops = self._state_ops(turn.conversation_id, state, about)
+        ops.append(self._put(self._path(turn.conversation_id), _chunk_key(number), chunk))
+        ops += [Touch(self._path(turn.conversation_id), _chunk_key(each)) for each in range(number)]
+        yield from self._shared.write(*ops, guards=_guards(lock))
+        return TurnResult(answer.reply, state, record, answer.progress)
+
+    def _state_ops(self, conversation_id: str, state: dict[str, Value], about: About) -> list[StateOp]:
+        path = self._path(conversation_id)
+        ops: list[StateOp] = [self._put(path, _STATE, state), self._put(path, _ABOUT, msgspec.to_builtins(about))]
+        if about.user is not None:
+            ops.append(self._put(self._user_path(about.user), conversation_id, about.updated_ms))
+        return ops
+
+    def _put(self, path: str, key: str, value: Value) -> Put:
+        data = canonical(value, self._limits, what=f"the {key} of the conversation")
+        return Put(path, key, Raw(data), ttl_ms=self._ttl_ms, sliding=True)
+
+    def _about(self, conversation_id: str) -> Operation[About]:
+        found = yield from self._rows(conversation_id, _ABOUT)
+        value = _value(found.get(_ABOUT))
+        return About() if value is None else from_value(value, About)
+
+    def _rows(self, conversation_id: str, *keys: str) -> Operation[dict[str, StoredEntry]]:
+        path = self._path(conversation_id)
+        return (yield from read(lambda: self._store.entries(path, keys)))
+
+    def _path(self, conversation_id: str) -> str:
+        return Scope.of_conversation(conversation_id, self.workspace).path
+
+    def _user_path(self, user: str) -> str:
+        return Scope.of_user(user, self.workspace).path
+
+
+def _append(chunk: list[Value], number: int, record: Value) -> tuple[list[Value], int]:
+    """The chunk that a turn goes to: the last one, or a new one when that is full."""
+    if len(chunk) >= _CHUNK_TURNS or (chunk and len(canonical(chunk)) > _CHUNK_BYTES):
+        return [record], number + 1
+    return [*chunk, record], number
+
+
+def _chunk_key(number: int) -> str:
+    return f"{_HISTORY}{number:08d}"
+
+
+def _value(row: StoredEntry | None) -> Value:
+    return None if row is None or row.data is None else decode(row.data)
+
+
+def _guards(lock: HeldLock | None) -> tuple[LockGuard, ...]:
+    return () if lock is None else (lock.guard,)

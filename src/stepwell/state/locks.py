@@ -1,0 +1,272 @@
+"""Locks: a name that one holder has at a time, across threads, processes and machines that share a store.
+
+A lock is a lease: it ends by itself when its holder dies. While it is held, a thread renews it. A holder that was stopped for longer
+than its lease (a long pause, a lost network) can find that somebody else has the lock; so what it writes must carry the lock's fence
+(``transaction(..., lock=held)``), which the store compares in the same transaction. The lock is for efficiency, the fence for safety.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import timedelta
+from math import inf
+from time import monotonic
+from types import TracebackType
+
+import msgspec
+
+from stepwell.errors import InvalidInput, LeaseLost, LockHeld, StepwellError
+from stepwell.model.commit import Acquire, Lease, LockGuard, Outcome, Renew, Unlock, Written
+from stepwell.model.ids import NewId
+from stepwell.model.lock import check_seconds
+from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write
+from stepwell.state.pulse import LOCK, Pulse
+from stepwell.stores.group import GroupCommit
+
+__all__ = ["DEFAULT_SECONDS", "AsyncLock", "HeldLock", "Keeper", "Lock", "LockOperations", "lock_request", "schedule_request"]
+
+log = logging.getLogger(__name__)
+
+DEFAULT_SECONDS = 30.0
+_RENEWALS_PER_LEASE = 3
+
+
+class HeldLock:
+    """A lock that is held. ``fence`` is higher than that of any holder before."""
+
+    def __init__(self, label: str, lease: Lease, seconds: float) -> None:
+        self.label, self.seconds = label, seconds
+        self._lease = lease
+        self._is_lost = False
+
+    @property
+    def name(self) -> str:
+        """The lock's name in the store."""
+        return self._lease.name
+
+    @property
+    def holder(self) -> str:
+        """Who holds it: unique to this acquisition."""
+        return self._lease.holder
+
+    @property
+    def fence(self) -> int:
+        """The number that proves the hold; give it to whatever you write to."""
+        return self._lease.fence
+
+    @property
+    def guard(self) -> LockGuard:
+        """What a commit carries to prove the hold."""
+        return LockGuard(self.name, self.fence)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the hold is known to have ended: it expired, or somebody else was granted the lock."""
+        return self._is_lost
+
+    def check(self) -> None:
+        """Raise ``LeaseLost`` if the hold is known to have ended."""
+        if self._is_lost:
+            raise LeaseLost(f"lock {self.label!r} expired before it was given back", fence=self.fence)
+
+    def lose(self) -> None:
+        """Note that the hold has ended."""
+        self._is_lost = True
+
+
+class Keeper:
+    """One thread that renews the locks this process holds, well before they end."""
+
+    def __init__(self, group: GroupCommit) -> None:
+        self._group = group
+        self._lock = threading.Condition()
+        self._due: dict[HeldLock, float] = {}
+        self._thread: threading.Thread | None = None
+
+    def keep(self, held: HeldLock) -> None:
+        """Renew a lock from now on."""
+        with self._lock:
+            self._due[held] = monotonic() + held.seconds / _RENEWALS_PER_LEASE
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="stepwell-keeper", daemon=True)
+                self._thread.start()
+            self._lock.notify()
+
+    def let_go(self, held: HeldLock) -> None:
+        """Renew a lock no more."""
+        with self._lock:
+            self._due.pop(held, None)
+            self._lock.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._due:
+                    # Nobody holds anything: the thread ends, and the next lock starts another.
+                    self._thread = None
+                    return
+                held, due = min(self._due.items(), key=lambda item: item[1])
+                left = due - monotonic()
+                if left > 0:
+                    self._lock.wait(left)
+                    continue
+            self._renew(held)
+
+    def _renew(self, held: HeldLock) -> None:
+        try:
+            outcome = self._group.write(Renew(held.name, held.holder, held.fence, held.seconds))
+        except StepwellError as error:
+            # The store is away; the lease may still be good, so it is tried again soon.
+            log.warning("lock %r could not be renewed: %s", held.label, error)
+            outcome, again = None, held.seconds / (4 * _RENEWALS_PER_LEASE)
+        else:
+            again = held.seconds / _RENEWALS_PER_LEASE
+        with self._lock:
+            if held not in self._due:
+                return
+            if isinstance(outcome, LeaseLost):
+                del self._due[held]
+                held.lose()
+                log.warning("lock %r was lost while it was held; what is written under it is refused", held.label)
+            else:
+                self._due[held] = monotonic() + again
+
+
+class LockOperations:
+    """What both colours of locks do."""
+
+    def __init__(self, pulse: Pulse, keeper: Keeper, new_id: NewId) -> None:
+        self._pulse, self._keeper, self._new_id = pulse, keeper, new_id
+
+    def acquire(self, request: LockRequest) -> Operation[HeldLock]:
+        """Take a lock now, or within the timeout; ``LockHeld`` if somebody else has it all that time."""
+        unit = Acquire(request.name, self._new_id(), request.seconds)
+        outcome = yield from write(unit)
+        if isinstance(outcome, LockHeld) and request.timeout > 0:
+            outcome = yield from self._wait_for(unit, request.timeout)
+        if isinstance(outcome, LockHeld):
+            advice = "try again later, or give a timeout to wait for it"
+            raise LockHeld(f"lock {request.label!r} is held by another; {advice}", until_ms=outcome.until_ms)
+        held = HeldLock(request.label, _lease_in(outcome), request.seconds)
+        if request.renew:
+            self._keeper.keep(held)
+        return held
+
+    def _wait_for(self, unit: Acquire, timeout: float) -> Operation[Outcome]:
+        ends = monotonic() + timeout
+        with self._pulse.listen(LOCK) as listening:
+            while True:
+                outcome = yield from write(unit)
+                left = ends - monotonic()
+                if not isinstance(outcome, LockHeld) or left <= 0:
+                    return outcome
+                yield from wait(listening, left)
+
+    def release(self, held: HeldLock, at_least_seconds: float = 0) -> Operation[bool]:
+        """Give a lock back; whether it was still held. One that was lost is left to whoever has it now."""
+        self._keeper.let_go(held)
+        outcome = yield from write(Unlock(held.name, held.holder, held.fence, at_least_seconds))
+        if isinstance(outcome, LeaseLost):
+            held.lose()
+            log.warning("lock %r had expired before it was given back; another holder may have had it", held.label)
+            return False
+        if isinstance(outcome, StepwellError):
+            raise outcome
+        return True
+
+
+def _lease_in(outcome: Outcome) -> Lease:
+    """The lease that a write granted; a refusal is raised."""
+    if isinstance(outcome, StepwellError):
+        raise outcome
+    match outcome:
+        case Written(answers=[Lease() as lease]):
+            return lease
+        case _:
+            raise TypeError(f"a store answered {outcome!r} to a request for a lock")
+
+
+class LockRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for: which lock, for how long a lease lasts, how long to wait for it."""
+
+    name: str
+    label: str
+    seconds: float
+    timeout: float
+    renew: bool = True
+    at_least_seconds: float = 0
+
+
+def lock_request(name: str, label: str, seconds: float | timedelta, timeout: float | timedelta | None) -> LockRequest:
+    """A lock that is renewed while it is held; a ``timeout`` of 0 fails fast, one of None waits for as long as it takes."""
+    waits = inf if timeout is None else check_seconds(timeout, "timeout", least=0)
+    return LockRequest(name=name, label=label, seconds=check_seconds(seconds, "seconds"), timeout=waits)
+
+
+def schedule_request(name: str, label: str, at_most: float | timedelta, at_least: float | timedelta) -> LockRequest:
+    """A lock for a job that many nodes start at the same time: held at most so long, and not free again before ``at_least``."""
+    most, least = check_seconds(at_most, "at_most"), check_seconds(at_least, "at_least", least=0)
+    if least > most:
+        raise InvalidInput(f"at_least ({least:g} s) is longer than at_most ({most:g} s)")
+    return LockRequest(name=name, label=label, seconds=most, timeout=0, renew=False, at_least_seconds=least)
+
+
+class _LockBase:
+    """A lock that is asked for, and then perhaps held."""
+
+    def __init__(self, operations: LockOperations, request: LockRequest) -> None:
+        self._operations, self._request = operations, request
+        self._held: HeldLock | None = None
+
+    def _acquire(self) -> Operation[HeldLock]:
+        self._held = yield from self._operations.acquire(self._request)
+        return self._held
+
+    def _release(self) -> Operation[bool]:
+        held, self._held = self._held, None
+        return False if held is None else (yield from self._operations.release(held, self._request.at_least_seconds))
+
+
+class Lock(_LockBase):
+    """A lock to be taken with ``with``, or with ``acquire`` and ``release``."""
+
+    def __init__(self, operations: LockOperations, request: LockRequest, driver: Driver) -> None:
+        super().__init__(operations, request)
+        self._driver = driver
+
+    def acquire(self) -> HeldLock:
+        """Take it; ``LockHeld`` if somebody else has it."""
+        return self._driver.run(self._acquire())
+
+    def release(self) -> bool:
+        """Give it back; whether it was still held. If it had expired, a warning is logged and nobody else's hold is touched."""
+        return self._driver.run(self._release())
+
+    def __enter__(self) -> HeldLock:
+        return self.acquire()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+
+class AsyncLock(_LockBase):
+    """A lock to be taken with ``async with``, or with ``acquire`` and ``release``."""
+
+    def __init__(self, operations: LockOperations, request: LockRequest, driver: AsyncDriver) -> None:
+        super().__init__(operations, request)
+        self._driver = driver
+
+    async def acquire(self) -> HeldLock:
+        """Take it; ``LockHeld`` if somebody else has it."""
+        return await self._driver.run(self._acquire())
+
+    async def release(self) -> bool:
+        """Give it back; whether it was still held. If it had expired, a warning is logged and nobody else's hold is touched."""
+        return await self._driver.run(self._release())
+
+    async def __aenter__(self) -> HeldLock:
+        return await self.acquire()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.release()

@@ -1,0 +1,235 @@
+"""One connection to the server, and how a statement and its answer travel on it.
+
+Statements go through libpq (``psycopg.pq``) by name, prepared once per connection and in binary. That is a third faster than a
+cursor for one small statement, and it leaves the waiting to us: with a time limit, open to Ctrl-C, and with a clear end. After an
+exchange the connection is either clean (``Refused`` is an answer, too) or closed; nobody ever reads another's reply.
+"""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Mapping, Sequence
+
+import psycopg
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
+
+from stepwell.stores.postgres.sqlstate import CONNECTION_FAILURE
+from stepwell.stores.postgres.wire import Row, encode, rows_of
+
+__all__ = ["Link", "Lost", "Question", "Refused"]
+
+Question = tuple[str, Sequence[object]]
+"""A statement's name and its arguments."""
+
+Database = psycopg.Connection[tuple[object, ...]]
+
+_FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.PIPELINE_ABORTED)
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+# poll() has no limit on descriptors' numbers and costs one call; Windows has only select().
+_Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
+
+
+class Refused(Exception):
+    """The server answered with an error: the statement did nothing, and the connection is fine."""
+
+    def __init__(self, sqlstate: str, words: str) -> None:
+        super().__init__(sqlstate, words)
+        self.sqlstate, self.words = sqlstate, words
+
+
+class Lost(Refused):
+    """The connection is gone. If anything ``was_sent`` for good, what became of it is unknown."""
+
+    def __init__(self, sqlstate: str, words: str, *, was_sent: bool) -> None:
+        super().__init__(sqlstate, words)
+        self.was_sent = was_sent
+
+
+class Link:
+    """A connection for one user at a time."""
+
+    def __init__(self, database: Database, statements: Mapping[str, bytes], *, is_preparing: bool, reply_timeout: float) -> None:
+        self._database, self._pgconn = database, database.pgconn
+        self._statements, self._is_preparing, self._reply_timeout = statements, is_preparing, reply_timeout
+        self._prepared: set[str] = set()
+        self._selector = _Selector()
+        self._selector.register(self._pgconn.socket, _READ)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be asked any more."""
+        return self._database.closed
+
+    def is_fresh(self) -> bool:
+        """Whether the connection still stands, as far as can be told without asking the server.
+
+        A server that ended an idle connection has said so by now, and it is better to know that before a commit is sent: after
+        that, its fate would be unknown.
+        """
+        if self.is_closed:
+            return False
+        if self._selector.select(0):
+            try:
+                self._pgconn.consume_input()
+            except psycopg.Error:
+                self.close()
+                return False
+            # Nothing is under way, so what came can only be a notice or the end.
+            if self._pgconn.status != ConnStatus.OK or self._selector.select(0):
+                self.close()
+                return False
+        return True
+
+    def close(self) -> None:
+        """Give the connection up; whatever was under way on it is undone or unknown."""
+        if not self._database.closed:
+            self._selector.close()
+            self._database.close()
+
+    def ask(self, name: str, *arguments: object) -> list[Row]:
+        """Run one statement and give its rows: one round trip."""
+        was_sent = False
+        pgconn = self._pgconn
+        try:
+            data = [encode(argument) for argument in arguments]
+            if self._is_preparing and name not in self._prepared:
+                pgconn.send_prepare(_prepared_name(name), self._statements[name])
+                self._answer(pgconn)
+                self._prepared.add(name)
+            was_sent = True
+            self._send(name, data)
+            return rows_of(self._answer(pgconn))
+        except psycopg.Error as error:
+            self.close()
+            raise Lost(CONNECTION_FAILURE, _words(error), was_sent=was_sent) from error
+        except Lost as lost:
+            self.close()
+            lost.was_sent = was_sent
+            raise
+        except Refused:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def ask_all(self, questions: Sequence[Question]) -> list[list[Row]]:
+        """Run several statements in one round trip. The first error ends them all; those before it stand if they committed."""
+        pgconn = self._pgconn
+        try:
+            encoded = [(name, [encode(argument) for argument in arguments]) for name, arguments in questions]
+            pgconn.enter_pipeline_mode()
+            sent = self._send_all(encoded)
+            pgconn.pipeline_sync()
+            answers = self._answers(pgconn, sent)
+            pgconn.exit_pipeline_mode()
+        except psycopg.Error as error:
+            self.close()
+            raise Lost(CONNECTION_FAILURE, _words(error), was_sent=True) from error
+        except BaseException:
+            self.close()
+            raise
+        return _unless_refused(answers)
+
+    def _send_all(self, questions: Sequence[tuple[str, Sequence[bytes | None]]]) -> list[tuple[str, bool]]:
+        """Put statements into the pipeline: the names in order, each with whether it is only prepared there."""
+        sent: list[tuple[str, bool]] = []
+        for name, data in questions:
+            if self._is_preparing and name not in self._prepared and (name, True) not in sent:
+                self._pgconn.send_prepare(_prepared_name(name), self._statements[name])
+                sent.append((name, True))
+            self._send(name, data)
+            sent.append((name, False))
+        return sent
+
+    def _send(self, name: str, data: Sequence[bytes | None]) -> None:
+        formats = [1] * len(data)
+        if self._is_preparing:
+            self._pgconn.send_query_prepared(_prepared_name(name), data, formats, 1)
+        else:
+            self._pgconn.send_query_params(self._statements[name], data, None, formats, 1)
+
+    def _answer(self, pgconn: PGconn) -> PGresult:
+        """The one result of the statement that was sent, once the server is ready for the next."""
+        deadline = time.monotonic() + self._reply_timeout
+        self._flush(pgconn, deadline)
+        first = refused = None
+        while (result := self._next(pgconn, deadline)) is not None:
+            first = first or result
+            if result.status in _FAILED:
+                refused = _refusal(result)
+                if isinstance(refused, Lost):
+                    raise refused
+        if refused is not None or first is None:
+            raise refused or Lost(CONNECTION_FAILURE, "no answer", was_sent=True)
+        return first
+
+    def _answers(self, pgconn: PGconn, sent: Sequence[tuple[str, bool]]) -> list[PGresult]:
+        """The results of a pipeline, up to and with its sync, so that nothing is left for the next exchange."""
+        deadline = time.monotonic() + self._reply_timeout
+        self._flush(pgconn, deadline)
+        answers: list[PGresult] = []
+        for name, is_preparation in sent:
+            result = self._result(pgconn, deadline)
+            if not is_preparation or result.status in _FAILED:
+                answers.append(result)
+            else:
+                self._prepared.add(name)
+        self._result(pgconn, deadline)
+        return answers
+
+    def _result(self, pgconn: PGconn, deadline: float) -> PGresult:
+        """The next result of a pipeline. An error that ends the connection is raised at once: no more would come."""
+        while (result := self._next(pgconn, deadline)) is None:
+            pass
+        if result.status in _FAILED and isinstance(refused := _refusal(result), Lost):
+            raise refused
+        if result.status != ExecStatus.PIPELINE_SYNC:
+            self._next(pgconn, deadline)
+        return result
+
+    def _next(self, pgconn: PGconn, deadline: float) -> PGresult | None:
+        while pgconn.is_busy():
+            self._wait(_READ, deadline)
+            pgconn.consume_input()
+        return pgconn.get_result()
+
+    def _flush(self, pgconn: PGconn, deadline: float) -> None:
+        """Send everything; take in what the server says meanwhile, or both sides could wait for each other for ever."""
+        while pgconn.flush():
+            self._selector.modify(pgconn.socket, _READ | _WRITE)
+            ready = self._wait(_READ | _WRITE, deadline)
+            self._selector.modify(pgconn.socket, _READ)
+            if ready & _READ:
+                pgconn.consume_input()
+
+    def _wait(self, events: int, deadline: float) -> int:
+        ready = self._selector.select(max(deadline - time.monotonic(), 0))
+        if not ready:
+            raise Lost(CONNECTION_FAILURE, f"no answer within {self._reply_timeout:g} s", was_sent=True)
+        return ready[0][1] & events
+
+
+def _prepared_name(name: str) -> bytes:
+    return b"stepwell_" + name.encode()
+
+
+def _refusal(result: PGresult) -> Refused:
+    sqlstate = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode() or CONNECTION_FAILURE
+    severity = result.error_field(DiagnosticField.SEVERITY_NONLOCALIZED) or b""
+    words = (result.error_field(DiagnosticField.MESSAGE_PRIMARY) or result.error_message).decode(errors="replace").strip()
+    if severity in (b"FATAL", b"PANIC") or sqlstate.startswith("08"):
+        return Lost(sqlstate, words, was_sent=True)
+    return Refused(sqlstate, words)
+
+
+def _unless_refused(answers: Sequence[PGresult]) -> list[list[Row]]:
+    for answer in answers:
+        if answer.status in _FAILED:
+            raise _refusal(answer)
+    return [rows_of(answer) for answer in answers]
+
+
+def _words(error: psycopg.Error) -> str:
+    return " ".join(str(error).split())

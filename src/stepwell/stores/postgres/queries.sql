@@ -1,0 +1,360 @@
+-- The statements of the PostgreSQL store. Each is named, says what it guarantees, and is run by that name, prepared and in binary.
+-- Arguments come as arrays, one element for each row, so that a group of any size is one statement. Rows are locked in the order of
+-- the arrays, which the caller sorts: two processes never wait for each other in a circle. Nothing relies on an isolation level:
+-- a row is locked first and compared as it is then.
+
+-- name: commit_one
+-- Moves one execution's head, only from exactly the head that the commit was built on, and adds the commit; or does nothing.
+-- returns: a row if it landed
+WITH moved AS (
+    UPDATE {schema}.executions AS e
+    SET revision = $2::bigint, digest = $3::text, signature = $4::bytea, updated_ms = $5::bigint, status = coalesce($6::text, e.status)
+    WHERE e.execution_id = $1::text AND e.revision = $2::bigint - 1 AND e.digest = $7::text AND e.deleted_ms IS NULL
+      AND ($8::bigint IS NULL OR e.fence = $8::bigint)
+      AND (NOT $10::boolean OR NOT EXISTS (
+          SELECT 1 FROM {schema}.commits AS c WHERE c.number = e.number AND c.commit_id = $9::text AND c.is_named))
+    RETURNING e.number
+)
+INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
+SELECT number, $2::bigint, $9::text, $10::boolean, $11::bytea, $12::bytea FROM moved
+RETURNING revision;
+
+-- name: commit_group
+-- The same for a group of commits to different executions: each lands or not by itself, all in one transaction.
+-- returns: the positions of those that landed, from 1
+WITH given AS (
+    SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::bigint[], $6::text[], $7::text[], $8::bigint[],
+                         $9::text[], $10::boolean[], $11::bytea[], $12::bytea[])
+    WITH ORDINALITY AS g (execution_id, revision, digest, signature, updated_ms, status, previous, fence,
+                          commit_id, is_named, header, body, position)
+), ready AS MATERIALIZED (
+    SELECT g.*, e.number
+    FROM given AS g CROSS JOIN LATERAL (
+        SELECT number, revision, digest, fence, deleted_ms FROM {schema}.executions WHERE execution_id = g.execution_id
+        FOR NO KEY UPDATE
+    ) AS e
+    WHERE e.revision = g.revision - 1 AND e.digest = g.previous AND e.deleted_ms IS NULL AND (g.fence IS NULL OR e.fence = g.fence)
+      AND (NOT g.is_named OR NOT EXISTS (
+          SELECT 1 FROM {schema}.commits AS c WHERE c.number = e.number AND c.commit_id = g.commit_id AND c.is_named))
+), moved AS (
+    UPDATE {schema}.executions AS e
+    SET revision = r.revision, digest = r.digest, signature = r.signature, updated_ms = r.updated_ms,
+        status = coalesce(r.status, e.status)
+    FROM ready AS r WHERE e.number = r.number
+    RETURNING e.number, r.position, r.revision, r.commit_id, r.is_named, r.header, r.body
+), added AS (
+    INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
+    SELECT number, revision, commit_id, is_named, header, body FROM moved
+)
+SELECT position FROM moved;
+
+-- name: create_group
+-- Creates executions with their first commits, each unless its id was ever used, all in one transaction.
+-- returns: the ids of those that were created
+WITH given AS (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
+                         $9::bytea[], $10::bigint[], $11::text[], $12::boolean[], $13::bytea[], $14::bytea[])
+    AS g (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms,
+          commit_id, is_named, header, body)
+), created AS (
+    INSERT INTO {schema}.executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest,
+                                     signature, created_ms, updated_ms)
+    SELECT execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms, created_ms
+    FROM given
+    ON CONFLICT (execution_id) DO NOTHING
+    RETURNING number, execution_id
+), added AS (
+    INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
+    SELECT c.number, g.revision, g.commit_id, g.is_named, g.header, g.body FROM created AS c JOIN given AS g USING (execution_id)
+)
+SELECT execution_id FROM created;
+
+-- name: begin
+BEGIN;
+
+-- name: commit
+COMMIT;
+
+-- name: rollback
+ROLLBACK;
+
+-- name: set_bounds
+-- For this transaction only: how long it may wait for a row, and stand still while it holds some. A process that was stopped in the
+-- middle of a transaction must not stop all others.
+SELECT set_config('lock_timeout', $1::text, true), set_config('idle_in_transaction_session_timeout', $2::text, true);
+
+-- name: lock_heads
+-- Locks executions in the order given. returns: their rows, with their numbers and ends
+SELECT e.*
+FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
+    SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms,
+           base_revision, signature, parent_id, created_ms, updated_ms, number, deleted_ms
+    FROM {schema}.executions WHERE execution_id = g.execution_id FOR NO KEY UPDATE
+) AS e;
+
+-- name: heads
+-- The rows of executions, deleted ones included, without a lock: to say why a commit was refused.
+SELECT e.*
+FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
+    SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms,
+           base_revision, signature, parent_id, created_ms, updated_ms, number, deleted_ms
+    FROM {schema}.executions WHERE execution_id = g.execution_id
+) AS e;
+
+-- name: seen_commits
+-- Which of these commits landed before. A revision is given for an id of our own, NULL for one that a user chose.
+-- returns: position from 1, revision, header, body
+SELECT g.position, c.revision, c.header, c.body
+FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS g (execution_id, commit_id, revision, position)
+JOIN {schema}.executions AS e ON e.execution_id = g.execution_id AND e.deleted_ms IS NULL
+CROSS JOIN LATERAL (
+    (SELECT revision, header, body FROM {schema}.commits
+     WHERE number = e.number AND revision = g.revision AND commit_id = g.commit_id)
+    UNION ALL
+    (SELECT revision, header, body FROM {schema}.commits WHERE number = e.number AND commit_id = g.commit_id AND is_named)
+    LIMIT 1
+) AS c;
+
+-- name: open_locks
+-- Makes a row for each lock that has none, held by nobody, so that there is a row to lock.
+INSERT INTO {schema}.locks (address, name, holder, fence, acquired_ms, until_ms)
+SELECT address, name, '', 0, 0, 0 FROM unnest($1::bytea[], $2::text[]) AS g (address, name)
+ON CONFLICT (address) DO NOTHING;
+
+-- name: lock_locks
+-- Locks the rows of locks in the order given.
+SELECT l.*
+FROM unnest($1::bytea[]) AS g (address) CROSS JOIN LATERAL (
+    SELECT name, holder, fence, acquired_ms, until_ms FROM {schema}.locks WHERE address = g.address FOR NO KEY UPDATE
+) AS l;
+
+-- name: open_scopes
+-- Makes a row for each scope that has none, empty, so that there is a row to lock.
+INSERT INTO {schema}.state_scopes (address, path, workspace_id, revision, keys, bytes)
+SELECT address, path, workspace_id, 0, 0, 0 FROM unnest($1::bytea[], $2::text[], $3::text[]) AS g (address, path, workspace_id)
+ON CONFLICT (address) DO NOTHING;
+
+-- name: lock_scopes
+-- Locks scopes in the order given: whoever writes in a scope holds it, so revisions and totals have no gaps.
+SELECT s.*
+FROM unnest($1::bytea[]) AS g (address) CROSS JOIN LATERAL (
+    SELECT path, revision, keys, bytes FROM {schema}.state_scopes WHERE address = g.address FOR NO KEY UPDATE
+) AS s;
+
+-- name: stored_entries
+-- Rows of scopes as they are, expired and tombstones included: for the rules, not for readers. returns: position from 1, row
+SELECT g.position, r.data, r.revision, r.expires_ms, r.ttl_ms, r.sliding
+FROM unnest($1::bytea[], $2::text[]) WITH ORDINALITY AS g (address, key, position)
+JOIN {schema}.state_scopes AS s ON s.address = g.address
+JOIN {schema}.state_entries AS r ON r.number = s.number AND r.key = g.key;
+
+-- name: expired_in_scope
+SELECT r.key
+FROM {schema}.state_scopes AS s JOIN {schema}.state_entries AS r ON r.number = s.number
+WHERE s.address = $1::bytea AND r.data IS NOT NULL AND r.expires_ms <= $2::bigint;
+
+-- name: expired
+-- Keys that have expired, the oldest first. They may be set again before they are locked, so they are looked at again then.
+SELECT s.path, r.key
+FROM {schema}.state_entries AS r JOIN {schema}.state_scopes AS s ON s.number = r.number
+WHERE r.data IS NOT NULL AND r.expires_ms <= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $1::bigint
+ORDER BY r.expires_ms LIMIT $2::bigint;
+
+-- name: now
+-- The server's clock, as far ahead as a test's clock is. Asked after the locks, so that no wait for them is missing from it.
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $1::bigint;
+
+-- name: next_fences
+-- Numbers higher than any given before. Asked after the locks, so that a later holder's is higher. args: the sequence, how many
+SELECT nextval($1::text::regclass) FROM generate_series(1, $2::bigint);
+
+-- name: insert_executions
+-- A plain insert: if another process was first, its unique violation makes the whole transaction look again.
+INSERT INTO {schema}.executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature,
+                                 fence, holder, lease_until_ms, base_revision, created_ms, updated_ms, deleted_ms)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
+                     $9::bytea[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[]);
+
+-- name: update_heads
+-- Writes the rows of executions that this transaction has locked.
+UPDATE {schema}.executions AS e
+SET status = g.status, revision = g.revision, digest = g.digest, signature = g.signature, fence = g.fence, holder = g.holder,
+    lease_until_ms = g.lease_until_ms, base_revision = g.base_revision, updated_ms = g.updated_ms, deleted_ms = g.deleted_ms
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint[],
+            $10::bigint[], $11::bigint[])
+     AS g (execution_id, status, revision, digest, signature, fence, holder, lease_until_ms, base_revision, updated_ms, deleted_ms)
+WHERE e.execution_id = g.execution_id;
+
+-- name: insert_commits
+INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
+SELECT e.number, g.revision, g.commit_id, g.is_named, g.header, g.body
+FROM unnest($1::text[], $2::bigint[], $3::text[], $4::boolean[], $5::bytea[], $6::bytea[])
+     AS g (execution_id, revision, commit_id, is_named, header, body)
+JOIN {schema}.executions AS e ON e.execution_id = g.execution_id;
+
+-- name: delete_commits
+-- Drops the commits of executions up to a revision.
+DELETE FROM {schema}.commits AS c
+USING unnest($1::text[], $2::bigint[]) AS g (execution_id, revision), {schema}.executions AS e
+WHERE e.execution_id = g.execution_id AND c.number = e.number AND c.revision <= g.revision;
+
+-- name: delete_snapshots
+-- Drops the snapshots of executions up to a revision.
+DELETE FROM {schema}.snapshots AS s
+USING unnest($1::text[], $2::bigint[]) AS g (execution_id, revision), {schema}.executions AS e
+WHERE e.execution_id = g.execution_id AND s.number = e.number AND s.revision <= g.revision;
+
+-- name: write_snapshots
+INSERT INTO {schema}.snapshots (number, revision, data, accumulator, digest)
+SELECT e.number, g.revision, g.data, g.accumulator, g.digest
+FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::bytea[], $5::text[]) AS g (execution_id, revision, data, accumulator, digest)
+JOIN {schema}.executions AS e ON e.execution_id = g.execution_id
+ON CONFLICT (number, revision) DO UPDATE SET data = excluded.data, accumulator = excluded.accumulator, digest = excluded.digest;
+
+-- name: clear_scopes
+-- Turns every key of scopes into a tombstone.
+UPDATE {schema}.state_entries AS r
+SET data = NULL, revision = g.revision, expires_ms = g.now_ms, ttl_ms = NULL, sliding = false
+FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS g (address, revision, now_ms)
+JOIN {schema}.state_scopes AS s ON s.address = g.address
+WHERE r.number = s.number AND r.data IS NOT NULL;
+
+-- name: write_entries
+INSERT INTO {schema}.state_entries (number, key, data, revision, expires_ms, ttl_ms, sliding)
+SELECT s.number, g.key, g.data, g.revision, g.expires_ms, g.ttl_ms, g.sliding
+FROM unnest($1::bytea[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[])
+     AS g (address, key, data, revision, expires_ms, ttl_ms, sliding)
+JOIN {schema}.state_scopes AS s ON s.address = g.address
+ON CONFLICT (number, key) DO UPDATE SET data = excluded.data, revision = excluded.revision, expires_ms = excluded.expires_ms,
+                                        ttl_ms = excluded.ttl_ms, sliding = excluded.sliding;
+
+-- name: write_totals
+UPDATE {schema}.state_scopes AS s
+SET revision = g.revision, keys = g.keys, bytes = g.bytes
+FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[]) AS g (address, revision, keys, bytes)
+WHERE s.address = g.address;
+
+-- name: write_locks
+-- Writes the rows of locks that this transaction has locked.
+UPDATE {schema}.locks AS l
+SET holder = g.holder, fence = g.fence, acquired_ms = g.acquired_ms, until_ms = g.until_ms
+FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) AS g (address, holder, fence, acquired_ms, until_ms)
+WHERE l.address = g.address;
+
+-- name: drop_locks
+DELETE FROM {schema}.locks WHERE address = ANY($1::bytea[]);
+
+-- name: drop_tombstones
+-- Drops old tombstones, never one that was set again meanwhile.
+DELETE FROM {schema}.state_entries
+WHERE data IS NULL AND expires_ms <= $1::bigint AND (number, key) IN (
+    SELECT number, key FROM {schema}.state_entries WHERE data IS NULL AND expires_ms <= $1::bigint LIMIT $2::bigint);
+
+-- name: drop_expired_locks
+-- Drops locks that expired long ago, never one that was taken again meanwhile.
+DELETE FROM {schema}.locks
+WHERE until_ms <= $1::bigint AND address IN (SELECT address FROM {schema}.locks WHERE until_ms <= $1::bigint LIMIT $2::bigint);
+
+-- name: notify
+-- Tells listeners what changed, when and only if this transaction commits.
+SELECT pg_notify($1::text, topic) FROM unnest($2::text[]) AS g (topic);
+
+-- name: begin_reading
+-- One view for several reads.
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+
+-- name: head
+SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
+       signature, parent_id, created_ms, updated_ms
+FROM {schema}.executions WHERE execution_id = $1::text AND deleted_ms IS NULL;
+
+-- name: newest_snapshot
+-- The newest snapshot not after a revision (NULL: of all).
+SELECT s.revision, s.data, s.accumulator, s.digest
+FROM {schema}.executions AS e JOIN {schema}.snapshots AS s ON s.number = e.number
+WHERE e.execution_id = $1::text AND e.deleted_ms IS NULL AND s.revision <= coalesce($2::bigint, e.revision)
+ORDER BY s.revision DESC LIMIT 1;
+
+-- name: commits_since_snapshot
+-- The commits from the newest snapshot not after a revision (NULL: of all) up to that revision, in order.
+SELECT c.revision, c.header, c.body
+FROM {schema}.executions AS e JOIN {schema}.commits AS c ON c.number = e.number
+WHERE e.execution_id = $1::text AND e.deleted_ms IS NULL AND c.revision <= coalesce($2::bigint, e.revision)
+  AND c.revision > coalesce((
+      SELECT max(s.revision) FROM {schema}.snapshots AS s WHERE s.number = e.number AND s.revision <= coalesce($2::bigint, e.revision)
+  ), -1)
+ORDER BY c.revision;
+
+-- name: commits_between
+-- Up to so many commits after one revision and up to another (NULL: the head), in order.
+SELECT c.revision, c.header, c.body
+FROM {schema}.executions AS e JOIN {schema}.commits AS c ON c.number = e.number
+WHERE e.execution_id = $1::text AND e.deleted_ms IS NULL AND c.revision > $2::bigint AND c.revision <= coalesce($3::bigint, e.revision)
+ORDER BY c.revision LIMIT $4::bigint;
+
+-- name: base
+-- The snapshot that the retained chain starts from.
+SELECT s.revision, s.data, s.accumulator, s.digest
+FROM {schema}.executions AS e JOIN {schema}.snapshots AS s ON s.number = e.number AND s.revision = e.base_revision
+WHERE e.execution_id = $1::text AND e.deleted_ms IS NULL;
+
+-- name: commit_of
+-- The commit with an id. A revision is given for an id of our own, NULL for one that a user chose.
+SELECT c.revision, c.header, c.body
+FROM {schema}.executions AS e CROSS JOIN LATERAL (
+    (SELECT revision, header, body FROM {schema}.commits WHERE number = e.number AND revision = $3::bigint AND commit_id = $2::text)
+    UNION ALL
+    (SELECT revision, header, body FROM {schema}.commits WHERE number = e.number AND commit_id = $2::text AND is_named)
+    LIMIT 1
+) AS c
+WHERE e.execution_id = $1::text AND e.deleted_ms IS NULL;
+
+-- name: find
+-- A page of executions, newest first; a filter that is NULL is no filter.
+SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
+       signature, parent_id, created_ms, updated_ms
+FROM {schema}.executions
+WHERE deleted_ms IS NULL AND ($1::text IS NULL OR workspace_id = $1::text) AND ($2::text IS NULL OR workflow_id = $2::text)
+  AND ($3::text IS NULL OR status = $3::text)
+  AND ($4::bigint IS NULL OR (created_ms, execution_id) < ($4::bigint, $5::text))
+ORDER BY created_ms DESC, execution_id DESC LIMIT $6::bigint;
+
+-- name: entries
+-- The live entries of some keys of a scope.
+SELECT r.key, r.data, r.revision, r.expires_ms, r.ttl_ms, r.sliding
+FROM {schema}.state_scopes AS s JOIN {schema}.state_entries AS r ON r.number = s.number
+WHERE s.address = $1::bytea AND r.key = ANY($2::text[]) AND r.data IS NOT NULL
+  AND (r.expires_ms IS NULL OR r.expires_ms > (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $3::bigint));
+
+-- name: scan
+-- A page of live entries in order of their keys, by range, never by pattern.
+SELECT r.key, r.data, r.revision, r.expires_ms, r.ttl_ms, r.sliding
+FROM {schema}.state_scopes AS s JOIN {schema}.state_entries AS r ON r.number = s.number
+WHERE s.address = $1::bytea AND r.key >= $2::text AND ($3::text IS NULL OR r.key < $3::text) AND ($4::text IS NULL OR r.key > $4::text)
+  AND r.data IS NOT NULL
+  AND (r.expires_ms IS NULL OR r.expires_ms > (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $5::bigint))
+ORDER BY r.key LIMIT $6::bigint;
+
+-- name: changes
+SELECT r.key, r.data, r.revision, r.expires_ms, r.ttl_ms, r.sliding
+FROM {schema}.state_scopes AS s JOIN {schema}.state_entries AS r ON r.number = s.number
+WHERE s.address = $1::bytea AND r.revision > $2::bigint ORDER BY r.revision, r.key;
+
+-- name: totals
+SELECT revision, keys, bytes FROM {schema}.state_scopes WHERE address = $1::bytea;
+
+-- name: scopes
+SELECT path FROM {schema}.state_scopes WHERE keys > 0 AND ($1::text IS NULL OR workspace_id = $1::text) ORDER BY path;
+
+-- name: change_mark
+-- Which transactions can be seen now: it changes whenever one that wrote anything ends. A position in the log would not do, since it
+-- moves before the transaction can be seen.
+SELECT pg_current_snapshot()::text;
+
+-- name: durability
+SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes');
+
+-- name: check
+-- Makes sure that every table can be read.
+SELECT (SELECT count(*) FROM (SELECT 1 FROM {schema}.executions LIMIT 1) AS t), (SELECT count(*) FROM (SELECT 1 FROM {schema}.commits LIMIT 1) AS t),
+       (SELECT count(*) FROM (SELECT 1 FROM {schema}.state_entries LIMIT 1) AS t), (SELECT count(*) FROM (SELECT 1 FROM {schema}.locks LIMIT 1) AS t);

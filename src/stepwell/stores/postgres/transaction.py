@@ -1,0 +1,226 @@
+"""The general path: units of every kind in one transaction of two round trips; see ``view`` for the three phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from stepwell.faults import fault
+from stepwell.model.commit import Acquire, Head, Outcome, StoredCommit, Unit
+from stepwell.model.entry import ScopeTotals, StoredEntry
+from stepwell.model.ids import revision_in
+from stepwell.model.limits import Limits
+from stepwell.model.scope import Scope
+from stepwell.stores.postgres.deciding import decide
+from stepwell.stores.postgres.link import Link, Question
+from stepwell.stores.postgres.statements import address, channel_of, fences_of
+from stepwell.stores.postgres.view import Footprint, LockRow, View, footprint
+from stepwell.stores.postgres.wire import Row, blobs, booleans, integers, texts
+
+__all__ = ["Transaction"]
+
+# How long to wait for a row that another transaction holds before all is tried again, and how long a transaction may stand still
+# between its two round trips before the server ends it. Both are far above what either takes, and below what a caller would bear.
+LOCK_TIMEOUT = "3s"
+IDLE_TIMEOUT = "5s"
+
+
+class _Batch:
+    """Rows for one statement, a column of an array each."""
+
+    def __init__(self, name: str, columns: Sequence[Callable[[Iterable[Any]], bytes]], rows: Sequence[Row], point: str = "") -> None:
+        self.name, self.columns, self.rows, self.point = name, columns, rows, point
+
+    def question(self, rows: Sequence[Row]) -> Question:
+        return self.name, [pack(row[column] for row in rows) for column, pack in enumerate(self.columns)]
+
+
+class Transaction:
+    """One transaction under way on a link."""
+
+    def __init__(self, link: Link, schema: str, ahead_ms: int, limits: Limits) -> None:
+        self._link, self._schema, self._ahead_ms, self._limits = link, schema, ahead_ms, limits
+
+    def prepare(self, units: Sequence[Unit]) -> tuple[View, list[Outcome]]:
+        """Begin, lock and read what the units touch, and decide them. Nothing is written yet."""
+        touched = footprint(units)
+        swept = [
+            (path, key)
+            for sweep in touched.sweeps
+            for path, key in self._link.ask("expired", self._ahead_ms, sweep.limit)
+        ]
+        touched.add_keys(swept)
+        view = self._read(touched, sum(isinstance(unit, Acquire) for unit in units))
+        view.swept = swept
+        return view, [decide(view, unit, self._limits) for unit in units]
+
+    def finish(self, view: View) -> None:
+        """Write what changed and commit, in one round trip. If its answer is lost, so is the knowledge of what became of it."""
+        questions = [batch.question(batch.rows) for batch in _batches(view) if batch.rows]
+        self._link.ask_all([*questions, *self._last_words(view), ("commit", ())])
+
+    def finish_stepwise(self, view: View) -> None:
+        """The same, row by row and with every fault point, and without the commit: for tests that fail in between."""
+        for batch in _batches(view):
+            for row in batch.rows:
+                name, arguments = batch.question([row])
+                self._link.ask(name, *arguments)
+                if batch.point:
+                    fault(batch.point)
+        for name, arguments in self._last_words(view):
+            self._link.ask(name, *arguments)
+
+    def _last_words(self, view: View) -> Iterator[Question]:
+        for sweep in view.sweeps:
+            yield "drop_tombstones", (view.now_ms - sweep.tombstone_ms, sweep.limit)
+            yield "drop_expired_locks", (view.now_ms - sweep.tombstone_ms, sweep.limit)
+        if view.topics:
+            yield "notify", (channel_of(self._schema), texts(sorted(view.topics)))
+
+    def _read(self, touched: Footprint, fences: int) -> View:
+        """Lock and read a footprint in one round trip: executions, then locks, then scopes, each sorted, as every process does."""
+        executions, locks, scopes = sorted(touched.executions), sorted(touched.locks), sorted(touched.scopes)
+        keys = sorted(touched.keys)
+        asked: list[Question] = [("begin", ()), ("set_bounds", (LOCK_TIMEOUT, IDLE_TIMEOUT))]
+        if executions:
+            asked.append(("lock_heads", [texts(executions)]))
+        if touched.commits:
+            asked.append(("seen_commits", _commit_ids(touched)))
+        if touched.acquired:
+            acquired = sorted(touched.acquired)
+            asked.append(("open_locks", [_addresses(acquired), texts(acquired)]))
+        if locks:
+            asked.append(("lock_locks", [_addresses(locks)]))
+        if scopes:
+            workspaces = [Scope.parse(path).workspace for path in scopes]
+            asked.append(("open_scopes", [_addresses(scopes), texts(scopes), texts(workspaces)]))
+            asked.append(("lock_scopes", [_addresses(scopes)]))
+        if keys:
+            asked.append(("stored_entries", [_addresses(scope for scope, _ in keys), texts(key for _, key in keys)]))
+        if fences:
+            asked.append(("next_fences", (fences_of(self._schema), fences)))
+        asked.append(("now", [self._ahead_ms]))
+        answers = dict(zip((name for name, _ in asked), self._link.ask_all(asked), strict=True))
+        return self._view(answers, touched, keys)
+
+    def _view(self, answers: dict[str, list[Row]], touched: Footprint, keys: Sequence[tuple[str, str]]) -> View:
+        view = View(answers["now"][0][0])
+        for row in answers.get("lock_heads", ()):
+            head = Head(*row[:15])
+            (view.heads if row[16] is None else view.deleted)[head.execution_id] = head
+        for position, *stored in answers.get("seen_commits", ()):
+            commit = touched.commits[position - 1]
+            view.seen[commit.execution_id, commit.commit_id] = StoredCommit(*stored)
+        for name, *row in answers.get("lock_locks", ()):
+            view.locks[name] = LockRow(*row)
+        for path, *totals in answers.get("lock_scopes", ()):
+            view.totals[path] = ScopeTotals(*totals)
+        view.entries = dict.fromkeys(keys)
+        for position, *row in answers.get("stored_entries", ()):
+            view.entries[keys[position - 1]] = StoredEntry(*row)
+        view.fences = [row[0] for row in answers.get("next_fences", ())]
+        view.fetch_entry = self._fetch_entry
+        view.fetch_expired = lambda scope: [row[0] for row in self._link.ask("expired_in_scope", address(scope), view.now_ms)]
+        return view
+
+    def _fetch_entry(self, scope: str, key: str) -> StoredEntry | None:
+        rows = self._link.ask("stored_entries", _addresses([scope]), texts([key]))
+        return StoredEntry(*rows[0][1:]) if rows else None
+
+
+def _addresses(names: Iterable[str]) -> bytes:
+    return blobs(address(name) for name in names)
+
+
+def _commit_ids(touched: Footprint) -> list[bytes]:
+    commits = touched.commits
+    return [
+        texts(commit.execution_id for commit in commits),
+        texts(commit.commit_id for commit in commits),
+        integers(revision_in(commit.commit_id) for commit in commits),
+    ]
+
+
+def _batches(view: View) -> Iterator[_Batch]:
+    """What a view has to be written, in an order in which each statement finds what it needs."""
+    heads = {**view.heads, **view.deleted}
+    changed = sorted(view.changed_heads - view.created)
+    yield _Batch("insert_executions", _EXECUTION, [_execution_row(view, heads[key]) for key in sorted(view.created)], "store.head_written")
+    yield _Batch("update_heads", _HEAD, [_head_row(view, heads[key]) for key in changed], "store.head_written")
+    yield _Batch("insert_commits", _COMMIT, [_commit_row(commit) for commit in view.new_commits], "store.commit_written")
+    yield _Batch("delete_commits", (texts, integers), sorted(view.dropped_history.items()))
+    yield _Batch("delete_snapshots", (texts, integers), sorted(view.dropped_history.items()))
+    snapshots = [(key, *msgspec.structs.astuple(stored)) for (key, _), stored in view.new_snapshots.items()]
+    yield _Batch("write_snapshots", (texts, integers, blobs, blobs, texts), snapshots, "store.snapshot_written")
+    yield from _state_batches(view)
+    locks = [(address(name), *msgspec.structs.astuple(view.locks[name])) for name in sorted(view.changed_locks)]
+    yield _Batch("write_locks", (blobs, texts, integers, integers, integers), locks)
+    # An array of arguments for a list of one column, like all the others.
+    yield _Batch("drop_locks", (blobs,), [(address(name),) for name in sorted(view.dropped_locks)])
+
+
+def _state_batches(view: View) -> Iterator[_Batch]:
+    cleared = [(address(scope), revision, view.now_ms) for scope, revision in sorted(view.cleared.items())]
+    yield _Batch("clear_scopes", (blobs, integers, integers), cleared)
+    entries = [(address(scope), key, *_entry_row(view.entries[scope, key])) for scope, key in sorted(view.changed_entries)]
+    yield _Batch("write_entries", (blobs, texts, blobs, integers, integers, integers, booleans), entries, "store.entry_written")
+    totals = [(address(scope), *msgspec.structs.astuple(view.totals[scope])) for scope in sorted(view.changed_totals)]
+    yield _Batch("write_totals", (blobs, integers, integers, integers), totals, "store.scope_written")
+
+
+def _entry_row(entry: StoredEntry | None) -> Row:
+    assert entry is not None, "only entries that were written are marked as changed"  # noqa: S101
+    return msgspec.structs.astuple(entry)
+
+
+_EXECUTION = (texts, texts, texts, integers, texts, texts, integers, texts, blobs, integers, texts, integers, integers, integers, integers, integers)
+_HEAD = (texts, texts, integers, texts, blobs, integers, texts, integers, integers, integers, integers)
+_COMMIT = (texts, integers, texts, booleans, blobs, blobs)
+
+
+def _deleted_ms(view: View, head: Head) -> int | None:
+    return view.now_ms if head.execution_id in view.deleted else None
+
+
+def _execution_row(view: View, head: Head) -> Row:
+    return (
+        head.execution_id,
+        head.workspace_id,
+        head.workflow_id,
+        head.version,
+        head.parent_id,
+        head.status,
+        head.revision,
+        head.digest,
+        head.signature,
+        head.fence,
+        head.holder,
+        head.lease_until_ms,
+        head.base_revision,
+        head.created_ms,
+        head.updated_ms,
+        _deleted_ms(view, head),
+    )
+
+
+def _head_row(view: View, head: Head) -> Row:
+    return (
+        head.execution_id,
+        head.status,
+        head.revision,
+        head.digest,
+        head.signature,
+        head.fence,
+        head.holder,
+        head.lease_until_ms,
+        head.base_revision,
+        head.updated_ms,
+        _deleted_ms(view, head),
+    )
+
+
+def _commit_row(commit: Any) -> Row:
+    is_named = revision_in(commit.commit_id) != commit.revision
+    return commit.execution_id, commit.revision, commit.commit_id, is_named, commit.header, commit.body

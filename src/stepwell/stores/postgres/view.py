@@ -1,0 +1,230 @@
+"""What a group of units touches: found out before, read under locks, and as the units so far leave it.
+
+A group is written in three phases. Its footprint (ids, names, keys) follows from the units alone; the rows of the footprint are
+locked and read in one round trip; every unit is then decided here, in memory, in order, each on what those before it leave; what
+changed is written in a second round trip. So a group costs the same two round trips whatever is in it and however large it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from stepwell.model.commit import (
+    Acquire,
+    Adoption,
+    Archiving,
+    Claim,
+    Commit,
+    Deletion,
+    Extension,
+    Head,
+    LockGuard,
+    Release,
+    Renew,
+    StateBatch,
+    StoredCommit,
+    Sweep,
+    Unit,
+    Unlock,
+)
+from stepwell.model.entry import Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive
+from stepwell.model.snapshot import StoredSnapshot
+
+__all__ = ["Footprint", "LockRow", "View", "footprint"]
+
+_ALL = 2**62
+
+
+class LockRow(msgspec.Struct, frozen=True):
+    """A lock as it is stored; held by nobody once ``until_ms`` has passed."""
+
+    holder: str
+    fence: int
+    acquired_ms: int
+    until_ms: int
+
+
+class Footprint:
+    """Everything that a group may read or write, each kind in the order in which it is locked."""
+
+    def __init__(self) -> None:
+        self.executions: set[str] = set()
+        self.commits: list[Commit] = []
+        self.locks: set[str] = set()
+        self.acquired: set[str] = set()
+        self.keys: set[tuple[str, str]] = set()
+        self.scopes: set[str] = set()
+        self.sweeps: list[Sweep] = []
+
+    def add(self, unit: Unit) -> None:
+        """Take in what one unit touches."""
+        match unit:
+            case Commit():
+                self.executions.add(unit.execution_id)
+                self.commits.append(unit)
+                self._add_state(unit.ops, unit.guards)
+            case StateBatch():
+                self._add_state(unit.ops, unit.guards)
+            case Deletion() | Archiving() | Adoption() | Claim() | Extension() | Release():
+                self.executions.add(unit.execution_id)
+            case Acquire() | Renew() | Unlock():
+                self.locks.add(unit.name)
+                if isinstance(unit, Acquire):
+                    self.acquired.add(unit.name)
+            case Sweep():
+                self.sweeps.append(unit)
+
+    def add_keys(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Take in keys that were found to have expired."""
+        for scope, key in keys:
+            self.scopes.add(scope)
+            self.keys.add((scope, key))
+
+    def _add_state(self, ops: Sequence[StateOp], guards: Sequence[LockGuard]) -> None:
+        self.locks.update(guard.name for guard in guards)
+        for op in ops:
+            self.scopes.add(op.scope)
+            key = getattr(op, "key", None)
+            if key is not None:
+                self.keys.add((op.scope, key))
+            if isinstance(op, Copy):
+                self.scopes.add(op.to_scope)
+                self.keys.add((op.to_scope, op.to_key))
+
+
+def footprint(units: Iterable[Unit]) -> Footprint:
+    """What these units touch."""
+    found = Footprint()
+    for unit in units:
+        found.add(unit)
+    return found
+
+
+class View:
+    """The rows of a footprint, and what the units so far have changed about them."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.heads: dict[str, Head] = {}
+        self.deleted: dict[str, Head] = {}
+        self.seen: dict[tuple[str, str], StoredCommit] = {}
+        self.fences: list[int] = []
+        self.swept: list[tuple[str, str]] = []
+        self.locks: dict[str, LockRow] = {}
+        self.totals: dict[str, ScopeTotals] = {}
+        self.entries: dict[tuple[str, str], StoredEntry | None] = {}
+        self.fetch_entry: Callable[[str, str], StoredEntry | None] = lambda _scope, _key: None
+        self.fetch_expired: Callable[[str], list[str]] = lambda _scope: []
+
+        self.created: set[str] = set()
+        self.changed_heads: set[str] = set()
+        self.new_commits: list[Commit] = []
+        self.new_snapshots: dict[tuple[str, int], StoredSnapshot] = {}
+        self.dropped_history: dict[str, int] = {}
+        self.changed_locks: set[str] = set()
+        self.dropped_locks: set[str] = set()
+        self.cleared: dict[str, int] = {}
+        self.changed_entries: set[tuple[str, str]] = set()
+        self.changed_totals: set[str] = set()
+        self.sweeps: list[Sweep] = []
+        self.topics: set[str] = set()
+
+    def is_taken(self, execution_id: str) -> bool:
+        """Whether the id was ever used."""
+        return execution_id in self.heads or execution_id in self.deleted
+
+    def create(self, head: Head) -> None:
+        """Add an execution."""
+        self.heads[head.execution_id] = head
+        self.created.add(head.execution_id)
+
+    def move(self, head: Head) -> None:
+        """Change an execution's row."""
+        self.heads[head.execution_id] = head
+        self.changed_heads.add(head.execution_id)
+
+    def add_commit(self, commit: Commit) -> None:
+        """Add a commit and the snapshot that rides with it."""
+        self.new_commits.append(commit)
+        self.seen[commit.execution_id, commit.commit_id] = StoredCommit(commit.revision, commit.header, commit.body)
+        if commit.snapshot is not None:
+            self.add_snapshot(commit.execution_id, commit.snapshot)
+
+    def add_snapshot(self, execution_id: str, stored: StoredSnapshot) -> None:
+        """Add a snapshot."""
+        self.new_snapshots[execution_id, stored.revision] = stored
+
+    def bury(self, execution_id: str) -> None:
+        """Delete an execution with its history; its id stays taken."""
+        head = self.heads.pop(execution_id)
+        self.deleted[execution_id] = msgspec.structs.replace(head, holder=None, lease_until_ms=None, fence=head.fence + 1)
+        self.changed_heads.add(execution_id)
+        self.drop_history(execution_id, _ALL)
+
+    def drop_history(self, execution_id: str, through: int) -> None:
+        """Drop commits and snapshots up to a revision."""
+        self.dropped_history[execution_id] = max(through, self.dropped_history.get(execution_id, -1))
+        for address in [a for a, row in self.seen.items() if a[0] == execution_id and row.revision <= through]:
+            del self.seen[address]
+        for address in [a for a in self.new_snapshots if a[0] == execution_id and a[1] <= through]:
+            del self.new_snapshots[address]
+
+    def put_lock(self, name: str, row: LockRow) -> None:
+        """Write a lock."""
+        self.locks[name] = row
+        self.changed_locks.add(name)
+        self.dropped_locks.discard(name)
+
+    def drop_lock(self, name: str) -> None:
+        """Remove a lock."""
+        del self.locks[name]
+        self.changed_locks.discard(name)
+        self.dropped_locks.add(name)
+
+    def stored(self, scope: str, key: str) -> StoredEntry | None:
+        """An entry as the units so far leave it."""
+        if (scope, key) not in self.entries:
+            found = self.fetch_entry(scope, key)
+            if found is not None and found.data is not None and scope in self.cleared:
+                found = StoredEntry(None, self.cleared[scope], self.now_ms)
+            self.entries[scope, key] = found
+        return self.entries[scope, key]
+
+    def totals_of(self, scope: str) -> ScopeTotals:
+        """A scope's totals as the units so far leave them."""
+        return self.totals.get(scope) or ScopeTotals()
+
+    def expired_in(self, scope: str) -> list[str]:
+        """The keys of a scope that have expired and are still there."""
+        mine = {key for path, key in self.entries if path == scope}
+        keys = mine | (set() if scope in self.cleared else set(self.fetch_expired(scope)))
+        return sorted(key for key in keys if self._is_expired(scope, key))
+
+    def expired(self, keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Those of some keys that have expired and are still there."""
+        return [(scope, key) for scope, key in keys if self._is_expired(scope, key)]
+
+    def _is_expired(self, scope: str, key: str) -> bool:
+        stored = self.stored(scope, key)
+        return stored is not None and stored.data is not None and alive(stored, self.now_ms) is None
+
+    def write_state(self, resolution: Resolution) -> None:
+        """Take over what operations on scoped state came to."""
+        for scope, revision in resolution.cleared.items():
+            self._clear(scope, revision)
+        self.entries.update(resolution.entries)
+        self.changed_entries.update(resolution.entries)
+        self.totals.update(resolution.totals)
+        self.changed_totals.update(resolution.totals)
+        if resolution.totals:
+            self.topics.add("state")
+
+    def _clear(self, scope: str, revision: int) -> None:
+        """Turn what the group has of a scope into tombstones; the rows that it has not read get theirs when all is written."""
+        self.cleared.setdefault(scope, revision)
+        tomb = StoredEntry(None, revision, self.now_ms)
+        for address in [address for address, entry in self.entries.items() if address[0] == scope and entry and entry.data is not None]:
+            self.entries[address] = tomb
+            self.changed_entries.add(address)

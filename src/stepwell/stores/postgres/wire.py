@@ -1,0 +1,98 @@
+"""PostgreSQL's binary format for the few types that this store sends and receives.
+
+Binary, because values then keep their bytes without quoting, and because packing a column of a group is one join.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from psycopg.pq.abc import PGresult
+
+from stepwell.errors import InvalidInput
+
+__all__ = ["Row", "blobs", "booleans", "encode", "integers", "rows_of", "texts"]
+
+Row = tuple[Any, ...]
+
+_BOOL, _BYTEA, _BIGINT, _INTEGER, _TEXT = 16, 17, 20, 23, 25
+_pack_bigint = struct.Struct("!q").pack
+_unpack_bigint = struct.Struct("!q").unpack
+_pack_length = struct.Struct("!i").pack
+_array_head = struct.Struct("!iiIii").pack
+_NULL = _pack_length(-1)
+_BIGINT_LENGTH = _pack_length(8)
+
+
+def encode(value: object) -> bytes | None:
+    """One argument of a statement. Bytes are sent as they are: a bytea, or an array that is packed already."""
+    match value:
+        case None | bytes():
+            return value
+        case bool():
+            return b"\1" if value else b"\0"
+        case int():
+            return _pack_bigint(value)
+        case str():
+            return _utf8(value)
+        case _:
+            raise TypeError(f"no PostgreSQL type for {type(value).__name__}")
+
+
+def texts(values: Iterable[str | None]) -> bytes:
+    """A ``text[]``."""
+    return _array(_TEXT, [None if value is None else _utf8(value) for value in values])
+
+
+def blobs(values: Iterable[bytes | None]) -> bytes:
+    """A ``bytea[]``."""
+    return _array(_BYTEA, list(values))
+
+
+def integers(values: Iterable[int | None]) -> bytes:
+    """A ``bigint[]``."""
+    parts = [_NULL if value is None else _BIGINT_LENGTH + _pack_bigint(value) for value in values]
+    return _array_head(1, 1, _BIGINT, len(parts), 1) + b"".join(parts)
+
+
+def booleans(values: Iterable[bool]) -> bytes:
+    """A ``boolean[]``."""
+    return _array(_BOOL, [b"\1" if value else b"\0" for value in values])
+
+
+def _array(kind: int, items: Sequence[bytes | None]) -> bytes:
+    parts = [_array_head(1, 1, kind, len(items), 1)]
+    for item in items:
+        if item is None:
+            parts.append(_NULL)
+        else:
+            parts += (_pack_length(len(item)), item)
+    return b"".join(parts)
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"{text!r} contains half of a surrogate pair, which is not a character") from None
+
+
+def rows_of(result: PGresult) -> list[Row]:
+    """The rows of a result, in Python's types."""
+    readers = [_READERS.get(result.ftype(column), bytes) for column in range(result.nfields)]
+    value = result.get_value
+    return [
+        tuple([None if (data := value(row, column)) is None else read(data) for column, read in enumerate(readers)])
+        for row in range(result.ntuples)
+    ]
+
+
+_READERS: dict[int, Callable[[bytes], Any]] = {
+    _BOOL: lambda data: data == b"\1",
+    _BYTEA: bytes,
+    _BIGINT: lambda data: _unpack_bigint(data)[0],
+    _INTEGER: lambda data: int.from_bytes(data, "big", signed=True),
+    _TEXT: lambda data: data.decode(),
+}

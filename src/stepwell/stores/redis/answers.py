@@ -1,0 +1,121 @@
+"""From the reply of a script to the outcome of its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stepwell.errors import AlreadyExists, Conflict, Corrupted, LeaseLost, LockHeld, NotFound, StepwellError
+from stepwell.model.commit import (
+    Acquire,
+    Archiving,
+    Claim,
+    Commit,
+    Extension,
+    Lease,
+    LockGuard,
+    Outcome,
+    Release,
+    Renew,
+    Seen,
+    StateBatch,
+    Unit,
+    Unlock,
+    Written,
+)
+from stepwell.stores.redis.calls import Call
+from stepwell.stores.redis.link import Reply
+from stepwell.stores.redis.rows import read_commit
+
+__all__ = ["lost_store", "outcome_of"]
+
+_WRITTEN = Written()
+
+
+def outcome_of(unit: Unit, call: Call, reply: Reply) -> Outcome | None:
+    """What a script's reply means for its unit; None if it has to be worked out again on newer state."""
+    word, rest = _split(reply)
+    match word:
+        case b"ok":
+            return _written(unit, call, rest)
+        case b"stale":
+            return None
+        case b"seen" if isinstance(unit, Commit):
+            row = read_commit(unit.execution_id, unit.revision, rest[0])
+            return Seen(row.header, row.body)
+        case b"conflict" if isinstance(unit, Commit):
+            return _conflict(unit, rest[0])
+        case b"guard" if isinstance(unit, Commit | StateBatch):
+            return _broken(unit.guards[int(rest[0]) - 1])
+        case b"fence" if isinstance(unit, Commit | Extension | Release | Renew | Unlock):
+            return _fenced(unit)
+        case b"held" if isinstance(unit, Acquire):
+            return LockHeld(f"lock {unit.name!r} is held by another", until_ms=rest[0])
+        case b"held" if isinstance(unit, Claim):
+            return LockHeld(f"execution {unit.execution_id!r} is leased to another holder", until_ms=rest[0])
+        case _:
+            return _refusal(word, unit)
+
+
+def _split(reply: Reply) -> tuple[object, Sequence[Any]]:
+    return (reply, ()) if isinstance(reply, bytes) else (reply[0], reply[1:])
+
+
+def _written(unit: Unit, call: Call, rest: Sequence[Any]) -> Written:
+    match unit:
+        case Claim():
+            return Written([Lease(unit.execution_id, unit.holder, rest[0], rest[1])])
+        case Acquire():
+            return Written([Lease(unit.name, unit.holder, rest[0], rest[1])])
+        case Extension():
+            return Written([Lease(unit.execution_id, unit.holder, unit.fence, rest[0])])
+        case Renew():
+            return Written([Lease(unit.name, unit.holder, unit.fence, rest[0])])
+        case _:
+            return Written(call.answers) if call.answers else _WRITTEN
+
+
+def _conflict(unit: Commit, actual: int) -> Conflict:
+    expected = unit.revision - 1
+    if actual < expected:
+        return Conflict(
+            f"execution {unit.execution_id!r} is at revision {actual} and this commit follows {expected}: the server has lost the "
+            "commits between; load the execution and decide again",
+            expected=expected,
+            actual=actual,
+        )
+    return Conflict(expected=expected, actual=actual)
+
+
+def _broken(guard: LockGuard) -> LeaseLost:
+    return LeaseLost(f"lock {guard.name!r} was lost; nothing was written", fence=guard.fence)
+
+
+def _fenced(unit: Commit | Extension | Release | Renew | Unlock) -> LeaseLost:
+    if isinstance(unit, Renew | Unlock):
+        return LeaseLost(f"lock {unit.name!r} expired or was taken by another", fence=unit.fence)
+    return LeaseLost(fence=unit.fence)
+
+
+def _refusal(word: object, unit: Any) -> StepwellError:
+    match word:
+        case b"missing" if isinstance(unit, Archiving):
+            return NotFound(f"execution {unit.execution_id!r} has no revision {unit.snapshot.revision} to archive")
+        case b"missing":
+            return NotFound(f"there is no execution {unit.execution_id!r}")
+        case b"exists":
+            return AlreadyExists(f"execution {unit.execution_id!r} exists already; ids are never used twice")
+        case b"torn":
+            return Corrupted(f"execution {unit.execution_id!r} is quarantined: the server lost a part of it; nothing was written")
+        case b"lost":
+            return lost_store()
+        case _:
+            return Corrupted(f"a script gave an answer that it never gives: {word!r}")
+
+
+def lost_store() -> Corrupted:
+    """The error for a server that no longer has the store that was opened."""
+    return Corrupted(
+        "the Redis server no longer has the data that this process worked with: it was flushed, restarted without persistence or "
+        "replaced; nothing was written. Restore it, or open the store again to go on with what is there"
+    )

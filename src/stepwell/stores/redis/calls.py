@@ -1,0 +1,219 @@
+"""From a unit to the call of its script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stepwell.errors import InvalidInput, StepwellError
+from stepwell.model.commit import (
+    Acquire,
+    Adoption,
+    Archiving,
+    Claim,
+    Commit,
+    Deletion,
+    Extension,
+    LockGuard,
+    Release,
+    Renew,
+    StateBatch,
+    Unit,
+    Unlock,
+)
+from stepwell.model.ids import revision_in
+from stepwell.stores.redis.drafting import ScopeWrite
+from stepwell.stores.redis.keys import Keys, age_place, slot_of, workspace_place
+from stepwell.stores.redis.link import Command
+from stepwell.stores.redis.rows import commit_beginning, pack_commit, pack_snapshot
+from stepwell.stores.redis.scripts import SCRIPTS
+
+__all__ = ["Call", "Caller"]
+
+# How long a lock's row outlives its end: a holder that comes back late is told by its fence, as long as it is there.
+_LOCK_GRACE_MS = 3_600_000
+_LONGEST_SECONDS = 3_153_600_000.0
+
+Argument = bytes | str | int
+
+
+class Call:
+    """A script with its keys and arguments."""
+
+    __slots__ = ("answers", "arguments", "keys", "notes", "script")
+
+    def __init__(self, script: str, keys: Sequence[bytes], arguments: Sequence[Argument]) -> None:
+        self.script, self.keys, self.arguments = script, keys, arguments
+        self.answers: Sequence[object] = ()
+        self.notes: list[Command] = []
+        """What the central node of a cluster must know of this write."""
+
+    def command(self) -> Command:
+        """The call as it is sent."""
+        return ("EVALSHA", SCRIPTS[self.script].sha, len(self.keys), *self.keys, *self.arguments)
+
+    def is_of_one_slot(self) -> bool:
+        """Whether a cluster can run it: all its keys are on one node, now and always."""
+        return len({slot_of(key) for key in self.keys}) == 1
+
+
+class Caller:
+    """Builds the calls of one store. On a cluster the central keys are left out: they are on a node of their own."""
+
+    def __init__(self, keys: Keys, *, is_cluster: bool, store_id: bytes, ttl_ms: int, ahead_ms: Callable[[], int]) -> None:
+        self._keys, self._is_cluster, self._ttl_ms, self._ahead_ms = keys, is_cluster, ttl_ms, ahead_ms
+        self._id = b"" if is_cluster else store_id
+
+    def of(self, unit: Unit, writes: Sequence[ScopeWrite], now_ms: int) -> Call | StepwellError:
+        """The call of a unit, with what it does to scoped state; or the reason why it cannot be made."""
+        match unit:
+            case Commit():
+                call = self._commit(unit, _scope_arguments(writes, now_ms), writes)
+            case StateBatch():
+                call = self._state(unit, _scope_arguments(writes, now_ms), writes)
+            case _:
+                try:
+                    call = _BUILDERS[type(unit)](self, unit)
+                except InvalidInput as refusal:
+                    return refusal
+        if self._is_cluster:
+            if not call.is_of_one_slot():
+                return InvalidInput(
+                    "a Redis cluster cannot write an execution, scopes and locks together when they are on different nodes; "
+                    "write them apart, or use a single Redis server or PostgreSQL"
+                )
+            call.notes += [command for write in writes for command in write.notes(self._keys, now_ms)]
+        return call
+
+    def _central(self, *keys: bytes) -> tuple[bytes, ...]:
+        return () if self._is_cluster else keys
+
+    def _commit(self, unit: Commit, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> Call:
+        keys, said = self._keys, revision_in(unit.commit_id)
+        row = pack_commit(unit.commit_id, unit.header, unit.body)
+        start = (
+            *(self._id, unit.execution_id, unit.commit_id, "" if said is None else said, commit_beginning(unit.commit_id)),
+            unit.revision,
+        )
+        tail = (keys.state_channel, *_guard_arguments(unit.guards), *scopes)
+        names = (
+            *keys.execution(unit.execution_id),
+            *self._scoped_keys(unit.guards, writes),
+            *self._central(keys.store, keys.mark, keys.executions, keys.scopes, keys.ends, keys.tombs),
+        )
+        if unit.creation is not None:
+            return self._create(unit, names, start, row, tail)
+        snapshot, snapshot_revision = b"", -1
+        if unit.snapshot is not None:
+            snapshot, snapshot_revision = pack_snapshot(unit.snapshot), unit.snapshot.revision
+        middle = (
+            *(unit.previous, unit.digest, row, unit.committed_ms, unit.status or "", "" if unit.fence is None else unit.fence),
+            *(unit.signature or b"", self._ttl_ms, snapshot, snapshot_revision),
+        )
+        return Call("commit", names, (*start, *middle, *tail))
+
+    def _create(
+        self, unit: Commit, names: Sequence[bytes], start: Sequence[Argument], row: bytes, tail: Sequence[Argument]
+    ) -> Call:
+        creation = unit.creation
+        assert creation is not None, "only a creation makes a new execution"  # noqa: S101
+        middle = (
+            *(unit.digest, row, unit.committed_ms, unit.status or "PENDING", unit.signature or b"", self._ttl_ms),
+            *(unit.workspace_id, creation.workflow_id, creation.version, creation.parent_id or ""),
+        )
+        call = Call("create", names, (*start, *middle, *tail))
+        call.notes.append(self._note(unit.committed_ms, unit.execution_id, unit.workspace_id))
+        return call
+
+    def _note(self, created_ms: int, execution_id: str, workspace_id: str) -> Command:
+        place = age_place(created_ms, execution_id)
+        return ("ZADD", self._keys.executions, 0, b"a/" + place, 0, workspace_place(workspace_id) + place)
+
+    def adopt(self, unit: Adoption) -> Call:
+        keys, made = self._keys, unit.creation
+        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.mark, keys.executions))
+        arguments = (
+            *(self._id, unit.execution_id, unit.snapshot.revision, unit.digest, pack_snapshot(unit.snapshot), unit.adopted_ms),
+            *(unit.status, unit.signature or b"", self._ttl_ms),
+            *(unit.workspace_id, made.workflow_id, made.version, made.parent_id or ""),
+        )
+        call = Call("adopt", names, arguments)
+        call.notes.append(self._note(unit.adopted_ms, unit.execution_id, unit.workspace_id))
+        return call
+
+    def archive(self, unit: Archiving) -> Call:
+        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.mark))
+        return Call("archive", names, (self._id, unit.snapshot.revision, pack_snapshot(unit.snapshot), self._ttl_ms))
+
+    def delete(self, unit: Deletion) -> Call:
+        keys = self._keys
+        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.mark, keys.executions))
+        return Call("delete", names, (self._id, unit.execution_id, self._ahead_ms(), self._ttl_ms))
+
+    def _state(self, unit: StateBatch, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> Call:
+        keys = self._keys
+        central = self._central(keys.store, keys.mark, keys.scopes, keys.ends, keys.tombs)
+        arguments = (self._id, keys.state_channel, *_guard_arguments(unit.guards), *scopes)
+        return Call("state", (*self._scoped_keys(unit.guards, writes), *central), arguments)
+
+    def _scoped_keys(self, guards: Sequence[LockGuard], writes: Sequence[ScopeWrite]) -> list[bytes]:
+        if not guards and not writes:
+            return []
+        return [self._keys.lock(guard.name).lock for guard in guards] + [key for write in writes for key in write.keys]
+
+    def claim(self, unit: Claim) -> Call:
+        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.mark))
+        return Call("claim", names, (self._id, unit.holder, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms))
+
+    def extend(self, unit: Extension) -> Call:
+        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.mark))
+        return Call("extend", names, (self._id, unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms))
+
+    def release(self, unit: Release) -> Call:
+        names = (self._keys.execution(unit.execution_id).head, *self._central(self._keys.store, self._keys.mark))
+        return Call("release", names, (self._id, unit.holder, unit.fence))
+
+    def acquire(self, unit: Acquire) -> Call:
+        lock, fence = self._keys.lock(unit.name)
+        names = (lock, fence) if self._is_cluster else (lock, self._keys.fence, self._keys.mark)
+        return Call("acquire", names, (unit.holder, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS))
+
+    def renew(self, unit: Renew) -> Call:
+        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.mark))
+        return Call("renew", names, (unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS))
+
+    def unlock(self, unit: Unlock) -> Call:
+        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.mark))
+        least = _ms(unit.at_least_seconds) if unit.at_least_seconds else 0
+        return Call("unlock", names, (unit.holder, unit.fence, least, self._ahead_ms(), self._keys.lock_channel))
+
+
+_BUILDERS: dict[type, Callable[[Caller, Any], Call]] = {
+    Claim: Caller.claim,
+    Extension: Caller.extend,
+    Release: Caller.release,
+    Acquire: Caller.acquire,
+    Renew: Caller.renew,
+    Unlock: Caller.unlock,
+    Deletion: Caller.delete,
+    Archiving: Caller.archive,
+    Adoption: Caller.adopt,
+}
+
+
+def _scope_arguments(writes: Sequence[ScopeWrite], now_ms: int) -> list[Argument]:
+    flat: list[Argument] = [len(writes)]
+    for write in writes:
+        flat += write.arguments(now_ms)
+    return flat
+
+
+def _guard_arguments(guards: Sequence[LockGuard]) -> list[Argument]:
+    return [len(guards), *(guard.fence for guard in guards)]
+
+
+def _ms(seconds: float) -> int:
+    """A span in whole milliseconds; never one that Redis would take for "at once" or cannot hold."""
+    if not 0.001 <= seconds <= _LONGEST_SECONDS:
+        raise InvalidInput(f"a lease is held for a number of seconds from 0.001 to 100 years, not {seconds!r}")
+    return round(seconds * 1000)

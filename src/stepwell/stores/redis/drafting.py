@@ -1,0 +1,139 @@
+"""Works out scoped state for a group of units: reads what their operations need, and says what the scripts are to write.
+
+The rules are ``model.entry.resolve``. What it worked out lands only if each scope is still as it was read, which the script
+compares by the scope's totals: every write changes them, a sliding TTL started anew by their edition. A unit builds on the ones
+before it in the group as if they had landed; if one does not, the comparison fails and the unit is worked out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from stepwell.errors import StepwellError
+from stepwell.model.entry import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, resolve
+from stepwell.model.limits import Limits
+from stepwell.model.scope import Scope
+from stepwell.stores.redis.keys import Keys, ScopeKeys, workspace_place
+from stepwell.stores.redis.link import Command, Reply
+from stepwell.stores.redis.rows import pack_entry, pack_totals, read_entry, read_totals
+
+__all__ = ["Draft", "ScopeWrite", "workspace_of"]
+
+Ask = Callable[[Sequence[tuple[bytes, Command]]], list[Reply]]
+
+
+def workspace_of(path: str) -> str:
+    """The workspace that a scope belongs to; empty for the global one."""
+    return Scope.parse(path).workspace
+
+
+class ScopeWrite:
+    """What one unit does to one scope, as the scripts take it."""
+
+    def __init__(self, path: str, keys: ScopeKeys, before: bytes, after: bytes) -> None:
+        self.path, self.keys, self.before, self.after = path, keys, before, after
+        self.cleared: int | None = None
+        self.rows: dict[str, StoredEntry] = {}
+
+    def arguments(self, now_ms: int) -> list[bytes | str | int]:
+        """The scope's part of ARGV; see ``parts/rows.lua``."""
+        workspace = "" if self.before else workspace_of(self.path)
+        cleared = "" if self.cleared is None else self.cleared
+        flat: list[bytes | str | int] = [self.path, workspace, self.before, self.after, cleared, now_ms, len(self.rows)]
+        for key, entry in self.rows.items():
+            ends = "" if entry.expires_ms is None else entry.expires_ms
+            flat += (key, pack_entry(entry), entry.revision, ends, 0 if entry.data is not None else 1)
+        return flat
+
+    def notes(self, keys: Keys, now_ms: int) -> list[Command]:
+        """What a cluster's central node is told, since the script cannot reach it: that the scope exists, and when to sweep it."""
+        commands: list[Command] = []
+        if not self.before:
+            place = workspace_place(workspace_of(self.path)) + self.path.encode()
+            commands.append(("ZADD", keys.scopes, 0, b"a/" + self.path.encode(), 0, place))
+        ends = [entry.expires_ms for entry in self.rows.values() if entry.data is not None and entry.expires_ms is not None]
+        if ends:
+            commands.append(("ZADD", keys.ends, "LT", min(ends), self.path))
+        if self.cleared is not None or any(entry.data is None for entry in self.rows.values()):
+            commands.append(("ZADD", keys.tombs, "LT", now_ms, self.path))
+        return commands
+
+
+class _Scope:
+    """A scope as it was read, and as the units so far leave it."""
+
+    __slots__ = ("edition", "is_cleared", "is_untouched", "raw", "rows", "totals")
+
+    def __init__(self, path: str, raw: object, floor: int) -> None:
+        self.raw = raw if isinstance(raw, bytes) else b""
+        self.edition, self.totals = read_totals(path, raw, floor)
+        self.rows: dict[str, StoredEntry | None] = {}
+        self.is_cleared, self.is_untouched = False, True
+
+
+class Draft:
+    """The scoped state that a group of units needs, in one reading."""
+
+    def __init__(self, ask: Ask, keys: Keys, limits: Limits, ahead_ms: int) -> None:
+        self._ask, self._keys, self._limits, self._ahead_ms = ask, keys, limits, ahead_ms
+        self._scopes: dict[str, _Scope] = {}
+        self.now_ms = 0
+
+    def read(self, ops: Iterable[StateOp]) -> None:
+        """Read every row that the operations name, and the totals of their scopes, in one round trip."""
+        wanted: dict[str, dict[str, None]] = {}
+        for op in ops:
+            rows = wanted.setdefault(op.scope, {})
+            if not isinstance(op, Clear):
+                rows[op.key] = None
+            if isinstance(op, Copy):
+                wanted.setdefault(op.to_scope, {})[op.to_key] = None
+        central: list[tuple[bytes, Command]] = [(self._keys.floor, ("TIME",)), (self._keys.floor, ("GET", self._keys.floor))]
+        tables = {path: self._keys.scope(path).rows for path in wanted}
+        reads: list[tuple[bytes, Command]] = [(tables[path], ("HMGET", tables[path], "", *keys)) for path, keys in wanted.items()]
+        (seconds, micros), floor, *found = self._ask([*central, *reads])
+        self.now_ms = int(seconds) * 1000 + int(micros) // 1000 + self._ahead_ms
+        for (path, keys), (totals, *rows) in zip(wanted.items(), found, strict=True):
+            scope = self._scopes[path] = _Scope(path, totals, int(floor or 0))
+            scope.rows = {key: read_entry(path, row) for key, row in zip(keys, rows, strict=True)}
+
+    def resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
+        """What the operations come to, after the units so far."""
+        return resolve(ops, self._lookup, lambda path: self._scopes[path].totals, self.now_ms, self._limits, self._expired)
+
+    def _lookup(self, path: str, key: str) -> StoredEntry | None:
+        scope = self._scopes[path]
+        if key not in scope.rows and not scope.is_cleared:
+            table = self._keys.scope(path).rows
+            scope.rows[key] = read_entry(path, self._ask([(table, ("HGET", table, key))])[0])
+        return scope.rows.get(key)
+
+    def _expired(self, path: str) -> list[str]:
+        ends = self._keys.scope(path).ends
+        [names] = self._ask([(ends, ("ZRANGEBYSCORE", ends, "-inf", self.now_ms))])
+        return [name.decode() for name in names]
+
+    def is_plain_reading(self, ops: Sequence[StateOp], resolution: Resolution) -> bool:
+        """Whether nothing is to be written and no unit before has touched what was read: then the answers hold as they are."""
+        return not resolution.entries and not resolution.totals and all(self._scopes[op.scope].is_untouched for op in ops)
+
+    def writes(self, ops: Sequence[StateOp], resolution: Resolution) -> list[ScopeWrite]:
+        """What the script of a unit must compare and write; the units after it build on that."""
+        paths = {op.scope: None for op in ops} | {op.to_scope: None for op in ops if isinstance(op, Copy)}
+        writes = {path: self._write(path, resolution) for path in paths}
+        for (path, key), entry in resolution.entries.items():
+            writes[path].rows[key] = self._scopes[path].rows[key] = entry
+        return list(writes.values())
+
+    def _write(self, path: str, resolution: Resolution) -> ScopeWrite:
+        scope, keys = self._scopes[path], self._keys.scope(path)
+        is_changed = path in resolution.totals or any(address[0] == path for address in resolution.entries)
+        if not is_changed:
+            return ScopeWrite(path, keys, scope.raw, b"")
+        totals: ScopeTotals = resolution.totals.get(path, scope.totals)
+        write = ScopeWrite(path, keys, scope.raw, pack_totals(scope.edition + 1, totals))
+        write.cleared = resolution.cleared.get(path)
+        if write.cleared is not None:
+            scope.rows, scope.is_cleared = {}, True
+        scope.raw, scope.edition, scope.totals, scope.is_untouched = write.after, scope.edition + 1, totals, False
+        return write

@@ -1,0 +1,28 @@
+-- adopt.lua: takes in an execution whose chain begins with a snapshot, unless its id was ever used: all of it, or nothing.
+-- KEYS  head, commits, ids, snapshots; on a single server also store, mark, executions
+-- ARGV  1 store's id or ''  2 execution id  3 revision  4 digest  5 snapshot  6 time  7 status  8 signature or ''
+--       9 TTL in ms or '0'  10 workspace  11 workflow  12 version  13 parent or ''
+-- Gives 'ok', 'exists', 'torn' or 'lost'.
+--@include store.lua
+--@include places.lua
+--@include expiry.lua
+if is_lost(ARGV[1], KEYS[5]) then
+  return 'lost'
+end
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  return 'exists'
+end
+if redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) > 0 then
+  return 'torn'
+end
+
+redis.call('ZADD', KEYS[4], ARGV[3], ARGV[5])
+redis.call('HSET', KEYS[1], 'workspace', ARGV[10], 'workflow', ARGV[11], 'version', ARGV[12], 'parent', ARGV[13], 'status', ARGV[7],
+  'revision', ARGV[3], 'digest', ARGV[4], 'signature', ARGV[8], 'fence', '0', 'base', ARGV[3], 'created', ARGV[6], 'updated', ARGV[6])
+keep(ARGV[9])
+if ARGV[1] ~= '' then
+  local by_age, by_workspace, by_status = places(ARGV[2], ARGV[6], ARGV[10], ARGV[7])
+  redis.call('ZADD', KEYS[7], 0, by_age, 0, by_workspace, 0, by_status)
+  redis.call('INCR', KEYS[6])
+end
+return 'ok'

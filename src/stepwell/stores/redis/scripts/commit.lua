@@ -1,0 +1,74 @@
+-- commit.lua: lands a commit at the end of its execution's chain, with its snapshot and scoped state: all of it, or nothing.
+-- KEYS  head, commits, ids, snapshots; a lock for each guard; five for each scope;
+--       on a single server also store, mark, executions, scopes, ends, tombs
+-- ARGV  1 store's id or ''  2 execution id  3 commit id  4 revision that the id says or ''  5 beginning of a row with this id
+--       6 revision  7 digest that must be the head  8 digest  9 row  10 time  11 status or ''  12 fence or ''  13 signature or ''
+--       14 TTL in ms or '0'  15 snapshot or ''  16 its revision  17 channel for state
+--       18 number of guards, their fences, number of scopes, the scopes (see rows.lua)
+-- Gives 'ok', {'seen', row}, {'guard', which}, 'missing', 'fence', {'conflict', revision}, 'stale', 'torn' or 'lost'.
+--@include store.lua
+--@include seen.lua
+--@include places.lua
+--@include expiry.lua
+--@include guards.lua
+--@include rows.lua
+local guards = tonumber(ARGV[18])
+local scopes_at, scopes_key = 19 + guards, 5 + guards
+local central = ARGV[1] ~= '' and scopes_key + 5 * ARGV[scopes_at] or nil
+if central and is_lost(ARGV[1], KEYS[central]) then
+  return 'lost'
+end
+
+local head = redis.call('HMGET', KEYS[1], 'revision', 'digest', 'fence', 'base', 'status', 'created', 'workspace')
+local newest, base = tonumber(head[1]), tonumber(head[4])
+local seen = newest and seen_row(base, newest, ARGV[3], ARGV[4], ARGV[5])
+if seen then
+  return {'seen', seen}
+end
+local broken = broken_guard(5, 18)
+if broken then
+  return {'guard', broken}
+end
+if not newest then
+  return redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) > 0 and 'torn' or 'missing'
+end
+if ARGV[12] ~= '' and ARGV[12] ~= head[3] then
+  return 'fence'
+end
+if newest + 1 ~= tonumber(ARGV[6]) or head[2] ~= ARGV[7] then
+  return {'conflict', newest}
+end
+if redis.call('LLEN', KEYS[2]) ~= newest - base then
+  return 'torn'
+end
+if is_stale(scopes_key, scopes_at) then
+  return 'stale'
+end
+
+redis.call('RPUSH', KEYS[2], ARGV[9])
+if ARGV[4] ~= ARGV[6] then
+  redis.call('ZADD', KEYS[3], ARGV[6], ARGV[3])
+end
+redis.call('HSET', KEYS[1], 'revision', ARGV[6], 'digest', ARGV[8], 'signature', ARGV[13], 'updated', ARGV[10])
+if ARGV[15] ~= '' then
+  redis.call('ZREMRANGEBYSCORE', KEYS[4], ARGV[16], ARGV[16])
+  redis.call('ZADD', KEYS[4], ARGV[16], ARGV[15])
+end
+if ARGV[11] ~= '' and ARGV[11] ~= head[5] then
+  redis.call('HSET', KEYS[1], 'status', ARGV[11])
+  if central then
+    local _, _, before = places(ARGV[2], head[6], head[7], head[5])
+    local _, _, after = places(ARGV[2], head[6], head[7], ARGV[11])
+    redis.call('ZREM', KEYS[central + 2], before)
+    redis.call('ZADD', KEYS[central + 2], 0, after)
+  end
+end
+keep(ARGV[14])
+if ARGV[scopes_at] ~= '0' then
+  write_scopes(scopes_key, scopes_at, central and central + 3)
+  redis.call('PUBLISH', ARGV[17], '')
+end
+if central then
+  redis.call('INCR', KEYS[central + 1])
+end
+return 'ok'

@@ -1,0 +1,24 @@
+-- delete.lua: removes an execution with its history and leaves a tombstone, so that its id is never used again.
+-- KEYS  head, commits, ids, snapshots; on a single server also store, mark, executions
+-- ARGV  1 store's id or ''  2 execution id  3 milliseconds that the clock is ahead  4 TTL in ms or '0'
+-- Gives {'ok', created, workspace} (where it stood in the index), 'missing' or 'lost'.
+--@include store.lua
+--@include time.lua
+--@include places.lua
+--@include expiry.lua
+if is_lost(ARGV[1], KEYS[5]) then
+  return 'lost'
+end
+local head = redis.call('HMGET', KEYS[1], 'revision', 'created', 'workspace', 'status')
+if not head[1] then
+  return 'missing'
+end
+
+redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+redis.call('HSET', KEYS[1], 'deleted', digits(now_ms(ARGV[3])))
+keep(ARGV[4])
+if ARGV[1] ~= '' then
+  redis.call('ZREM', KEYS[7], places(ARGV[2], head[2], head[3], head[4]))
+  redis.call('INCR', KEYS[6])
+end
+return {'ok', head[2], head[3]}

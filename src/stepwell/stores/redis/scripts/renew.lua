@@ -1,0 +1,18 @@
+-- renew.lua: prolongs a lock that is still held; one that ended or was taken stays as it is.
+-- KEYS  lock; on a single server also mark
+-- ARGV  1 holder  2 fence  3 milliseconds  4 milliseconds that the clock is ahead  5 grace in ms
+-- Gives {'ok', end} or 'fence'.
+--@include time.lua
+local lock = redis.call('HMGET', KEYS[1], 'holder', 'fence', 'until')
+local now = now_ms(ARGV[4])
+if lock[1] ~= ARGV[1] or lock[2] ~= ARGV[2] or tonumber(lock[3]) <= now then
+  return 'fence'
+end
+
+local ends = now + ARGV[3]
+redis.call('HSET', KEYS[1], 'until', digits(ends))
+redis.call('PEXPIRE', KEYS[1], ARGV[3] + ARGV[5])
+if KEYS[2] then
+  redis.call('INCR', KEYS[2])
+end
+return {'ok', ends}

@@ -1,0 +1,24 @@
+-- unlock.lua: gives a lock back, only for its holder, and wakes those who wait. Until `at least` after it was acquired it stays
+-- taken, by nobody.
+-- KEYS  lock; on a single server also mark
+-- ARGV  1 holder  2 fence  3 at least, in ms  4 milliseconds that the clock is ahead  5 channel for locks
+-- Gives 'ok' or 'fence'.
+--@include time.lua
+local lock = redis.call('HMGET', KEYS[1], 'holder', 'fence', 'acquired', 'until')
+local now = now_ms(ARGV[4])
+if lock[1] ~= ARGV[1] or lock[2] ~= ARGV[2] or tonumber(lock[4]) <= now then
+  return 'fence'
+end
+
+local ends = lock[3] + ARGV[3]
+if ends > now then
+  redis.call('HSET', KEYS[1], 'holder', '', 'until', digits(ends))
+  redis.call('PEXPIRE', KEYS[1], digits(ends - now))
+else
+  redis.call('UNLINK', KEYS[1])
+end
+redis.call('PUBLISH', ARGV[5], '')
+if KEYS[2] then
+  redis.call('INCR', KEYS[2])
+end
+return 'ok'

@@ -1,0 +1,135 @@
+"""Which server a command goes to: the only one, or the node of a cluster that has the slot of its key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+from redis import exceptions
+
+from stepwell.errors import StoreUnavailable
+from stepwell.stores.redis.failure import translate
+from stepwell.stores.redis.keys import slot_of
+from stepwell.stores.redis.link import Command, Link, Lost, Reply, Unsent
+from stepwell.stores.redis.settings import Settings
+
+__all__ = ["Cluster", "Servers", "SingleServer"]
+
+# A slot that moves, or a replica that takes over, needs a moment; 8 looks with growing pauses are about 2.5 seconds.
+_LOOKS = 8
+_PAUSE_SECONDS = 0.01
+_NOT_HERE = (exceptions.MovedError, exceptions.TryAgainError, exceptions.ClusterDownError)
+
+
+class Servers(Protocol):
+    """The servers of one store."""
+
+    is_cluster: bool
+
+    def send(self, commands: Sequence[tuple[bytes, Command]]) -> list[Reply]:
+        """Send commands, each with the key that says where to, and give a reply for each; order holds on each server."""
+        ...
+
+    def links(self) -> list[Link]:
+        """The connections to every server that has data of its own."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class SingleServer:
+    """One server that has all keys."""
+
+    is_cluster = False
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def send(self, commands: Sequence[tuple[bytes, Command]]) -> list[Reply]:
+        return self._link.exchange([command for _, command in commands])
+
+    def links(self) -> list[Link]:
+        return [self._link]
+
+    def close(self) -> None:
+        self._link.close()
+
+
+class Cluster:
+    """The nodes of a cluster. Commands for different nodes go out one node after another; there is no order between nodes."""
+
+    is_cluster = True
+
+    def __init__(self, seed: Link) -> None:
+        self._settings: Settings = seed.settings
+        self._known: dict[tuple[str, int], Link] = {(seed.settings.host, seed.settings.port): seed}
+        self._ranges: list[tuple[int, int, Link]] = []
+        self._look()
+
+    def send(self, commands: Sequence[tuple[bytes, Command]]) -> list[Reply]:
+        replies: list[Reply] = [None] * len(commands)
+        waiting = list(range(len(commands)))
+        for look in range(_LOOKS):
+            self._send(commands, waiting, replies)
+            waiting = [index for index in waiting if isinstance(replies[index], (*_NOT_HERE, Unsent))]
+            if not waiting:
+                break
+            time.sleep(_PAUSE_SECONDS * 2**look)
+            try:
+                self._look()
+            except StoreUnavailable:
+                continue
+        return replies
+
+    def _send(self, commands: Sequence[tuple[bytes, Command]], which: Sequence[int], replies: list[Reply]) -> None:
+        groups: dict[Link, list[int]] = {}
+        for index in which:
+            link = self._link_of(slot_of(commands[index][0]))
+            if link is None:
+                replies[index] = Unsent(StoreUnavailable(f"no node of the cluster {self._settings.name} has the slot of a key"))
+            else:
+                groups.setdefault(link, []).append(index)
+        for link, indexes in groups.items():
+            for index, reply in zip(indexes, link.exchange([commands[index][1] for index in indexes]), strict=True):
+                is_moving = isinstance(reply, exceptions.AskError)
+                replies[index] = self._ask(reply, commands[index][1]) if is_moving else reply
+
+    def _ask(self, error: Any, command: Command) -> Reply:
+        """The slot is on its way to another node, which answers for keys that have arrived."""
+        return self._link_to(error.host, error.port).exchange([("ASKING",), command])[1]
+
+    def _link_of(self, slot: int) -> Link | None:
+        return next((link for first, last, link in self._ranges if first <= slot <= last), None)
+
+    def _link_to(self, host: str, port: int) -> Link:
+        return self._known.setdefault((host, port), Link(msgspec.structs.replace(self._settings, host=host, port=port)))
+
+    def _look(self) -> None:
+        """Ask any node that answers which node has which slots."""
+        failure = StoreUnavailable(f"no node of the cluster {self._settings.name} answers")
+        for link in list(self._known.values()):
+            reply: Reply = link.exchange([("CLUSTER", "SLOTS")])[0]
+            if isinstance(reply, Unsent | Lost):
+                failure = reply.error
+            elif isinstance(reply, exceptions.RedisError):
+                failure = translate(reply, link.settings)
+            else:
+                self._ranges = [self._range(link, *row) for row in reply]
+                return
+        raise failure
+
+    def _range(self, asked: Link, first: int, last: int, primary: Sequence[Any], *_: object) -> tuple[int, int, Link]:
+        # A node that does not know its own name leaves it empty: it is the one that was asked.
+        host = (primary[0] or b"").decode() or asked.settings.host
+        return first, last, self._link_to(host, primary[1])
+
+    def links(self) -> list[Link]:
+        return list(dict.fromkeys(link for _, _, link in self._ranges))
+
+    def close(self) -> None:
+        for link in self._known.values():
+            link.close()

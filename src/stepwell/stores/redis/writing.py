@@ -1,0 +1,177 @@
+"""Writes units: each is one script, which lands whole or not at all; a group is one packet of scripts, answered in order."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from redis import exceptions
+
+from stepwell.errors import CommitUnknown, Conflict, StepwellError, StoreUnavailable
+from stepwell.faults import fault
+from stepwell.model.commit import Commit, Outcome, Seen, StateBatch, Unit, Written
+from stepwell.model.entry import StateOp
+from stepwell.model.limits import Limits
+from stepwell.stores.redis.answers import outcome_of
+from stepwell.stores.redis.asking import Asking
+from stepwell.stores.redis.calls import Call, Caller
+from stepwell.stores.redis.drafting import Draft
+from stepwell.stores.redis.failure import translate
+from stepwell.stores.redis.keys import Keys
+from stepwell.stores.redis.link import Command, Lost, Reply, Unsent
+from stepwell.stores.redis.reading import Reading
+from stepwell.stores.redis.servers import Servers
+from stepwell.stores.redis.settings import Settings
+
+__all__ = ["Writing"]
+
+# A scope that other processes write to all the time is tried again with growing, random pauses: about 1.5 seconds in all.
+_ROUNDS = 48
+_LONGEST_PAUSE_SECONDS = 0.064
+_UNKNOWN = "the server did not answer, so the write may or may not have landed; look its commit id up before you try again"
+
+
+class _Refused(NamedTuple):
+    """A unit that was answered without a script; ``is_conditional`` if the answer builds on units before it in the group."""
+
+    outcome: Outcome
+    is_conditional: bool = False
+
+
+class Writing:
+    """Writes to one store."""
+
+    def __init__(
+        self, servers: Servers, asking: Asking, reading: Reading, caller: Caller, keys: Keys, settings: Settings, limits: Limits
+    ) -> None:
+        self._servers, self._asking, self._reading, self._caller = servers, asking, reading, caller
+        self._keys, self._settings, self._limits = keys, settings, limits
+
+    def write(self, units: Sequence[Unit], ahead_ms: int) -> list[Outcome]:
+        """An outcome for each unit. If none can be known, the error is raised instead."""
+        outcomes: dict[int, Outcome] = {}
+        waiting = list(range(len(units)))
+        for number in range(_ROUNDS):
+            try:
+                outcomes |= self._round(units, waiting, ahead_ms)
+            except StepwellError as error:
+                if not outcomes:
+                    raise
+                outcomes |= {index: _unanswered(units[index], error) for index in waiting}
+            waiting = [index for index in waiting if index not in outcomes]
+            if not waiting:
+                break
+            time.sleep(random.uniform(0, min(0.001 * 2**number, _LONGEST_PAUSE_SECONDS)))  # noqa: S311 - no secret
+        busy = Conflict("other writers changed the same scope again and again; nothing was written, try again")
+        return [outcomes.get(index, busy) for index in range(len(units))]
+
+    def _round(self, units: Sequence[Unit], waiting: Sequence[int], ahead_ms: int) -> dict[int, Outcome]:
+        """Try to write units, in order; those without an outcome afterwards have to be tried again, on newer state."""
+        fault("store.begun")
+        plans = self._plan([units[index] for index in waiting], ahead_ms)
+        calls = [plan for plan in plans if isinstance(plan, Call)]
+        self._note([note for call in calls for note in call.notes])
+        fault("store.before_commit")
+        replies = iter(self._send(calls))
+        try:
+            fault("store.committed")
+        except Exception as error:
+            raise CommitUnknown from error
+        outcomes: dict[int, Outcome] = {}
+        is_undone = False
+        for index, plan in zip(waiting, plans, strict=True):
+            outcome = plan.outcome if isinstance(plan, _Refused) else self._outcome(units[index], plan, next(replies))
+            # Whoever came after a unit that did not land may have been refused only for that.
+            is_doubtful = (
+                is_undone and isinstance(outcome, StepwellError) and not isinstance(outcome, CommitUnknown | StoreUnavailable)
+            )
+            if isinstance(plan, _Refused) and not plan.is_conditional:
+                is_doubtful = False
+            if outcome is not None and not is_doubtful:
+                outcomes[index] = outcome
+            is_undone = is_undone or not isinstance(outcome, Written | Seen)
+        self._note_after(calls)
+        return outcomes
+
+    def _plan(self, units: Sequence[Unit], ahead_ms: int) -> list[Call | _Refused]:
+        ops = [op for unit in units if isinstance(unit, Commit | StateBatch) for op in unit.ops]
+        draft = Draft(self._asking.ask, self._keys, self._limits, ahead_ms)
+        if ops:
+            draft.read(ops)
+        return [
+            self._plan_scoped(unit, unit.ops, draft)
+            if isinstance(unit, Commit | StateBatch) and unit.ops
+            else self._plan_plain(unit)
+            for unit in units
+        ]
+
+    def _plan_plain(self, unit: Unit) -> Call | _Refused:
+        call = self._caller.of(unit, (), 0)
+        return _Refused(call) if isinstance(call, StepwellError) else call
+
+    def _plan_scoped(self, unit: Commit | StateBatch, ops: Sequence[StateOp], draft: Draft) -> Call | _Refused:
+        is_conditional = not draft.is_untouched(ops)
+        resolution = draft.resolve(ops)
+        if isinstance(resolution, StepwellError):
+            seen = self._seen(unit)  # a retry meets its own first writes
+            return _Refused(resolution, is_conditional) if seen is None else _Refused(seen)
+        if (
+            isinstance(unit, StateBatch)
+            and not unit.guards
+            and not is_conditional
+            and not resolution.entries
+            and not resolution.totals
+        ):
+            return _Refused(Written(resolution.answers))
+        call = self._caller.of(unit, draft.writes(ops, resolution), draft.now_ms)
+        if isinstance(call, StepwellError):
+            return _Refused(call)
+        call.answers = resolution.answers
+        return call
+
+    def _seen(self, unit: Unit) -> Seen | None:
+        row = self._reading.commit_of(unit.execution_id, unit.commit_id) if isinstance(unit, Commit) else None
+        return None if row is None else Seen(row.header, row.body)
+
+    def _send(self, calls: Sequence[Call]) -> list[Reply]:
+        if not calls:
+            return []
+        replies = self._servers.send([(call.keys[0], call.command()) for call in calls])
+        if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
+            self._asking.load_scripts()
+        first = replies[0]
+        if isinstance(first, Unsent) and all(isinstance(reply, Unsent) for reply in replies):
+            raise first.error
+        if isinstance(first, Lost) and all(isinstance(reply, Lost) for reply in replies):
+            raise CommitUnknown(f"{_UNKNOWN} ({first.error.message})")
+        return replies
+
+    def _outcome(self, unit: Unit, call: Call, reply: Reply) -> Outcome | None:
+        if isinstance(reply, exceptions.NoScriptError):
+            return None
+        if isinstance(reply, Unsent):
+            return reply.error
+        if isinstance(reply, Lost):
+            return _unanswered(unit, CommitUnknown(_UNKNOWN))
+        if isinstance(reply, exceptions.RedisError):
+            return translate(reply, self._settings)
+        return outcome_of(unit, call, reply)
+
+    def _note(self, notes: Sequence[Command]) -> None:
+        """Tell a cluster's central node what is about to be written: an index that names too much is harmless, one that lacks is not."""
+        if notes and self._servers.is_cluster:
+            self._asking.ask([(self._keys.store, note) for note in notes])
+
+    def _note_after(self, calls: Sequence[Call]) -> None:
+        """Say it again, in case a sweep has just taken it out, and count the writes. The write is done; a failure here is not its."""
+        if calls and self._servers.is_cluster:
+            notes = [note for call in calls for note in call.notes]
+            self._servers.send([(self._keys.store, note) for note in (*notes, ("INCR", self._keys.mark))])
+
+
+def _unanswered(unit: Unit, error: StepwellError) -> StepwellError:
+    if isinstance(error, CommitUnknown) and isinstance(unit, Commit):
+        return CommitUnknown(error.message, commit_id=unit.commit_id, execution_id=unit.execution_id)
+    return error

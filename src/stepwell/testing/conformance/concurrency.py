@@ -1,0 +1,222 @@
+"""Concurrency: many threads through one group committer, and readers beside them. One winner, no gap, one view."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from msgspec.structs import replace
+
+from stepwell.contract.store import Store
+from stepwell.errors import AlreadyExists, Conflict, LockHeld
+from stepwell.model.commit import Acquire, Archiving, Claim, Commit, LockGuard, Outcome, Seen, StateBatch, Unit, Unlock, Written
+from stepwell.model.entry import Increment
+from stepwell.model.ledger import rebuild
+from stepwell.stores.group import GroupCommit
+from stepwell.testing.conformance.sample import HOUR, SCOPE, Execution, answers, content, landed, put, refused, variable, walk
+
+RACES = 1_000
+THREADS = 8
+
+Writer = Callable[[Commit], Outcome]
+
+
+def race(writers: Sequence[Writer], execution: Execution, races: int) -> None:
+    """Have all writers write the next revision at the same moment, again and again; each time exactly one of them may."""
+    gate = threading.Barrier(len(writers) + 1, timeout=60)
+    commits, outcomes = list[Commit](), dict[int, Outcome]()
+
+    def run(number: int) -> None:
+        for _ in range(races):
+            gate.wait()
+            outcomes[number] = writers[number](commits[number])
+            gate.wait()
+
+    with ThreadPoolExecutor(len(writers)) as pool:
+        threads = [pool.submit(run, number) for number in range(len(writers))]
+        try:
+            for round_ in range(races):
+                commits[:] = [execution.commit(variable("winner", [round_, number])) for number in range(len(writers))]
+                gate.wait()
+                gate.wait()
+                [winner] = (commits[number] for number, outcome in outcomes.items() if isinstance(outcome, Written))
+                assert sum(type(outcome) is Conflict for outcome in outcomes.values()) == len(writers) - 1
+                execution.catch_up()
+                assert execution.state.receipt == winner.digest
+        finally:
+            gate.abort()
+        for thread in threads:
+            thread.result()
+
+
+def together(*jobs: Callable[[], object]) -> None:
+    """Run jobs at the same time, each in a thread of its own; the first error that any of them meets is raised."""
+    gate = threading.Barrier(len(jobs), timeout=60)
+
+    def run(job: Callable[[], object]) -> None:
+        gate.wait()
+        job()
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        threads: list[Future[None]] = [pool.submit(run, job) for job in jobs]
+    for thread in threads:
+        thread.result()
+
+
+def write_together(group: GroupCommit, units: Sequence[Unit]) -> list[Outcome]:
+    """Write units at the same moment, each from a thread of its own; their outcomes, in no order."""
+    outcomes: list[Outcome] = []
+    together(*(lambda unit=unit: outcomes.append(group.write(unit)) for unit in units))
+    return outcomes
+
+
+@pytest.mark.timeout(300)
+def test_every_race_for_a_revision_has_exactly_one_winner(store: Store, group: GroupCommit, execution: Execution) -> None:
+    """T05: no merge, no fork; the losers are told."""
+    race([group.write] * 4, execution, RACES)
+    assert execution.head.revision == RACES
+    assert walk(store, execution.id).ok
+
+
+def test_every_race_to_create_an_execution_has_exactly_one_winner(store: Store, group: GroupCommit) -> None:
+    for number in range(20):
+        new = [Execution(store, f"new-{number}", workspace=f"w{thread}").creation() for thread in range(THREADS)]
+        kinds = Counter(type(outcome) for outcome in write_together(group, new))
+        assert kinds == {Written: 1, AlreadyExists: THREADS - 1}
+
+
+def test_commit_sent_by_many_threads_lands_once(group: GroupCommit, execution: Execution) -> None:
+    """T03: every sender but one is told what was stored."""
+    commit = execution.commit(ops=(Increment(SCOPE, "n"),))
+    kinds = Counter(type(outcome) for outcome in write_together(group, [commit] * THREADS))
+    assert kinds == {Written: 1, Seen: THREADS - 1}
+    assert content(execution.store) == {"n": 1}
+
+
+def test_commits_of_many_threads_leave_no_gap(store: Store, group: GroupCommit, execution: Execution) -> None:
+    """I3: each thread tries again until it was first; revisions are contiguous and the chain verifies."""
+
+    def work(name: str) -> None:
+        view = Execution(store, execution.id)
+        view.follow()
+        done = 0
+        while done < 25:
+            outcome = group.write(view.commit(variable(name, done)))
+            assert isinstance(outcome, Written | Conflict), outcome
+            done += isinstance(outcome, Written)
+            view.catch_up()
+
+    together(*(lambda name=name: work(name) for name in "abcdefgh"))
+    assert execution.head.revision == THREADS * 25
+    assert [row.revision for row in store.history(execution.id, -1, 1_000)] == list(range(THREADS * 25 + 1))
+    assert walk(store, execution.id).ok
+    assert set(execution.follow().sections["variables"].values()) == {b"24"}
+
+
+def test_executions_do_not_wait_for_each_other(store: Store, group: GroupCommit) -> None:
+    """Writers of different executions never meet a conflict."""
+
+    def work(number: int) -> None:
+        mine = Execution(store, f"mine-{number}")
+        for _ in range(30):
+            landed(group.write(mine.foresee()))
+
+    together(*(lambda number=number: work(number) for number in range(THREADS)))
+    assert all(walk(store, f"mine-{number}").receipts == 30 for number in range(THREADS))
+
+
+def test_counter_counts_every_increment_of_every_thread(store: Store, group: GroupCommit) -> None:
+    def work() -> None:
+        for _ in range(50):
+            landed(group.write(StateBatch((Increment(SCOPE, "n"), Increment(SCOPE, "m", -1)))))
+
+    together(*[work] * THREADS)
+    assert content(store) == {"n": 50 * THREADS, "m": -50 * THREADS}
+
+
+def test_every_race_for_a_lock_has_exactly_one_winner(group: GroupCommit) -> None:
+    for number in range(20):
+        units = [Acquire(f"door-{number}", f"holder-{thread}", HOUR) for thread in range(THREADS)]
+        kinds = Counter(type(outcome) for outcome in write_together(group, units))
+        assert kinds == {Written: 1, LockHeld: THREADS - 1}
+
+
+def test_every_race_for_a_lease_has_exactly_one_winner(group: GroupCommit, execution: Execution) -> None:
+    outcomes = write_together(group, [Claim(execution.id, f"holder-{thread}", HOUR) for thread in range(THREADS)])
+    [winner] = (outcome for outcome in outcomes if isinstance(outcome, Written))
+    assert execution.head.holder == answers(winner)[0].holder
+
+
+def test_lock_lets_one_thread_at_a_time_read_and_write(store: Store, group: GroupCommit) -> None:
+    """T19: a counter that is read, and written one higher, under the lock is exact."""
+
+    def work(name: str) -> None:
+        for turn in range(10):
+            lease = take(f"{name}-{turn}")
+            number = content(store).get("n", 0)
+            landed(group.write(StateBatch((put("n", number + 1),), (LockGuard("door", lease),))))
+            landed(group.write(Unlock("door", f"{name}-{turn}", lease)))
+
+    def take(holder: str) -> int:
+        while True:
+            outcome = group.write(Acquire("door", holder, HOUR))
+            if isinstance(outcome, Written):
+                return answers(outcome)[0].fence
+            refused(outcome, LockHeld)
+
+    together(*(lambda name=name: work(name) for name in "abcd"))
+    assert content(store) == {"n": 40}
+
+
+def test_load_is_one_consistent_view_while_others_write(store: Store, group: GroupCommit, execution: Execution) -> None:
+    """I1: head, snapshot and commits of one moment, never the head of one and the commits of another."""
+    ended = threading.Event()
+
+    def write_on() -> None:
+        for number in range(1, 201):
+            snapshot = execution.snapshot() if number % 7 == 0 else None
+            landed(group.write(execution.foresee(snapshot=snapshot)))
+            if number % 40 == 0 and store.capabilities().has_archiving:
+                landed(group.write(Archiving(execution.id, execution.snapshot())))
+        ended.set()
+
+    def read_on() -> None:
+        newest = 0
+        while not ended.is_set():
+            loaded = store.load(execution.id)
+            assert loaded is not None
+            revision = rebuild(loaded).revision
+            assert revision >= newest
+            newest = revision
+
+    together(write_on, read_on, read_on)
+
+
+def test_readers_see_a_batch_whole_or_not_at_all(store: Store, group: GroupCommit) -> None:
+    ended = threading.Event()
+
+    def write_on() -> None:
+        for number in range(200):
+            landed(group.write(StateBatch((put("a", number), put("b", number), put("c", number)))))
+        ended.set()
+
+    def read_on() -> None:
+        while not ended.is_set():
+            assert len(set(content(store).values())) <= 1
+
+    together(write_on, read_on, read_on)
+
+
+def test_signed_commits_of_many_threads_keep_their_own_signature(store: Store, group: GroupCommit) -> None:
+    """Rows of one group are never mixed up."""
+
+    def work(number: int) -> None:
+        mine = Execution(store, f"mine-{number}")
+        for turn in range(10):
+            landed(group.write(replace(mine.foresee(), signature=b"%d-%d" % (number, turn))))
+            assert mine.head.signature == b"%d-%d" % (number, turn)
+
+    together(*(lambda number=number: work(number) for number in range(THREADS)))

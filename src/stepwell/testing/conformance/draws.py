@@ -1,0 +1,120 @@
+"""What the machine draws: changes to executions and operations on state, small enough to meet each other often."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+from hypothesis import strategies as st
+
+from stepwell.model.entry import ABSENT, Clear, Copy, Delete, Increment, Put, StateOp, Touch
+from stepwell.model.record import LoopContext
+from stepwell.model.status import Status
+from stepwell.model.value import Value, canonical
+from stepwell.state.transaction import Transaction
+from stepwell.testing.conformance.plain import Change, PlainScope
+from stepwell.testing.conformance.sample import HOUR, executed
+
+__all__ = ["HOUR_MS", "Move", "changes", "hours", "moves", "op_of", "perform", "values"]
+
+HOUR_MS = HOUR * 1000
+
+# The clock is moved by whole hours and everything ends at half hours, so nothing ends while a server's clock goes on by itself.
+hours = st.sampled_from([0.5, 1.5, 4.5])
+
+values: st.SearchStrategy[Value] = st.sampled_from(
+    [None, True, 0, 1, 1.0, -0.0, 2**53 + 1, "", "text", "a\0b é 😀", [], {}, [1, [2.5, None]], {"k": {"é": [True]}, "": 0}]
+)
+numbers = st.sampled_from([1, -2, 0.5, 2**60])
+names = st.sampled_from(["a", "b", "é"])
+scopes = st.sampled_from(["root", "x", "y"])
+contexts = st.dictionaries(names, values, max_size=2)
+
+
+def _change(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Change]:
+    return st.tuples(st.just(name), st.tuples(*arguments))
+
+
+changes: st.SearchStrategy[Change] = st.one_of(
+    _change("set_context", contexts),
+    _change("set_variable", names, values),
+    _change("set_trigger", st.sampled_from([1, "cron", {"by": "hand"}])),
+    _change("record_step", names, values),
+    _change("set_loop_context", names, st.integers(0, 3), values),
+    _change("add_token", names, scopes, values),
+    _change("update_token", names, scopes, values),
+    _change("remove_token", names),
+    _change("enter_scope", st.sampled_from(["x", "y"]), scopes),
+    _change("exit_scope", st.sampled_from(["x", "y"])),
+    _change("cancel_scope", st.sampled_from(["x", "y"])),
+    _change("increment_step_count"),
+    _change("set_metadata", contexts),
+    _change("set_status", st.sampled_from([Status.RUNNING, Status.RUNNING, Status.WAITING, Status.FAILED, Status.PENDING])),
+)
+
+
+def perform(change: Change, transaction: Transaction) -> None:
+    """Make a change of the plain model in a transaction."""
+    match change:
+        case "record_step", (name, output):
+            transaction.record_step(executed(name, output))
+        case "set_loop_context", (loop_id, index, item):
+            transaction.set_loop_context(LoopContext(loop_id, index, item, None))
+        case "add_token", (token_id, scope, value):
+            transaction.add_token(token_id, node="n", scope=scope, value=value)
+        case "update_token", (token_id, scope, value):
+            transaction.update_token(token_id, lambda _: {"scope": scope, "value": value})
+        case name, arguments:
+            getattr(transaction, name)(*arguments)
+
+
+class Move(NamedTuple):
+    """An operation on state before it is known which scopes there are, and which revisions they have."""
+
+    kind: str
+    scope: int
+    key: str
+    value: Value
+    by: float
+    ttl_hours: float | None
+    sliding: bool
+    expected: str
+    to_key: str
+
+
+moves: st.SearchStrategy[Move] = st.builds(
+    Move,
+    kind=st.sampled_from(["put", "put", "put", "try", "delete", "increment", "copy", "move", "touch", "clear"]),
+    scope=st.integers(0, 1),
+    key=names,
+    value=values,
+    by=numbers,
+    ttl_hours=st.none() | hours,
+    sliding=st.booleans(),
+    expected=st.sampled_from(["any", "any", "absent", "current", "other"]),
+    to_key=names,
+)
+
+
+def op_of(move: Move, paths: list[str], plain: dict[str, PlainScope], now_ms: int) -> StateOp:
+    """The operation that a move stands for."""
+    path, other = paths[move.scope], paths[1 - move.scope]
+    found = plain[path].live(move.key, now_ms)
+    current = ABSENT if found is None else found.revision
+    expected = {"any": None, "absent": ABSENT, "current": current, "other": current + 1_000}[move.expected]
+    ttl_ms = None if move.ttl_hours is None else round(move.ttl_hours * HOUR_MS)
+    match move.kind:
+        case "put" | "try":
+            value = msgspec.Raw(canonical(move.value))
+            sliding = move.sliding and ttl_ms is not None
+            return Put(path, move.key, value, ttl_ms=ttl_ms, sliding=sliding, expected=expected, strict=move.kind == "put")
+        case "delete":
+            return Delete(path, move.key, expected)
+        case "increment":
+            return Increment(path, move.key, move.by)
+        case "copy" | "move":
+            return Copy(path, move.key, other if move.sliding else path, move.to_key, move=move.kind == "move")
+        case "touch":
+            return Touch(path, move.key)
+        case _:
+            return Clear(path)

@@ -1,0 +1,195 @@
+"""Groups: units that share a transaction take effect in order, are refused one by one, and fail together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from stepwell.contract.store import Store
+from stepwell.errors import AlreadyExists, CommitUnknown, Conflict, InvalidInput, LeaseLost, LockHeld, NotFound
+from stepwell.faults import armed
+from stepwell.model.commit import (
+    Acquire,
+    Claim,
+    Deletion,
+    LockGuard,
+    Seen,
+    StateBatch,
+    Unit,
+    Unlock,
+    Written,
+)
+from stepwell.model.entry import Increment, StateOp
+from stepwell.model.scope import Scope
+from stepwell.testing.conformance.sample import (
+    NOTHING,
+    SCOPE,
+    Execution,
+    acquire,
+    answers,
+    claim,
+    content,
+    everything,
+    fresh_id,
+    landed,
+    put,
+    variable,
+    walk,
+    write,
+    write_state,
+)
+
+
+def test_group_of_nothing_has_no_outcomes(store: Store) -> None:
+    assert store.write([]) == []
+
+
+def test_refused_unit_never_stops_its_group(store: Store, execution: Execution) -> None:
+    """Every kind of refusal stands between two units that land."""
+    stranger = Execution(store, "stranger")
+    stranger.state = execution.state
+    acquire(store, "taken", holder="somebody")
+    claim(store, execution.id, holder="somebody")
+    refusals: list[tuple[Unit, type]] = [
+        (replace(execution.commit(), previous="e" * 64), Conflict),
+        (Execution(store, execution.id).creation(), AlreadyExists),
+        (stranger.commit(), NotFound),
+        (replace(execution.commit(), fence=99), LeaseLost),
+        (StateBatch((put("k0", expected=7),)), Conflict),
+        (StateBatch((Increment(SCOPE, "k0"), Increment(SCOPE, "text"))), InvalidInput),
+        (StateBatch((put("k0", 9),), (LockGuard("door", 99),)), LeaseLost),
+        (Claim(execution.id, "b", 60), LockHeld),
+        (Acquire("taken", "b", 60), LockHeld),
+        (Unlock("taken", "b", 1), LeaseLost),
+        (Deletion("nobody"), NotFound),
+        (execution.adoption(), AlreadyExists),
+    ]
+    write_state(store, put("text", "no number"))
+    units: list[Unit] = []
+    for number, (unit, _) in enumerate(refusals):
+        units += [StateBatch((put(f"k{number}"),)), unit]
+    outcomes = store.write([*units, execution.commit()])
+    assert all(isinstance(outcome, Written) for outcome in (*outcomes[::2], outcomes[-1]))
+    assert [type(outcome) for outcome in outcomes[1::2]] == [kind for _, kind in refusals]
+    assert content(store) == {"text": "no number", **{f"k{number}": 1 for number in range(len(refusals))}}
+    assert execution.head.revision == 1
+
+
+def test_several_commits_of_one_execution_land_in_one_group(store: Store) -> None:
+    execution = Execution(store)
+    outcomes = store.write([execution.foresee() for _ in range(5)])
+    assert [type(outcome) for outcome in outcomes] == [Written] * 5
+    assert (execution.head.revision, execution.head.digest) == (4, execution.state.receipt)
+    assert walk(store, execution.id).receipts == 5
+
+
+def test_units_of_a_group_take_effect_in_order(store: Store, execution: Execution) -> None:
+    first, second = execution.commit(variable("n", 1)), execution.commit(variable("n", 2))
+    outcomes = store.write(
+        [
+            StateBatch((put("k", 1),)),
+            StateBatch((Increment(SCOPE, "k", 5),)),
+            first,
+            second,
+            first,
+            Claim(execution.id, "a", 60),
+            Claim(execution.id, "b", 60),
+            Deletion(execution.id),
+            second,
+        ]
+    )
+    kinds = [Written, Written, Written, Conflict, Seen, Written, LockHeld, Written, NotFound]
+    assert [type(outcome) for outcome in outcomes] == kinds
+    assert answers(outcomes[1]) == [6]
+
+
+def test_lease_of_the_same_group_guards_the_commits_after_it(store: Store, execution: Execution) -> None:
+    stale, fresh = execution.commit(fence=0), execution.commit(fence=1)
+    outcomes = store.write([Claim(execution.id, "a", 60), stale, fresh])
+    assert [type(outcome) for outcome in outcomes] == [Written, LeaseLost, Written]
+
+
+class Exploding(Sequence[Any]):
+    """Operations that raise as soon as a store looks at them: a failure in the middle of a group."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: Any) -> Any:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("kind", ["batch", "commit"])
+def test_exception_in_the_middle_of_a_group_writes_nothing(store: Store, execution: Execution, kind: str) -> None:
+    """T01: neither the units before it nor those after it are there, and the store goes on to work."""
+    ops = cast("tuple[StateOp, ...]", Exploding())
+    bomb = StateBatch(ops) if kind == "batch" else Execution(store, "bomb").creation(ops=ops)
+    new, before = Execution(store, "new"), everything(store, execution.id)
+    group = [*one_of_each(new, execution), bomb, StateBatch((put("after"),))]
+    with pytest.raises(ZeroDivisionError):
+        store.write(group)
+    assert everything(store, execution.id) == before
+    assert everything(store, "new") == NOTHING
+    assert content(store) == {}
+    assert all(isinstance(outcome, Written) for outcome in store.write(one_of_each(new, execution)))
+
+
+def test_fault_at_any_point_of_a_write_writes_nothing(store: Store, execution: Execution) -> None:
+    """T01: the store's own fault points, those that it has, one after the other."""
+    points = [point for point in points_of_a_write(store) if point != "store.committed"]
+    for number, point in enumerate(points):
+        new, before = Execution(store, f"new-{number}"), (everything(store, execution.id), content(store))
+        with pytest.raises(Failure), armed(failing_at(point)):
+            store.write(one_of_each(new, execution))
+        assert (everything(store, execution.id), content(store)) == before, f"something was left behind by {point}"
+        assert everything(store, new.id) == NOTHING, f"something was left behind by {point}"
+    landed(write(store, execution.commit()))
+
+
+def test_fault_after_the_write_leaves_a_commit_that_can_be_looked_up(store: Store, execution: Execution) -> None:
+    """T03: the reply is lost, the commit is not; asking for its id tells."""
+    if "store.committed" not in points_of_a_write(store):
+        pytest.skip("this store has no fault point after its transaction")
+    commit = execution.commit()
+    with pytest.raises((Failure, CommitUnknown)), armed(failing_at("store.committed")):
+        write(store, commit)
+    found = store.commit_of(execution.id, commit.commit_id)
+    assert found is not None
+    assert (found.revision, found.header, found.body) == (1, commit.header, commit.body)
+    assert write(store, commit) == Seen(commit.header, commit.body)
+
+
+def one_of_each(new: Execution, old: Execution) -> list[Unit]:
+    """A group that touches every kind of row."""
+    return [
+        new.creation(ops=(put("new"),)),
+        old.commit(ops=(put("old"), Increment(SCOPE, "n")), snapshot=old.snapshot()),
+        Claim(old.id, "a", 60),
+        Acquire(fresh_id("door"), "a", 60),
+    ]
+
+
+class Failure(Exception):
+    """Raised at a fault point."""
+
+
+def failing_at(point: str) -> Any:
+    """A hook that raises at one fault point."""
+
+    def fail(reached: str) -> None:
+        if reached == point:
+            raise Failure(point)
+
+    return fail
+
+
+def points_of_a_write(store: Store) -> list[str]:
+    """The fault points that this store really has, in the order in which a write reaches them."""
+    scratch, reached = Execution(store, fresh_id("scratch")).create(), list[str]()
+    elsewhere = Scope.custom("scratch", "acme").path
+    with armed(reached.append):
+        write(store, scratch.commit(ops=(put("k", scope=elsewhere),), snapshot=scratch.snapshot()))
+    return list(dict.fromkeys(reached))

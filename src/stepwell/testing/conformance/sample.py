@@ -1,0 +1,279 @@
+"""Samples: the smallest executions, units and outcomes that the tests of this suite are written with.
+
+``Execution`` is one writer's view of one execution. It builds the commit that would come next (``commit``), so that a test can
+write it late, twice or not at all; ``land`` also writes it and moves the view on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from stepwell.clock import to_ms
+from stepwell.contract.store import Store
+from stepwell.errors import StepwellError
+from stepwell.model.commit import Acquire, Adoption, Claim, Commit, Creation, Head, Lease, Outcome, StateBatch, Unit, Written
+from stepwell.model.draft import Draft, plan
+from stepwell.model.entry import Put, StateOp, StoredEntry
+from stepwell.model.ids import new_commit_id
+from stepwell.model.ledger import Verification, build_commit, fast_forward, rebuild, settle, verify
+from stepwell.model.limits import Limits
+from stepwell.model.mutation import Create, Mutation, RecordStep, SetStatus, SetVariable
+from stepwell.model.record import Metadata, StepOutput, encode_record, encode_step
+from stepwell.model.scope import Scope
+from stepwell.model.snapshot import StoredSnapshot, store_snapshot
+from stepwell.model.state import State
+from stepwell.model.value import Value, canonical, decode
+
+__all__ = [
+    "HOUR",
+    "NOTHING",
+    "SCOPE",
+    "Execution",
+    "acquire",
+    "answers",
+    "claim",
+    "content",
+    "everything",
+    "executed",
+    "fresh_id",
+    "landed",
+    "put",
+    "refused",
+    "status",
+    "step",
+    "variable",
+    "walk",
+    "write",
+    "write_state",
+]
+
+E = TypeVar("E", bound=StepwellError)
+Raw = msgspec.Raw
+
+# Leases and TTLs of this suite last hours and the clock is moved by hours: a store that lives by its server's clock, which goes on
+# while a test runs, gives the same answers as one whose time stands still.
+HOUR = 3_600
+
+SCOPE = Scope.custom("conformance", "acme").path
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+_numbers = itertools.count(1)
+
+
+def fresh_id(name: str = "id") -> str:
+    """An id that nobody in this process has used."""
+    return f"{name}-{next(_numbers)}"
+
+
+def write(store: Store, unit: Unit) -> Outcome:
+    """Write one unit alone; its outcome."""
+    outcomes = store.write([unit])
+    assert len(outcomes) == 1, "a store gives one outcome for each unit"
+    return outcomes[0]
+
+
+def landed(outcome: Outcome) -> Written:
+    """The outcome of a unit that must have been written."""
+    assert isinstance(outcome, Written), f"not written: {outcome!r}"
+    return outcome
+
+
+def refused(outcome: Outcome, kind: type[E]) -> E:
+    """The refusal, which must be of this very kind."""
+    assert type(outcome) is kind, f"not refused with {kind.__name__}: {outcome!r}"
+    return outcome
+
+
+def answers(outcome: Outcome) -> list[Any]:
+    """The answers of a unit that must have been written."""
+    return list(landed(outcome).answers)
+
+
+def claim(store: Store, execution_id: str, *, holder: str = "a", seconds: float = HOUR) -> Lease:
+    """The lease of an execution, which must be free."""
+    [lease] = answers(write(store, Claim(execution_id, holder, seconds)))
+    assert isinstance(lease, Lease)
+    return lease
+
+
+def acquire(store: Store, name: str = "door", *, holder: str = "a", seconds: float = HOUR) -> Lease:
+    """The lease of a lock, which must be free or the holder's."""
+    [lease] = answers(write(store, Acquire(name, holder, seconds)))
+    assert isinstance(lease, Lease)
+    return lease
+
+
+def put(key: str, value: Value = 1, *, scope: str = SCOPE, ttl: float | None = None, **fields: Any) -> Put:
+    """An operation that sets a key; ``ttl`` in seconds."""
+    return Put(scope, key, Raw(canonical(value)), ttl_ms=None if ttl is None else round(ttl * 1000), **fields)
+
+
+def write_state(store: Store, *ops: StateOp) -> list[Any]:
+    """Write operations that must land, as one batch; their answers."""
+    return answers(write(store, StateBatch(ops)))
+
+
+def content(store: Store, scope: str = SCOPE) -> dict[str, Value]:
+    """Everything alive in a scope."""
+    return {key: decode(_data(entry)) for key, entry in store.scan(scope)}
+
+
+def _data(entry: StoredEntry) -> bytes:
+    assert entry.data is not None, "what is alive has a value"
+    return entry.data
+
+
+def variable(name: str = "n", value: Value = 1) -> SetVariable:
+    """A mutation that sets a variable."""
+    return SetVariable(name, Raw(canonical(value)))
+
+
+def step(name: str, output: Value = None) -> RecordStep:
+    """A mutation that records a step's output."""
+    return RecordStep(name, Raw(encode_step(executed(name, output))))
+
+
+def executed(name: str, output: Value = None) -> StepOutput:
+    """A step's output as a user hands it in."""
+    return StepOutput(name, name, "COMPLETED", output, START, 5)
+
+
+def status(name: str) -> SetStatus:
+    """A mutation that changes the execution's status."""
+    return SetStatus(name)
+
+
+class Execution:
+    """One writer's view of an execution: builds the commit that comes next, and follows those that it landed."""
+
+    def __init__(
+        self,
+        store: Store,
+        execution_id: str = "order-7",
+        *,
+        workspace: str = "acme",
+        workflow: str = "orders",
+        created_at: datetime = START,
+    ) -> None:
+        self.store, self.id = store, execution_id
+        self.workspace, self.workflow, self.created_at = workspace, workflow, created_at
+        self.state = State()
+
+    @property
+    def head(self) -> Head:
+        """The store's row, which must be there."""
+        head = self.store.head(self.id)
+        assert head is not None, f"execution {self.id!r} is gone"
+        return head
+
+    def creation(self, *mutations: Mutation, **fields: Any) -> Commit:
+        """The commit that creates the execution, not written yet; ``fields`` replace some of its own, such as ``ops``."""
+        return self._build(self._birth(mutations), fields)[1]
+
+    def create(self, *mutations: Mutation, **fields: Any) -> Execution:
+        """Write the creation; the execution exists from here on."""
+        draft, commit = self._build(self._birth(mutations), fields)
+        self._land(draft, commit)
+        return self
+
+    def commit(self, *mutations: Mutation, **fields: Any) -> Commit:
+        """The commit that comes next, not written yet; ``fields`` replace some of its own, such as ``fence``."""
+        return self._build(self._change(mutations), fields)[1]
+
+    def land(self, *mutations: Mutation, **fields: Any) -> Commit:
+        """Write the commit that comes next, which must be accepted, and move this view on."""
+        draft, commit = self._build(self._change(mutations), fields)
+        return self._land(draft, commit)
+
+    def foresee(self, *mutations: Mutation, **fields: Any) -> Commit:
+        """The commit that comes next, not written yet, with this view moved on as if it had landed."""
+        draft, commit = self._build(self._birth(mutations) if self.state.revision < 0 else self._change(mutations), fields)
+        settle(draft, commit)
+        return commit
+
+    def grow(self, commits: int) -> Execution:
+        """Land that many commits."""
+        for _ in range(commits):
+            self.land()
+        return self
+
+    def snapshot(self) -> StoredSnapshot:
+        """The state of this view as a store keeps it."""
+        return store_snapshot(self.state)
+
+    def follow(self) -> State:
+        """Take over the newest state of the store, checked link by link."""
+        loaded = self.store.load(self.id)
+        assert loaded is not None, f"execution {self.id!r} is gone"
+        self.state = rebuild(loaded)
+        return self.state
+
+    def catch_up(self) -> State:
+        """Take over what the store has beyond this view."""
+        loaded = self.store.load(self.id, since=self.state.revision)
+        assert loaded is not None, f"execution {self.id!r} is gone"
+        assert fast_forward(self.state, loaded), "the store's commits do not follow from what it said before"
+        return self.state
+
+    def adoption(self, **fields: Any) -> Adoption:
+        """The snapshot of this view, to be taken in by a store."""
+        adoption = Adoption(
+            execution_id=self.id,
+            workspace_id=self.workspace,
+            creation=Creation(self.workflow, 3),
+            status="PENDING",
+            digest=self.state.receipt,
+            snapshot=self.snapshot(),
+            signature=None,
+            adopted_ms=to_ms(self.created_at),
+        )
+        return msgspec.structs.replace(adoption, **fields)
+
+    def _birth(self, mutations: Sequence[Mutation]) -> Sequence[Mutation]:
+        who = Metadata(self.id, self.workspace, self.workflow, 3, self.created_at)
+        return [Create(Raw(encode_record(who)), Raw(b"{}")), *mutations]
+
+    def _change(self, mutations: Sequence[Mutation]) -> Sequence[Mutation]:
+        return mutations or [variable("n", self.state.revision + 1)]
+
+    def _build(self, mutations: Sequence[Mutation], fields: dict[str, Any]) -> tuple[Draft, Commit]:
+        draft = plan(self.state, mutations, Limits())
+        commit, _ = build_commit(
+            draft,
+            execution_id=self.id,
+            workspace_id=self.workspace,
+            # The id is inside the receipt, so it has to be known before the commit is built.
+            commit_id=fields.get("commit_id") or new_commit_id(self.state.revision + 1, fresh_id()),
+            committed_at=self.created_at + timedelta(seconds=self.state.revision + 1),
+            creation=Creation(self.workflow, 3) if isinstance(mutations[0], Create) else None,
+        )
+        return draft, msgspec.structs.replace(commit, **fields)
+
+    def _land(self, draft: Draft, commit: Commit) -> Commit:
+        landed(write(self.store, commit))
+        settle(draft, commit)
+        return commit
+
+
+NOTHING: tuple[object, ...] = (None, None, [], None)
+"""What ``everything`` is for an execution that is not there."""
+
+
+def everything(store: Store, execution_id: str) -> tuple[object, ...]:
+    """All that a store says about one execution."""
+    loaded, rows = store.load(execution_id), store.history(execution_id, -1, 1_000)
+    view = None if loaded is None else (loaded.head, loaded.snapshot, list(loaded.commits))
+    return store.head(execution_id), view, rows, store.base(execution_id)
+
+
+def walk(store: Store, execution_id: str) -> Verification:
+    """Walk the whole chain that a store holds, every digest checked."""
+    head = store.head(execution_id)
+    assert head is not None, f"execution {execution_id!r} is gone"
+    rows = store.history(execution_id, head.base_revision, 1_000_000)
+    return verify(head, store.base(execution_id), rows)

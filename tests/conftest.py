@@ -1,0 +1,16 @@
+"""Fixtures for all tests. ``store`` and its companions run a test once on each store of ``tests.support.stores``."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepwell.testing.conformance.fixtures import MakeStore, clock, execution, group, open_store, other_store, store
+from tests.support.stores import STORES
+
+__all__ = ["clock", "execution", "group", "open_store", "other_store", "store"]
+
+
+@pytest.fixture(params=STORES)
+def make_store(request: pytest.FixtureRequest) -> MakeStore:
+    """Makes stores of one kind, all on the same place within a test."""
+    return STORES[request.param](request)

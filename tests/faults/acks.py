@@ -1,0 +1,46 @@
+"""The ack log: what clients were told, kept outside the system and synced before anything else is done."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from stepwell import Receipt
+
+__all__ = ["Ack", "AckLog"]
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """One commit that its caller was told has landed."""
+
+    execution_id: str
+    revision: int
+    commit_id: str
+    digest: str
+
+
+class AckLog:
+    """Appends acks to a file; each is on the disk before ``note`` returns. Threads and processes may share the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+
+    def note(self, receipt: Receipt) -> None:
+        """Keep a receipt's ack."""
+        ack = Ack(receipt.execution_id, receipt.revision, receipt.commit_id, receipt.digest)
+        os.write(self._file, msgspec.json.encode(ack) + b"\n")
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    @staticmethod
+    def read(path: Path) -> list[Ack]:
+        """All acks; a last line that was cut short by a kill was never relied on by anybody."""
+        if not path.exists():
+            return []
+        whole, _, _ = path.read_bytes().rpartition(b"\n")
+        return [msgspec.json.decode(line, type=Ack) for line in whole.splitlines()]

@@ -1,0 +1,262 @@
+"""T08: a caller that is cancelled in the middle of a commit leaves nothing behind: no stuck writer, no open transaction, no doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import types
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepwell import AsyncStepwell, NotFound, Scope, StoreUnavailable
+from stepwell.faults import POINTS, armed
+from stepwell.state.buffer import Buffer
+from tests.faults.hooks import at
+
+_COUNTER = Scope.globals()
+_CANCELS = {"memory": 2_000, "sqlite": 2_000}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def url(store: str, tmp_path: Path) -> str:
+    return "memory://" if store == "memory" else f"sqlite:///{tmp_path}/well.db"
+
+
+@asynccontextmanager
+async def open_well(url: str) -> AsyncIterator[AsyncStepwell]:
+    """A well with an execution; at the end it must close, and its writer thread must be gone."""
+    before = set(threading.enumerate())
+    well = AsyncStepwell(url)
+    await well.create("run")
+    yield well
+    await asyncio.wait_for(well.close(), 10)
+    assert not [thread.name for thread in set(threading.enumerate()) - before if thread.name == "stepwell-writer"]
+
+
+def count(tx: Buffer) -> None:
+    tx.increment_step_count()
+    tx.state(_COUNTER).increment("n")
+
+
+async def commit(well: AsyncStepwell, commit_id: str, execution_id: str = "run") -> None:
+    async with well.transaction(execution_id, commit_id=commit_id) as tx:
+        count(tx)
+
+
+async def check_counts(well: AsyncStepwell, *commit_ids: str) -> int:
+    """Each id landed or not, whole; how many did."""
+    landed = [commit_id for commit_id in commit_ids if await well.receipt("run", commit_id) is not None]
+    assert (await well.load("run")).step_count == await well.state.globals.get("n", 0) == len(landed)
+    assert (await well.verify("run")).ok
+    return len(landed)
+
+
+@types.coroutine
+def cancelled_at(number: int, operation: Coroutine[Any, Any, object]) -> Generator[Any, Any, bool]:
+    """Drive a coroutine and cancel it at one of its awaits, as a task would; False if it ended before."""
+    awaits = 0
+    try:
+        waiting = operation.send(None)
+        while True:
+            awaits += 1
+            if awaits == number:
+                if waiting is not None:
+                    waiting.cancel()
+                waiting = operation.throw(asyncio.CancelledError())
+            yield waiting
+            waiting = operation.send(None)
+    except StopIteration:
+        return False
+    except asyncio.CancelledError:
+        return True
+
+
+def test_a_commit_cancelled_at_each_await_has_landed_or_not_and_the_well_goes_on(url: str) -> None:
+    """T08: every await of a transaction, from the first (the store is not open yet) to the last."""
+
+    async def run() -> None:
+        number = 1
+        while await cancelled_at(number, commit(well := AsyncStepwell(url), "first", "nobody")):
+            number += 1
+            await well.close()
+        await well.close()
+
+    async def run_open() -> None:
+        async with open_well(url) as well:
+            number, ids = 1, list[str]()
+            while await cancelled_at(number, commit(well, f"cancelled-{number}")):
+                ids += [f"cancelled-{number}", f"next-{number}"]
+                await commit(well, f"next-{number}")
+                await check_counts(well, *ids)
+                await commit(well, f"cancelled-{number}")
+                assert await check_counts(well, *ids) == len(ids)
+                number += 1
+
+    with pytest.raises(NotFound):
+        asyncio.run(run())
+    asyncio.run(run_open())
+
+
+class HeldWriter:
+    """Holds the writer thread at a point until it is let go."""
+
+    def __init__(self, point: str) -> None:
+        self.is_there, self.may_go = threading.Event(), threading.Event()
+        self.hook = at(point, 1, self._hold)
+
+    def _hold(self) -> None:
+        self.is_there.set()
+        assert self.may_go.wait(30)
+
+
+def test_a_commit_cancelled_before_it_was_taken_is_not_written(tmp_path: Path) -> None:
+    """T08: it waits behind a transaction that is under way, and is withdrawn."""
+
+    async def run() -> None:
+        async with open_well(f"sqlite:///{tmp_path}/well.db") as well:
+            await well.create("other")
+            held = HeldWriter("store.begun")
+            with armed(held.hook):
+                first = asyncio.create_task(commit(well, "first"))
+                await asyncio.to_thread(held.is_there.wait)
+                waiting = [asyncio.create_task(commit(well, f"waiting-{number}", "other")) for number in range(3)]
+                while len(well._parts.group._waiting) < 3:
+                    await asyncio.sleep(0)
+                waiting[1].cancel()
+                await asyncio.gather(waiting[1], return_exceptions=True)
+                held.may_go.set()
+                results = await asyncio.gather(first, *waiting, return_exceptions=True)
+            assert isinstance(results[2], asyncio.CancelledError)
+            assert await well.receipt("other", "waiting-1") is None
+            assert await well.receipt("run", "first") is not None
+            assert (await well.load("other")).revision == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_commit_cancelled_while_it_is_under_way_lands_whole_or_not_at_all(url: str, point: str) -> None:
+    """T08: the task is cancelled exactly when the commit reaches each point, in whichever thread that is."""
+
+    async def run() -> None:
+        async with open_well(url) as well:
+            await commit(well, "before")
+            task = asyncio.create_task(commit(well, "cancelled"))
+            with armed(at(point, 1, cancel_from_anywhere(task))):
+                await asyncio.gather(task, return_exceptions=True)
+            await check_counts(well, "before", "cancelled")
+            await commit(well, "cancelled")
+            await commit(well, "after")
+            assert await check_counts(well, "before", "cancelled", "after") == 3
+
+    asyncio.run(run())
+
+
+def cancel_from_anywhere(task: asyncio.Task[None]) -> Callable[[], None]:
+    loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
+
+    def cancel() -> None:
+        if threading.get_ident() == loop_thread:
+            task.cancel()
+            return
+        is_cancelled = threading.Event()
+        loop.call_soon_threadsafe(lambda: (task.cancel(), is_cancelled.set()))
+        assert is_cancelled.wait(30)
+
+    return cancel
+
+
+def test_after_thousands_of_random_cancels_the_same_well_works(url: str, store: str) -> None:
+    """T08: 2,000 cancels at random moments of 50 commits at a time; whatever landed is whole, and what did not can be retried."""
+    seed = random.SystemRandom().randrange(2**32)
+    print("seed", seed)
+
+    async def run() -> None:
+        choice, cancels, commits = random.Random(seed), 0, 0
+        async with open_well(url) as well:
+            runs = [f"run-{number}" for number in range(10)]
+            for execution_id in runs:
+                await well.create(execution_id)
+            while cancels < _CANCELS[store]:
+                ids = [(choice.choice(runs), f"commit-{commits + number}") for number in range(50)]
+                commits += len(ids)
+                tasks = [asyncio.create_task(commit(well, commit_id, run)) for run, commit_id in ids]
+                for task in choice.sample(tasks, 45):
+                    for _ in range(choice.randrange(3)):
+                        await asyncio.sleep(0)
+                    cancels += task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            await check_all(well, runs)
+            for run in runs:
+                await commit(well, "last", run)
+            await check_all(well, runs)
+
+    async def check_all(well: AsyncStepwell, runs: list[str]) -> None:
+        receipts = 0
+        for run in runs:
+            assert (await well.verify(run)).ok
+            receipts += (await well.load(run)).step_count
+        assert await well.state.globals.get("n", 0) == receipts
+
+    asyncio.run(run())
+
+
+def test_a_loop_that_closes_during_a_write_leaves_a_well_that_works_in_the_next_loop(tmp_path: Path) -> None:
+    """T08: nobody is left to be told, so the writer goes on with others."""
+    well, held = AsyncStepwell(f"sqlite:///{tmp_path}/well.db"), HeldWriter("store.begun")
+
+    async def go_on() -> None:
+        await commit(well, "next")
+        assert await check_counts(well, "abandoned", "next") == 2
+        await asyncio.wait_for(well.close(), 10)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(well.create("run"))
+    with armed(held.hook):
+        task = loop.create_task(commit(well, "abandoned"))
+        loop.run_until_complete(asyncio.to_thread(held.is_there.wait))
+        task.cancel()
+        loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+        held.may_go.set()
+    asyncio.run(go_on())
+
+
+def test_closing_writes_what_was_accepted_and_refuses_what_comes_later(tmp_path: Path) -> None:
+    """T08: close() returns, with every accepted commit written and its caller told."""
+
+    async def run() -> None:
+        async with open_well(f"sqlite:///{tmp_path}/well.db") as well:
+            runs = [f"run-{number}" for number in range(5)]
+            for execution_id in runs:
+                await well.create(execution_id)
+            held = HeldWriter("store.begun")
+            with armed(held.hook):
+                first = asyncio.create_task(commit(well, "first"))
+                await asyncio.to_thread(held.is_there.wait)
+                accepted = [asyncio.create_task(commit(well, "accepted", run)) for run in runs]
+                while len(well._parts.group._waiting) < len(runs):
+                    await asyncio.sleep(0)
+                closing = asyncio.create_task(well.close())
+                while not well._parts.group._is_closed:
+                    await asyncio.sleep(0)
+                with pytest.raises(StoreUnavailable):
+                    await commit(well, "late")
+                held.may_go.set()
+                await asyncio.gather(closing, first, *accepted)
+        async with AsyncStepwell(f"sqlite:///{tmp_path}/well.db") as again:
+            assert all([await again.receipt(run, "accepted") is not None for run in runs])
+            assert await again.receipt("run", "late") is None
+
+    asyncio.run(run())

@@ -1,0 +1,60 @@
+"""The registry of fault points is exactly what the write path has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.faults.callers import CALLERS
+from tests.faults.crash_case import ORDER, Picture, change, prepare
+from tests.faults.hooks import Trace
+
+import stepwell
+from stepwell import faults
+
+_LITERAL = re.compile(r"""\bfault\(\s*(["'])(?P<point>.*?)\1""")
+
+
+def named_in(*files: Path) -> set[str]:
+    return {match["point"] for file in files for match in _LITERAL.finditer(file.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize("colour", CALLERS)
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_commits_that_write_everything_reach_exactly_the_registered_points(store: str, colour: str, tmp_path: Path) -> None:
+    """T01: no write without a point, no point that nothing reaches."""
+    caller, trace = CALLERS[colour]("memory://" if store == "memory" else f"sqlite:///{tmp_path}/well.db"), Trace()
+    with faults.armed(trace):
+        prepare(caller)
+        caller.begin(ORDER, "third", change).commit()
+    caller.close()
+    assert set(trace.points) == set(faults.POINTS)
+
+
+def test_every_point_named_in_the_source_is_registered() -> None:
+    """T01: a new point cannot be forgotten in the registry, nor an old one in the source."""
+    assert named_in(*Path(stepwell.__file__).parent.rglob("*.py")) == set(faults.POINTS)
+
+
+def test_each_store_has_every_point_of_a_store() -> None:
+    """T01: a store that lacks a point would pass its crash tests by never failing."""
+    stores = Path(stepwell.__file__).parent / "stores"
+    wanted = {point for point in faults.POINTS if point.startswith("store.")}
+    assert named_in(stores / "memory.py") == wanted
+    assert named_in(*(stores / "sqlite").rglob("*.py")) == wanted
+
+
+def test_every_store_comes_to_the_same_receipts_and_state(pictures: dict[str, list[Picture]]) -> None:
+    """T01: what the crash tests compare with does not depend on the store."""
+    memory, sqlite = pictures["memory"], pictures["sqlite"]
+    assert [(each.old, each.new, each.receipt) for each in memory] == [(each.old, each.new, each.receipt) for each in sqlite]
+
+
+def test_a_disarmed_point_does_nothing_and_arming_ends_with_its_block() -> None:
+    trace = Trace()
+    faults.fault("store.begun")
+    with faults.armed(trace):
+        faults.fault("store.begun")
+    faults.fault("store.begun")
+    assert trace.points == ["store.begun"]

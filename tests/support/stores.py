@@ -1,0 +1,36 @@
+"""The stores that the tests run on. To add one: an entry that says how to make it on an empty place of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stepwell.clock import Clock
+from stepwell.contract.store import Store
+from stepwell.model.limits import Limits
+from stepwell.stores.memory import MemoryStore
+from stepwell.stores.sqlite.store import SQLiteStore
+from stepwell.testing.conformance.fixtures import MakeStore
+
+__all__ = ["STORES"]
+
+
+def memory(request: pytest.FixtureRequest) -> MakeStore:
+    """Memory: every store is a place of its own."""
+    return MemoryStore
+
+
+def sqlite(request: pytest.FixtureRequest) -> MakeStore:
+    """SQLite: a file in the test's own folder."""
+    folder: Path = request.getfixturevalue("tmp_path")
+
+    def make(clock: Clock, limits: Limits) -> Store:
+        return SQLiteStore(f"sqlite:///{folder}/well.db", clock, limits)
+
+    return make
+
+
+STORES: dict[str, Callable[[pytest.FixtureRequest], MakeStore]] = {"memory": memory, "sqlite": sqlite}
+"""By name. The request gives an entry what it needs, such as ``tmp_path`` or the fixture of a running server."""

@@ -1,0 +1,114 @@
+"""Files of schema 1, written once and kept: every later version must read them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+
+from stepwell import FakeClock, LoopContext, StepOutput, Stepwell, StoreNewer, Token, verify_proof
+from stepwell.model.snapshot import read_snapshot
+from stepwell.model.state import ExecutionState
+from tests.unit.golden_files import CLOCK_START, KEY
+from tests.unit.sample import NOW, story
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+def well_file(tmp_path: Path) -> Path:
+    """A copy of the golden store, to be opened without touching the original."""
+    return Path(shutil.copy(GOLDEN / "well-1.db", tmp_path / "well.db"))
+
+
+def open_well(path: Path) -> Stepwell:
+    return Stepwell(f"sqlite:///{path}", clock=FakeClock(CLOCK_START), signing_key=KEY)
+
+
+def test_snapshot_of_schema_1_is_read() -> None:
+    """T48."""
+    snapshot, state = read_snapshot((GOLDEN / "snapshot-1.json").read_bytes())
+    view = ExecutionState(state)
+    assert (snapshot.execution_id, snapshot.revision) == ("run-1", 7)
+    assert view == story().view
+    assert view.variables == {"paid": "yes"}
+    assert view.trigger == {"by": "hand"}
+
+
+def test_proof_of_schema_1_verifies() -> None:
+    """T48."""
+    result = verify_proof((GOLDEN / "proof-1.jsonl").read_bytes(), key=KEY)
+    assert result.ok
+    assert result.receipts == 8
+
+
+def test_store_of_schema_1_is_read_and_verifies(well_file: Path) -> None:
+    """T48."""
+    with open_well(well_file) as well:
+        state = well.load("order-7")
+        assert state.revision == 2
+        assert state.status == "RUNNING"
+        assert state.context == {"cart": ["pen"], "total": 12.5}
+        assert state.variables == {"näme": "ü\0😀"}
+        assert state.steps["charge"] == StepOutput(
+            "node-charge", "charge", "COMPLETED", {"paid": True, "big": 2**53 + 1}, NOW, 12
+        )
+        assert state.loops == {"photos": LoopContext("photos", 1, "b.png", 3)}
+        assert state.tokens == {"t": Token("t", "ship", "root", [1, 2.5, None])}
+        assert [receipt.commit_id for receipt in well.receipts("order-7")] == ["first", "second", "third"]
+        assert well.verify("order-7").ok
+        old = well.verify("old")
+        assert (old.ok, old.receipts) == (True, 2)
+        assert well.load("old", at=3).variables == {"n": 3}
+        assert well.state.workspace("acme").workflow("checkout").all() == {"orders": 1}
+        assert well.state.custom("notes").all() == {"a/b": {"kept": True}, "short": 1}
+
+
+def test_store_of_schema_1_can_be_written_to(well_file: Path) -> None:
+    """T48."""
+    with open_well(well_file) as well:
+        with well.transaction("order-7") as tx:
+            tx.set_status("COMPLETED")
+        assert well.verify("order-7").ok
+        assert well.receipt("order-7", "second").revision == 1
+        assert well.state.custom("notes").increment("short") == 2
+
+
+def test_store_of_a_newer_schema_is_refused_and_not_touched(well_file: Path) -> None:
+    """T48: with both versions named; nothing is written."""
+    database = apsw.Connection(str(well_file))
+    database.execute("PRAGMA journal_mode = delete").fetchall()
+    database.execute("PRAGMA user_version = 1000")
+    database.close()
+    before = well_file.read_bytes()
+    with pytest.raises(StoreNewer, match=r"schema 1000.*up to 1\b.*upgrade") as caught:
+        open_well(well_file)
+    assert caught.value.code == "SW-303"
+    assert well_file.read_bytes() == before
+    assert [path.name for path in well_file.parent.iterdir()] == ["well.db"]
+
+
+def test_receipt_of_a_newer_schema_quarantines_one_execution_and_no_other(well_file: Path) -> None:
+    """T48."""
+    with open_well(well_file) as well:
+        header = msgspec.json.decode(_first_header(well_file))
+    assert header["schema"] == 1
+    database = apsw.Connection(str(well_file))
+    newer = _first_header(well_file).replace(b'"schema":1', b'"schema":2')
+    database.execute("UPDATE commits SET header = ? WHERE header = ?", (newer, _first_header(well_file)))
+    database.close()
+    with open_well(well_file) as well:
+        result = well.verify("order-7")
+        assert "receipt 0 has schema 2; this Stepwell reads up to 1, upgrade it" in result.problems[0]
+        assert well.load("old").variables == {"n": 5}
+
+
+def _first_header(path: Path) -> bytes:
+    database = apsw.Connection(str(path))
+    try:
+        return next(iter(database.execute("""SELECT header FROM commits WHERE commit_id = 'first'""")))[0]
+    finally:
+        database.close()

@@ -1,0 +1,86 @@
+"""Ids, names and keys: what may be one, and that new ones are in order and never meet."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from stepwell.errors import InvalidInput, LimitExceeded
+from stepwell.model.ids import check_key, new_commit_id, new_id, revision_in
+from tests.unit.sample import keys
+
+ODD_BUT_SAFE = [
+    " ", ".", "..", "/", "a:step:b", "a:shared:b", "*", "[a]", "{x}", "%", "%2F", "_", "'", '"', "`", ";", "--", "\n", "\r\n", "\t",
+    "\u202e", "\ufeff", "é", "e\u0301", "😀", "health", "ready", "$where", "../../etc/passwd", "Robert'); DROP TABLE executions;--",
+    "6F9619FF-8B86-D011-B42D-00CF4FC964FF", "x" * 512, "é" * 256,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ODD_BUT_SAFE)
+def test_any_text_is_an_id(text: str) -> None:
+    """T46."""
+    assert check_key(text, "execution_id") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "execution_id is empty"),
+        ("a\0b", "NUL"),
+        ("\0", "NUL"),
+        ("\ud800", "surrogate"),
+        ("a\udfff", "surrogate"),
+        (None, "must be a string, not NoneType"),
+        (7, "must be a string, not int"),
+        (b"a", "must be a string, not bytes"),
+        (["a"], "must be a string, not list"),
+    ],
+)
+def test_what_cannot_address_anything_is_refused(text: object, reason: str) -> None:
+    """T46."""
+    with pytest.raises(InvalidInput, match="execution_id") as caught:
+        check_key(text, "execution_id")
+    assert reason in caught.value.message
+
+
+@pytest.mark.parametrize("text", ["x" * 513, "é" * 257, "x" * 10_000])
+def test_length_is_limited_in_bytes(text: str) -> None:
+    """T44, T46."""
+    with pytest.raises(LimitExceeded, match=r"Limits\(key_bytes=\.\.\.\)") as caught:
+        check_key(text, "a state key")
+    assert caught.value.actual == len(text.encode())
+
+
+def test_limit_can_be_another() -> None:
+    assert check_key("x" * 1000, "id", 1000)
+    with pytest.raises(LimitExceeded):
+        check_key("abc", "id", 2)
+
+
+@given(keys)
+@settings(max_examples=100, deadline=None)
+def test_every_key_survives_the_check(key: str) -> None:
+    assert check_key(key, "a key") == key
+
+
+def test_ids_that_differ_in_case_or_form_are_different_ids() -> None:
+    """T46: nothing is normalised."""
+    pairs = [("é", "e\u0301"), ("A", "a"), ("1", "1 "), ("ﬁ", "fi")]
+    assert all(check_key(a, "id") != check_key(b, "id") for a, b in pairs)
+
+
+def test_new_ids_never_meet_and_sort_by_time() -> None:
+    found = [new_id() for _ in range(2_000)]
+    assert len(set(found)) == 2_000
+    assert [each[:12] for each in found] == sorted(each[:12] for each in found)
+    assert all(len(each) == 32 and check_key(each, "id") for each in found)
+
+
+@pytest.mark.parametrize("revision", [0, 7, 123_456_789])
+def test_commit_id_says_its_revision(revision: int) -> None:
+    assert revision_in(new_commit_id(revision, new_id())) == revision
+
+
+@pytest.mark.parametrize("text", ["", "order-7", "r", "r.", "r7", "r7.", "rx.abc", "r-1.abc", "r1e3.a", "r٣.a", "R7.a", " r7.a", "r99999999999999.a"])  # fmt: skip
+def test_an_id_of_the_users_own_says_none(text: str) -> None:
+    assert revision_in(text) is None

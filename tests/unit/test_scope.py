@@ -1,0 +1,106 @@
+"""Scopes: an encoding in which no two addresses ever meet."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepwell.errors import InvalidInput, LimitExceeded, StepwellError
+from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
+from tests.unit.sample import keys
+from tests.unit.test_ids import ODD_BUT_SAFE
+
+nasty = st.sampled_from(ODD_BUT_SAFE) | keys
+scopes = st.one_of(
+    st.just(Scope.globals()),
+    st.builds(Scope.of_workspace, nasty),
+    st.builds(Scope.of_workflow, nasty, nasty),
+    st.builds(Scope.of_step, nasty, nasty, nasty),
+    st.builds(Scope.of_conversation, nasty, nasty),
+    st.builds(Scope.custom, nasty, nasty),
+)
+
+
+@given(scopes)
+@settings(max_examples=300, deadline=None)
+def test_path_leads_back_to_the_scope(scope: Scope) -> None:
+    """T46."""
+    assert Scope.parse(scope.path) == scope
+
+
+@given(scopes, scopes)
+@settings(max_examples=300, deadline=None)
+def test_two_scopes_have_one_path_only_if_they_are_one(a: Scope, b: Scope) -> None:
+    """T46."""
+    assert (a.path == b.path) == (a == b)
+
+
+@given(st.text("ab/:%2F", min_size=1, max_size=6), st.text("ab/:%2F", min_size=1, max_size=6))
+@settings(max_examples=300, deadline=None)
+def test_separators_inside_names_never_make_another_scope(a: str, b: str) -> None:
+    """T46: the few characters that a careless encoding would trip over."""
+    near = [Scope.of_step(a, b), Scope.of_workflow(f"{a}/{b}"), Scope.of_workflow(a, b), Scope.custom(f"{a}:{b}"), Scope.of_workspace(a)]
+    assert len({scope.path for scope in near}) == len(set(near))
+
+
+@given(scopes, nasty)
+@settings(max_examples=200, deadline=None)
+def test_path_has_only_safe_characters(scope: Scope, _: str) -> None:
+    assert scope.path.isascii()
+    assert not set(scope.path) & set("\0\n '\"*[]{}:;")
+    assert scope.path.count("/") == 1 + len(scope.names)
+
+
+def test_key_of_a_workflow_never_meets_the_scope_of_a_step() -> None:
+    """T46: `workflow:{a}` with the key `step:b:x` is not step b of workflow a with the key x."""
+    addresses = {
+        (Scope.of_workflow("a").path, "step:b:x"),
+        (Scope.of_step("a", "b").path, "x"),
+        (Scope.of_workflow("a:step:b").path, "x"),
+        (Scope.of_workflow("a/b").path, "x"),
+        (Scope.custom("workflow:a").path, "step:b:x"),
+    }
+    assert len(addresses) == 5
+
+
+def test_no_scope_is_a_prefix_that_shows_another() -> None:
+    """T47: `1` and `10`, `al` and `alice`, a custom scope with the name of another kind."""
+    assert Scope.of_workflow("1").path != Scope.of_workflow("10").path
+    assert Scope.custom("workflow/default/w1").path != Scope.of_workflow("w1").path
+    assert Scope.of_workspace("default").path != Scope.of_workflow("default").path
+
+
+def test_the_global_scope_is_in_no_workspace() -> None:
+    assert Scope.globals().workspace == ""
+    assert Scope.globals() != Scope.of_workspace("global")
+    assert Scope.of_workflow("w").workspace == DEFAULT_WORKSPACE
+
+
+@pytest.mark.parametrize("name", ["", "a\0", "\ud800", None, 5])
+def test_bad_names_are_refused(name: str) -> None:
+    """T46."""
+    for make in (Scope.of_workspace, Scope.of_workflow, Scope.custom, Scope.of_conversation, lambda n: Scope.of_step("w", n)):
+        with pytest.raises(InvalidInput):
+            make(name)
+    with pytest.raises(InvalidInput):
+        Scope.of_workflow("w", name)
+
+
+def test_long_names_are_refused() -> None:
+    with pytest.raises(LimitExceeded):
+        Scope.custom("x" * 513)
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"), [("planet", ()), ("workflow", ()), ("step", ("a",)), ("global", ("a",)), ("custom", ("a", "b"))]
+)
+def test_kinds_have_their_number_of_names(kind: str, names: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidInput, match="there is no scope"):
+        Scope(kind, "acme", names)
+
+
+@pytest.mark.parametrize("path", ["", "workflow", "workflow/a", "workflow/a/b/c", "x/y", "step/a/b", "workflow//b", "custom/a/%00"])
+def test_text_that_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(StepwellError):
+        Scope.parse(path)
