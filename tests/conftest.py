@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-
-from stepwell.testing.conformance.fixtures import MakeStore, clock, execution, group, open_store, other_store, store
+from tests.support.redis_server import redis_server, redis_url
 from tests.support.stores import STORES
 
-__all__ = ["clock", "execution", "group", "open_store", "other_store", "store"]
+from stepwell.testing.conformance.fixtures import MakeStore, clock, execution, group, open_store, other_store, store
+
+__all__ = ["clock", "execution", "group", "open_store", "other_store", "redis_server", "redis_url", "store"]
 
 
 @pytest.fixture(params=STORES)

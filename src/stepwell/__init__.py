@@ -18,6 +18,7 @@ from stepwell.errors import (
     LockHeld,
     NotFound,
     Problem,
+    StepFailed,
     StepwellError,
     StoreForeign,
     StoreFull,
@@ -26,6 +27,8 @@ from stepwell.errors import (
     StoreUnsafe,
     ValidationFailed,
 )
+from stepwell.flow.program import step, workflow
+from stepwell.flow.retry import Retry
 from stepwell.model.entry import Entry, StateChange
 from stepwell.model.ledger import Verification
 from stepwell.model.limits import Limits
@@ -46,6 +49,9 @@ from stepwell.model.record import (
 from stepwell.model.scope import Scope
 from stepwell.model.state import Change, ExecutionState
 from stepwell.model.status import Status, StepStatus
+from stepwell.runtime.context import current
+from stepwell.runtime.durable import map, patched, sleep, wait_signal
+from stepwell.runtime.handle import AsyncRun, Run
 from stepwell.state.conversation import Answer, ConversationSummary, Turn, TurnResult
 from stepwell.state.datastore import DataStore
 from stepwell.state.locks import HeldLock
@@ -54,6 +60,7 @@ __all__ = [
     "AlreadyExists",
     "AlreadyRecorded",
     "Answer",
+    "AsyncRun",
     "AsyncStepwell",
     "CancelScope",
     "Change",
@@ -85,10 +92,13 @@ __all__ = [
     "NotFound",
     "Problem",
     "Receipt",
+    "Retry",
+    "Run",
     "ScheduleTrigger",
     "Scope",
     "StateChange",
     "Status",
+    "StepFailed",
     "StepOutput",
     "StepStatus",
     "Stepwell",
@@ -105,6 +115,13 @@ __all__ = [
     "ValidationFailed",
     "Verification",
     "WebhookTrigger",
+    "current",
+    "map",
+    "patched",
+    "sleep",
+    "step",
     "verify_proof",
+    "wait_signal",
+    "workflow",
 ]
 __version__ = "0.1.0"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import msgspec
 
 from stepwell.clock import Clock, SystemClock, from_ms
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
 from stepwell.contract.store import Durability, ExecutionQuery
-from stepwell.errors import InvalidInput, StepwellError, StoreUnavailable
+from stepwell.errors import AlreadyExists, InvalidInput, StepwellError, StoreUnavailable
+from stepwell.flow.program import Workflow, registered_names
 from stepwell.model.commit import Head, Outcome, StateBatch, Unit
 from stepwell.model.ids import check_key, new_id
 from stepwell.model.ledger import Verification
@@ -24,6 +27,10 @@ from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.state import Change, ExecutionState
 from stepwell.model.status import Status
 from stepwell.model.value import Value
+from stepwell.runtime.handle import AsyncRun, Run, RunOperations
+from stepwell.runtime.start import Starting
+from stepwell.runtime.thread import WorkerThread
+from stepwell.runtime.worker import Worker
 from stepwell.state.awaited import AsyncState
 from stepwell.state.blocking import State
 from stepwell.state.conversation import DAY_SECONDS, ConversationOperations
@@ -92,15 +99,23 @@ class _Parts:
         self.group = GroupCommit(self._write, is_instant=not self.store.capabilities().has_blocking_writes)
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
         self.state = StateOperations(self.store, self.limits, self.pulse)
-        self.locks = LockOperations(self.pulse, Keeper(self.group), new_id)
+        self.keeper = Keeper(self.group)
+        self.locks = LockOperations(self.pulse, self.keeper, new_id)
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
 
     def _write(self, units: Sequence[Unit]) -> list[Outcome]:
-        outcomes = self.store.write(units)
+        try:
+            outcomes = self.store.write(units)
+        except BaseException:
+            # It may have landed all the same, so whoever waits or remembers had better look.
+            self.pulse.beat("")
+            raise
         self.pulse.written(units, outcomes)
         return outcomes
 
     def close(self) -> None:
+        self.keeper.close()
+        self.pulse.close()
         self.group.close()
         self.store.close()
 
@@ -116,6 +131,20 @@ class _Parts:
         except StepwellError as error:
             parts["write"] = str(error)
         return Health(all(state == "ok" for state in parts.values()), parts)
+
+    def worker(self, driver: AsyncDriver, concurrency: int, lease_seconds: float) -> Worker:
+        """A worker on this store."""
+        return Worker(
+            store=self.store,
+            executions=self.executions,
+            driver=driver,
+            pulse=self.pulse,
+            clock=self.clock,
+            limits=self.limits,
+            new_id=new_id,
+            concurrency=concurrency,
+            lease_seconds=lease_seconds,
+        )
 
     def list_executions(
         self,
@@ -200,6 +229,9 @@ class Stepwell:
         self._parts = _Parts(url, clock, limits, signing_key)
         self._driver = Driver(self._parts.group)
         self._parts.store.open()
+        self._thread: WorkerThread | None = None
+        if registered_names():
+            self._working()
 
     @property
     def state(self) -> State:
@@ -224,6 +256,32 @@ class Stepwell:
     def health(self) -> Health:
         """Whether the store can be read and written now, part by part."""
         return self._driver.run(self._parts.health())
+
+    def start(
+        self,
+        workflow: Workflow[..., Any],
+        value: Any = None,
+        *,
+        workspace: str = DEFAULT_WORKSPACE,
+        execution_id: str | None = None,
+    ) -> Run:
+        """Start a run of a workflow, with one value as its input. With an ``execution_id`` that is known, that run is given back."""
+        run = self._run_of(execution_id or new_id(), workflow)
+        starting = Starting(self._parts.executions, self._parts.clock)
+        try:
+            self._driver.run(starting.start(workflow, value, run.execution_id, workspace, worker=self._working()))
+        except AlreadyExists:
+            if execution_id is None:
+                raise
+        return run
+
+    def run(self, execution_id: str) -> Run:
+        """The handle of an execution that was started before."""
+        return self._run_of(execution_id, None)
+
+    def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> Run:
+        parts = self._parts
+        return Run(RunOperations(parts.executions, parts.pulse, new_id, execution_id, workflow), self._driver)
 
     @property
     def executions(self) -> ExecutionIndex:
@@ -301,8 +359,22 @@ class Stepwell:
         """Delete an execution with its history. Its id is never used again, and a late writer cannot revive it."""
         return self._driver.run(self._parts.executions.delete(execution_id))
 
+    def _working(self) -> Worker | None:
+        """The worker of this process, started when it is first needed."""
+        if not self.worker:
+            return None
+        if self._thread is None:
+            parts = self._parts
+            self._thread = WorkerThread(
+                lambda: parts.worker(AsyncDriver(parts.group, parts.store, is_open=True), self.concurrency, self.lease_seconds)
+            )
+        return self._thread.worker
+
     def close(self) -> None:
-        """Finish what is under way and give everything back."""
+        """Finish what is under way, hand running executions back, and give everything back."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.stop()
         self._parts.close()
 
     def __enter__(self) -> Stepwell:
@@ -353,6 +425,7 @@ class AsyncStepwell:
         self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_seconds
         self._parts = _Parts(url, clock, limits, signing_key)
         self._driver = AsyncDriver(self._parts.group, self._parts.store)
+        self._work: tuple[Worker, asyncio.Task[None]] | None = None
 
     @property
     def state(self) -> AsyncState:
@@ -377,6 +450,32 @@ class AsyncStepwell:
     async def health(self) -> Health:
         """Whether the store can be read and written now, part by part."""
         return await self._driver.run(self._parts.health())
+
+    async def start(
+        self,
+        workflow: Workflow[..., Any],
+        value: Any = None,
+        *,
+        workspace: str = DEFAULT_WORKSPACE,
+        execution_id: str | None = None,
+    ) -> AsyncRun:
+        """Start a run of a workflow, with one value as its input. With an ``execution_id`` that is known, that run is given back."""
+        run = self._run_of(execution_id or new_id(), workflow)
+        starting = Starting(self._parts.executions, self._parts.clock)
+        try:
+            await self._driver.run(starting.start(workflow, value, run.execution_id, workspace, worker=self._working()))
+        except AlreadyExists:
+            if execution_id is None:
+                raise
+        return run
+
+    def run(self, execution_id: str) -> AsyncRun:
+        """The handle of an execution that was started before."""
+        return self._run_of(execution_id, None)
+
+    def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> AsyncRun:
+        parts = self._parts
+        return AsyncRun(RunOperations(parts.executions, parts.pulse, new_id, execution_id, workflow), self._driver)
 
     @property
     def executions(self) -> AsyncExecutionIndex:
@@ -454,12 +553,27 @@ class AsyncStepwell:
         """Delete an execution with its history. Its id is never used again, and a late writer cannot revive it."""
         return await self._driver.run(self._parts.executions.delete(execution_id))
 
+    def _working(self) -> Worker | None:
+        """The worker on this loop, started when it is first needed."""
+        if not self.worker:
+            return None
+        if self._work is None:
+            made = self._parts.worker(self._driver, self.concurrency, self.lease_seconds)
+            self._work = made, asyncio.get_running_loop().create_task(made.run())
+        return self._work[0]
+
     async def close(self) -> None:
-        """Finish what is under way and give everything back."""
+        """Finish what is under way, hand running executions back, and give everything back."""
+        work, self._work = self._work, None
+        if work is not None:
+            work[0].stop()
+            await work[1]
         await self._driver.close(self._parts.close)
 
     async def __aenter__(self) -> AsyncStepwell:
         await self._driver.open()
+        if registered_names():
+            self._working()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

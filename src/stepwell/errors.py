@@ -19,6 +19,7 @@
     │   ├── StoreUnsafe         a server or library version known to lose data
     │   └── Corrupted           stored bytes do not match their digests
     ├── CommitUnknown           the reply to a commit was lost
+    ├── StepFailed              a step failed for good
     ├── ExecutionFailed
     └── ExecutionCancelled
 
@@ -47,6 +48,7 @@ __all__ = [
     "LockHeld",
     "NotFound",
     "Problem",
+    "StepFailed",
     "StepwellError",
     "StoreForeign",
     "StoreFull",
@@ -228,6 +230,16 @@ class CommitUnknown(StepwellError):
     def __init__(self, message: str | None = None, *, commit_id: str = "", execution_id: str = "") -> None:
         super().__init__(message)
         self.commit_id, self.execution_id = commit_id, execution_id
+
+
+class StepFailed(StepwellError):
+    """A step failed and is not tried again."""
+
+    code = "SW-402"
+
+    def __init__(self, step: str = "", kind: str = "", message: str = "") -> None:
+        super().__init__(f"step {step!r} failed: {kind}: {message}" if step else None)
+        self.step, self.kind = step, kind
 
 
 class ExecutionFailed(StepwellError):

@@ -1,11 +1,3 @@
-from stepwell.testing.conformance.commit import *  # noqa: F403
-from stepwell.testing.conformance.group import *  # noqa: F403
-from stepwell.testing.conformance.lease import *  # noqa: F403
-from stepwell.testing.conformance.lock import *  # noqa: F403
-from stepwell.testing.conformance.history import *  # noqa: F403
-from stepwell.testing.conformance.state import *  # noqa: F403
-from stepwell.testing.conformance.ttl import *  # noqa: F403
-from stepwell.testing.conformance.scan import *  # noqa: F403
-from stepwell.testing.conformance.value import *  # noqa: F403
-from stepwell.testing.conformance.concurrency import *  # noqa: F403
-from stepwell.testing.conformance.sharing import *  # noqa: F403
+"""The conformance suite on every store; ``make_store`` is in ``tests/conftest.py``."""
+
+from stepwell.testing.conformance import *  # noqa: F403

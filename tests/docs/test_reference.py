@@ -17,11 +17,15 @@ from stepwell.model.status import TRANSITIONS
 from stepwell.model.value import RULES
 from stepwell.state.blocking import ScopedState, State
 from stepwell.state.buffer import BufferedScope
+from stepwell.state.cache import CachedState
+from stepwell.state.conversations import Conversations
+from stepwell.state.locks import HeldLock, Lock
 from stepwell.state.transaction import StateTransaction, Transaction
 from stepwell.stores.opening import store_of
 
 REFERENCE = ROOT / "docs" / "reference"
-SHORTHAND = {"dict", "function", "StepOutput", "LoopContext"}
+SERVERS = {"sqlite": "sqlite:///x.db", "postgresql": "postgresql://localhost/x", "redis": "redis://localhost/0"}
+SHORTHAND = {"...", "dict", "function", "StepOutput", "LoopContext"}
 """Arguments that a page names by what they are."""
 
 
@@ -49,20 +53,35 @@ def test_public_means_documented():
         (StateTransaction, "transactions.md"),
         (BufferedScope, "transactions.md"),
         (ScopedState, "scoped-state.md"),
+        (CachedState, "scoped-state.md"),
+        (Lock, "locks.md"),
+        (HeldLock, "locks.md"),
+        (Conversations, "locks.md"),
         (State, "scoped-state.md"),
         (ExecutionState, "records.md"),
         (DataStore, "records.md"),
     ],
 )
 def test_every_public_method_is_on_its_page(kind: type, page: str):
-    inner = {"batch", "drop", "state_ops", "write_state"}  # between a transaction and its commit
+    inner = {"batch", "drop", "state_ops", "write_state", "wait", "wait_async", "wake"}  # for other parts of Stepwell
     text = _text(page)
     missing = [name for name in _public(kind) if name not in inner and not re.search(rf"`(?:\w+\.)?{name}\b", text)]
     assert missing == []
 
 
 def test_calls_on_the_pages_have_the_parameters_of_the_code():
-    kinds = (Stepwell, ExecutionIndex, DataStore, Transaction, ScopedState, State, BufferedScope, ExecutionState)
+    kinds = (
+        Stepwell,
+        ExecutionIndex,
+        DataStore,
+        Transaction,
+        ScopedState,
+        State,
+        BufferedScope,
+        ExecutionState,
+        Conversations,
+        Lock,
+    )
     for name, arguments in re.findall(r"`(\w+)\(([^`]*)\)`", _text(*(page.name for page in REFERENCE.glob("*.md")))):
         methods = [found for kind in kinds if inspect.isfunction(found := inspect.getattr_static(kind, name, None))]
         written = {re.split("=", part.strip())[0] for part in arguments.split(",")} - {"", "*", *SHORTHAND}
@@ -108,26 +127,26 @@ def test_status_transitions_are_those_of_the_code():
 def test_schemes_on_the_page_open_and_others_do_not():
     clock, limits = SystemClock(), Limits()
     schemes = [row[0].strip("`") for row in cells(REFERENCE / "stores.md", "scheme")]
-    urls = {
-        "memory": "memory://",
-        "sqlite": "sqlite:///x.db",
-        "postgresql": "postgresql://localhost/x",
-        "redis": "redis://localhost/0",
-    }
-    for scheme, url in urls.items():
-        if scheme in schemes:
+    assert set(schemes) == {"memory", *SERVERS}
+    for url in ("memory://", *SERVERS.values()):
+        store_of(url, clock, limits)
+    for url in ("mysql://localhost/x", "http://localhost", "file.db", ""):
+        with pytest.raises(InvalidInput, match="no store has the scheme"):
             store_of(url, clock, limits)
-        else:
-            with pytest.raises(InvalidInput, match="no store has the scheme"):
-                store_of(url, clock, limits)
 
 
-def test_sqlite_options_on_the_page_are_taken_with_their_defaults():
-    options = {row[0].strip("`"): row[2].strip("`") for row in cells(REFERENCE / "stores.md", "option")}
-    query = "&".join(f"{name}={default}" for name, default in options.items())
-    store_of(f"sqlite:///x.db?{query}", SystemClock(), Limits())
-    with pytest.raises(InvalidInput, match=f"takes {' and '.join(options)}, not"):
-        store_of("sqlite:///x.db?nonsense=1", SystemClock(), Limits())
+@pytest.mark.parametrize(("scheme", "url"), SERVERS.items())
+def test_url_options_on_the_page_are_taken_with_their_defaults(scheme: str, url: str):
+    rows = [(name, row[2].strip("`")) for row in cells(REFERENCE / "stores.md", f"{scheme} option") for name in _quoted(row[0])]
+    store_of(f"{url}?" + "&".join(f"{name}={default}" for name, default in rows if default), SystemClock(), Limits())
+    if scheme != "postgresql":  # which hands on what it does not know
+        with pytest.raises(InvalidInput) as refused:
+            store_of(f"{url}?nonsense=1", SystemClock(), Limits())
+        assert set(re.findall(r"\w+", refused.value.message)) >= {name for name, _ in rows}
+
+
+def _quoted(text: str) -> list[str]:
+    return re.findall(r"`(\w+)`", text)
 
 
 def test_fault_points_named_in_the_docs_exist():

@@ -7,10 +7,11 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tests.unit.sample import step, story
+
 from stepwell import FakeClock, LoopContext, Scope, Stepwell
 from stepwell.model.proof import write_proof
 from stepwell.model.snapshot import write_snapshot
-from tests.unit.sample import step, story
 
 KEY = b"k" * 32
 CLOCK_START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,7 +46,7 @@ def write(folder: Path) -> None:
     (folder / "snapshot-1.json").write_bytes(write_snapshot(chain.state))
     (folder / "proof-1.jsonl").write_bytes(write_proof(chain.head, None, chain.rows, KEY))
     (folder / "digests.json").write_text(json.dumps(golden_digests(), indent=1) + "\n")
-    path = folder / "well-1.db"
+    path = folder / "well-1.sqlite"
     path.unlink(missing_ok=True)
     with Stepwell(f"sqlite:////{path.resolve().relative_to('/')}", clock=FakeClock(CLOCK_START), signing_key=KEY) as well:
         fill(well, folder)

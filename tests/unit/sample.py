@@ -15,6 +15,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, Mutation
 from stepwell.model.receipt import Receipt, sign_head
 from stepwell.model.record import Metadata, StepOutput, encode_record
+from stepwell.model.scope import Scope
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot
 from stepwell.model.state import ExecutionState, State
 from stepwell.model.value import canonical
@@ -34,7 +35,9 @@ atoms = (
 
 values = st.recursive(
     atoms,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 """Anything that may be stored."""
@@ -147,7 +150,12 @@ def story(execution_id: str = "run-1", workspace: str = "acme", *, key: bytes | 
     chain.change(lambda tx: (tx.record_step(step("charge", {"paid": True})), tx.increment_step_count()))
     chain.change(lambda tx: (tx.enter_scope("s"), tx.add_token("t", node="ship", scope="s", value=1)))
     chain.change(lambda tx: tx.update_token("t", lambda token: {"value": token.value + 1}))
-    chain.change(lambda tx: (tx.update_context(lambda context: {**context, "total": 13}), tx.set_metadata({"who": "me"})))
+    chain.change(
+        lambda tx: (
+            tx.update_context(lambda context: {"z": 0, **context, "total": 13, "a": None}),
+            tx.set_metadata({"who": "me"}),
+        )
+    )
     chain.change(lambda tx: (tx.cancel_scope("s"), tx.remove_token("t"), tx.exit_scope("s")))
-    chain.change(lambda tx: tx.set_variable("paid", "yes"))
+    chain.change(lambda tx: (tx.set_variable("paid", "yes"), tx.state(Scope.custom("orders")).increment("count")))
     return chain

@@ -8,9 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
-
-from stepwell import AlreadyRecorded, DataStore, EventTrigger, InvalidInput, LimitExceeded, Limits, LoopContext, Metadata, StepwellError
 from tests.unit.sample import NOW, Chain, metadata, step, story, values
+
+from stepwell import (
+    AlreadyRecorded,
+    DataStore,
+    EventTrigger,
+    InvalidInput,
+    LimitExceeded,
+    Limits,
+    LoopContext,
+    Metadata,
+    StepwellError,
+)
 
 
 @pytest.fixture
@@ -245,6 +255,29 @@ def test_what_is_written_is_a_copy(data: DataStore) -> None:
     assert data.get_variable("v") == {"a": [1]}
 
 
+def test_view_shows_one_moment_even_if_a_writer_comes_in_the_middle(data: DataStore) -> None:
+    """The writer sets a step, then a variable, right after the view has taken the steps."""
+
+    def write() -> None:
+        data.set_step_output("s", step("s"))
+        data.set_variable("v", 1)
+
+    writer = threading.Thread(target=write)
+
+    class Interrupted(dict[str, bytes]):
+        def copy(self) -> dict[str, bytes]:
+            copied = dict(self)
+            writer.start()
+            writer.join(0.05)  # long enough for a writer that nothing holds back
+            return copied
+
+    data._steps = Interrupted()
+    view = data.view()
+    writer.join()
+    assert (view.steps, view.variables) == ({}, {})
+    assert data.get_variable("v") == 1
+
+
 def test_view_shows_one_moment_across_sections() -> None:
     """A writer always sets the step before the variable: no view may show the variable without its step."""
     data, is_done = DataStore(metadata()), threading.Event()
@@ -292,7 +325,9 @@ def test_reading_while_others_write_never_fails(data: DataStore) -> None:
 
 def test_store_of_an_execution_shows_its_state() -> None:
     chain = story()
-    chain.change(lambda tx: (tx.set_loop_context(LoopContext("l", 1, "x", 2)), tx.set_variable("list", [1]), tx.set_variable("n", None)))
+    chain.change(
+        lambda tx: (tx.set_loop_context(LoopContext("l", 1, "x", 2)), tx.set_variable("list", [1]), tx.set_variable("n", None))
+    )
     data = DataStore.of(chain.view)
     assert data.metadata == metadata()
     assert data.get_trigger() == {"by": "hand"}

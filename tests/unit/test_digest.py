@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.sample import Chain, atoms, step, story
 
 from stepwell.model.digest import EMPTY, ZERO, element, sha256_hex, state_digest
 from stepwell.model.snapshot import read_snapshot, write_snapshot
 from stepwell.model.state import State
-from tests.unit.sample import Chain, atoms, step, story
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "digests.json").read_text())
 
@@ -44,7 +46,8 @@ def test_digests_are_the_same_in_every_process(seed: str) -> None:
     code = "import json; from tests.unit.test_digest import golden_digests; print(json.dumps(golden_digests()))"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=True,
@@ -108,7 +111,7 @@ def test_before_of_a_receipt_is_after_of_the_one_before() -> None:
     receipts = story().receipts
     assert receipts[0].before == EMPTY
     assert receipts[0].previous == ZERO
-    for last, this in zip(receipts, receipts[1:], strict=False):
+    for last, this in pairwise(receipts):
         assert (this.before, this.previous, this.revision) == (last.after, last.digest, last.revision + 1)
 
 

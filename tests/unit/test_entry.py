@@ -397,7 +397,15 @@ def test_a_key_has_a_prefix_exactly_if_it_is_in_the_range(prefix: str, key: str)
 
 @pytest.mark.parametrize(
     ("prefix", "end"),
-    [("", None), ("a", "b"), ("ab%", "ab&"), ("a\ud7ff", "a\ue000"), (chr(sys.maxunicode), None), ("a" + chr(sys.maxunicode), "b"), ("_", "`")],
+    [
+        ("", None),
+        ("a", "b"),
+        ("ab%", "ab&"),
+        ("a\ud7ff", "a\ue000"),
+        (chr(sys.maxunicode), None),
+        ("a" + chr(sys.maxunicode), "b"),
+        ("_", "`"),
+    ],
 )
 def test_end_of_a_prefix(prefix: str, end: str | None) -> None:
     assert prefix_end(prefix) == end

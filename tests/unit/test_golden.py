@@ -8,12 +8,12 @@ from pathlib import Path
 import apsw
 import msgspec
 import pytest
+from tests.unit.golden_files import CLOCK_START, KEY
+from tests.unit.sample import NOW, story
 
 from stepwell import FakeClock, LoopContext, StepOutput, Stepwell, StoreNewer, Token, verify_proof
 from stepwell.model.snapshot import read_snapshot
 from stepwell.model.state import ExecutionState
-from tests.unit.golden_files import CLOCK_START, KEY
-from tests.unit.sample import NOW, story
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parent / "golden"
 @pytest.fixture
 def well_file(tmp_path: Path) -> Path:
     """A copy of the golden store, to be opened without touching the original."""
-    return Path(shutil.copy(GOLDEN / "well-1.db", tmp_path / "well.db"))
+    return Path(shutil.copy(GOLDEN / "well-1.sqlite", tmp_path / "well.db"))
 
 
 def open_well(path: Path) -> Stepwell:
@@ -53,9 +53,7 @@ def test_store_of_schema_1_is_read_and_verifies(well_file: Path) -> None:
         assert state.status == "RUNNING"
         assert state.context == {"cart": ["pen"], "total": 12.5}
         assert state.variables == {"näme": "ü\0😀"}
-        assert state.steps["charge"] == StepOutput(
-            "node-charge", "charge", "COMPLETED", {"paid": True, "big": 2**53 + 1}, NOW, 12
-        )
+        assert state.steps["charge"] == StepOutput("node-charge", "charge", "COMPLETED", {"paid": True, "big": 2**53 + 1}, NOW, 12)
         assert state.loops == {"photos": LoopContext("photos", 1, "b.png", 3)}
         assert state.tokens == {"t": Token("t", "ship", "root", [1, 2.5, None])}
         assert [receipt.commit_id for receipt in well.receipts("order-7")] == ["first", "second", "third"]

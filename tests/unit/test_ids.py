@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
+from tests.unit.sample import keys
 
 from stepwell.errors import InvalidInput, LimitExceeded
 from stepwell.model.ids import check_key, new_commit_id, new_id, revision_in
-from tests.unit.sample import keys
 
 ODD_BUT_SAFE = [
     " ", ".", "..", "/", "a:step:b", "a:shared:b", "*", "[a]", "{x}", "%", "%2F", "_", "'", '"', "`", ";", "--", "\n", "\r\n", "\t",
@@ -81,6 +81,8 @@ def test_commit_id_says_its_revision(revision: int) -> None:
     assert revision_in(new_commit_id(revision, new_id())) == revision
 
 
-@pytest.mark.parametrize("text", ["", "order-7", "r", "r.", "r7", "r7.", "rx.abc", "r-1.abc", "r1e3.a", "r٣.a", "R7.a", " r7.a", "r99999999999999.a"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text", ["", "order-7", "r", "r.", "r7", "r7.", "rx.abc", "r-1.abc", "r1e3.a", "r٣.a", "R7.a", " r7.a", "r99999999999999.a"]
+)
 def test_an_id_of_the_users_own_says_none(text: str) -> None:
     assert revision_in(text) is None

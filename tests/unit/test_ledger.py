@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from tests.unit.sample import NOW, Chain, step, story
 
+from stepwell import Stepwell
 from stepwell.errors import Corrupted
 from stepwell.model.commit import Head, Loaded, StoredCommit
 from stepwell.model.digest import sha256_hex
@@ -14,7 +16,6 @@ from stepwell.model.ledger import fast_forward, rebuild, replay, snapshot_due, v
 from stepwell.model.receipt import Receipt, decode_header, encode_header, sign_head
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot
 from stepwell.model.state import State
-from tests.unit.sample import NOW, Chain, step, story
 
 replace = msgspec.structs.replace
 Rows = list[StoredCommit]
@@ -84,7 +85,7 @@ def test_tampered_execution_is_not_loaded(tampering: str) -> None:
     """T11, T50: it is quarantined with the reason, never shown as something else."""
     chain, other = story(), story("run-2")
     rows = TAMPERINGS[tampering](list(chain.rows), list(other.rows))
-    with pytest.raises(Corrupted, match="execution 'run-1' is quarantined: ."):
+    with pytest.raises(Corrupted, match=r"execution 'run-1' is quarantined: ."):
         rebuild(Loaded(chain.head, None, rows))
 
 
@@ -138,12 +139,26 @@ def test_every_flipped_byte_is_found() -> None:
                 assert not chain.verify(rows).ok, (index, name, position)
 
 
-@pytest.mark.parametrize("change", [{"revision": 6}, {"revision": 8}, {"digest": "0" * 64}, {"execution_id": "x"}, {"workspace_id": "x"}])
+@pytest.mark.parametrize(
+    "change", [{"revision": 6}, {"revision": 8}, {"digest": "0" * 64}, {"execution_id": "x"}, {"workspace_id": "x"}]
+)
 def test_head_that_does_not_fit_is_found(change: dict[str, object]) -> None:
     chain = story()
     assert not chain.verify(head=replace(chain.head, **change)).ok
     with pytest.raises(Corrupted):
         rebuild(Loaded(replace(chain.head, **change), None, chain.rows))
+
+
+def test_last_receipt_edited_together_with_the_head_is_found() -> None:
+    """T50: the links all fit; only the state tells that the digests in the receipt are not its own."""
+    chain = story()
+    for field, value in (("after", "1" * 64), ("before", "1" * 64), ("mutations", "1" * 64)):
+        row = edited(chain.rows[-1], **{field: value})
+        head = replace(chain.head, digest=sha256_hex(row.header))
+        assert not chain.verify([*chain.rows[:-1], row], head=head).ok
+        if field != "before":
+            with pytest.raises(Corrupted):
+                rebuild(Loaded(head, None, [*chain.rows[:-1], row]))
 
 
 # Rewriting everything, digests included: found with a key kept outside the store, or with receipts kept elsewhere.
@@ -288,6 +303,21 @@ def test_snapshot_that_loading_starts_from_is_checked_against_the_chain() -> Non
     assert forged.data != stored.data
     result = verify(chain.head, None, chain.rows, newest=forged)
     assert f"the snapshot at revision {stored.revision} is not of the state there" in result.problems[0]
+
+
+def test_verify_of_a_well_looks_at_the_snapshot_that_loading_starts_from() -> None:
+    """T50: written into the store by somebody who knows the format."""
+    with Stepwell("memory://") as well:
+        well.create("run")
+        for number in range(8):
+            with well.transaction("run") as tx:
+                tx.set_variable("blob", [number, "x" * 20_000])
+        assert well.verify("run").ok
+        snapshots = well._parts.store._executions["run"].snapshots
+        snapshots[-1] = reseal(snapshots[-1], snapshots[-1].data.replace(b'"workflow_id":"manual"', b'"workflow_id":"forged"'))
+        result = well.verify("run")
+    assert not result.ok
+    assert "is not of the state there" in result.problems[0]
 
 
 # Loading.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 
+from tests.unit.sample import Chain
+
 from stepwell.model.state import State
 from stepwell.state.live import Live, LiveStates
-from tests.unit.sample import Chain
 
 
 def live(execution_id: str, size: int = 1, receipt: str = "r") -> Live:

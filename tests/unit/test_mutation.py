@@ -6,10 +6,20 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import msgspec
 import pytest
+from tests.unit.sample import NOW, Chain, draft_of, metadata, step, story
 
 from stepwell.errors import AlreadyRecorded, InvalidInput, LimitExceeded, ValidationFailed
 from stepwell.model.limits import Limits
-from stepwell.model.mutation import IncrementStepCount, Mutation, decode_mutations, encode_mutations
+from stepwell.model.mutation import (
+    EnterScope,
+    IncrementStepCount,
+    Mutation,
+    SetContext,
+    SetMetadata,
+    SetStatus,
+    decode_mutations,
+    encode_mutations,
+)
 from stepwell.model.record import (
     CancelScope,
     EventTrigger,
@@ -25,7 +35,6 @@ from stepwell.model.record import (
 from stepwell.model.scope import Scope
 from stepwell.model.state import State
 from stepwell.model.status import Status
-from tests.unit.sample import NOW, Chain, draft_of, metadata, step, story
 
 
 def refused(chain: Chain, change: object, error: type[ValidationFailed] = ValidationFailed) -> ValidationFailed:
@@ -262,14 +271,22 @@ def test_step_may_end_in_any_of_its_statuses(status: str) -> None:
 
 def test_loop_is_replaced_and_nested_loops_stand_apart() -> None:
     chain = Chain()
-    chain.change(lambda tx: (tx.set_loop_context(LoopContext("out", 0, "x", 2)), tx.set_loop_context(LoopContext("in", 0, [1], None))))
+    chain.change(
+        lambda tx: (tx.set_loop_context(LoopContext("out", 0, "x", 2)), tx.set_loop_context(LoopContext("in", 0, [1], None)))
+    )
     chain.change(lambda tx: tx.set_loop_context(LoopContext("in", 1, [2], None)))
     assert chain.view.loops == {"out": LoopContext("out", 0, "x", 2), "in": LoopContext("in", 1, [2], None)}
 
 
 @pytest.mark.parametrize(
     "bad",
-    [LoopContext("l", -1, None, 1), LoopContext("l", 0, b"", 1), LoopContext("l", 0, None, -1), LoopContext("l", "0", None, 1), "loop"],
+    [
+        LoopContext("l", -1, None, 1),
+        LoopContext("l", 0, b"", 1),
+        LoopContext("l", 0, None, -1),
+        LoopContext("l", "0", None, 1),
+        "loop",
+    ],
 )
 def test_loop_with_a_bad_field_is_refused(bad: LoopContext) -> None:
     refused(Chain(), lambda tx: tx.set_loop_context(bad), InvalidInput)
@@ -577,6 +594,13 @@ def test_stored_mutations_are_pure_data_that_comes_back() -> None:
         mutations = decode_mutations(receipt.body)
         assert encode_mutations(mutations) == receipt.body
         assert all(isinstance(mutation, Mutation) for mutation in mutations)
+
+
+def test_stored_mutations_are_held_to_the_rules_too() -> None:
+    """What replays a stored commit cannot rely on the buffer having checked it."""
+    for mutation in (SetContext(msgspec.Raw(b"[]")), SetMetadata(msgspec.Raw(b"[]")), SetStatus("ROCKET"), EnterScope("")):
+        with pytest.raises(InvalidInput):
+            Chain().commit([mutation])
 
 
 def test_unknown_mutation_is_refused() -> None:

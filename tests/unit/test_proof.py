@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.unit.sample import Chain, story
 
 from stepwell import verify_proof
 from stepwell.errors import InvalidInput
 from stepwell.model.commit import Loaded
 from stepwell.model.ledger import rebuild
 from stepwell.model.proof import write_proof
-from tests.unit.sample import Chain, story
 
 KEY = b"k" * 32
 CHAIN = story(key=KEY)

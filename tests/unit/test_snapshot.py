@@ -13,13 +13,13 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.sample import Chain, metadata, story, values
 
 from stepwell.errors import InvalidSnapshot
 from stepwell.model.digest import element, sha256_hex, state_digest
 from stepwell.model.record import encode_record
 from stepwell.model.snapshot import SNAPSHOT_SCHEMA, Snapshot, read_snapshot, store_snapshot, stored_state, write_snapshot
 from stepwell.model.state import SECTIONS, ExecutionState
-from tests.unit.sample import Chain, metadata, story, values
 
 SNAPSHOT = write_snapshot(story().state)
 _encode = msgspec.json.encode
@@ -33,7 +33,9 @@ def forge(change: Callable[[Content], object], *, schema: int = SNAPSHOT_SCHEMA,
     content = msgspec.structs.asdict(msgspec.json.decode(SNAPSHOT.partition(b"\n")[2], type=Snapshot))
     change(content)
     rows = {section: {key: _encode(value) for key, value in rows.items()} for section, rows in content["entries"].items()}
-    known = [(SECTIONS[section], key, data) for section, entries in rows.items() if section in SECTIONS for key, data in entries.items()]
+    known = [
+        (SECTIONS[section], key, data) for section, entries in rows.items() if section in SECTIONS for key, data in entries.items()
+    ]
     content["state"] = state_digest(sum(element(*each) for each in known) % 2**4096)
     content["entries"] = {section: {key: msgspec.Raw(data) for key, data in entries.items()} for section, entries in rows.items()}
     body = _encode(content)
@@ -88,7 +90,20 @@ def test_cut_or_lengthened_it_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [None, "text", 5, bytearray(SNAPSHOT), b"", b"\n", b"{}", b"null\nnull", b"[]\n[]", b"\xff\xfe", b"SQLite format 3\0", b"[" * 100_000],
+    [
+        None,
+        "text",
+        5,
+        bytearray(SNAPSHOT),
+        b"",
+        b"\n",
+        b"{}",
+        b"null\nnull",
+        b"[]\n[]",
+        b"\xff\xfe",
+        b"SQLite format 3\0",
+        b"[" * 100_000,
+    ],
     ids=repr,
 )
 def test_what_is_no_snapshot_is_refused(data: object) -> None:
@@ -162,14 +177,15 @@ def test_entries_that_do_not_add_up_are_refused() -> None:
         read_snapshot(msgspec.json.encode(label) + b"\n" + body)
 
 
+# Pickles, YAML, msgpack extensions and envelopes of other libraries that would call os.system if anybody obeyed them.
 HOSTILE = [
-    b"\x80\x04\x95\x1f\0\0\0\0\0\0\0\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x04true\x94\x85\x94R\x94.",  # a pickle that calls
+    b"\x80\x04\x95\x1f\0\0\0\0\0\0\0\x8c\x05posix\x94\x8c\x06system\x94\x93\x94\x8c\x04true\x94\x85\x94R\x94.",
     b"cposix\nsystem\n(S'true'\ntR.",
     b"!!python/object/apply:os.system ['true']",
     b'{"lc":1,"type":"constructor","id":["os","system"],"kwargs":{"command":"true"}}',
     b'{"py/object":"os.system","py/reduce":[{"py/function":"os.system"},{"py/tuple":["true"]}]}',
     b'{"__class__":"subprocess.Popen","args":["true"]}',
-    b"\xc7\x05\x01posix",  # a msgpack extension
+    b"\xc7\x05\x01posix",
     b"__import__('os').system('true')",
     SNAPSHOT,
     forge(_entry("variables", "paid", {"__reduce__": ["os.system", ["true"]], "__class__": "os.system"})),

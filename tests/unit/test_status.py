@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from tests.unit.sample import Chain, draft_of
 
 from stepwell.errors import InvalidInput, ValidationFailed
 from stepwell.model.status import FINAL, TRANSITIONS, Status, StepStatus, may_follow
-from tests.unit.sample import Chain, draft_of
 
 # Written out by hand, apart from the table in the code: a change there must be meant.
 ALLOWED = {

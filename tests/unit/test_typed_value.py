@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ class Order:
     day: date = date(2026, 1, 2)
     pause: timedelta = timedelta(seconds=90)
     raw: bytes = b"\0\xff"
-    key: UUID = UUID(int=7)
+    key: UUID = field(default_factory=lambda: UUID(int=7))
     parent: Order | None = None
 
 
@@ -124,7 +125,7 @@ def test_set_has_the_same_bytes_in_every_process() -> None:
     code = "from stepwell.model.value import *; print(canonical(to_value({'alpha','beta','gamma','delta','eps'})).decode())"
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
         ).stdout
         for seed in ("1", "2", "3")
     }

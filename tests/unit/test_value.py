@@ -9,12 +9,12 @@ from enum import Enum, IntEnum, StrEnum
 
 import pytest
 from hypothesis import given, settings
+from tests.unit.sample import Chain, draft_of, values
 
 from stepwell.errors import InvalidInput, LimitExceeded, ValidationFailed
 from stepwell.model.limits import Limits
 from stepwell.model.state import State
 from stepwell.model.value import RULES, Rule, canonical, decode, freeze, parse, thaw
-from tests.unit.sample import Chain, draft_of, values
 
 accepted = pytest.mark.parametrize("rule", [rule for rule in RULES if rule.accepted], ids=lambda rule: rule.kind)
 refused = pytest.mark.parametrize("rule", [rule for rule in RULES if not rule.accepted], ids=lambda rule: rule.kind)
@@ -174,6 +174,17 @@ def test_an_enum_of_no_json_kind_is_refused() -> None:
 
     with pytest.raises(InvalidInput, match="Colour has no JSON form"):
         canonical({"c": Colour.RED})
+
+
+def test_what_does_not_come_back_equal_is_refused_even_if_nothing_is_wrong_with_its_parts() -> None:
+    class Odd(dict[str, object]):
+        __hash__ = None
+
+        def __eq__(self, other: object) -> bool:
+            return False
+
+    with pytest.raises(InvalidInput, match="does not come back from JSON as it was"):
+        canonical({"a": Odd()})
 
 
 # T43: sizes, at the limit and one beyond it.

@@ -85,6 +85,11 @@ class Store(Protocol):
         and writes nothing. With a ``creation`` the execution must not exist, not even as a tombstone. State operations go
         through ``model.entry.resolve``. A lease is granted with a fence higher than any before. A ``LockGuard`` holds if the
         lock's row still has that fence, expired or not; else the unit is refused with ``LeaseLost``.
+
+        An execution whose creation ``is_runnable`` is due when its ``wake_ms`` has come and nobody holds its lease: at once, if the
+        creation names no holder; when its lease ends, if its holder dies (a claim or extension moves ``wake_ms`` to the lease's
+        end); at the time that a ``Rest`` names. A nudge makes a resting execution due at once; one that comes while the lease is
+        held is remembered and makes the next ``Rest`` due at once, unless that is final. Unknown or ended executions are not nudged.
         """
         ...
 
@@ -154,7 +159,7 @@ class Store(Protocol):
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
         """Call ``wake`` with a topic whenever another process may have written to it; the function that is returned ends it.
 
-        Topics are ``lock`` (one was given back) and ``state`` (scoped state changed); an empty topic means anything. Calls may come
+        Topics are ``lock`` (one was given back), ``state`` (scoped state changed) and ``due`` (an execution came due by a write); an empty topic means anything. Calls may come
         from any thread, late, twice, or for nothing, and after a lost connection some may be missing: callers look again by
         themselves from time to time. Writes of this process need not be reported.
         """

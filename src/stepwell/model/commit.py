@@ -15,6 +15,7 @@ __all__ = [
     "Adoption",
     "Archiving",
     "Claim",
+    "ClaimDue",
     "Commit",
     "Creation",
     "Deletion",
@@ -26,6 +27,7 @@ __all__ = [
     "Outcome",
     "Release",
     "Renew",
+    "Rest",
     "Seen",
     "StateBatch",
     "StoredCommit",
@@ -42,6 +44,19 @@ class Creation(msgspec.Struct, frozen=True, gc=False):
     workflow_id: str
     version: int
     parent_id: str | None = None
+    holder: str | None = None
+    """Who runs it from the start, under a lease of its own with fence 1."""
+    lease_seconds: float = 0
+    is_runnable: bool = False
+    """Whether workers look after it; one that is driven by hand never comes due."""
+
+
+class Rest(msgspec.Struct, frozen=True, gc=False):
+    """Give the execution's lease back with this commit, and say when a worker should next look at it (None: when nudged)."""
+
+    wake_ms: int | None = None
+    is_final: bool = False
+    """The execution has ended: nothing wakes it any more."""
 
 
 class LockGuard(msgspec.Struct, frozen=True, gc=False):
@@ -77,6 +92,10 @@ class Commit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Scoped-state operations that land with the commit."""
     guards: tuple[LockGuard, ...] = ()
     """Locks that the writer must still hold."""
+    rest: Rest | None = None
+    """What becomes of the lease; None: the holder goes on."""
+    nudges: tuple[str, ...] = ()
+    """Executions that should be looked at because of this commit."""
 
 
 class StateBatch(msgspec.Struct, frozen=True, gc=False):
@@ -84,6 +103,8 @@ class StateBatch(msgspec.Struct, frozen=True, gc=False):
 
     ops: tuple[StateOp, ...]
     guards: tuple[LockGuard, ...] = ()
+    nudges: tuple[str, ...] = ()
+    """Executions that should be looked at because of this; one that rests comes due at once."""
 
 
 class Deletion(msgspec.Struct, frozen=True, gc=False):
@@ -118,6 +139,18 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     execution_id: str
     holder: str
     seconds: float
+
+
+class ClaimDue(msgspec.Struct, frozen=True, gc=False):
+    """Ask for the leases of executions that are due (waiting to be run, woken, or left by a dead worker), the longest due first.
+
+    The answer is a list of leases, at most ``limit``. Each claim that is not followed by a commit counts in the head's ``claims``.
+    """
+
+    workflows: tuple[str, ...]
+    holder: str
+    seconds: float
+    limit: int
 
 
 class Extension(msgspec.Struct, frozen=True, gc=False):
@@ -173,7 +206,21 @@ class Sweep(msgspec.Struct, frozen=True, gc=False):
     limit: int = 1_000
 
 
-Unit = Commit | StateBatch | Deletion | Archiving | Adoption | Claim | Extension | Release | Acquire | Renew | Unlock | Sweep
+Unit = (
+    Commit
+    | StateBatch
+    | Deletion
+    | Archiving
+    | Adoption
+    | Claim
+    | ClaimDue
+    | Extension
+    | Release
+    | Acquire
+    | Renew
+    | Unlock
+    | Sweep
+)
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
@@ -222,6 +269,10 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     parent_id: str | None = None
     created_ms: int = 0
     updated_ms: int = 0
+    wake_ms: int | None = None
+    """When a worker should look at it; None for never."""
+    claims: int = 0
+    """How often it was claimed since its last commit: a crash loop shows here."""
 
 
 class StoredCommit(msgspec.Struct, frozen=True, gc=False):

@@ -33,19 +33,21 @@ from stepwell.model.mutation import (
     PatchContext,
     RecordStep,
     RemoveToken,
+    ReopenStep,
     Restore,
     SetContext,
     SetLoop,
     SetMetadata,
+    SetResult,
     SetStatus,
     SetTrigger,
     SetVariable,
     UpdateToken,
     WriteState,
 )
-from stepwell.model.record import CancelScope, Presence, decode_scope, decode_token, encode_record
+from stepwell.model.record import CancelScope, Presence, decode_scope, decode_step, decode_token, encode_record
 from stepwell.model.state import ONLY, SECTIONS, State
-from stepwell.model.status import FINAL, Status, may_follow
+from stepwell.model.status import FINAL, Status, StepStatus, may_follow
 from stepwell.model.value import decode
 
 __all__ = ["Draft", "Planned", "plan", "refusal"]
@@ -266,6 +268,13 @@ def _record_step(draft: Draft, mutation: RecordStep) -> None:
     draft.put("steps", mutation.name, bytes(mutation.step))
 
 
+def _reopen_step(draft: Draft, mutation: ReopenStep) -> None:
+    data = draft.get("steps", mutation.name)
+    if data is None or decode_step(data).status != StepStatus.FAILED:
+        raise AlreadyRecorded(f"step {mutation.name!r} did not fail, so what is recorded of it stays")
+    draft.remove("steps", mutation.name)
+
+
 def _set_loop(draft: Draft, mutation: SetLoop) -> None:
     draft.put("loops", mutation.loop_id, bytes(mutation.loop))
 
@@ -339,6 +348,10 @@ def _set_metadata(draft: Draft, mutation: SetMetadata) -> None:
     draft.put("metadata", ONLY, bytes(mutation.value))
 
 
+def _set_result(draft: Draft, mutation: SetResult) -> None:
+    draft.put("result", ONLY, bytes(mutation.value))
+
+
 def _set_status(draft: Draft, mutation: SetStatus) -> None:
     before = draft.current_status()
     try:
@@ -349,6 +362,8 @@ def _set_status(draft: Draft, mutation: SetStatus) -> None:
         raise ValidationFailed(f"an execution that is {before} cannot become {after}")
     draft.status = after
     draft.put("status", ONLY, _quoted(after))
+    if before in FINAL and draft.get("result", ONLY) is not None:
+        draft.remove("result", ONLY)
 
 
 def _write_state(draft: Draft, mutation: WriteState) -> None:
@@ -389,6 +404,7 @@ _RULES: dict[type, Callable[[Draft, Any], None]] = {
     SetVariable: _set_variable,
     SetTrigger: _set_trigger,
     RecordStep: _record_step,
+    ReopenStep: _reopen_step,
     SetLoop: _set_loop,
     AddToken: _add_token,
     RemoveToken: _remove_token,
@@ -398,6 +414,7 @@ _RULES: dict[type, Callable[[Draft, Any], None]] = {
     CancelScopeMutation: _cancel_scope,
     IncrementStepCount: _increment_step_count,
     SetMetadata: _set_metadata,
+    SetResult: _set_result,
     SetStatus: _set_status,
     WriteState: _write_state,
 }

@@ -154,6 +154,11 @@ class StateChange(msgspec.Struct, frozen=True):
             return cls(key, None, stored.revision, is_deleted=True)
         return cls(key, decode(stored.data), stored.revision)
 
+    @classmethod
+    def seen_at(cls, key: str, stored: StoredEntry, now_ms: int) -> StateChange:
+        """The change as it looks at a time: a value that has expired by then is deleted."""
+        return cls.of(key, stored if alive(stored, now_ms) else msgspec.structs.replace(stored, data=None))
+
 
 def alive(stored: StoredEntry | None, now_ms: int) -> StoredEntry | None:
     """The entry, unless it was deleted or has expired: expired is absent at once."""
@@ -350,7 +355,12 @@ def _together(op: Merge, before: Value, given: Value) -> Value:
         return [members[data] for data in sorted(members)]
     if not _is_number(before) or not _is_number(given):
         raise InvalidInput(f"key {op.key!r} holds no number, so {op.how} cannot be taken")
-    return before + given if op.how == "add" else max(before, given) if op.how == "max" else min(before, given)
+    # 1 and 1.0 are as large as each other and yet differ; the bytes decide, so that the order of the writers does not.
+    return before + given if op.how == "add" else (max if op.how == "max" else min)(before, given, key=_rank)
+
+
+def _rank(number: Value) -> tuple[Value, bytes]:
+    return number, _canonical(number)
 
 
 def _is_number(value: object) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from stepwell.clock import to_ms
 from stepwell.errors import Corrupted, InvalidSnapshot, ValidationFailed
-from stepwell.model.commit import Commit, Creation, Head, Loaded, LockGuard, StoredCommit
+from stepwell.model.commit import Commit, Creation, Head, Loaded, LockGuard, Rest, StoredCommit
 from stepwell.model.digest import sha256_hex
 from stepwell.model.draft import Draft, plan
 from stepwell.model.limits import Limits
@@ -52,6 +52,8 @@ def build_commit(
     committed_at: datetime,
     fence: int | None = None,
     guards: tuple[LockGuard, ...] = (),
+    rest: Rest | None = None,
+    nudges: tuple[str, ...] = (),
     key: bytes | None = None,
     creation: Creation | None = None,
 ) -> tuple[Commit, Receipt]:
@@ -90,6 +92,8 @@ def build_commit(
         snapshot=store_snapshot(state) if snapshot_due(state) else None,
         ops=tuple(mutation.op for mutation in draft.mutations if isinstance(mutation, WriteState)),
         guards=guards,
+        rest=rest,
+        nudges=nudges,
     )
     return commit, Receipt.of(header, digest, body)
 

@@ -17,10 +17,12 @@ __all__ = [
     "PatchContext",
     "RecordStep",
     "RemoveToken",
+    "ReopenStep",
     "Restore",
     "SetContext",
     "SetLoop",
     "SetMetadata",
+    "SetResult",
     "SetStatus",
     "SetTrigger",
     "SetVariable",
@@ -85,6 +87,12 @@ class RecordStep(_Mutation, frozen=True, gc=False, tag="record_step"):
     step: Raw
 
 
+class ReopenStep(_Mutation, frozen=True, gc=False, tag="reopen_step"):
+    """Let a step that failed be tried again. A step that gave an output keeps it."""
+
+    name: str
+
+
 class SetLoop(_Mutation, frozen=True, gc=False, tag="set_loop"):
     """Replace where a loop stands."""
 
@@ -143,6 +151,12 @@ class SetMetadata(_Mutation, frozen=True, gc=False, tag="set_metadata"):
     value: Raw
 
 
+class SetResult(_Mutation, frozen=True, gc=False, tag="set_result"):
+    """Record what the execution gave, or why it ended otherwise."""
+
+    value: Raw
+
+
 class SetStatus(_Mutation, frozen=True, gc=False, tag="set_status"):
     """Move the execution to another status."""
 
@@ -163,6 +177,7 @@ Mutation = (
     | SetVariable
     | SetTrigger
     | RecordStep
+    | ReopenStep
     | SetLoop
     | AddToken
     | RemoveToken
@@ -172,6 +187,7 @@ Mutation = (
     | CancelScopeMutation
     | IncrementStepCount
     | SetMetadata
+    | SetResult
     | SetStatus
     | WriteState
 )

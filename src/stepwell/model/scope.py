@@ -14,7 +14,7 @@ __all__ = ["DEFAULT_WORKSPACE", "Scope"]
 DEFAULT_WORKSPACE = "default"
 
 # kind -> how many names address it inside its workspace; the global scope belongs to no workspace.
-_KINDS = {"global": 0, "workspace": 0, "workflow": 1, "step": 2, "conversation": 1, "user": 1, "custom": 1}
+_KINDS = {"global": 0, "workspace": 0, "workflow": 1, "step": 2, "conversation": 1, "user": 1, "inbox": 1, "custom": 1}
 
 
 class Scope(msgspec.Struct, frozen=True):

@@ -48,6 +48,7 @@ SECTIONS = {
         "loops",
         "tokens",
         "scopes",
+        "result",
     )
 }
 
@@ -170,6 +171,12 @@ class ExecutionState:
         """What started the execution, or None."""
         data = self._entries["trigger"].get(ONLY)
         return None if data is None else decode_trigger(data)
+
+    @property
+    def result(self) -> Value:
+        """What the execution gave, ``{"output": ...}``, or why it ended otherwise, ``{"error": ...}``; None until it ends."""
+        data = self._entries["result"].get(ONLY)
+        return None if data is None else decode(data)
 
     @property
     def context(self) -> dict[str, Value]:

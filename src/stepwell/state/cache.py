@@ -1,39 +1,42 @@
 """A read cache for one scope: values from memory, dropped as soon as anybody is known to have written.
 
-How stale can a value be? A write of this process drops it before the write is acknowledged. A write of another process drops it when
-the store's word of it arrives (PostgreSQL and Redis send one, SQLite is looked at every 10 ms); should that word be lost, the value
-is read again once it is older than ``max_age``. So ``max_age`` is the bound that always holds.
+How stale can a value be? A write of this process drops it before the write is acknowledged. A write of another process drops it
+when the store's word of it arrives (PostgreSQL and Redis send one, SQLite is looked at every 10 ms); should that word be lost, the
+value is read again once it is older than ``max_age``. So ``max_age`` is the bound that always holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
 from time import monotonic
+from types import TracebackType
 from typing import Protocol
 
-from stepwell.errors import InvalidInput
 from stepwell.model.entry import Entry
+from stepwell.model.lock import check_seconds
 from stepwell.model.value import Value, canonical, decode
 from stepwell.state.pulse import STATE, Listening, Pulse
 
 __all__ = ["AsyncCachedState", "CachedState"]
+
+# Keys that are not there are remembered, too, and of those there is no end.
+_MOST_KEYS = 10_000
 
 
 class _Cache(Listening):
     """Values by key, each with the time it was asked for; None for a key that is not there."""
 
     def __init__(self, pulse: Pulse, max_age: float) -> None:
-        if not 0 < max_age <= 86_400:
-            raise InvalidInput(f"max_age is a number of seconds up to one day, not {max_age!r}")
         super().__init__(pulse, STATE)
-        self._max_age = max_age
-        self._generation = 0
-        self._values: dict[str, tuple[float, bytes | None]] = {}
+        self._max_age = check_seconds(max_age, "max_age")
+        self._era = object()
+        self._values: dict[str, tuple[object, float, bytes | None]] = {}
         pulse.join(self)
 
     def wake(self) -> None:
         """Somebody wrote: nothing is known to be fresh any more, and what is being read right now is not kept."""
-        self._generation += 1
+        # A new object and not a count: two threads that count at once could bring an old number back.
+        self._era = object()
         self._values.clear()
 
     def close(self) -> None:
@@ -41,16 +44,22 @@ class _Cache(Listening):
         self._pulse.leave(self)
         self._max_age = 0
 
-    def _find(self, key: str) -> tuple[float, bytes | None] | None:
-        found = self._values.get(key)
-        return found if found is not None and monotonic() - found[0] < self._max_age else None
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
-    def _keep(self, key: str, asked: tuple[int, float], entry: Entry | None) -> None:
-        generation, asked_at = asked
-        # The age counts from the question, since the answer may be as old as that.
-        self._values[key] = (asked_at, None if entry is None else canonical(entry.value))
-        if generation != self._generation:
-            self._values.pop(key, None)
+    def _find(self, key: str) -> tuple[object, float, bytes | None] | None:
+        found = self._values.get(key)
+        # The era is compared here, too: a value may be put down right after the news that it is old.
+        is_fresh = found is not None and found[0] is self._era and monotonic() - found[1] < self._max_age
+        return found if is_fresh else None
+
+    def _keep(self, key: str, asked: tuple[object, float], entry: Entry | None) -> None:
+        era, asked_at = asked
+        if era is self._era:
+            if len(self._values) >= _MOST_KEYS:
+                self._values.clear()
+            # The age counts from the question, since the answer may be as old as that.
+            self._values[key] = (era, asked_at, None if entry is None else canonical(entry.value))
 
 
 class _Readable(Protocol):
@@ -72,8 +81,8 @@ class CachedState(_Cache):
         """The value of a key, or ``default`` if it is not there; at most ``max_age`` seconds old."""
         found = self._find(key)
         if found is not None:
-            return default if found[1] is None else decode(found[1])
-        asked = self._generation, monotonic()
+            return default if found[2] is None else decode(found[2])
+        asked = self._era, monotonic()
         entry = self._state.entry(key)
         self._keep(key, asked, entry)
         return default if entry is None else entry.value
@@ -90,8 +99,8 @@ class AsyncCachedState(_Cache):
         """The value of a key, or ``default`` if it is not there; at most ``max_age`` seconds old."""
         found = self._find(key)
         if found is not None:
-            return default if found[1] is None else decode(found[1])
-        asked = self._generation, monotonic()
+            return default if found[2] is None else decode(found[2])
+        asked = self._era, monotonic()
         entry = await self._state.entry(key)
         self._keep(key, asked, entry)
         return default if entry is None else entry.value

@@ -10,16 +10,17 @@ from typing import TypeVar
 import msgspec
 
 from stepwell.clock import Clock, from_ms
-from stepwell.errors import InvalidInput
+from stepwell.errors import Conflict, InvalidInput
 from stepwell.model.commit import LockGuard
-from stepwell.model.entry import Clear, Delete, Put, StateOp, StoredEntry, Touch
+from stepwell.model.entry import ABSENT, Clear, Delete, Put, StateOp, StoredEntry, Touch
 from stepwell.model.ids import check_key
+from stepwell.model.limits import Limits
 from stepwell.model.lock import check_seconds
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value, canonical, decode, from_value
 from stepwell.state.locks import HeldLock
 from stepwell.state.operation import Operation, read
-from stepwell.state.scoped import StateOperations
+from stepwell.state.scoped import StateOperations, must_slide
 
 __all__ = ["DAY_SECONDS", "Answer", "ConversationOperations", "ConversationSummary", "OpenTurn", "Turn", "TurnResult"]
 
@@ -88,6 +89,8 @@ class OpenTurn(msgspec.Struct, frozen=True):
     conversation_id: str
     state: dict[str, Value]
     about: About
+    revision: int
+    """Of what is kept about the conversation: the save lands only if nobody has written it since."""
     chunk: list[Value]
     user: str | None
     began: float
@@ -109,8 +112,9 @@ class ConversationOperations:
         return ConversationOperations(self._shared, self._clock, self.workspace, check_seconds(ttl, "ttl"))
 
     def get(self, conversation_id: str) -> Operation[Value]:
-        """The state of a conversation, or None."""
-        found = yield from self._rows(conversation_id, _STATE)
+        """The state of a conversation, or None. A use: it then lives for the whole TTL again."""
+        found = yield from self._rows(conversation_id, _STATE, _ABOUT)
+        yield from self._slide(conversation_id, found.get(_ABOUT))
         return _value(found.get(_STATE))
 
     def get_as(self, conversation_id: str, kind: type[T]) -> Operation[T | None]:
@@ -122,24 +126,34 @@ class ConversationOperations:
         """Save a state, which then lives for the whole TTL again."""
         if not isinstance(state, Mapping):
             raise InvalidInput(f"the state of a conversation is a dict, not {type(state).__name__}")
-        about = yield from self._about(conversation_id)
-        about = msgspec.structs.replace(about, user=user or about.user, updated_ms=self._clock.now_ms())
-        ops = self._state_ops(conversation_id, dict(state), about)
-        ops += [Touch(self._path(conversation_id), _chunk_key(number)) for number in range(about.chunk + 1) if about.turns]
-        yield from self._shared.write(*ops, guards=_guards(lock))
+        while True:
+            found = yield from self._rows(conversation_id, _ABOUT)
+            before = _about(found.get(_ABOUT))
+            about = msgspec.structs.replace(before, user=user or before.user, updated_ms=self._clock.now_ms())
+            ops = self._state_ops(conversation_id, dict(state), before, about, _revision(found.get(_ABOUT)))
+            ops += self._touch_chunks(conversation_id, about)
+            try:
+                yield from self._shared.write(*ops, guards=_guards(lock))
+            except Conflict:
+                # A turn was saved meanwhile; what it keeps about its history must not be undone.
+                continue
+            return
 
     def delete(self, conversation_id: str) -> Operation[bool]:
         """Forget a conversation with its history; whether there was one."""
-        about = yield from self._about(conversation_id)
+        found = yield from self._rows(conversation_id, _ABOUT)
+        about = _about(found.get(_ABOUT))
         ops: list[StateOp] = [Clear(self._path(conversation_id))]
         if about.user is not None:
             ops.append(Delete(self._user_path(about.user), conversation_id))
-        answers = yield from self._shared.write(*ops)
-        return bool(answers[0])
+        yield from self._shared.write(*ops)
+        return _ABOUT in found
 
     def history(self, conversation_id: str, limit: int | None) -> Operation[list[Turn]]:
         """The turns in order; with a limit, the last ones."""
         path = self._path(conversation_id)
+        found = yield from self._rows(conversation_id, _ABOUT)
+        yield from self._slide(conversation_id, found.get(_ABOUT))
         rows = yield from read(lambda: self._store.scan(path, prefix=_HISTORY, limit=self._limits.scope_keys))
         turns = [from_value(each, Turn) for _, row in rows for each in decode(row.data or b"[]")]
         return turns if limit is None else turns[max(len(turns) - limit, 0) :]
@@ -151,45 +165,67 @@ class ConversationOperations:
         found = [ConversationSummary(key, from_ms(decode(row.data or b"0"))) for key, row in rows]
         return sorted(found, key=lambda summary: (summary.updated_at, summary.conversation_id), reverse=True)
 
-    def open_turn(self, conversation_id: str, user: str | None) -> Operation[OpenTurn]:
-        """Load what a turn needs."""
-        about = yield from self._about(conversation_id)
+    def open_turn(self, conversation_id: str, user: str | None, message: Value) -> Operation[OpenTurn]:
+        """Load what a turn needs, and refuse now what could not be saved afterwards."""
+        canonical(message, self._limits, what="the message")
+        if user is not None:
+            check_key(user, "a user")
+        found = yield from self._rows(conversation_id, _ABOUT)
+        about, revision = _about(found.get(_ABOUT)), _revision(found.get(_ABOUT))
+        yield from self._slide(conversation_id, found.get(_ABOUT))
         chunk = _chunk_key(about.chunk)
         found = yield from self._rows(conversation_id, _STATE, chunk)
         state: dict[str, Value] = _value(found.get(_STATE)) or {}
-        return OpenTurn(conversation_id, state, about, _value(found.get(chunk)) or [], user or about.user, monotonic())
+        return OpenTurn(conversation_id, state, about, revision, _value(found.get(chunk)) or [], user or about.user, monotonic())
 
     def close_turn(self, turn: OpenTurn, lock: HeldLock, message: Value, answer: object) -> Operation[TurnResult]:
         """Merge what was collected and save state and history together, only if the lock is still held."""
-        if not isinstance(answer, Answer):
-            raise InvalidInput(f"the function of a turn gives back an Answer, not {type(answer).__name__}")
+        checked = _check_answer(answer)
         took_ms = round((monotonic() - turn.began) * 1000)
         now = self._clock.now_ms()
-        record = Turn(turn.about.turns + 1, message, answer.reply, from_ms(now), took_ms)
-        state = {**turn.state, **answer.collected}
-        chunk, number = _append(turn.chunk, turn.about.chunk, msgspec.to_builtins(record))
-        about = About(turn.user, record.number, now, took_ms, answer.progress, number)
-        ops = self._state_ops(turn.conversation_id, state, about)
+        record = Turn(turn.about.turns + 1, message, checked.reply, from_ms(now), took_ms)
+        state = {**turn.state, **checked.collected}
+        chunk, number = _append(turn.chunk, turn.about.chunk, _record(record), self._limits)
+        about = About(turn.user, record.number, now, took_ms, checked.progress, number)
+        ops = self._state_ops(turn.conversation_id, state, turn.about, about, turn.revision)
+        ops += self._touch_chunks(turn.conversation_id, about)
         ops.append(self._put(self._path(turn.conversation_id), _chunk_key(number), chunk))
-        ops += [Touch(self._path(turn.conversation_id), _chunk_key(each)) for each in range(number)]
-        yield from self._shared.write(*ops, guards=_guards(lock))
-        return TurnResult(answer.reply, state, record, answer.progress)
+        try:
+            yield from self._shared.write(*ops, guards=_guards(lock))
+        except Conflict as conflict:
+            raise _interfered(turn.conversation_id, conflict) from None
+        return TurnResult(checked.reply, state, record, checked.progress)
 
-    def _state_ops(self, conversation_id: str, state: dict[str, Value], about: About) -> list[StateOp]:
+    def _state_ops(
+        self, conversation_id: str, state: dict[str, Value], before: About, about: About, revision: int
+    ) -> list[StateOp]:
+        """What saves a state, if nobody has saved another since the revision."""
         path = self._path(conversation_id)
-        ops: list[StateOp] = [self._put(path, _STATE, state), self._put(path, _ABOUT, msgspec.to_builtins(about))]
+        kept = msgspec.structs.replace(self._put(path, _ABOUT, msgspec.to_builtins(about)), expected=revision)
+        ops: list[StateOp] = [kept, self._put(path, _STATE, state)]
+        if before.user is not None and before.user != about.user:
+            ops.append(Delete(self._user_path(before.user), conversation_id))
         if about.user is not None:
             ops.append(self._put(self._user_path(about.user), conversation_id, about.updated_ms))
         return ops
 
+    def _touch_chunks(self, conversation_id: str, about: About) -> list[StateOp]:
+        path = self._path(conversation_id)
+        return [Touch(path, _chunk_key(number)) for number in range(about.chunk + 1) if about.turns]
+
+    def _slide(self, conversation_id: str, row: StoredEntry | None) -> Operation[None]:
+        """Start the time to live of all parts of a conversation anew, if enough of it has gone by: they must end together."""
+        if row is None or not must_slide(row, self._store.now_ms):
+            return
+        path, about = self._path(conversation_id), _about(row)
+        ops = [Touch(path, _STATE), Touch(path, _ABOUT), *self._touch_chunks(conversation_id, about)]
+        if about.user is not None:
+            ops.append(Touch(self._user_path(about.user), conversation_id))
+        yield from self._shared.write(*ops)
+
     def _put(self, path: str, key: str, value: Value) -> Put:
         data = canonical(value, self._limits, what=f"the {key} of the conversation")
         return Put(path, key, Raw(data), ttl_ms=self._ttl_ms, sliding=True)
-
-    def _about(self, conversation_id: str) -> Operation[About]:
-        found = yield from self._rows(conversation_id, _ABOUT)
-        value = _value(found.get(_ABOUT))
-        return About() if value is None else from_value(value, About)
 
     def _rows(self, conversation_id: str, *keys: str) -> Operation[dict[str, StoredEntry]]:
         path = self._path(conversation_id)
@@ -202,11 +238,35 @@ class ConversationOperations:
         return Scope.of_user(user, self.workspace).path
 
 
-def _append(chunk: list[Value], number: int, record: Value) -> tuple[list[Value], int]:
+def _interfered(conversation_id: str, conflict: Conflict) -> Conflict:
+    who = "by somebody without its lock; nothing of the turn was saved"
+    message = f"conversation {conversation_id!r} was saved or deleted during the turn, {who}"
+    return Conflict(message, expected=conflict.expected, actual=conflict.actual)
+
+
+def _check_answer(answer: object) -> Answer:
+    if not isinstance(answer, Answer):
+        raise InvalidInput(f"the function of a turn gives back an Answer, not {type(answer).__name__}")
+    if not isinstance(answer.collected, Mapping):
+        raise InvalidInput(f"what a turn collected is a dict, not {type(answer.collected).__name__}")
+    progress = answer.progress
+    if progress is not None and (isinstance(progress, bool) or not isinstance(progress, int | float) or not 0 <= progress <= 1):
+        raise InvalidInput(f"progress is a number from 0 to 1, not {progress!r}")
+    return answer
+
+
+def _record(turn: Turn) -> Value:
+    """A turn as it is stored. By hand: what the user said goes in as it is, for the rules of values to judge."""
+    at = msgspec.to_builtins(turn.at)
+    return {"number": turn.number, "message": turn.message, "reply": turn.reply, "at": at, "duration_ms": turn.duration_ms}
+
+
+def _append(chunk: list[Value], number: int, record: Value, limits: Limits) -> tuple[list[Value], int]:
     """The chunk that a turn goes to: the last one, or a new one when that is full."""
-    if len(chunk) >= _CHUNK_TURNS or (chunk and len(canonical(chunk)) > _CHUNK_BYTES):
+    longer = [*chunk, record]
+    if len(longer) > _CHUNK_TURNS or (chunk and len(canonical(record, limits)) + len(canonical(chunk, limits)) > _CHUNK_BYTES):
         return [record], number + 1
-    return [*chunk, record], number
+    return longer, number
 
 
 def _chunk_key(number: int) -> str:
@@ -215,6 +275,15 @@ def _chunk_key(number: int) -> str:
 
 def _value(row: StoredEntry | None) -> Value:
     return None if row is None or row.data is None else decode(row.data)
+
+
+def _about(row: StoredEntry | None) -> About:
+    value = _value(row)
+    return About() if value is None else from_value(value, About)
+
+
+def _revision(row: StoredEntry | None) -> int:
+    return ABSENT if row is None else row.revision
 
 
 def _guards(lock: HeldLock | None) -> tuple[LockGuard, ...]:

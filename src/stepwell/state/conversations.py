@@ -80,7 +80,7 @@ class Conversations:
         If ``run`` raises, or the lock is lost before the save, the conversation stays as it was.
         """
         with self.lock(conversation_id, seconds=seconds, timeout=timeout) as held:
-            opened = self._driver.run(self._do.open_turn(conversation_id, user))
+            opened = self._driver.run(self._do.open_turn(conversation_id, user, message))
             answer = run(copy.deepcopy(opened.state), message)
             return self._driver.run(self._do.close_turn(opened, held, message, answer))
 
@@ -147,6 +147,6 @@ class AsyncConversations:
         If ``run`` raises, or the lock is lost before the save, the conversation stays as it was.
         """
         async with self.lock(conversation_id, seconds=seconds, timeout=timeout) as held:
-            opened = await self._driver.run(self._do.open_turn(conversation_id, user))
+            opened = await self._driver.run(self._do.open_turn(conversation_id, user, message))
             answer = await run(copy.deepcopy(opened.state), message)
             return await self._driver.run(self._do.close_turn(opened, held, message, answer))

@@ -12,7 +12,7 @@ from stepwell.clock import Clock
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import AlreadyExists, Conflict, InvalidInput, InvalidSnapshot, NotFound, StepwellError, ValidationFailed
 from stepwell.faults import fault
-from stepwell.model.commit import Adoption, Archiving, Creation, Deletion, Head, Loaded, LockGuard, Seen, StoredCommit
+from stepwell.model.commit import Adoption, Archiving, Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen, StoredCommit
 from stepwell.model.draft import Planned, plan
 from stepwell.model.ids import NewId, check_key, new_commit_id
 from stepwell.model.ledger import Verification, build_commit, fast_forward, rebuild, settle, verify
@@ -47,6 +47,10 @@ class Terms(msgspec.Struct, frozen=True):
     """The fence of the execution's lease, if the writer has one."""
     guards: tuple[LockGuard, ...] = ()
     """Locks that the writer must still hold."""
+    rest: Rest | None = None
+    """What becomes of the lease with this commit."""
+    nudges: tuple[str, ...] = ()
+    """Executions that should be looked at because of it."""
 
 
 _FREE = Terms()
@@ -90,12 +94,15 @@ class Executions:
             raise InvalidInput(f"the context must be a dict, not {type(context).__name__}")
         encoded = canonical(dict(context), self._limits, what="the context")
         mutation = Create(msgspec.Raw(encode_record(identity)), msgspec.Raw(encoded))
-        return (yield from self._begin_history(identity, [mutation], commit_id))
+        return (yield from self.begin_history(identity, [mutation], commit_id=commit_id))
 
-    def _begin_history(self, identity: Metadata, batch: Sequence[Planned], commit_id: str | None = None) -> Operation[Receipt]:
+    def begin_history(
+        self, identity: Metadata, batch: Sequence[Planned], creation: Creation | None = None, commit_id: str | None = None
+    ) -> Operation[Receipt]:
+        """Make an execution by its first commit."""
         live = Live(identity.execution_id, identity.workspace_id, State())
         session = Session(live, Terms(commit_id), self._new_id)
-        creation = Creation(identity.workflow_id, identity.version, identity.parent_id)
+        creation = creation or Creation(identity.workflow_id, identity.version, identity.parent_id)
         receipt = yield from self.commit(session, batch, creation)
         self._live.put(live)
         return receipt
@@ -104,13 +111,15 @@ class Executions:
         """Start a transaction on the newest state of an execution."""
         if terms.commit_id is not None:
             check_key(terms.commit_id, "commit_id")
-        live = yield from self._newest(execution_id)
+        if terms.fence is not None and not (type(terms.fence) is int and 0 <= terms.fence < 2**63):
+            raise InvalidInput(f"a fence is a whole number that a lease came with, not {terms.fence!r}")
+        live = yield from self.newest(execution_id)
         return Session(live, terms, self._new_id)
 
     def begin_at_hand(self, execution_id: str, terms: Terms) -> Session | None:
         """The same as ``begin`` if it takes no waiting, since the newest state is at hand for sure; else None."""
         live = self._live.get(execution_id)
-        if live is None or terms.commit_id is not None or self._store.known_tip(execution_id) != live.state.receipt:
+        if live is None or terms.commit_id is not None or terms.fence is not None or self._store.known_tip(execution_id) != live.state.receipt:
             return None
         return Session(live, terms, self._new_id)
 
@@ -132,6 +141,8 @@ class Executions:
                     committed_at=self._clock.now(),
                     fence=session.terms.fence,
                     guards=session.terms.guards,
+                    rest=session.terms.rest,
+                    nudges=session.terms.nudges,
                     key=self._key,
                     creation=creation,
                 )
@@ -162,7 +173,7 @@ class Executions:
         fault("commit.applied")
         return receipt
 
-    def _newest(self, execution_id: str) -> Operation[Live]:
+    def newest(self, execution_id: str) -> Operation[Live]:
         """The newest state of an execution, from what is at hand and what the store has beyond it."""
         check_key(execution_id, "execution_id", self._limits.key_bytes)
         live = self._live.get(execution_id)
@@ -201,7 +212,7 @@ class Executions:
         """The state of an execution now, or at a revision."""
         if at is not None:
             return ExecutionState((yield from self._state_at(execution_id, at)))
-        live = yield from self._newest(execution_id)
+        live = yield from self.newest(execution_id)
         with live.lock:
             return ExecutionState(live.state)
 
@@ -283,7 +294,7 @@ class Executions:
 
     def snapshot(self, execution_id: str) -> Operation[bytes]:
         """The execution's state now, as bytes that ``restore`` takes."""
-        live = yield from self._newest(execution_id)
+        live = yield from self.newest(execution_id)
         with live.lock:
             return write_snapshot(live.state)
 
@@ -345,7 +356,7 @@ class Executions:
         entries["identity"] = {ONLY: msgspec.Raw(encode_record(identity))}
         entries["status"] = {ONLY: msgspec.Raw(b'"PENDING"')}
         try:
-            return (yield from self._begin_history(identity, [Restore(execution_id, state.revision, entries)]))
+            return (yield from self.begin_history(identity, [Restore(execution_id, state.revision, entries)]))
         except AlreadyExists:
             raise AlreadyExists(f"execution {new_id!r} exists already; choose another id for the fork") from None
 
@@ -410,7 +421,10 @@ def _digest(row: StoredCommit) -> str:
 
 
 def _write_file(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise InvalidInput(f"the proof cannot be written to {str(path)!r}: {error.strerror}; nothing was archived") from error

@@ -36,6 +36,9 @@ class LiveStates:
             live = self._states.get(execution_id)
             if live is not None:
                 self._states.move_to_end(execution_id)
+                # A state grows with its commits; what it weighs is looked up whenever it is used.
+                self._bytes += live.state.size - self._sizes[execution_id]
+                self._sizes[execution_id] = live.state.size
             return live
 
     def put(self, live: Live) -> Live:

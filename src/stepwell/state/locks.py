@@ -1,12 +1,14 @@
 """Locks: a name that one holder has at a time, across threads, processes and machines that share a store.
 
-A lock is a lease: it ends by itself when its holder dies. While it is held, a thread renews it. A holder that was stopped for longer
-than its lease (a long pause, a lost network) can find that somebody else has the lock; so what it writes must carry the lock's fence
-(``transaction(..., lock=held)``), which the store compares in the same transaction. The lock is for efficiency, the fence for safety.
+A lock is a lease: it ends by itself when its holder dies. While it is held, a thread renews it. A holder that was stopped for
+longer than its lease (a long pause, a lost network) can find that somebody else has the lock; so what it writes must carry the
+lock's fence (``transaction(..., lock=held)``), which the store compares in the same transaction. The lock is for efficiency, the
+fence for safety.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from datetime import timedelta
@@ -16,7 +18,7 @@ from types import TracebackType
 
 import msgspec
 
-from stepwell.errors import InvalidInput, LeaseLost, LockHeld, StepwellError
+from stepwell.errors import CommitUnknown, InvalidInput, LeaseLost, LockHeld, StepwellError
 from stepwell.model.commit import Acquire, Lease, LockGuard, Outcome, Renew, Unlock, Written
 from stepwell.model.ids import NewId
 from stepwell.model.lock import check_seconds
@@ -99,6 +101,12 @@ class Keeper:
             self._due.pop(held, None)
             self._lock.notify()
 
+    def close(self) -> None:
+        """Renew nothing more: what is still held ends by itself."""
+        with self._lock:
+            self._due.clear()
+            self._lock.notify()
+
     def _run(self) -> None:
         while True:
             with self._lock:
@@ -116,7 +124,7 @@ class Keeper:
     def _renew(self, held: HeldLock) -> None:
         try:
             outcome = self._group.write(Renew(held.name, held.holder, held.fence, held.seconds))
-        except StepwellError as error:
+        except Exception as error:  # noqa: BLE001 - one failed renewal must not end those of all other locks
             # The store is away; the lease may still be good, so it is tried again soon.
             log.warning("lock %r could not be renewed: %s", held.label, error)
             outcome, again = None, held.seconds / (4 * _RENEWALS_PER_LEASE)
@@ -142,7 +150,7 @@ class LockOperations:
     def acquire(self, request: LockRequest) -> Operation[HeldLock]:
         """Take a lock now, or within the timeout; ``LockHeld`` if somebody else has it all that time."""
         unit = Acquire(request.name, self._new_id(), request.seconds)
-        outcome = yield from write(unit)
+        outcome = yield from self._ask(unit)
         if isinstance(outcome, LockHeld) and request.timeout > 0:
             outcome = yield from self._wait_for(unit, request.timeout)
         if isinstance(outcome, LockHeld):
@@ -157,11 +165,26 @@ class LockOperations:
         ends = monotonic() + timeout
         with self._pulse.listen(LOCK) as listening:
             while True:
-                outcome = yield from write(unit)
+                outcome = yield from self._ask(unit)
                 left = ends - monotonic()
                 if not isinstance(outcome, LockHeld) or left <= 0:
                     return outcome
                 yield from wait(listening, left)
+
+    def _ask(self, unit: Acquire) -> Operation[Outcome]:
+        """Ask for a lock, and leave none behind that nobody knows of."""
+        try:
+            return (yield from write(unit))
+        except CommitUnknown:
+            # It may have been granted. The same holder is recognised, so asking again tells.
+            return (yield from write(unit))
+        except asyncio.CancelledError:
+            # It may be granted to somebody who went away: without this, nobody could have it until it ends.
+            outcome = yield from write(unit)
+            if isinstance(outcome, Written):
+                lease = _lease_in(outcome)
+                yield from write(Unlock(lease.name, lease.holder, lease.fence))
+            raise
 
     def release(self, held: HeldLock, at_least_seconds: float = 0) -> Operation[bool]:
         """Give a lock back; whether it was still held. One that was lost is left to whoever has it now."""
@@ -213,19 +236,29 @@ def schedule_request(name: str, label: str, at_most: float | timedelta, at_least
 
 
 class _LockBase:
-    """A lock that is asked for, and then perhaps held."""
+    """A lock that is asked for, and then perhaps held. Threads and tasks may share it; each gives back what it took itself."""
 
     def __init__(self, operations: LockOperations, request: LockRequest) -> None:
         self._operations, self._request = operations, request
-        self._held: HeldLock | None = None
+        self._holds: list[tuple[object, HeldLock]] = []
 
-    def _acquire(self) -> Operation[HeldLock]:
-        self._held = yield from self._operations.acquire(self._request)
-        return self._held
+    def _acquire(self, who: object) -> Operation[HeldLock]:
+        held = yield from self._operations.acquire(self._request)
+        self._holds.append((who, held))
+        return held
 
-    def _release(self) -> Operation[bool]:
-        held, self._held = self._held, None
+    def _release(self, who: object) -> Operation[bool]:
+        held = self._take(who)
         return False if held is None else (yield from self._operations.release(held, self._request.at_least_seconds))
+
+    def _take(self, who: object) -> HeldLock | None:
+        """The newest hold of this caller; one who has none gives back what another took."""
+        holds = self._holds
+        own = [hold for hold in holds if hold[0] == who] or holds[:]
+        if not own:
+            return None
+        holds.remove(own[-1])
+        return own[-1][1]
 
 
 class Lock(_LockBase):
@@ -237,11 +270,11 @@ class Lock(_LockBase):
 
     def acquire(self) -> HeldLock:
         """Take it; ``LockHeld`` if somebody else has it."""
-        return self._driver.run(self._acquire())
+        return self._driver.run(self._acquire(threading.get_ident()))
 
     def release(self) -> bool:
         """Give it back; whether it was still held. If it had expired, a warning is logged and nobody else's hold is touched."""
-        return self._driver.run(self._release())
+        return self._driver.run(self._release(threading.get_ident()))
 
     def __enter__(self) -> HeldLock:
         return self.acquire()
@@ -259,11 +292,11 @@ class AsyncLock(_LockBase):
 
     async def acquire(self) -> HeldLock:
         """Take it; ``LockHeld`` if somebody else has it."""
-        return await self._driver.run(self._acquire())
+        return await self._driver.run(self._acquire(asyncio.current_task()))
 
     async def release(self) -> bool:
         """Give it back; whether it was still held. If it had expired, a warning is logged and nobody else's hold is touched."""
-        return await self._driver.run(self._release())
+        return await self._driver.run(self._release(asyncio.current_task()))
 
     async def __aenter__(self) -> HeldLock:
         return await self.acquire()

@@ -1,8 +1,8 @@
 """Operations: what the faces do, written once and driven in either colour.
 
-An operation is a generator that yields what it needs done outside itself, a ``Read``, a ``Write`` or a ``Wait``, and returns its result. The
-blocking driver does these on the spot; the async one awaits them. Everything between is ordinary code that neither waits nor
-knows who drives it.
+An operation is a generator that yields what it needs done outside itself, a ``Read``, a ``Write`` or a ``Wait``, and returns its
+result. The blocking driver does these on the spot; the async one awaits them. Everything between is ordinary code that neither
+waits nor knows who drives it.
 """
 
 from __future__ import annotations
@@ -105,8 +105,9 @@ def _answer(effect: Read | Wait) -> Any:
 class AsyncDriver:
     """Drives operations for callers that await. Reads of stores that may block go to a few threads."""
 
-    def __init__(self, group: GroupCommit, store: Store, *, readers: int = 8) -> None:
+    def __init__(self, group: GroupCommit, store: Store, *, readers: int = 8, is_open: bool = False) -> None:
         self._group, self._store = group, store
+        self._was_open = is_open
         self._opening: asyncio.Future[None] | None = None
         self._is_instant = not store.capabilities().has_blocking_writes
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="stepwell-reader")
@@ -122,7 +123,9 @@ class AsyncDriver:
 
     def _is_open(self) -> bool:
         opening = self._opening
-        return opening is not None and opening.done() and not opening.cancelled() and opening.exception() is None
+        return self._was_open or (
+            opening is not None and opening.done() and not opening.cancelled() and opening.exception() is None
+        )
 
     async def run(self, operation: Operation[T]) -> T:
         """Do everything the operation asks for; its result."""

@@ -11,9 +11,16 @@ from types import TracebackType
 from stepwell.contract.store import Store
 from stepwell.model.commit import Commit, Outcome, StateBatch, Sweep, Unit, Unlock, Written
 
-__all__ = ["LOCK", "STATE", "Listening", "Pulse"]
+__all__ = ["DUE", "LOCK", "STATE", "Listening", "Pulse", "end_of"]
 
-LOCK, STATE = "lock", "state"
+LOCK, STATE, DUE = "lock", "state", "due"
+
+
+def end_of(execution_id: str) -> str:
+    """The topic of an execution's end: those who wait for one are not woken by others."""
+    return f"end:{execution_id}"
+
+
 _TOPICS: dict[type, str] = {Unlock: LOCK, StateBatch: STATE, Sweep: STATE}
 
 # Word of another process can get lost with a connection; nobody sleeps for longer than this without looking again.
@@ -60,13 +67,29 @@ class Listening:
         self._pulse.leave(self)
 
 
+def _topics_of(unit: Unit) -> set[str]:
+    """What a unit that landed is news for."""
+    topics = {_TOPICS[type(unit)]} if type(unit) in _TOPICS else set[str]()
+    if isinstance(unit, Commit | StateBatch):
+        if unit.ops:
+            topics.add(STATE)
+        if unit.nudges:
+            topics.add(DUE)
+    if isinstance(unit, Commit):
+        if unit.creation is not None and unit.creation.is_runnable and unit.creation.holder is None:
+            topics.add(DUE)
+        if unit.rest is not None:
+            topics.add(end_of(unit.execution_id) if unit.rest.is_final else DUE)
+    return topics
+
+
 class Pulse:
     """Passes on what happened to those who wait for it. The store is listened to only while somebody does."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._waiting: set[Listening] = set()
+        self._waiting: dict[str, set[Listening]] = {}
         self._stop: Callable[[], None] | None = None
 
     def listen(self, topic: str) -> Listening:
@@ -77,32 +100,43 @@ class Pulse:
         """Pass on what this process wrote. Costs nothing to speak of while nobody waits."""
         if not self._waiting:
             return
-        topics = {
-            STATE if isinstance(unit, Commit) and unit.ops else _TOPICS.get(type(unit))
-            for unit, outcome in zip(units, outcomes, strict=True)
-            if isinstance(outcome, Written)
-        }
-        for topic in topics - {None}:
-            self.beat(topic or "")
+        topics: set[str] = set()
+        for unit, outcome in zip(units, outcomes, strict=True):
+            if isinstance(outcome, Written):
+                topics |= _topics_of(unit)
+        for topic in topics:
+            self.beat(topic)
 
     def beat(self, topic: str) -> None:
         """Say that something happened on a topic; an empty one means anything."""
         with self._lock:
-            waiting = [each for each in self._waiting if topic in ("", each.topic)]
+            topics = [topic] if topic else list(self._waiting)
+            waiting = [each for name in topics for each in self._waiting.get(name, ())]
         for each in waiting:
             each.wake()
 
     def join(self, listening: Listening) -> None:
         """Begin to wait."""
         with self._lock:
-            self._waiting.add(listening)
             if self._stop is None:
                 self._stop = self._store.listen(self.beat)
+            self._waiting.setdefault(listening.topic, set()).add(listening)
 
     def leave(self, listening: Listening) -> None:
         """Wait no more."""
         with self._lock:
-            self._waiting.discard(listening)
+            those = self._waiting.get(listening.topic, set())
+            those.discard(listening)
+            if not those:
+                self._waiting.pop(listening.topic, None)
             stop, self._stop = (None, self._stop) if self._waiting else (self._stop, None)
+        if stop is not None:
+            stop()
+
+    def close(self) -> None:
+        """Listen to the store no more, whoever may still wait."""
+        with self._lock:
+            self._waiting.clear()
+            stop, self._stop = self._stop, None
         if stop is not None:
             stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from math import inf
 from time import monotonic
@@ -35,7 +35,7 @@ from stepwell.state.buffer import Buffer, HasScope, check_number, check_revision
 from stepwell.state.operation import Operation, read, wait, write_or_raise
 from stepwell.state.pulse import Listening, Pulse
 
-__all__ = ["ScopeOperations", "StateOperations", "as_scope", "child_scope"]
+__all__ = ["ScopeOperations", "StateOperations", "as_scope", "child_scope", "must_slide"]
 
 T = TypeVar("T")
 Raw = msgspec.Raw
@@ -51,7 +51,7 @@ _SWEEP_EVERY = 256
 _SWEEP_LIMIT = 2 * _SWEEP_EVERY
 _TOMBSTONE_MS = 3_600_000
 
-# A sliding TTL is started anew by a read only when a hundredth of it has gone by, so that reading in a loop does not write in a loop.
+# A sliding TTL is started anew by a read only when a hundredth of it has gone by: reading in a loop does not write in a loop.
 _SLIDE_SHARE = 100
 
 
@@ -119,43 +119,42 @@ class ScopeOperations:
 
     def get_many(self, keys: Sequence[str]) -> Operation[dict[str, Value]]:
         found = yield from self._entries(keys)
-        sliding = [key for key, stored in found.items() if self._must_slide(stored)]
+        for key in keys:
+            self._see(key, found[key].revision if key in found else ABSENT)
+        sliding = [key for key, stored in found.items() if must_slide(stored, self._store.now_ms)]
         if sliding:
             yield from self._shared.write(*(Touch(self._path, key) for key in sliding))
         return {key: decode(found[key].data or b"null") for key in keys if key in found}
 
     def set(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool) -> Operation[int]:
-        op: StateOp = self._put(key, value, ttl, sliding)
-        if self._policy == "reject":
-            op = msgspec.structs.replace(op, expected=self._seen.get(key, ABSENT))
-        elif self._policy != "last":
-            yield from self.merge(key, value, self._policy)
+        answers = yield from self._shared.write(self._set(key, value, ttl, sliding))
+        if self._policy in MERGES:
             return (yield from self.revision())
-        answers = yield from self._shared.write(op)
-        self._seen[key] = _revision(answers[0])
-        return self._seen[key]
+        return self._see(key, _revision(answers[0]))
 
     def merge(self, key: str, value: Value, how: str) -> Operation[Value]:
         if how not in MERGES:
             raise InvalidInput(f"{how!r} is no way to merge; use one of {', '.join(MERGES)}")
-        data = canonical(value, self._limits, what=f"state key {key!r}")
-        answers = yield from self._shared.write(Merge(self._path, self._key(key), Raw(data), how))
+        answers = yield from self._shared.write(self._merge(key, value, how))
         return answers[0]
 
     def set_many(self, values: Mapping[str, Value], ttl: float | timedelta | None, sliding: bool) -> Operation[None]:
-        ops = [self._put(key, value, ttl, sliding) for key, value in values.items()]
-        if ops:
-            yield from self._shared.write(*ops)
+        ops = [self._set(key, value, ttl, sliding) for key, value in values.items()]
+        answers = (yield from self._shared.write(*ops)) if ops else ()
+        for key, answer in zip(values, answers, strict=False):
+            self._see(key, _revision(answer))
 
     def set_if_absent(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool) -> Operation[bool]:
         op = msgspec.structs.replace(self._put(key, value, ttl, sliding), expected=ABSENT, strict=False)
         answers = yield from self._shared.write(op)
+        if answers[0] is not None:
+            self._see(key, _revision(answers[0]))
         return answers[0] is not None
 
     def compare_and_set(self, key: str, value: Value, revision: int, ttl: float | timedelta | None) -> Operation[int]:
         op = msgspec.structs.replace(self._put(key, value, ttl, sliding=False), expected=check_revision(revision))
         answers = yield from self._shared.write(op)
-        return _revision(answers[0])
+        return self._see(key, _revision(answers[0]))
 
     def increment(self, key: str, by: float) -> Operation[int | float]:
         answers = yield from self._shared.write(Increment(self._path, self._key(key), check_number(by)))
@@ -164,11 +163,14 @@ class ScopeOperations:
 
     def delete(self, key: str) -> Operation[bool]:
         answers = yield from self._shared.write(Delete(self._path, self._key(key)))
+        self._see(key, ABSENT)
         return bool(answers[0])
 
     def delete_many(self, keys: Sequence[str]) -> Operation[int]:
         ops = [Delete(self._path, self._key(key)) for key in keys]
         answers = (yield from self._shared.write(*ops)) if ops else ()
+        for key in keys:
+            self._see(key, ABSENT)
         return sum(1 for answer in answers if answer)
 
     def copy(self, key: str, to: str, scope: Scope | None, *, move: bool) -> Operation[bool]:
@@ -178,6 +180,7 @@ class ScopeOperations:
 
     def clear(self) -> Operation[int]:
         answers = yield from self._shared.write(Clear(self._path))
+        self._seen.clear()
         answer = answers[0]
         return answer if isinstance(answer, int) else 0
 
@@ -201,20 +204,21 @@ class ScopeOperations:
 
     def next_changes(self, after: int, listening: Listening, idle_seconds: float | None) -> Operation[list[StateChange]]:
         """What changed after a revision, as soon as anything has; nothing once ``idle_seconds`` have passed."""
+        check_revision(after)
         ends = inf if idle_seconds is None else monotonic() + idle_seconds
         while True:
             rows = yield from read(lambda: self._store.changes(self._path, after))
             left = ends - monotonic()
             if rows or left <= 0:
-                return [StateChange.of(key, stored) for key, stored in rows]
+                now = self._store.now_ms()
+                return [StateChange.seen_at(key, stored, now) for key, stored in rows]
             yield from wait(listening, left)
 
     def _live(self, key: str) -> Operation[StoredEntry | None]:
         found = yield from self._entries([key])
         stored = found.get(key)
-        if self._policy == "reject":
-            self._seen[key] = ABSENT if stored is None else stored.revision
-        if stored is not None and self._must_slide(stored):
+        self._see(key, ABSENT if stored is None else stored.revision)
+        if stored is not None and must_slide(stored, self._store.now_ms):
             yield from self._shared.write(Touch(self._path, key))
         return stored
 
@@ -223,10 +227,11 @@ class ScopeOperations:
             self._key(key)
         return (yield from read(lambda: self._store.entries(self._path, keys)))
 
-    def _must_slide(self, stored: StoredEntry) -> bool:
-        if not stored.sliding or stored.ttl_ms is None or stored.expires_ms is None:
-            return False
-        return stored.expires_ms - self._store.now_ms() < stored.ttl_ms - stored.ttl_ms // _SLIDE_SHARE
+    def _see(self, key: str, revision: int) -> int:
+        """Note what this object has seen of a key: its next ``set`` is refused if there is more."""
+        if self._policy == "reject":
+            self._seen[key] = revision
+        return revision
 
     def _scan(self, prefix: str, after: str | None, limit: int | None) -> Iterator[tuple[str, StoredEntry]]:
         left = limit
@@ -238,6 +243,19 @@ class ScopeOperations:
                 return
             after, left = rows[-1][0], None if left is None else left - len(rows)
 
+    def _set(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool) -> Put | Merge:
+        """What ``set`` comes to under this object's policy."""
+        if self._policy in MERGES:
+            if ttl is not None or sliding:
+                raise InvalidInput("a merge keeps the time to live that the key has; set one with the policy last or reject")
+            return self._merge(key, value, self._policy)
+        op = self._put(key, value, ttl, sliding)
+        return msgspec.structs.replace(op, expected=self._seen.get(key, ABSENT)) if self._policy == "reject" else op
+
+    def _merge(self, key: str, value: Value, how: str) -> Merge:
+        data = canonical(value, self._limits, what=f"state key {key!r}")
+        return Merge(self._path, self._key(key), Raw(data), how)
+
     def _put(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool) -> Put:
         data = canonical(value, self._limits, what=f"state key {key!r}")
         return Put(self._path, self._key(key), Raw(data), ttl_ms=ttl_ms(ttl, sliding=sliding), sliding=sliding)
@@ -248,6 +266,13 @@ class ScopeOperations:
 
     def _key(self, key: str) -> str:
         return check_key(key, "a state key", self._limits.key_bytes)
+
+
+def must_slide(stored: StoredEntry, now_ms: Callable[[], int]) -> bool:
+    """Whether a read of this entry starts its TTL anew."""
+    if not stored.sliding or stored.ttl_ms is None or stored.expires_ms is None:
+        return False
+    return stored.expires_ms - now_ms() < stored.ttl_ms - stored.ttl_ms // _SLIDE_SHARE
 
 
 def _revision(answer: object) -> int:

@@ -3,19 +3,20 @@
 A blocking caller who finds nobody writing becomes the leader and writes at once, in its own thread: one commit alone pays for no
 thread change. Whoever comes while a write is under way queues up; when the leader is done, a writer thread takes everything that
 has gathered, in one transaction, and goes on until nobody is left. Async callers always go through that thread, so that an event
-loop never waits for a disk. See docs/design/group-commit.md for why nothing is lost or done twice.
+loop never waits for a disk. See docs/design/0003-group-commit.md for why nothing is lost or done twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from stepwell.errors import CommitUnknown, StoreUnavailable
+from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
 from stepwell.model.commit import Commit, Outcome, Unit
 
 __all__ = ["GroupCommit"]
@@ -73,30 +74,39 @@ class GroupCommit:
         self._is_closed = False
         self._work: SimpleQueue[bool] = SimpleQueue()
         self._writer: threading.Thread | None = None
+        self._process = 0
+        """Which process writes; none until the first write, so that a server may fork before that."""
 
     def write(self, unit: Unit) -> Outcome:
         """Write a unit and wait for its outcome."""
-        ticket = None
-        with self._lock:
-            self._check_open()
-            if self._is_writing:
-                ticket = _ThreadTicket(unit)
-                self._waiting.append(ticket)
-            self._is_writing = True
-        if ticket is not None:
-            ticket.gate.acquire()
-            return ticket.result()
+        if self._process != os.getpid():
+            self._check_process()
+        ticket, is_leader = None, False
         try:
+            with self._lock:
+                self._check_open()
+                if self._is_writing:
+                    ticket = _ThreadTicket(unit)
+                    self._waiting.append(ticket)
+                else:
+                    # In one statement with taking the place, so that an interrupt cannot come in between and keep it for ever.
+                    is_leader = self._is_writing = True
+            if ticket is not None:
+                ticket.gate.acquire()
+                return ticket.result()
             return self._write_group((unit,))[0]
         except CommitUnknown as error:
             raise _error_for(unit, error) from error
         finally:
-            self._hand_over()
+            if is_leader:
+                self._hand_over()
 
     async def write_async(self, unit: Unit) -> Outcome:
         """Write a unit and await its outcome. If the caller is cancelled before the write began, it is not written."""
         if self._is_instant:
             return self.write(unit)
+        if self._process != os.getpid():
+            self._check_process()
         ticket = _LoopTicket(unit, asyncio.get_running_loop())
         with self._lock:
             self._check_open()
@@ -112,7 +122,9 @@ class GroupCommit:
         return ticket.result()
 
     def close(self) -> None:
-        """Accept no more, and wait until everything that was accepted is written."""
+        """Accept no more, and wait until everything that was accepted is written. After a fork there is nothing to wait for."""
+        if self._process not in (0, os.getpid()):
+            return
         with self._idle:
             self._is_closed = True
             self._idle.wait_for(lambda: not self._is_writing)
@@ -124,6 +136,12 @@ class GroupCommit:
     def _check_open(self) -> None:
         if self._is_closed:
             raise StoreUnavailable("the store is closed; open it again")
+
+    def _check_process(self) -> None:
+        """The threads of a process do not come through a fork: whoever waited for them here would wait for ever."""
+        if self._process and not self._is_instant:
+            raise StoreUnavailable("the store was used before a fork and cannot be used after it; open another one in the child")
+        self._process = os.getpid()
 
     def _withdraw(self, ticket: _Ticket) -> None:
         with self._lock:
@@ -146,14 +164,24 @@ class GroupCommit:
     def _wake_writer(self) -> None:
         """Give the writing place to the writer thread. Only who holds the place may call this."""
         if self._writer is None:
-            self._writer = threading.Thread(target=self._run_writer, name="stepwell-writer", daemon=True)
-            self._writer.start()
+            writer = threading.Thread(target=self._run_writer, name="stepwell-writer", daemon=True)
+            try:
+                writer.start()
+            except RuntimeError:
+                # No thread can be had: better to write here than to leave everybody waiting.
+                self._write_waiting()
+                return
+            self._writer = writer
         self._work.put(True)
 
     def _run_writer(self) -> None:
         while self._work.get():
-            while tickets := self._take():
-                self._write_tickets(tickets)
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        """Write everything that waits, group by group, and give up the place."""
+        while tickets := self._take():
+            self._write_tickets(tickets)
 
     def _take(self) -> list[_Ticket]:
         """The next group; none means that the writing place was given up."""
@@ -170,6 +198,11 @@ class GroupCommit:
             for ticket, outcome in zip(tickets, outcomes, strict=True):
                 ticket.outcome = outcome
         except BaseException as error:  # noqa: BLE001 - every waiting caller must be told, whatever it was
+            if len(tickets) > 1 and not isinstance(error, StepwellError):
+                # Something is wrong with one of the units, not with the store, and nothing was written: each by itself shows which.
+                for ticket in tickets:
+                    self._write_tickets([ticket])
+                return
             for ticket in tickets:
                 ticket.error = _error_for(ticket.unit, error)
         self._answer(tickets)

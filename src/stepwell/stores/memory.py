@@ -19,6 +19,7 @@ from stepwell.model.commit import (
     Adoption,
     Archiving,
     Claim,
+    ClaimDue,
     Commit,
     Deletion,
     Extension,
@@ -29,6 +30,7 @@ from stepwell.model.commit import (
     Outcome,
     Release,
     Renew,
+    Rest,
     Seen,
     StateBatch,
     StoredCommit,
@@ -41,6 +43,7 @@ from stepwell.model.entry import Delete, Resolution, ScopeTotals, StoredEntry, a
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.snapshot import StoredSnapshot
+from stepwell.model.status import FINAL
 
 __all__ = ["MemoryStore"]
 
@@ -56,13 +59,14 @@ class _Lock(msgspec.Struct, frozen=True):
 class _Execution:
     """One execution's rows; ``commits`` starts right after the head's base revision."""
 
-    __slots__ = ("by_commit_id", "commits", "head", "snapshots")
+    __slots__ = ("by_commit_id", "commits", "head", "is_nudged", "snapshots")
 
     def __init__(self, head: Head) -> None:
         self.head = head
         self.commits: list[StoredCommit] = []
         self.by_commit_id: dict[str, int] = {}
         self.snapshots: list[StoredSnapshot] = []
+        self.is_nudged = False
 
     def row(self, revision: int) -> StoredCommit:
         return self.commits[revision - self.head.base_revision - 1]
@@ -137,13 +141,18 @@ class MemoryStore:
                 return self._commit(unit, undo)
             case StateBatch():
                 resolution = self._broken_guard(unit.guards) or self._resolve(unit.ops)
-                return resolution if isinstance(resolution, StepwellError) else self._write_state(resolution, undo)
+                if isinstance(resolution, StepwellError):
+                    return resolution
+                self._nudge(unit.nudges, undo)
+                return self._write_state(resolution, undo)
             case Acquire():
                 return self._acquire(unit, undo)
             case Renew() | Unlock():
                 return self._keep_lock(unit, undo)
             case Claim():
                 return self._claim(unit, undo)
+            case ClaimDue():
+                return self._claim_due(unit, undo)
             case Extension() | Release():
                 return self._keep(unit, undo)
             case Deletion():
@@ -164,7 +173,7 @@ class MemoryStore:
             return refusal
         execution = self._executions.get(commit.execution_id)
         if execution is None:
-            execution = _Execution(_first_head(commit))
+            execution = _Execution(_first_head(commit, self.now_ms()))
             undo.put(self._executions, commit.execution_id, execution)
         undo.put(execution.by_commit_id, commit.commit_id, commit.revision)
         undo.append(execution.commits, StoredCommit(commit.revision, commit.header, commit.body))
@@ -179,13 +188,51 @@ class MemoryStore:
                 status=commit.status or execution.head.status,
                 signature=commit.signature,
                 updated_ms=commit.committed_ms,
+                claims=0,
             ),
         )
         fault("store.head_written")
         if commit.snapshot is not None:
             undo.append(execution.snapshots, commit.snapshot)
             fault("store.snapshot_written")
+        if commit.rest is not None:
+            self._rest(execution, commit.rest, undo)
+        self._nudge(commit.nudges, undo)
         return Written() if resolution is None else self._write_state(resolution, undo)
+
+    def _rest(self, execution: _Execution, rest: Rest, undo: _Undo) -> None:
+        wake = None if rest.is_final else self.now_ms() if execution.is_nudged else rest.wake_ms
+        undo.set(execution, "head", replace(execution.head, holder=None, lease_until_ms=None, wake_ms=wake))
+        undo.set(execution, "is_nudged", False)
+
+    def _nudge(self, execution_ids: Sequence[str], undo: _Undo) -> None:
+        for execution_id in execution_ids:
+            execution = self._executions.get(execution_id)
+            if execution is not None and execution.head.status not in FINAL:
+                undo.set(execution, "is_nudged", True)
+                if execution.head.holder is None:
+                    undo.set(execution, "head", replace(execution.head, wake_ms=self.now_ms()))
+
+    def _claim_due(self, claim: ClaimDue, undo: _Undo) -> Outcome:
+        now = self.now_ms()
+        due = [
+            execution
+            for execution in self._executions.values()
+            if execution.head.wake_ms is not None
+            and execution.head.wake_ms <= now
+            and (execution.head.holder is None or (execution.head.lease_until_ms or 0) <= now)
+            and execution.head.workflow_id in claim.workflows
+        ]
+        due.sort(key=lambda execution: (execution.head.wake_ms or 0, execution.head.execution_id))
+        return Written([self._grant(execution, claim.holder, claim.seconds, undo) for execution in due[: claim.limit]])
+
+    def _grant(self, execution: _Execution, holder: str, seconds: float, undo: _Undo) -> Lease:
+        head, until = execution.head, self.now_ms() + round(seconds * 1000)
+        wake = None if head.wake_ms is None else until
+        granted = replace(head, holder=holder, fence=head.fence + 1, lease_until_ms=until, wake_ms=wake, claims=head.claims + 1)
+        undo.set(execution, "head", granted)
+        undo.set(execution, "is_nudged", False)
+        return Lease(head.execution_id, holder, granted.fence, until)
 
     def _broken_guard(self, guards: Sequence[LockGuard]) -> LeaseLost | None:
         for guard in guards:
@@ -253,9 +300,7 @@ class MemoryStore:
         head, now = execution.head, self.now_ms()
         if head.holder not in (None, claim.holder) and (head.lease_until_ms or 0) > now:
             return LockHeld(f"execution {claim.execution_id!r} is leased to another holder")
-        until = now + round(claim.seconds * 1000)
-        undo.set(execution, "head", replace(head, holder=claim.holder, fence=head.fence + 1, lease_until_ms=until))
-        return Written([Lease(claim.execution_id, claim.holder, head.fence + 1, until)])
+        return Written([self._grant(execution, claim.holder, claim.seconds, undo)])
 
     def _keep(self, unit: Extension | Release, undo: _Undo) -> Outcome:
         execution = self._executions.get(unit.execution_id)
@@ -263,12 +308,14 @@ class MemoryStore:
         if execution is None or head is None or (head.holder, head.fence) != (unit.holder, unit.fence):
             return LeaseLost(fence=unit.fence)
         if isinstance(unit, Release):
-            undo.set(execution, "head", replace(head, holder=None, lease_until_ms=None))
+            wake = None if head.wake_ms is None else now
+            undo.set(execution, "head", replace(head, holder=None, lease_until_ms=None, wake_ms=wake))
             return Written()
         if (head.lease_until_ms or 0) <= now:
             return LeaseLost(fence=unit.fence)
         until = now + round(unit.seconds * 1000)
-        undo.set(execution, "head", replace(head, lease_until_ms=until))
+        wake = None if head.wake_ms is None else until
+        undo.set(execution, "head", replace(head, lease_until_ms=until, wake_ms=wake))
         return Written([Lease(unit.execution_id, unit.holder, unit.fence, until)])
 
     def _delete(self, deletion: Deletion, undo: _Undo) -> Outcome:
@@ -441,9 +488,15 @@ class MemoryStore:
         return (path for path in paths if workspace_id is None or Scope.parse(path).workspace == workspace_id)
 
 
-def _first_head(commit: Commit) -> Head:
+def _first_head(commit: Commit, now_ms: int) -> Head:
     assert commit.creation is not None, "only a creation makes a new execution"  # noqa: S101
+    is_held = commit.creation.holder is not None
+    until = now_ms + round(commit.creation.lease_seconds * 1000) if is_held else None
     return Head(
+        fence=int(is_held),
+        holder=commit.creation.holder,
+        lease_until_ms=until,
+        wake_ms=None if not commit.creation.is_runnable else until if is_held else now_ms,
         execution_id=commit.execution_id,
         workspace_id=commit.workspace_id,
         workflow_id=commit.creation.workflow_id,

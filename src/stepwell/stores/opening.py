@@ -24,9 +24,24 @@ def store_of(url: str, clock: Clock, limits: Limits) -> Store:
             from stepwell.stores.sqlite.store import SQLiteStore
 
             return SQLiteStore(url, clock, limits)
+        case "postgresql" | "postgres":
+            try:
+                from stepwell.stores.postgres.store import PostgresStore
+            except ImportError as error:  # also raised by psycopg when it finds no libpq
+                raise InvalidInput(f"a postgresql:// store needs a driver; run pip install 'stepwell[postgres]' ({error})") from error
+
+            return PostgresStore(url, clock, limits)
+        case "redis" | "rediss" | "valkey" | "valkeys":
+            try:
+                from stepwell.stores.redis.store import RedisStore
+            except ModuleNotFoundError as error:
+                raise InvalidInput(f"a redis:// store needs a driver; run pip install 'stepwell[redis]' ({error})") from error
+
+            return RedisStore(url, clock, limits)
         case scheme:
             raise InvalidInput(
-                f"no store has the scheme {scheme!r} of {without_secrets(url)!r}; use memory:// or sqlite:///path/to/file.db"
+                f"no store has the scheme {scheme!r} of {without_secrets(url)!r}; use memory://, sqlite:///path/to/file.db, "
+                "postgresql://host/database or redis://host"
             )
 
 

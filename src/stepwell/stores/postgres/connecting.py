@@ -27,12 +27,7 @@ _AWAY = "cannot be reached; check that the server runs, the host and the port"
 
 def connect(settings: Settings, statements: Mapping[str, bytes]) -> Link:
     """A link that is ready to be asked."""
-    return Link(
-        connect_database(settings),
-        statements,
-        is_preparing=settings.is_preparing,
-        reply_timeout=settings.reply_timeout,
-    )
+    return Link(connect_database(settings), settings, statements)
 
 
 def connect_database(settings: Settings) -> Database:

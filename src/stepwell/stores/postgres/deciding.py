@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
-from stepwell.errors import AlreadyExists, Conflict, InvalidInput, LeaseLost, LockHeld, NotFound, StepwellError
+from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LockHeld, NotFound, StepwellError
 from stepwell.model.commit import (
     Acquire,
     Adoption,
     Archiving,
     Claim,
+    ClaimDue,
     Commit,
     Creation,
     Deletion,
@@ -23,6 +24,7 @@ from stepwell.model.commit import (
     Outcome,
     Release,
     Renew,
+    Rest,
     Seen,
     StateBatch,
     Sweep,
@@ -30,9 +32,11 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
-from stepwell.model.entry import Copy, Delete, Resolution, StateOp, resolve
+from stepwell.model.entry import Clear, Copy, Delete, Resolution, StateOp, resolve
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
+from stepwell.model.scope import Scope
+from stepwell.model.status import FINAL
 from stepwell.stores.postgres.view import LockRow, View
 
 __all__ = ["decide", "misfit", "refusal_of"]
@@ -42,23 +46,34 @@ replace = msgspec.structs.replace
 
 # An index entry holds about 2,700 bytes, and one index has two ids in it; limits can be set higher than that.
 _ID_BYTES = 1_024
+_NAME_BYTES = 1_000_000
 
 
 def misfit(unit: Unit) -> StepwellError | None:
-    """Why a unit can never be stored here, whatever is in the database: an id that is no text, or too long for an index."""
+    """Why a unit can never be stored here, whatever is in the database: a name that is no text, or too long for an index."""
     try:
         for what in ("execution_id", "workspace_id", "commit_id"):
             if hasattr(unit, what):
                 check_key(getattr(unit, what), what, _ID_BYTES)
+        for what in ("name", "holder"):
+            if getattr(unit, what, None):  # an empty one holds nothing, and is refused as such
+                check_key(getattr(unit, what), what, _NAME_BYTES)
+        for execution_id in getattr(unit, "nudges", ()):
+            check_key(execution_id, "an execution's id", _ID_BYTES)
         for op in getattr(unit, "ops", ()):
-            if not isinstance(getattr(op, "key", None), str | None):
-                raise InvalidInput(f"a state key must be a string, not {type(op.key).__name__}")
-            for key in (getattr(op, "key", None), op.to_key if isinstance(op, Copy) else None):
-                if key is not None:
-                    check_key(key, "a state key", _ID_BYTES)
+            _check_op(op)
     except StepwellError as error:
         return error
     return None
+
+
+def _check_op(op: StateOp) -> None:
+    Scope.parse(op.scope)
+    if not isinstance(op, Clear):
+        check_key(op.key, "a state key", _ID_BYTES)
+    if isinstance(op, Copy):
+        Scope.parse(op.to_scope)
+        check_key(op.to_key, "a state key", _ID_BYTES)
 
 
 def decide(view: View, unit: Unit, limits: Limits) -> Outcome:
@@ -88,10 +103,13 @@ def _commit(view: View, commit: Commit, limits: Limits) -> Outcome:
     if refusal is not None:
         return refusal
     if commit.creation is not None:
-        view.create(_first_head(commit, commit.creation))
+        _create(view, _first_head(commit, commit.creation, view.now_ms))
     else:
         view.move(_moved(view.heads[commit.execution_id], commit))
     view.add_commit(commit)
+    if commit.rest is not None:
+        _rest(view, commit.execution_id, commit.rest)
+    _nudge(view, commit.nudges)
     return _WRITTEN if resolution is None else _write_state(view, resolution)
 
 
@@ -112,11 +130,23 @@ def _moved(head: Head, commit: Commit) -> Head:
         status=commit.status or head.status,
         signature=commit.signature,
         updated_ms=commit.committed_ms,
+        claims=0,
     )
 
 
-def _first_head(commit: Commit, creation: Creation) -> Head:
+def _create(view: View, head: Head) -> None:
+    view.create(head)
+    if head.wake_ms is not None and head.holder is None:
+        view.topics.add("due")
+
+
+def _first_head(commit: Commit, creation: Creation, now_ms: int) -> Head:
+    until = None if creation.holder is None else now_ms + round(creation.lease_seconds * 1000)
     return Head(
+        fence=0 if creation.holder is None else 1,
+        holder=creation.holder,
+        lease_until_ms=until,
+        wake_ms=None if not creation.is_runnable else now_ms if until is None else until,
         execution_id=commit.execution_id,
         workspace_id=commit.workspace_id,
         workflow_id=creation.workflow_id,
@@ -133,7 +163,32 @@ def _first_head(commit: Commit, creation: Creation) -> Head:
 
 def _state_batch(view: View, batch: StateBatch, limits: Limits) -> Outcome:
     resolution = _broken_guard(view, batch.guards) or _resolve(view, batch.ops, limits)
-    return resolution if isinstance(resolution, StepwellError) else _write_state(view, resolution)
+    if isinstance(resolution, StepwellError):
+        return resolution
+    _nudge(view, batch.nudges)
+    return _write_state(view, resolution)
+
+
+def _rest(view: View, execution_id: str, rest: Rest) -> None:
+    """Give a lease back with the time of the next look; a nudge that came meanwhile makes that now."""
+    wake = None if rest.is_final else view.now_ms if execution_id in view.nudged else rest.wake_ms
+    view.move(replace(view.heads[execution_id], holder=None, lease_until_ms=None, wake_ms=wake))
+    view.nudged.discard(execution_id)
+    if wake is not None and wake <= view.now_ms:
+        view.topics.add("due")
+
+
+def _nudge(view: View, execution_ids: Sequence[str]) -> None:
+    """Have executions looked at: now, or as soon as their holders rest."""
+    for execution_id in execution_ids:
+        head = view.heads.get(execution_id)
+        if head is None or head.status in FINAL:
+            continue
+        view.nudged.add(execution_id)
+        if head.holder is None:
+            head = replace(head, wake_ms=view.now_ms)
+            view.topics.add("due")
+        view.move(head)
 
 
 def _broken_guard(view: View, guards: Sequence[LockGuard]) -> LeaseLost | None:
@@ -159,9 +214,26 @@ def _claim(view: View, claim: Claim, _: Limits) -> Outcome:
         return _missing(claim.execution_id)
     if head.holder not in (None, claim.holder) and (head.lease_until_ms or 0) > view.now_ms:
         return LockHeld(f"execution {claim.execution_id!r} is leased to another holder", until_ms=head.lease_until_ms)
-    until = view.now_ms + round(claim.seconds * 1000)
-    view.move(replace(head, holder=claim.holder, fence=head.fence + 1, lease_until_ms=until))
-    return Written([Lease(claim.execution_id, claim.holder, head.fence + 1, until)])
+    return Written([_grant(view, head, claim)])
+
+
+def _claim_due(view: View, claim: ClaimDue, _: Limits) -> Outcome:
+    due = [head for head in view.heads.values() if _is_due(head, view.now_ms) and head.workflow_id in claim.workflows]
+    due.sort(key=lambda head: (head.wake_ms or 0, head.execution_id))
+    return Written([_grant(view, head, claim) for head in due[: claim.limit]])
+
+
+def _is_due(head: Head, now_ms: int) -> bool:
+    is_free = head.holder is None or (head.lease_until_ms or 0) <= now_ms
+    return is_free and head.wake_ms is not None and head.wake_ms <= now_ms
+
+
+def _grant(view: View, head: Head, claim: Claim | ClaimDue) -> Lease:
+    fence, until = head.fence + 1, view.now_ms + round(claim.seconds * 1000)
+    wake = None if head.wake_ms is None else until
+    view.move(replace(head, holder=claim.holder, fence=fence, lease_until_ms=until, wake_ms=wake, claims=head.claims + 1))
+    view.nudged.discard(head.execution_id)
+    return Lease(head.execution_id, claim.holder, fence, until)
 
 
 def _extend(view: View, unit: Extension, _: Limits) -> Outcome:
@@ -169,7 +241,7 @@ def _extend(view: View, unit: Extension, _: Limits) -> Outcome:
     if head is None or not _is_holder(head, unit) or (head.lease_until_ms or 0) <= view.now_ms:
         return LeaseLost(fence=unit.fence)
     until = view.now_ms + round(unit.seconds * 1000)
-    view.move(replace(head, lease_until_ms=until))
+    view.move(replace(head, lease_until_ms=until, wake_ms=None if head.wake_ms is None else until))
     return Written([Lease(unit.execution_id, unit.holder, unit.fence, until)])
 
 
@@ -177,7 +249,9 @@ def _release(view: View, unit: Release, _: Limits) -> Outcome:
     head = view.heads.get(unit.execution_id)
     if head is None or not _is_holder(head, unit):
         return LeaseLost(fence=unit.fence)
-    view.move(replace(head, holder=None, lease_until_ms=None))
+    view.move(replace(head, holder=None, lease_until_ms=None, wake_ms=None if head.wake_ms is None else view.now_ms))
+    if head.wake_ms is not None:
+        view.topics.add("due")
     return _WRITTEN
 
 
@@ -250,7 +324,8 @@ def _archive(view: View, archiving: Archiving, _: Limits) -> Outcome:
 def _adopt(view: View, adoption: Adoption, _: Limits) -> Outcome:
     if view.is_taken(adoption.execution_id):
         return _exists(adoption.execution_id)
-    view.create(
+    _create(
+        view,
         Head(
             execution_id=adoption.execution_id,
             workspace_id=adoption.workspace_id,
@@ -264,7 +339,7 @@ def _adopt(view: View, adoption: Adoption, _: Limits) -> Outcome:
             signature=adoption.signature,
             created_ms=adoption.adopted_ms,
             updated_ms=adoption.adopted_ms,
-        )
+        ),
     )
     view.add_snapshot(adoption.execution_id, adoption.snapshot)
     return _WRITTEN
@@ -292,6 +367,7 @@ _RULES: dict[type, Callable[[View, Any, Limits], Outcome]] = {
     Commit: _commit,
     StateBatch: _state_batch,
     Claim: _claim,
+    ClaimDue: _claim_due,
     Extension: _extend,
     Release: _release,
     Acquire: _acquire,

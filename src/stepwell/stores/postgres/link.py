@@ -15,6 +15,7 @@ import psycopg
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
+from stepwell.stores.postgres.settings import Settings
 from stepwell.stores.postgres.sqlstate import CONNECTION_FAILURE
 from stepwell.stores.postgres.wire import Row, encode, rows_of
 
@@ -50,9 +51,9 @@ class Lost(Refused):
 class Link:
     """A connection for one user at a time."""
 
-    def __init__(self, database: Database, statements: Mapping[str, bytes], *, is_preparing: bool, reply_timeout: float) -> None:
-        self._database, self._pgconn = database, database.pgconn
-        self._statements, self._is_preparing, self._reply_timeout = statements, is_preparing, reply_timeout
+    def __init__(self, database: Database, settings: Settings, statements: Mapping[str, bytes]) -> None:
+        self._database, self._pgconn, self._statements = database, database.pgconn, statements
+        self._is_preparing, self._reply_timeout = settings.is_preparing, settings.reply_timeout
         self._prepared: set[str] = set()
         self._selector = _Selector()
         self._selector.register(self._pgconn.socket, _READ)
@@ -90,17 +91,23 @@ class Link:
 
     def ask(self, name: str, *arguments: object) -> list[Row]:
         """Run one statement and give its rows: one round trip."""
-        was_sent = False
-        pgconn = self._pgconn
+        return rows_of(self._exchange(name, arguments))
+
+    def tell(self, name: str, *arguments: object) -> int:
+        """Run one statement and say how many rows it wrote: one round trip."""
+        return self._exchange(name, arguments).command_tuples or 0
+
+    def _exchange(self, name: str, arguments: Sequence[object]) -> PGresult:
+        data = [encode(argument) for argument in arguments]
+        pgconn, was_sent = self._pgconn, False
         try:
-            data = [encode(argument) for argument in arguments]
             if self._is_preparing and name not in self._prepared:
                 pgconn.send_prepare(_prepared_name(name), self._statements[name])
                 self._answer(pgconn)
                 self._prepared.add(name)
             was_sent = True
             self._send(name, data)
-            return rows_of(self._answer(pgconn))
+            return self._answer(pgconn)
         except psycopg.Error as error:
             self.close()
             raise Lost(CONNECTION_FAILURE, _words(error), was_sent=was_sent) from error
@@ -116,9 +123,9 @@ class Link:
 
     def ask_all(self, questions: Sequence[Question]) -> list[list[Row]]:
         """Run several statements in one round trip. The first error ends them all; those before it stand if they committed."""
+        encoded = [(name, [encode(argument) for argument in arguments]) for name, arguments in questions]
         pgconn = self._pgconn
         try:
-            encoded = [(name, [encode(argument) for argument in arguments]) for name, arguments in questions]
             pgconn.enter_pipeline_mode()
             sent = self._send_all(encoded)
             pgconn.pipeline_sync()

@@ -33,21 +33,24 @@ def is_ordinary(units: Sequence[Unit]) -> bool:
             not isinstance(unit, Commit)
             or unit.ops
             or unit.guards
+            or unit.nudges
             or unit.snapshot is not None
             or (unit.creation is not None) is not is_creation
+            or (is_creation and unit.rest is not None)
             or len(unit.execution_id) + len(unit.commit_id) + len(unit.workspace_id) > _SHORT
+            or revision_in(unit.commit_id) not in (None, unit.revision)  # it may have landed at that other revision
         ):
             return False
     return len(units) == 1 or len({unit.execution_id for unit in units if isinstance(unit, Commit)}) == len(units)
 
 
-def write_ordinary(link: Link, commits: Sequence[Commit]) -> list[Outcome | None]:
+def write_ordinary(link: Link, commits: Sequence[Commit], ahead_ms: int, channel: str) -> list[Outcome | None]:
     """Write them in one statement: an outcome for each that landed, None for the others."""
     if commits[0].creation is not None:
-        return _create(link, commits)
-    if len(commits) == 1:
+        return _create(link, commits, ahead_ms, channel)
+    if len(commits) == 1 and commits[0].rest is None:
         return [_WRITTEN if _commit_one(link, commits[0]) else None]
-    return _commit_group(link, commits)
+    return _commit_group(link, commits, ahead_ms, channel)
 
 
 def _is_named(commit: Commit) -> bool:
@@ -55,7 +58,7 @@ def _is_named(commit: Commit) -> bool:
 
 
 def _commit_one(link: Link, commit: Commit) -> bool:
-    landed = link.ask(
+    landed = link.tell(
         "commit_one",
         commit.execution_id,
         commit.revision,
@@ -73,7 +76,7 @@ def _commit_one(link: Link, commit: Commit) -> bool:
     return bool(landed)
 
 
-def _commit_group(link: Link, commits: Sequence[Commit]) -> list[Outcome | None]:
+def _commit_group(link: Link, commits: Sequence[Commit], ahead_ms: int, channel: str) -> list[Outcome | None]:
     # Sorted, so that two processes lock the same executions in the same order.
     order = sorted(range(len(commits)), key=lambda position: commits[position].execution_id)
     rows = [commits[position] for position in order]
@@ -91,14 +94,19 @@ def _commit_group(link: Link, commits: Sequence[Commit]) -> list[Outcome | None]
         booleans([_is_named(commit) for commit in rows]),
         blobs([commit.header for commit in rows]),
         blobs([commit.body for commit in rows]),
+        booleans([commit.rest is not None for commit in rows]),
+        booleans([commit.rest is not None and commit.rest.is_final for commit in rows]),
+        integers([None if commit.rest is None else commit.rest.wake_ms for commit in rows]),
+        ahead_ms,
+        channel,
     )
     outcomes: list[Outcome | None] = [None] * len(commits)
-    for (position,) in landed:
+    for position, _ in landed:
         outcomes[order[position - 1]] = _WRITTEN
     return outcomes
 
 
-def _create(link: Link, commits: Sequence[Commit]) -> list[Outcome | None]:
+def _create(link: Link, commits: Sequence[Commit], ahead_ms: int, channel: str) -> list[Outcome | None]:
     rows = sorted(commits, key=lambda commit: commit.execution_id)
     creations = [commit.creation for commit in rows if commit.creation is not None]
     created = link.ask(
@@ -117,8 +125,13 @@ def _create(link: Link, commits: Sequence[Commit]) -> list[Outcome | None]:
         booleans([_is_named(commit) for commit in rows]),
         blobs([commit.header for commit in rows]),
         blobs([commit.body for commit in rows]),
+        texts([creation.holder for creation in creations]),
+        integers([round(creation.lease_seconds * 1000) for creation in creations]),
+        booleans([creation.is_runnable for creation in creations]),
+        ahead_ms,
+        channel,
     )
-    landed = {execution_id for (execution_id,) in created}
+    landed = {execution_id for execution_id, _ in created}
     return [_WRITTEN if commit.execution_id in landed else None for commit in commits]
 
 
@@ -130,5 +143,5 @@ def why_refused(link: Link, commits: Sequence[Commit]) -> list[Outcome]:
         [("heads", [ids]), ("seen_commits", [ids, texts(commit.commit_id for commit in commits), revisions])]
     )
     landed = {position - 1: Seen(header, body) for position, _, header, body in seen}
-    alive = {row[0]: Head(*row[:15]) for row in heads if row[16] is None}
+    alive = {row[0]: Head(*row[:-2]) for row in heads if row[-2] is None}
     return [landed.get(position) or refusal_of(commit, alive.get(commit.execution_id)) for position, commit in enumerate(commits)]

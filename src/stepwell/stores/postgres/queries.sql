@@ -5,28 +5,30 @@
 
 -- name: commit_one
 -- Moves one execution's head, only from exactly the head that the commit was built on, and adds the commit; or does nothing.
--- returns: a row if it landed
+-- writes: a row if it landed
 WITH moved AS (
     UPDATE {schema}.executions AS e
-    SET revision = $2::bigint, digest = $3::text, signature = $4::bytea, updated_ms = $5::bigint, status = coalesce($6::text, e.status)
+    SET revision = $2::bigint, digest = $3::text, signature = $4::bytea, updated_ms = $5::bigint, claims = 0,
+        status = coalesce($6::text, e.status)
     WHERE e.execution_id = $1::text AND e.revision = $2::bigint - 1 AND e.digest = $7::text AND e.deleted_ms IS NULL
       AND ($8::bigint IS NULL OR e.fence = $8::bigint)
-      AND (NOT $10::boolean OR NOT EXISTS (
-          SELECT 1 FROM {schema}.commits AS c WHERE c.number = e.number AND c.commit_id = $9::text AND c.is_named))
+      AND NOT EXISTS (SELECT 1 FROM {schema}.commits AS c WHERE c.number = e.number AND c.commit_id = $9::text AND c.is_named)
     RETURNING e.number
 )
 INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
-SELECT number, $2::bigint, $9::text, $10::boolean, $11::bytea, $12::bytea FROM moved
-RETURNING revision;
+SELECT number, $2::bigint, $9::text, $10::boolean, $11::bytea, $12::bytea FROM moved;
 
 -- name: commit_group
--- The same for a group of commits to different executions: each lands or not by itself, all in one transaction.
--- returns: the positions of those that landed, from 1
+-- The same for a group of commits to different executions: each lands or not by itself, all in one transaction. A commit that rests
+-- also gives its execution's lease back, with the time of the next look at it, which a nudge that came meanwhile makes now.
+-- args: a column each; how far the clock is ahead; the channel for executions that come due. returns: positions that landed, from 1
 WITH given AS (
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::bigint[], $6::text[], $7::text[], $8::bigint[],
-                         $9::text[], $10::boolean[], $11::bytea[], $12::bytea[])
+                         $9::text[], $10::boolean[], $11::bytea[], $12::bytea[], $13::boolean[], $14::boolean[], $15::bigint[])
     WITH ORDINALITY AS g (execution_id, revision, digest, signature, updated_ms, status, previous, fence,
-                          commit_id, is_named, header, body, position)
+                          commit_id, is_named, header, body, rests, is_final, wake_ms, position)
+), clock AS MATERIALIZED (
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $16::bigint AS now_ms
 ), ready AS MATERIALIZED (
     SELECT g.*, e.number
     FROM given AS g CROSS JOIN LATERAL (
@@ -34,40 +36,49 @@ WITH given AS (
         FOR NO KEY UPDATE
     ) AS e
     WHERE e.revision = g.revision - 1 AND e.digest = g.previous AND e.deleted_ms IS NULL AND (g.fence IS NULL OR e.fence = g.fence)
-      AND (NOT g.is_named OR NOT EXISTS (
-          SELECT 1 FROM {schema}.commits AS c WHERE c.number = e.number AND c.commit_id = g.commit_id AND c.is_named))
+      AND NOT EXISTS (SELECT 1 FROM {schema}.commits AS c WHERE c.number = e.number AND c.commit_id = g.commit_id AND c.is_named)
 ), moved AS (
     UPDATE {schema}.executions AS e
-    SET revision = r.revision, digest = r.digest, signature = r.signature, updated_ms = r.updated_ms,
-        status = coalesce(r.status, e.status)
-    FROM ready AS r WHERE e.number = r.number
-    RETURNING e.number, r.position, r.revision, r.commit_id, r.is_named, r.header, r.body
+    SET revision = r.revision, digest = r.digest, signature = r.signature, updated_ms = r.updated_ms, claims = 0,
+        status = coalesce(r.status, e.status),
+        holder = CASE WHEN r.rests THEN NULL ELSE e.holder END,
+        lease_until_ms = CASE WHEN r.rests THEN NULL ELSE e.lease_until_ms END,
+        is_nudged = e.is_nudged AND NOT r.rests,
+        wake_ms = CASE WHEN NOT r.rests THEN e.wake_ms WHEN r.is_final THEN NULL WHEN e.is_nudged THEN k.now_ms ELSE r.wake_ms END
+    FROM ready AS r CROSS JOIN clock AS k WHERE e.number = r.number
+    RETURNING e.number, r.position, r.revision, r.commit_id, r.is_named, r.header, r.body, r.rests AND e.wake_ms <= k.now_ms AS is_due
 ), added AS (
     INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
     SELECT number, revision, commit_id, is_named, header, body FROM moved
 )
-SELECT position FROM moved;
+SELECT position, CASE WHEN is_due THEN pg_notify($17::text, 'due')::text END FROM moved;
 
 -- name: create_group
--- Creates executions with their first commits, each unless its id was ever used, all in one transaction.
--- returns: the ids of those that were created
+-- Creates executions with their first commits, each unless its id was ever used, all in one transaction. One with a holder is leased
+-- from the start; one that is runnable and has none is due at once.
+-- args: a column each; how far the clock is ahead; the channel for executions that come due. returns: the ids that were created
 WITH given AS (
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
-                         $9::bytea[], $10::bigint[], $11::text[], $12::boolean[], $13::bytea[], $14::bytea[])
+                         $9::bytea[], $10::bigint[], $11::text[], $12::boolean[], $13::bytea[], $14::bytea[],
+                         $15::text[], $16::bigint[], $17::boolean[])
     AS g (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms,
-          commit_id, is_named, header, body)
+          commit_id, is_named, header, body, holder, lease_ms, is_runnable)
+), clock AS MATERIALIZED (
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $18::bigint AS now_ms
 ), created AS (
     INSERT INTO {schema}.executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest,
-                                     signature, created_ms, updated_ms)
-    SELECT execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms, created_ms
-    FROM given
+                                     signature, created_ms, updated_ms, holder, fence, lease_until_ms, wake_ms)
+    SELECT execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms, created_ms,
+           holder, CASE WHEN holder IS NULL THEN 0 ELSE 1 END, CASE WHEN holder IS NOT NULL THEN now_ms + lease_ms END,
+           CASE WHEN is_runnable THEN CASE WHEN holder IS NULL THEN now_ms ELSE now_ms + lease_ms END END
+    FROM given CROSS JOIN clock
     ON CONFLICT (execution_id) DO NOTHING
-    RETURNING number, execution_id
+    RETURNING number, execution_id, holder IS NULL AND wake_ms IS NOT NULL AS is_due
 ), added AS (
     INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
     SELECT c.number, g.revision, g.commit_id, g.is_named, g.header, g.body FROM created AS c JOIN given AS g USING (execution_id)
 )
-SELECT execution_id FROM created;
+SELECT execution_id, CASE WHEN is_due THEN pg_notify($19::text, 'due')::text END FROM created;
 
 -- name: begin
 BEGIN;
@@ -84,20 +95,30 @@ ROLLBACK;
 SELECT set_config('lock_timeout', $1::text, true), set_config('idle_in_transaction_session_timeout', $2::text, true);
 
 -- name: lock_heads
--- Locks executions in the order given. returns: their rows, with their numbers and ends
+-- Locks executions in the order given. returns: their rows, with when they were deleted and whether they are nudged
 SELECT e.*
 FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
-    SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms,
-           base_revision, signature, parent_id, created_ms, updated_ms, number, deleted_ms
+    SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
+           signature, parent_id, created_ms, updated_ms, wake_ms, claims, deleted_ms, is_nudged
     FROM {schema}.executions WHERE execution_id = g.execution_id FOR NO KEY UPDATE
 ) AS e;
+
+-- name: lock_due
+-- Locks executions of some workflows that are due, the longest due first, but none that another process is at.
+-- args: workflows, how far the clock is ahead, how many. returns: as lock_heads
+SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
+       signature, parent_id, created_ms, updated_ms, wake_ms, claims, deleted_ms, is_nudged
+FROM {schema}.executions, (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint) AS clock (now_ms)
+WHERE wake_ms <= now_ms AND deleted_ms IS NULL AND (holder IS NULL OR lease_until_ms <= now_ms) AND workflow_id = ANY($1::text[])
+ORDER BY wake_ms, execution_id LIMIT $3::bigint
+FOR NO KEY UPDATE OF executions SKIP LOCKED;
 
 -- name: heads
 -- The rows of executions, deleted ones included, without a lock: to say why a commit was refused.
 SELECT e.*
 FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
-    SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms,
-           base_revision, signature, parent_id, created_ms, updated_ms, number, deleted_ms
+    SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
+           signature, parent_id, created_ms, updated_ms, wake_ms, claims, deleted_ms, is_nudged
     FROM {schema}.executions WHERE execution_id = g.execution_id
 ) AS e;
 
@@ -171,18 +192,22 @@ SELECT nextval($1::text::regclass) FROM generate_series(1, $2::bigint);
 -- name: insert_executions
 -- A plain insert: if another process was first, its unique violation makes the whole transaction look again.
 INSERT INTO {schema}.executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature,
-                                 fence, holder, lease_until_ms, base_revision, created_ms, updated_ms, deleted_ms)
+                                 fence, holder, lease_until_ms, base_revision, created_ms, updated_ms, wake_ms, claims, is_nudged,
+                                 deleted_ms)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
-                     $9::bytea[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[]);
+                     $9::bytea[], $10::bigint[], $11::text[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[],
+                     $16::bigint[], $17::bigint[], $18::boolean[], $19::bigint[]);
 
 -- name: update_heads
 -- Writes the rows of executions that this transaction has locked.
 UPDATE {schema}.executions AS e
 SET status = g.status, revision = g.revision, digest = g.digest, signature = g.signature, fence = g.fence, holder = g.holder,
-    lease_until_ms = g.lease_until_ms, base_revision = g.base_revision, updated_ms = g.updated_ms, deleted_ms = g.deleted_ms
+    lease_until_ms = g.lease_until_ms, base_revision = g.base_revision, updated_ms = g.updated_ms, wake_ms = g.wake_ms,
+    claims = g.claims, is_nudged = g.is_nudged, deleted_ms = g.deleted_ms
 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint[],
-            $10::bigint[], $11::bigint[])
-     AS g (execution_id, status, revision, digest, signature, fence, holder, lease_until_ms, base_revision, updated_ms, deleted_ms)
+            $10::bigint[], $11::bigint[], $12::bigint[], $13::boolean[], $14::bigint[])
+     AS g (execution_id, status, revision, digest, signature, fence, holder, lease_until_ms, base_revision, updated_ms, wake_ms,
+           claims, is_nudged, deleted_ms)
 WHERE e.execution_id = g.execution_id;
 
 -- name: insert_commits
@@ -265,7 +290,7 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 
 -- name: head
 SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
-       signature, parent_id, created_ms, updated_ms
+       signature, parent_id, created_ms, updated_ms, wake_ms, claims
 FROM {schema}.executions WHERE execution_id = $1::text AND deleted_ms IS NULL;
 
 -- name: newest_snapshot
@@ -312,7 +337,7 @@ WHERE e.execution_id = $1::text AND e.deleted_ms IS NULL;
 -- name: find
 -- A page of executions, newest first; a filter that is NULL is no filter.
 SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
-       signature, parent_id, created_ms, updated_ms
+       signature, parent_id, created_ms, updated_ms, wake_ms, claims
 FROM {schema}.executions
 WHERE deleted_ms IS NULL AND ($1::text IS NULL OR workspace_id = $1::text) AND ($2::text IS NULL OR workflow_id = $2::text)
   AND ($3::text IS NULL OR status = $3::text)

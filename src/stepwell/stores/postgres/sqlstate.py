@@ -42,7 +42,10 @@ _ERRORS: dict[str, tuple[type[StoreUnavailable], str]] = {
     "42P05": (StoreUnavailable, _PREPARE),
     "53": (StoreUnavailable, "the server is short of a resource; see its log"),
     "53100": (StoreFull, "the server's disk is full; free some space and try again"),
-    "53300": (StoreUnavailable, "the server has no connection left; raise max_connections or the role's limit, or lower ?pool_size"),
+    "53300": (
+        StoreUnavailable,
+        "the server has no connection left; raise max_connections or the role's limit, or lower ?pool_size",
+    ),
     "54": (StoreUnavailable, "the statement is over one of the server's own limits"),
     "55P03": (StoreUnavailable, _BUSY),
     "57014": (StoreUnavailable, "the server cancelled the statement, as its statement_timeout says; try again"),

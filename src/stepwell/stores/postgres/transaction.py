@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from stepwell.faults import fault
-from stepwell.model.commit import Acquire, Head, Outcome, StoredCommit, Unit
+from stepwell.model.commit import Acquire, Commit, Head, Outcome, StoredCommit, Unit
 from stepwell.model.entry import ScopeTotals, StoredEntry
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
@@ -27,10 +27,13 @@ LOCK_TIMEOUT = "3s"
 IDLE_TIMEOUT = "5s"
 
 
+_Columns = Sequence[Callable[[Iterable[Any]], bytes]]
+
+
 class _Batch:
     """Rows for one statement, a column of an array each."""
 
-    def __init__(self, name: str, columns: Sequence[Callable[[Iterable[Any]], bytes]], rows: Sequence[Row], point: str = "") -> None:
+    def __init__(self, name: str, columns: _Columns, rows: Sequence[Row], point: str = "") -> None:
         self.name, self.columns, self.rows, self.point = name, columns, rows, point
 
     def question(self, rows: Sequence[Row]) -> Question:
@@ -46,11 +49,7 @@ class Transaction:
     def prepare(self, units: Sequence[Unit]) -> tuple[View, list[Outcome]]:
         """Begin, lock and read what the units touch, and decide them. Nothing is written yet."""
         touched = footprint(units)
-        swept = [
-            (path, key)
-            for sweep in touched.sweeps
-            for path, key in self._link.ask("expired", self._ahead_ms, sweep.limit)
-        ]
+        swept = [(path, key) for sweep in touched.sweeps for path, key in self._link.ask("expired", self._ahead_ms, sweep.limit)]
         touched.add_keys(swept)
         view = self._read(touched, sum(isinstance(unit, Acquire) for unit in units))
         view.swept = swept
@@ -86,6 +85,10 @@ class Transaction:
         asked: list[Question] = [("begin", ()), ("set_bounds", (LOCK_TIMEOUT, IDLE_TIMEOUT))]
         if executions:
             asked.append(("lock_heads", [texts(executions)]))
+        for number, claim in enumerate(touched.claims):
+            # Those before it may take what it finds, so it looks for more.
+            most = sum(each.limit for each in touched.claims[: number + 1])
+            asked.append(("lock_due", [texts(claim.workflows), self._ahead_ms, most]))
         if touched.commits:
             asked.append(("seen_commits", _commit_ids(touched)))
         if touched.acquired:
@@ -102,16 +105,20 @@ class Transaction:
         if fences:
             asked.append(("next_fences", (fences_of(self._schema), fences)))
         asked.append(("now", [self._ahead_ms]))
-        answers = dict(zip((name for name, _ in asked), self._link.ask_all(asked), strict=True))
+        answers: dict[str, list[Row]] = {}
+        for (name, _), rows in zip(asked, self._link.ask_all(asked), strict=True):
+            answers.setdefault(name, []).extend(rows)
         return self._view(answers, touched, keys)
 
     def _view(self, answers: dict[str, list[Row]], touched: Footprint, keys: Sequence[tuple[str, str]]) -> View:
         view = View(answers["now"][0][0])
-        for row in answers.get("lock_heads", ()):
-            head = Head(*row[:15])
-            (view.heads if row[16] is None else view.deleted)[head.execution_id] = head
+        for *columns, deleted_ms, is_nudged in (*answers.get("lock_heads", ()), *answers.get("lock_due", ())):
+            head = Head(*columns)
+            (view.heads if deleted_ms is None else view.deleted)[head.execution_id] = head
+            if is_nudged:
+                view.nudged.add(head.execution_id)
         for position, *stored in answers.get("seen_commits", ()):
-            commit = touched.commits[position - 1]
+            commit = touched.commits[int(position) - 1]
             view.seen[commit.execution_id, commit.commit_id] = StoredCommit(*stored)
         for name, *row in answers.get("lock_locks", ()):
             view.locks[name] = LockRow(*row)
@@ -146,9 +153,10 @@ def _commit_ids(touched: Footprint) -> list[bytes]:
 def _batches(view: View) -> Iterator[_Batch]:
     """What a view has to be written, in an order in which each statement finds what it needs."""
     heads = {**view.heads, **view.deleted}
-    changed = sorted(view.changed_heads - view.created)
-    yield _Batch("insert_executions", _EXECUTION, [_execution_row(view, heads[key]) for key in sorted(view.created)], "store.head_written")
-    yield _Batch("update_heads", _HEAD, [_head_row(view, heads[key]) for key in changed], "store.head_written")
+    created = [_execution_row(view, heads[key]) for key in sorted(view.created)]
+    yield _Batch("insert_executions", _EXECUTION, created, "store.head_written")
+    changed = [_head_row(view, heads[key]) for key in sorted(view.changed_heads - view.created)]
+    yield _Batch("update_heads", _HEAD, changed, "store.head_written")
     yield _Batch("insert_commits", _COMMIT, [_commit_row(commit) for commit in view.new_commits], "store.commit_written")
     yield _Batch("delete_commits", (texts, integers), sorted(view.dropped_history.items()))
     yield _Batch("delete_snapshots", (texts, integers), sorted(view.dropped_history.items()))
@@ -175,13 +183,15 @@ def _entry_row(entry: StoredEntry | None) -> Row:
     return msgspec.structs.astuple(entry)
 
 
-_EXECUTION = (texts, texts, texts, integers, texts, texts, integers, texts, blobs, integers, texts, integers, integers, integers, integers, integers)
-_HEAD = (texts, texts, integers, texts, blobs, integers, texts, integers, integers, integers, integers)
+_LEASE = (integers, texts, integers, integers)
+_EXECUTION = (texts, texts, texts, integers, texts, texts, integers, texts, blobs, *_LEASE, *[integers] * 4, booleans, integers)
+_HEAD = (texts, texts, integers, texts, blobs, *_LEASE, integers, integers, integers, booleans, integers)
 _COMMIT = (texts, integers, texts, booleans, blobs, blobs)
 
 
-def _deleted_ms(view: View, head: Head) -> int | None:
-    return view.now_ms if head.execution_id in view.deleted else None
+def _waking(view: View, head: Head) -> Row:
+    deleted_ms = view.now_ms if head.execution_id in view.deleted else None
+    return head.wake_ms, head.claims, head.execution_id in view.nudged, deleted_ms
 
 
 def _execution_row(view: View, head: Head) -> Row:
@@ -201,7 +211,7 @@ def _execution_row(view: View, head: Head) -> Row:
         head.base_revision,
         head.created_ms,
         head.updated_ms,
-        _deleted_ms(view, head),
+        *_waking(view, head),
     )
 
 
@@ -217,10 +227,10 @@ def _head_row(view: View, head: Head) -> Row:
         head.lease_until_ms,
         head.base_revision,
         head.updated_ms,
-        _deleted_ms(view, head),
+        *_waking(view, head),
     )
 
 
-def _commit_row(commit: Any) -> Row:
+def _commit_row(commit: Commit) -> Row:
     is_named = revision_in(commit.commit_id) != commit.revision
     return commit.execution_id, commit.revision, commit.commit_id, is_named, commit.header, commit.body

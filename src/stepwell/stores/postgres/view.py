@@ -16,6 +16,7 @@ from stepwell.model.commit import (
     Adoption,
     Archiving,
     Claim,
+    ClaimDue,
     Commit,
     Deletion,
     Extension,
@@ -57,6 +58,7 @@ class Footprint:
         self.keys: set[tuple[str, str]] = set()
         self.scopes: set[str] = set()
         self.sweeps: list[Sweep] = []
+        self.claims: list[ClaimDue] = []
 
     def add(self, unit: Unit) -> None:
         """Take in what one unit touches."""
@@ -64,9 +66,13 @@ class Footprint:
             case Commit():
                 self.executions.add(unit.execution_id)
                 self.commits.append(unit)
+                self.executions.update(unit.nudges)
                 self._add_state(unit.ops, unit.guards)
             case StateBatch():
+                self.executions.update(unit.nudges)
                 self._add_state(unit.ops, unit.guards)
+            case ClaimDue():
+                self.claims.append(unit)
             case Deletion() | Archiving() | Adoption() | Claim() | Extension() | Release():
                 self.executions.add(unit.execution_id)
             case Acquire() | Renew() | Unlock():
@@ -109,6 +115,7 @@ class View:
         self.now_ms = now_ms
         self.heads: dict[str, Head] = {}
         self.deleted: dict[str, Head] = {}
+        self.nudged: set[str] = set()
         self.seen: dict[tuple[str, str], StoredCommit] = {}
         self.fences: list[int] = []
         self.swept: list[tuple[str, str]] = []
@@ -130,6 +137,12 @@ class View:
         self.changed_totals: set[str] = set()
         self.sweeps: list[Sweep] = []
         self.topics: set[str] = set()
+
+    def has_changes(self) -> bool:
+        """Whether there is anything to write."""
+        changed = (self.created, self.changed_heads, self.new_commits, self.new_snapshots, self.dropped_history, self.sweeps)
+        state = (self.changed_locks, self.dropped_locks, self.cleared, self.changed_entries, self.changed_totals)
+        return any(changed) or any(state)
 
     def is_taken(self, execution_id: str) -> bool:
         """Whether the id was ever used."""
@@ -159,7 +172,8 @@ class View:
     def bury(self, execution_id: str) -> None:
         """Delete an execution with its history; its id stays taken."""
         head = self.heads.pop(execution_id)
-        self.deleted[execution_id] = msgspec.structs.replace(head, holder=None, lease_until_ms=None, fence=head.fence + 1)
+        gone = msgspec.structs.replace(head, holder=None, lease_until_ms=None, wake_ms=None, fence=head.fence + 1)
+        self.deleted[execution_id] = gone
         self.changed_heads.add(execution_id)
         self.drop_history(execution_id, _ALL)
 
@@ -199,7 +213,7 @@ class View:
     def expired_in(self, scope: str) -> list[str]:
         """The keys of a scope that have expired and are still there."""
         mine = {key for path, key in self.entries if path == scope}
-        keys = mine | (set() if scope in self.cleared else set(self.fetch_expired(scope)))
+        keys = mine if scope in self.cleared else mine.union(self.fetch_expired(scope))
         return sorted(key for key in keys if self._is_expired(scope, key))
 
     def expired(self, keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -225,6 +239,7 @@ class View:
         """Turn what the group has of a scope into tombstones; the rows that it has not read get theirs when all is written."""
         self.cleared.setdefault(scope, revision)
         tomb = StoredEntry(None, revision, self.now_ms)
-        for address in [address for address, entry in self.entries.items() if address[0] == scope and entry and entry.data is not None]:
-            self.entries[address] = tomb
-            self.changed_entries.add(address)
+        for address, entry in self.entries.items():
+            if address[0] == scope and entry is not None and entry.data is not None:
+                self.entries[address] = tomb
+                self.changed_entries.add(address)

@@ -28,17 +28,12 @@ _BIGINT_LENGTH = _pack_length(8)
 
 def encode(value: object) -> bytes | None:
     """One argument of a statement. Bytes are sent as they are: a bytea, or an array that is packed already."""
-    match value:
-        case None | bytes():
-            return value
-        case bool():
-            return b"\1" if value else b"\0"
-        case int():
-            return _pack_bigint(value)
-        case str():
-            return _utf8(value)
-        case _:
-            raise TypeError(f"no PostgreSQL type for {type(value).__name__}")
+    write = _WRITERS.get(type(value))
+    if write is not None:
+        return write(value)
+    if isinstance(value, str):
+        return _utf8(value)
+    raise TypeError(f"no PostgreSQL type for {type(value).__name__}")
 
 
 def texts(values: Iterable[str | None]) -> bytes:
@@ -89,6 +84,13 @@ def rows_of(result: PGresult) -> list[Row]:
     ]
 
 
+_WRITERS: dict[type, Callable[[Any], bytes | None]] = {
+    type(None): lambda value: value,
+    bytes: lambda value: value,
+    bool: lambda value: b"\1" if value else b"\0",
+    int: _pack_bigint,
+    str: _utf8,
+}
 _READERS: dict[int, Callable[[bytes], Any]] = {
     _BOOL: lambda data: data == b"\1",
     _BYTEA: bytes,

@@ -38,7 +38,7 @@ def outcome_of(unit: Unit, call: Call, reply: Reply) -> Outcome | None:
     match word:
         case b"ok":
             return _written(unit, call, rest)
-        case b"stale":
+        case b"stale" | b"behind":
             return None
         case b"seen" if isinstance(unit, Commit):
             row = read_commit(unit.execution_id, unit.revision, rest[0])

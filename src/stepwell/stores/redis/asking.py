@@ -28,7 +28,7 @@ class Asking:
     """Reads of one store. A read that was interrupted is asked again, once: it changes nothing."""
 
     def __init__(self, servers: Servers, keys: Keys, settings: Settings, store_id: bytes) -> None:
-        self._servers, self._keys, self._settings, self._id = servers, keys, settings, store_id
+        self.servers, self.keys, self.settings, self._id = servers, keys, settings, store_id
         # On a cluster the mark of the store is on a node of its own, and asking it each time would double every read.
         self._checks: list[tuple[bytes, Command]] = [] if servers.is_cluster else [(keys.store, ("GET", keys.store))]
 
@@ -40,13 +40,13 @@ class Asking:
             replies = self._send(commands)
         elif any(isinstance(reply, Lost) for reply in replies):
             replies = self._send(commands)
-        values = [value_of(reply, self._settings) for reply in replies]
+        values = [value_of(reply, self.settings) for reply in replies]
         if self._checks and values.pop(0) != self._id:
             raise lost_store()
         return values
 
     def _send(self, commands: Sequence[tuple[bytes, Command]]) -> list[Reply]:
-        return self._servers.send([*self._checks, *commands])
+        return self.servers.send([*self._checks, *commands])
 
     def one(self, *command: bytes | str | int, key: bytes) -> Reply:
         """The reply to one command."""
@@ -58,5 +58,5 @@ class Asking:
 
     def load_scripts(self) -> None:
         """Give all servers all scripts; they forget them with a restart, a failover or SCRIPT FLUSH."""
-        for link in self._servers.links():
+        for link in self.servers.links():
             load_scripts(link)

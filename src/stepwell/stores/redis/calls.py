@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from stepwell.errors import InvalidInput, StepwellError
 from stepwell.model.commit import (
@@ -24,7 +24,7 @@ from stepwell.model.commit import (
 from stepwell.model.ids import revision_in
 from stepwell.stores.redis.drafting import ScopeWrite
 from stepwell.stores.redis.keys import Keys, age_place, slot_of, workspace_place
-from stepwell.stores.redis.link import Command
+from stepwell.stores.redis.link import Command, Reply
 from stepwell.stores.redis.rows import commit_beginning, pack_commit, pack_snapshot
 from stepwell.stores.redis.scripts import SCRIPTS
 
@@ -40,17 +40,20 @@ Argument = bytes | str | int
 class Call:
     """A script with its keys and arguments."""
 
-    __slots__ = ("answers", "arguments", "keys", "notes", "script")
+    __slots__ = ("answers", "arguments", "is_planned", "keys", "notes", "script")
 
     def __init__(self, script: str, keys: Sequence[bytes], arguments: Sequence[Argument]) -> None:
         self.script, self.keys, self.arguments = script, keys, arguments
         self.answers: Sequence[object] = ()
+        self.is_planned = False
+        """Whether it was worked out on scoped state as it was read before."""
         self.notes: list[Command] = []
         """What the central node of a cluster must know of this write."""
 
-    def command(self) -> Command:
-        """The call as it is sent."""
-        return ("EVALSHA", SCRIPTS[self.script].sha, len(self.keys), *self.keys, *self.arguments)
+    def command(self, group: str = "", stop: bytes = b"") -> Command:
+        """The call as it is sent; with the name of its group, if units before it may stop it (see ``parts/order.lua``)."""
+        keys = (*self.keys, stop) if group else self.keys
+        return ("EVALSHA", SCRIPTS[self.script].sha, len(keys), *keys, *self.arguments, group)
 
     def is_of_one_slot(self) -> bool:
         """Whether a cluster can run it: all its keys are on one node, now and always."""
@@ -84,6 +87,14 @@ class Caller:
                 )
             call.notes += [command for write in writes for command in write.notes(self._keys, now_ms)]
         return call
+
+    def notes_after(self, call: Call, reply: Reply) -> list[Command]:
+        """What the central node of a cluster must know once the script has answered."""
+        if call.script == "delete" and isinstance(reply, list):
+            _, created, workspace = cast("tuple[bytes, bytes, bytes]", reply)
+            place = age_place(int(created), str(call.arguments[1]))
+            return [("ZREM", self._keys.executions, b"a/" + place, workspace_place(workspace.decode()) + place)]
+        return call.notes
 
     def _central(self, *keys: bytes) -> tuple[bytes, ...]:
         return () if self._is_cluster else keys
@@ -175,17 +186,17 @@ class Caller:
 
     def acquire(self, unit: Acquire) -> Call:
         lock, fence = self._keys.lock(unit.name)
-        names = (lock, fence) if self._is_cluster else (lock, self._keys.fence, self._keys.mark)
-        return Call("acquire", names, (unit.holder, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS))
+        names = (lock, fence) if self._is_cluster else (lock, self._keys.fence, self._keys.mark, self._keys.locks)
+        return Call("acquire", names, (unit.holder, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS, unit.name))
 
     def renew(self, unit: Renew) -> Call:
-        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.mark))
-        return Call("renew", names, (unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS))
+        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.mark, self._keys.locks))
+        return Call("renew", names, (unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS, unit.name))
 
     def unlock(self, unit: Unlock) -> Call:
-        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.mark))
+        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.mark, self._keys.locks))
         least = _ms(unit.at_least_seconds) if unit.at_least_seconds else 0
-        return Call("unlock", names, (unit.holder, unit.fence, least, self._ahead_ms(), self._keys.lock_channel))
+        return Call("unlock", names, (unit.holder, unit.fence, least, self._ahead_ms(), self._keys.lock_channel, unit.name))
 
 
 _BUILDERS: dict[type, Callable[[Caller, Any], Call]] = {

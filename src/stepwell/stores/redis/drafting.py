@@ -32,14 +32,19 @@ class ScopeWrite:
 
     def __init__(self, path: str, keys: ScopeKeys, before: bytes, after: bytes) -> None:
         self.path, self.keys, self.before, self.after = path, keys, before, after
+        self.is_new = False
+        """Whether the scope may be missing in the index: it has no key yet."""
         self.cleared: int | None = None
         self.rows: dict[str, StoredEntry] = {}
 
+    def _place(self) -> bytes:
+        return workspace_place(workspace_of(self.path)) + self.path.encode()
+
     def arguments(self, now_ms: int) -> list[bytes | str | int]:
         """The scope's part of ARGV; see ``parts/rows.lua``."""
-        workspace = "" if self.before else workspace_of(self.path)
+        place = self._place() if self.is_new else b""
         cleared = "" if self.cleared is None else self.cleared
-        flat: list[bytes | str | int] = [self.path, workspace, self.before, self.after, cleared, now_ms, len(self.rows)]
+        flat: list[bytes | str | int] = [self.path, place, self.before, self.after, cleared, now_ms, len(self.rows)]
         for key, entry in self.rows.items():
             ends = "" if entry.expires_ms is None else entry.expires_ms
             flat += (key, pack_entry(entry), entry.revision, ends, 0 if entry.data is not None else 1)
@@ -48,9 +53,8 @@ class ScopeWrite:
     def notes(self, keys: Keys, now_ms: int) -> list[Command]:
         """What a cluster's central node is told, since the script cannot reach it: that the scope exists, and when to sweep it."""
         commands: list[Command] = []
-        if not self.before:
-            place = workspace_place(workspace_of(self.path)) + self.path.encode()
-            commands.append(("ZADD", keys.scopes, 0, b"a/" + self.path.encode(), 0, place))
+        if self.is_new:
+            commands.append(("ZADD", keys.scopes, 0, b"a/" + self.path.encode(), 0, self._place()))
         ends = [entry.expires_ms for entry in self.rows.values() if entry.data is not None and entry.expires_ms is not None]
         if ends:
             commands.append(("ZADD", keys.ends, "LT", min(ends), self.path))
@@ -64,9 +68,9 @@ class _Scope:
 
     __slots__ = ("edition", "is_cleared", "is_untouched", "raw", "rows", "totals")
 
-    def __init__(self, path: str, raw: object, floor: int) -> None:
+    def __init__(self, path: str, raw: object) -> None:
         self.raw = raw if isinstance(raw, bytes) else b""
-        self.edition, self.totals = read_totals(path, raw, floor)
+        self.edition, self.totals = read_totals(path, raw)
         self.rows: dict[str, StoredEntry | None] = {}
         self.is_cleared, self.is_untouched = False, True
 
@@ -88,13 +92,12 @@ class Draft:
                 rows[op.key] = None
             if isinstance(op, Copy):
                 wanted.setdefault(op.to_scope, {})[op.to_key] = None
-        central: list[tuple[bytes, Command]] = [(self._keys.floor, ("TIME",)), (self._keys.floor, ("GET", self._keys.floor))]
         tables = {path: self._keys.scope(path).rows for path in wanted}
         reads: list[tuple[bytes, Command]] = [(tables[path], ("HMGET", tables[path], "", *keys)) for path, keys in wanted.items()]
-        (seconds, micros), floor, *found = self._ask([*central, *reads])
+        (seconds, micros), *found = self._ask([(reads[0][0], ("TIME",)), *reads])
         self.now_ms = int(seconds) * 1000 + int(micros) // 1000 + self._ahead_ms
         for (path, keys), (totals, *rows) in zip(wanted.items(), found, strict=True):
-            scope = self._scopes[path] = _Scope(path, totals, int(floor or 0))
+            scope = self._scopes[path] = _Scope(path, totals)
             scope.rows = {key: read_entry(path, row) for key, row in zip(keys, rows, strict=True)}
 
     def resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
@@ -113,14 +116,13 @@ class Draft:
         [names] = self._ask([(ends, ("ZRANGEBYSCORE", ends, "-inf", self.now_ms))])
         return [name.decode() for name in names]
 
-    def is_plain_reading(self, ops: Sequence[StateOp], resolution: Resolution) -> bool:
-        """Whether nothing is to be written and no unit before has touched what was read: then the answers hold as they are."""
-        return not resolution.entries and not resolution.totals and all(self._scopes[op.scope].is_untouched for op in ops)
+    def is_untouched(self, ops: Sequence[StateOp]) -> bool:
+        """Whether no unit before has written to what these operations read."""
+        return all(self._scopes[path].is_untouched for path in _paths(ops))
 
     def writes(self, ops: Sequence[StateOp], resolution: Resolution) -> list[ScopeWrite]:
         """What the script of a unit must compare and write; the units after it build on that."""
-        paths = {op.scope: None for op in ops} | {op.to_scope: None for op in ops if isinstance(op, Copy)}
-        writes = {path: self._write(path, resolution) for path in paths}
+        writes = {path: self._write(path, resolution) for path in _paths(ops)}
         for (path, key), entry in resolution.entries.items():
             writes[path].rows[key] = self._scopes[path].rows[key] = entry
         return list(writes.values())
@@ -132,8 +134,12 @@ class Draft:
             return ScopeWrite(path, keys, scope.raw, b"")
         totals: ScopeTotals = resolution.totals.get(path, scope.totals)
         write = ScopeWrite(path, keys, scope.raw, pack_totals(scope.edition + 1, totals))
-        write.cleared = resolution.cleared.get(path)
+        write.is_new, write.cleared = not scope.totals.keys, resolution.cleared.get(path)
         if write.cleared is not None:
             scope.rows, scope.is_cleared = {}, True
         scope.raw, scope.edition, scope.totals, scope.is_untouched = write.after, scope.edition + 1, totals, False
         return write
+
+
+def _paths(ops: Sequence[StateOp]) -> dict[str, None]:
+    return {op.scope: None for op in ops} | {op.to_scope: None for op in ops if isinstance(op, Copy)}

@@ -24,6 +24,7 @@ _CLASSES: tuple[tuple[type[exceptions.RedisError], str], ...] = (
     (exceptions.ClusterDownError, "CLUSTERDOWN"),
     (exceptions.MasterDownError, "MASTERDOWN"),
     (exceptions.MovedError, "MOVED"),
+    (exceptions.TryAgainError, "MOVED"),
     (exceptions.TimeoutError, "timeout"),
     (exceptions.ConnectionError, "connection"),
 )

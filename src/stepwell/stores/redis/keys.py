@@ -7,7 +7,7 @@ SCAN is ever needed).
     prefix:{x:execution}:head|commits|ids|snapshots
     prefix:{s:scope}:rows|keys|revisions|ends|tombs
     prefix:{l:lock}:lock|fence
-    prefix:{i}:store|mark|executions|scopes|ends|tombs|fence|floor
+    prefix:{i}:store|mark|executions|scopes|ends|tombs|locks|fence|stop
 """
 
 from __future__ import annotations
@@ -67,10 +67,14 @@ class Keys:
         """Sorted set: scopes by the first end of any of their keys."""
         self.tombs = self._central("tombs")
         """Sorted set: scopes by their oldest tombstone."""
+        self.locks = self._central("locks")
+        """Sorted set: locks by their ends."""
         self.fence = self._central("fence")
         """The last fence of any lock."""
-        self.floor = self._central("floor")
-        """The highest revision of any scope that was dropped."""
+        self.stop = self._central("stop")
+        """The group of units that was stopped last; see ``parts/order.lua``."""
+        self.probe = self._central("probe")
+        """What the commands are tried on when a store is opened."""
         self.lock_channel = self._central("lock")
         self.state_channel = self._central("state")
 

@@ -73,7 +73,7 @@ class Link:
             return [Unsent(translate(error, self.settings))] * len(commands)
         replies: list[Reply] = []
         try:
-            wire.send_packed_command([b"".join(map(_pack, commands))], check_health=False)
+            wire.send_packed_command([self.pack(commands)], check_health=False)
             for _ in commands:
                 try:
                     replies.append(wire.read_response())
@@ -88,19 +88,24 @@ class Link:
         self._give_back(wire)
         return replies
 
+    @staticmethod
+    def pack(commands: Sequence[Command]) -> bytes:
+        """Commands as they are sent."""
+        return b"".join(map(_pack, commands))
+
     def _missing(self, error: exceptions.RedisError) -> Lost | Unsent:
         ours = translate(error, self.settings)
         # These two are answers of a server that did nothing; the driver raises them because it closes the connection.
         is_refusal = isinstance(error, exceptions.BusyLoadingError | exceptions.AuthenticationError)
         return Unsent(ours) if is_refusal else Lost(ours)
 
-    def connect(self) -> Wire:
+    def connect(self, reply_seconds: float | None) -> Wire:
         """A new connection, for whoever needs one alone; the caller closes it."""
         kind = SSLConnection if self.settings.is_encrypted else Connection
         connection = kind(**self.settings.connection())
         connection.connect()
         # Until here the shorter timeout of connecting held, also for a server that accepts and then says nothing.
-        connection._sock.settimeout(self.settings.reply_seconds)  # pyright: ignore - no public way changes it later
+        connection._sock.settimeout(reply_seconds)  # pyright: ignore - no public way changes it later
         return connection
 
     def _take(self) -> Wire:
@@ -108,7 +113,7 @@ class Link:
             with self._lock:
                 wire, used = self._idle.pop() if self._idle else (None, 0.0)
             if wire is None:
-                return self.connect()
+                return self.connect(self.settings.reply_seconds)
             if time.monotonic() - used < _FRESH_SECONDS or _is_quiet(wire):
                 return wire
             wire.disconnect()

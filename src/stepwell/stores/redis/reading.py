@@ -119,9 +119,8 @@ class Reading:
         return read_pairs(scope, self._asking.script("changes", (keys.rows, keys.revisions), after))
 
     def totals(self, scope: str) -> ScopeTotals:
-        table, floor = self._keys.scope(scope).rows, self._keys.floor
-        row, lowest = self._asking.ask([(table, ("HGET", table, "")), (floor, ("GET", floor))])
-        return read_totals(scope, row, int(lowest or 0))[1]
+        table = self._keys.scope(scope).rows
+        return read_totals(scope, self._asking.one("HGET", table, "", key=table))[1]
 
     def scopes(self, workspace_id: str | None) -> Iterator[str]:
         start = b"a/" if workspace_id is None else workspace_place(workspace_id)
@@ -138,7 +137,7 @@ class Reading:
         tables = [self._keys.scope(path).rows for path in paths]
         commands: list[tuple[bytes, Command]] = [(table, ("HGET", table, "")) for table in tables]
         rows = self._asking.ask(commands) if commands else []
-        return [read_totals(path, row, 0)[1].keys for path, row in zip(paths, rows, strict=True)]
+        return [read_totals(path, row)[1].keys for path, row in zip(paths, rows, strict=True)]
 
 
 def _matches(head: Head, query: ExecutionQuery) -> bool:

@@ -140,10 +140,10 @@ def pack_totals(edition: int, totals: ScopeTotals) -> bytes:
     return b"%d %d %d %d" % (edition, totals.revision, totals.keys, totals.bytes)
 
 
-def read_totals(scope: str, data: object, floor: int) -> tuple[int, ScopeTotals]:
-    """The edition and totals of a value; a scope that is not there begins at the floor."""
+def read_totals(scope: str, data: object) -> tuple[int, ScopeTotals]:
+    """The edition and totals of a value; zeros for a scope that is not there."""
     if data is None:
-        return 0, ScopeTotals(floor)
+        return 0, ScopeTotals()
     try:
         edition, revision, keys, size = (int(part) for part in _bytes(data).split(b" "))
     except _DAMAGED:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from redis import exceptions
 
-from stepwell.errors import CommitUnknown, Conflict, StepwellError, StoreUnavailable
+from stepwell.errors import CommitUnknown, Conflict, StepwellError
 from stepwell.faults import fault
 from stepwell.model.commit import Commit, Outcome, Seen, StateBatch, Unit, Written
 from stepwell.model.entry import StateOp
@@ -19,11 +20,8 @@ from stepwell.stores.redis.asking import Asking
 from stepwell.stores.redis.calls import Call, Caller
 from stepwell.stores.redis.drafting import Draft
 from stepwell.stores.redis.failure import translate
-from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.link import Command, Lost, Reply, Unsent
 from stepwell.stores.redis.reading import Reading
-from stepwell.stores.redis.servers import Servers
-from stepwell.stores.redis.settings import Settings
 
 __all__ = ["Writing"]
 
@@ -43,19 +41,18 @@ class _Refused(NamedTuple):
 class Writing:
     """Writes to one store."""
 
-    def __init__(
-        self, servers: Servers, asking: Asking, reading: Reading, caller: Caller, keys: Keys, settings: Settings, limits: Limits
-    ) -> None:
-        self._servers, self._asking, self._reading, self._caller = servers, asking, reading, caller
-        self._keys, self._settings, self._limits = keys, settings, limits
+    def __init__(self, asking: Asking, reading: Reading, caller: Caller, limits: Limits, ahead_ms: Callable[[], int]) -> None:
+        self._asking, self._reading, self._caller, self._limits = asking, reading, caller, limits
+        self._ahead_ms = ahead_ms
+        self._servers, self._keys, self._settings = asking.servers, asking.keys, asking.settings
 
-    def write(self, units: Sequence[Unit], ahead_ms: int) -> list[Outcome]:
+    def write(self, units: Sequence[Unit]) -> list[Outcome]:
         """An outcome for each unit. If none can be known, the error is raised instead."""
         outcomes: dict[int, Outcome] = {}
         waiting = list(range(len(units)))
         for number in range(_ROUNDS):
             try:
-                outcomes |= self._round(units, waiting, ahead_ms)
+                outcomes |= self._round(units, waiting)
             except StepwellError as error:
                 if not outcomes:
                     raise
@@ -67,39 +64,44 @@ class Writing:
         busy = Conflict("other writers changed the same scope again and again; nothing was written, try again")
         return [outcomes.get(index, busy) for index in range(len(units))]
 
-    def _round(self, units: Sequence[Unit], waiting: Sequence[int], ahead_ms: int) -> dict[int, Outcome]:
+    def _round(self, units: Sequence[Unit], waiting: Sequence[int]) -> dict[int, Outcome]:
         """Try to write units, in order; those without an outcome afterwards have to be tried again, on newer state."""
         fault("store.begun")
-        plans = self._plan([units[index] for index in waiting], ahead_ms)
+        plans = self._plan([units[index] for index in waiting])
         calls = [plan for plan in plans if isinstance(plan, Call)]
         self._note([note for call in calls for note in call.notes])
         fault("store.before_commit")
-        replies = iter(self._send(calls))
+        replies = self._send(calls)
         try:
             fault("store.committed")
         except Exception as error:
             raise CommitUnknown from error
-        outcomes: dict[int, Outcome] = {}
-        is_undone = False
-        for index, plan in zip(waiting, plans, strict=True):
-            outcome = plan.outcome if isinstance(plan, _Refused) else self._outcome(units[index], plan, next(replies))
-            # Whoever came after a unit that did not land may have been refused only for that.
-            is_doubtful = (
-                is_undone and isinstance(outcome, StepwellError) and not isinstance(outcome, CommitUnknown | StoreUnavailable)
-            )
-            if isinstance(plan, _Refused) and not plan.is_conditional:
-                is_doubtful = False
-            if outcome is not None and not is_doubtful:
-                outcomes[index] = outcome
-            is_undone = is_undone or not isinstance(outcome, Written | Seen)
-        self._note_after(calls)
+        outcomes = self._outcomes([units[index] for index in waiting], plans, iter(replies))
+        self._note_after(calls, replies)
+        return {index: outcome for index, outcome in zip(waiting, outcomes, strict=True) if outcome is not None}
+
+    def _outcomes(self, units: Sequence[Unit], plans: Sequence[Call | _Refused], replies: Iterator[Reply]) -> list[Outcome | None]:
+        """The outcome of each unit; None for those that have to be tried again, and those refused only because of them."""
+        outcomes: list[Outcome | None] = []
+        is_behind = is_gap = False
+        for unit, plan in zip(units, plans, strict=True):
+            if isinstance(plan, _Refused):
+                outcome = None if plan.is_conditional and is_gap else plan.outcome
+            else:
+                outcome = self._outcome(unit, plan, next(replies))
+                is_behind = is_behind or outcome is None
+                is_gap = is_gap or not isinstance(outcome, Written)
+                if is_behind and isinstance(outcome, StepwellError) and not isinstance(outcome, CommitUnknown):
+                    outcome = None
+            outcomes.append(outcome)
         return outcomes
 
-    def _plan(self, units: Sequence[Unit], ahead_ms: int) -> list[Call | _Refused]:
+    def _plan(self, units: Sequence[Unit]) -> list[Call | _Refused]:
         ops = [op for unit in units if isinstance(unit, Commit | StateBatch) for op in unit.ops]
-        draft = Draft(self._asking.ask, self._keys, self._limits, ahead_ms)
-        if ops:
-            draft.read(ops)
+        if not ops:
+            return [self._plan_plain(unit) for unit in units]
+        draft = Draft(self._asking.ask, self._keys, self._limits, self._ahead_ms())
+        draft.read(ops)
         return [
             self._plan_scoped(unit, unit.ops, draft)
             if isinstance(unit, Commit | StateBatch) and unit.ops
@@ -128,7 +130,7 @@ class Writing:
         call = self._caller.of(unit, draft.writes(ops, resolution), draft.now_ms)
         if isinstance(call, StepwellError):
             return _Refused(call)
-        call.answers = resolution.answers
+        call.answers, call.is_planned = resolution.answers, True
         return call
 
     def _seen(self, unit: Unit) -> Seen | None:
@@ -138,7 +140,10 @@ class Writing:
     def _send(self, calls: Sequence[Call]) -> list[Reply]:
         if not calls:
             return []
-        replies = self._servers.send([(call.keys[0], call.command()) for call in calls])
+        # Only a call that was worked out on state read before can find it changed, and stop those after it.
+        may_stop = len(calls) > 1 and not self._servers.is_cluster and any(call.is_planned for call in calls)
+        group = secrets.token_hex(8) if may_stop else ""
+        replies = self._servers.send([(call.keys[0], call.command(group, self._keys.stop)) for call in calls])
         if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
             self._asking.load_scripts()
         first = replies[0]
@@ -160,14 +165,14 @@ class Writing:
         return outcome_of(unit, call, reply)
 
     def _note(self, notes: Sequence[Command]) -> None:
-        """Tell a cluster's central node what is about to be written: an index that names too much is harmless, one that lacks is not."""
+        """Tell a cluster's central node what is about to be written. An index may name what is not there, never lack what is."""
         if notes and self._servers.is_cluster:
             self._asking.ask([(self._keys.store, note) for note in notes])
 
-    def _note_after(self, calls: Sequence[Call]) -> None:
-        """Say it again, in case a sweep has just taken it out, and count the writes. The write is done; a failure here is not its."""
+    def _note_after(self, calls: Sequence[Call], replies: Sequence[Reply]) -> None:
+        """Say it again, in case a sweep has just taken it out, and count the writes. What is written stays, whatever comes here."""
         if calls and self._servers.is_cluster:
-            notes = [note for call in calls for note in call.notes]
+            notes = [note for call, reply in zip(calls, replies, strict=True) for note in self._caller.notes_after(call, reply)]
             self._servers.send([(self._keys.store, note) for note in (*notes, ("INCR", self._keys.mark))])
 
 

@@ -53,8 +53,9 @@ def _memory_of(path: str) -> mmap.mmap:
 class Tips:
     """The newest receipts of the executions that this process wrote last, valid while nobody else has written.
 
-    The counter after our last commit is known. If it grew by exactly one over our next commit, that one was ours and nobody else has
-    committed in between; if by more, somebody has, and everything remembered is dropped.
+    The counter after our last commit is known. A transaction in which a commit of ours landed moves it by exactly one; so if it moved
+    by one, nobody else has written in between, and if by more, somebody has. Of any other transaction it is not known whether it
+    changed a page, so only a counter that stands still proves that nobody wrote. In doubt everything remembered is dropped.
     """
 
     def __init__(self, counter: Callable[[], int] | None) -> None:
@@ -72,7 +73,8 @@ class Tips:
         if self._counter is None:
             return
         before, self._known = self._known, self._counter()
-        if before is None or self._known != (before + 1) % 2**32 or len(self._tips) > _MOST:
+        has_landed = any(tip is not None for tip in written.values())
+        if before is None or self._known != (before + has_landed) % 2**32 or len(self._tips) > _MOST:
             self._tips.clear()
             return
         for execution_id, tip in written.items():

@@ -133,28 +133,33 @@ class Database:
         self._connection.close(True)
 
     def migrate(self) -> None:
-        """Run the schema scripts that the file lacks, in one transaction that bumps the version last."""
-        if self.value("PRAGMA user_version") == SCHEMA_VERSION:
-            return
+        """Run the schema scripts that the file lacks, in one transaction that bumps the version last.
+
+        After an error the transaction may be open still; whoever called this closes the connection, which takes it back.
+        """
         try:
-            self.rows("BEGIN IMMEDIATE")
-            version: int = self.value("PRAGMA user_version")
-            for number, script in _SCHEMA:
-                if number > version:
-                    self.rows(script)
-            self.rows(f"PRAGMA application_id = {APPLICATION_ID}")
-            self.rows(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            self.rows("COMMIT")
+            if self.value("PRAGMA user_version") != SCHEMA_VERSION:
+                self._run_scripts()
         except apsw.Error as error:
             raise translate(error, self._settings) from error
-        finally:
-            if self.is_in_transaction():
-                self.rows("ROLLBACK")
+
+    def _run_scripts(self) -> None:
+        self.rows("BEGIN IMMEDIATE")
+        version: int = self.value("PRAGMA user_version")
+        for number, script in _SCHEMA:
+            if number > version:
+                self.rows(script)
+        self.rows(f"PRAGMA application_id = {APPLICATION_ID}")
+        self.rows(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        self.rows("COMMIT")
 
     def _set_up(self, is_writer: bool) -> None:
         settings = self._settings
         self._connection.set_busy_timeout(round(settings.busy_seconds * 1000))
+        # The last one to close a database writes its log back into the file; that is not for us to do to somebody else's.
+        self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._check_ours()
+        self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         if is_writer:
             self._set_journal()
             self.rows(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")

@@ -15,31 +15,54 @@ UPDATE executions SET status = ?2 WHERE number = ?1;
 -- name: insert_execution
 -- Creates an execution unless its id was ever used; gives its number.
 INSERT INTO executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature,
-                        base_revision, created_ms, updated_ms)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11) ON CONFLICT DO NOTHING RETURNING number;
+                        base_revision, created_ms, updated_ms, holder, lease_until_ms, wake_ms, fence)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, ?12, ?13, ?14, ?12 IS NOT NULL)
+ON CONFLICT DO NOTHING RETURNING number;
 
 -- name: insert_snapshot
 INSERT OR REPLACE INTO snapshots (position, data, accumulator, digest) VALUES ((?1 << 32) + ?2, ?3, ?4, ?5);
 
 -- name: claim
 -- Leases an execution that is free, expired or already the holder's, with a fence higher than any before.
-UPDATE executions SET fence = fence + 1, holder = ?2, lease_until_ms = ?3
+UPDATE executions SET fence = fence + 1, holder = ?2, lease_until_ms = ?3, wake_ms = iif(wake_ms IS NULL, NULL, ?3), is_nudged = 0,
+                      claims = claims + 1
 WHERE execution_id = ?1 AND deleted_ms IS NULL AND (holder IS NULL OR holder = ?2 OR lease_until_ms <= ?4)
 RETURNING fence;
 
+-- name: claim_due
+-- Leases executions that are due and whose workflow is in the list, the longest due first, each with a fence higher than before.
+UPDATE executions SET fence = fence + 1, holder = ?2, lease_until_ms = ?3, wake_ms = ?3, is_nudged = 0, claims = claims + 1
+WHERE number IN (
+    SELECT number FROM executions
+    WHERE wake_ms <= ?4 AND deleted_ms IS NULL AND (holder IS NULL OR lease_until_ms <= ?4)
+      AND workflow_id IN (SELECT value FROM json_each(?1))
+    ORDER BY wake_ms, number LIMIT ?5)
+RETURNING execution_id, fence;
+
+-- name: rest
+-- Gives a lease back with the time of the next look; a nudge that came meanwhile makes that now.
+UPDATE executions SET holder = NULL, lease_until_ms = NULL, is_nudged = 0,
+                      wake_ms = CASE WHEN ?3 THEN NULL WHEN is_nudged THEN ?4 ELSE ?2 END
+WHERE number = ?1;
+
+-- name: nudge
+-- Has an execution looked at: now, or as soon as its holder rests.
+UPDATE executions SET is_nudged = 1, wake_ms = iif(holder IS NULL, ?2, wake_ms)
+WHERE execution_id = ?1 AND deleted_ms IS NULL AND status NOT IN ('COMPLETED', 'PARTIALLY_COMPLETED', 'FAILED', 'CANCELLED');
+
 -- name: extend
 -- Prolongs a lease that is still held.
-UPDATE executions SET lease_until_ms = ?4
+UPDATE executions SET lease_until_ms = ?4, wake_ms = iif(wake_ms IS NULL, NULL, ?4)
 WHERE execution_id = ?1 AND holder = ?2 AND fence = ?3 AND lease_until_ms > ?5 AND deleted_ms IS NULL;
 
 -- name: release
 -- Frees a lease, only for its holder; the fence stays, so the next one is higher.
-UPDATE executions SET holder = NULL, lease_until_ms = NULL
+UPDATE executions SET holder = NULL, lease_until_ms = NULL, wake_ms = iif(wake_ms IS NULL, NULL, ?4)
 WHERE execution_id = ?1 AND holder = ?2 AND fence = ?3 AND deleted_ms IS NULL;
 
 -- name: bury_execution
 -- Leaves a tombstone of an execution.
-UPDATE executions SET deleted_ms = ?2, holder = NULL, lease_until_ms = NULL, fence = fence + 1
+UPDATE executions SET deleted_ms = ?2, holder = NULL, lease_until_ms = NULL, wake_ms = NULL, fence = fence + 1
 WHERE execution_id = ?1 AND deleted_ms IS NULL
 RETURNING number;
 
@@ -56,7 +79,7 @@ RETURNING number;
 
 -- name: head
 SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
-       signature, parent_id, created_ms, updated_ms, number
+       signature, parent_id, created_ms, updated_ms, wake_ms, claims, number
 FROM executions WHERE execution_id = ? AND deleted_ms IS NULL;
 
 -- name: newest_snapshot
@@ -81,7 +104,7 @@ WHERE is_named AND commit_id = ?2 AND position BETWEEN ?1 << 32 AND (?1 << 32) +
 -- name: find
 -- A page of executions, newest first; a filter that is NULL is no filter.
 SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
-       signature, parent_id, created_ms, updated_ms, number
+       signature, parent_id, created_ms, updated_ms, wake_ms, claims, number
 FROM executions
 WHERE deleted_ms IS NULL AND (?1 IS NULL OR workspace_id = ?1) AND (?2 IS NULL OR workflow_id = ?2) AND (?3 IS NULL OR status = ?3)
   AND (?4 IS NULL OR (created_ms, execution_id) < (?4, ?5))

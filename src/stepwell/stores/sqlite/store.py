@@ -89,9 +89,11 @@ class SQLiteStore:
         """SQLite tells nobody: one thread looks at the file's change counter, which costs a few microseconds."""
         ended = threading.Event()
         watcher = Database(self._settings, is_writer=False, vfs=self._vfs)
+        # Before the thread is there: what is written until it first looks must not pass it by.
+        first = watcher.value("PRAGMA data_version")
 
         def look() -> None:
-            mark = watcher.value("PRAGMA data_version")
+            mark = first
             while not ended.wait(_LOOK_SECONDS):
                 seen, mark = mark, watcher.value("PRAGMA data_version")
                 if seen != mark:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LockHeld, NotFound, StepwellError
 from stepwell.faults import fault
 from stepwell.model.commit import (
@@ -12,7 +14,9 @@ from stepwell.model.commit import (
     Adoption,
     Archiving,
     Claim,
+    ClaimDue,
     Commit,
+    Creation,
     Deletion,
     Extension,
     Head,
@@ -21,6 +25,7 @@ from stepwell.model.commit import (
     Outcome,
     Release,
     Renew,
+    Rest,
     Seen,
     StateBatch,
     Sweep,
@@ -74,9 +79,8 @@ class Writing:
         return (
             type(unit) is Commit
             and unit.execution_id in self._numbers
-            and unit.creation is unit.snapshot is unit.status is None
-            and not unit.ops
-            and not unit.guards
+            and unit.creation is unit.snapshot is unit.status is unit.rest is None
+            and not (unit.ops or unit.guards or unit.nudges)
             and revision_in(unit.commit_id) == unit.revision
         )
 
@@ -103,6 +107,7 @@ class Writing:
         self.tips[commit.execution_id] = commit.digest
         if commit.snapshot is not None:
             self._write_snapshot(number, commit.snapshot)
+        self._rest_and_nudge(number, commit.rest, commit.nudges)
         return _WRITTEN if resolution is None else self._write_state(resolution)
 
     def _write_ordinary(self, commit: Commit, *, is_named: bool) -> int | None:
@@ -114,21 +119,19 @@ class Writing:
         return number if landed else None
 
     def _write_many(self, commits: list[Commit]) -> list[Outcome]:
-        """Write ordinary commits, one after the other, in one go."""
+        """Write ordinary commits, one after the other, in one go; if any does not land, each by itself, to tell which."""
         rows = [_row(self._numbers[commit.execution_id], commit, is_named=False) for commit in commits]
-        changed = self._db.run_view_many(self._sql["commit"], rows)
-        outcomes: list[Outcome] = [_WRITTEN] * len(commits)
-        if changed != 2 * len(commits):
-            outcomes = [self._outcome(commit) for commit in commits]
-        for commit, outcome in zip(commits, outcomes, strict=True):
+        self._db.rows("SAVEPOINT together")
+        landed = self._db.run_view_many(self._sql["commit"], rows) == 2 * len(commits)
+        if not landed:
+            self._db.rows("ROLLBACK TO together")
+        self._db.rows("RELEASE together")
+        if not landed:
+            return [self.write(commit) for commit in commits]
+        for commit in commits:
             fault("store.commit_written")
-            self.tips[commit.execution_id] = commit.digest if outcome is _WRITTEN else None
-        return outcomes
-
-    def _outcome(self, commit: Commit) -> Outcome:
-        """What became of a commit, when not all of its group landed: told by what is stored under its id."""
-        refusal = self._refusal(commit)
-        return _WRITTEN if isinstance(refusal, Seen) and refusal.header == commit.header else refusal
+            self.tips[commit.execution_id] = commit.digest
+        return [_WRITTEN] * len(commits)
 
     def _find_number(self, execution_id: str) -> int | None:
         rows = self._rows("head", execution_id)
@@ -156,6 +159,7 @@ class Writing:
             commit.signature,
             -1,
             commit.committed_ms,
+            *self._first_lease(creation),
         )
         if not rows:
             return None
@@ -163,6 +167,18 @@ class Writing:
         number = rows[0][0]
         self._run("insert_commit", number, commit.revision, commit.commit_id, is_named, commit.header, commit.body)
         return number
+
+    def _first_lease(self, creation: Creation) -> tuple[str | None, int | None, int | None]:
+        """Holder, end of lease and time to wake of a new execution."""
+        until = None if creation.holder is None else self._now_ms + round(creation.lease_seconds * 1000)
+        wake = None if not creation.is_runnable else self._now_ms if until is None else until
+        return creation.holder, until, wake
+
+    def _rest_and_nudge(self, number: int, rest: Rest | None, nudges: Sequence[str]) -> None:
+        if rest is not None:
+            self._run("rest", number, rest.wake_ms, rest.is_final, self._now_ms)
+        for execution_id in nudges:
+            self._run("nudge", execution_id, self._now_ms)
 
     def _refusal(self, commit: Commit) -> Outcome:
         """Why a commit was not written."""
@@ -204,7 +220,11 @@ class Writing:
 
     def state_batch(self, batch: StateBatch) -> Outcome:
         resolution = self._broken_guard(batch.guards) or self._resolve(batch.ops)
-        return resolution if isinstance(resolution, StepwellError) else self._write_state(resolution)
+        if isinstance(resolution, StepwellError):
+            return resolution
+        for execution_id in batch.nudges:
+            self._run("nudge", execution_id, self._now_ms)
+        return self._write_state(resolution)
 
     def _resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
         return resolve(ops, self._lookup, self._totals, self._now_ms, self._limits, self._expired_in)
@@ -250,6 +270,12 @@ class Writing:
             return NotFound(f"there is no execution {claim.execution_id!r}")
         return LockHeld(f"execution {claim.execution_id!r} is leased to another holder")
 
+    def claim_due(self, claim: ClaimDue) -> Outcome:
+        until = self._now_ms + round(claim.seconds * 1000)
+        names = msgspec.json.encode(claim.workflows).decode()
+        rows = self._rows("claim_due", names, claim.holder, until, self._now_ms, claim.limit)
+        return Written([Lease(execution_id, claim.holder, fence, until) for execution_id, fence in rows])
+
     def extend(self, unit: Extension) -> Outcome:
         until = self._now_ms + round(unit.seconds * 1000)
         if not self._run("extend", unit.execution_id, unit.holder, unit.fence, until, self._now_ms):
@@ -257,7 +283,7 @@ class Writing:
         return Written([Lease(unit.execution_id, unit.holder, unit.fence, until)])
 
     def release(self, unit: Release) -> Outcome:
-        done = self._run("release", unit.execution_id, unit.holder, unit.fence)
+        done = self._run("release", unit.execution_id, unit.holder, unit.fence, self._now_ms)
         return _WRITTEN if done else LeaseLost(fence=unit.fence)
 
     def acquire(self, unit: Acquire) -> Outcome:
@@ -321,6 +347,9 @@ class Writing:
             adoption.signature,
             adoption.snapshot.revision,
             adoption.adopted_ms,
+            None,
+            None,
+            None,
         )
         if not made:
             return AlreadyExists(f"execution {adoption.execution_id!r} exists already; ids are never used twice")
@@ -358,6 +387,7 @@ _WRITERS: dict[type, Callable[[Writing, Any], Outcome]] = {
     Commit: Writing.commit,
     StateBatch: Writing.state_batch,
     Claim: Writing.claim,
+    ClaimDue: Writing.claim_due,
     Extension: Writing.extend,
     Release: Writing.release,
     Acquire: Writing.acquire,

@@ -10,23 +10,38 @@ Write one test file that imports the suite and says how your store is made. That
     def make_store(tmp_path):
         return lambda clock, limits: MyStore(tmp_path / "well.db", clock, limits)
 
-``make_store`` gives a function that makes a store, not opened yet. The suite opens and closes it. Its place (a file, a schema, a
-prefix) is empty when a test begins, and the same for all stores that one test makes: two of them are two processes on one store.
+``make_store`` gives a function that makes a store, not opened yet; the suite opens and closes it. Its place (a file, a schema, a
+prefix) is empty when a test begins, and the same for all stores that one test makes: two of them are two processes on one place.
 
 - **Clock.** Leases and TTLs are tested by moving ``clock`` on. A store that lives by the clock of its server adds
-  ``clock.ahead_ms()`` to that time. The tests move hours at a time, so that it does not matter that the server's clock goes on.
-- **Writes.** ``write`` is called by one thread at a time, by the test or by a ``GroupCommit``. Reads come from any thread.
-- **Capabilities.** A store is held to what it declares: one that is not ``is_shared`` is never opened twice, one that has not
-  ``has_archiving`` never archives.
-- **Roles.** Each module is one role of a store, and can be run alone: ``from stepwell.testing.conformance.lease import *`` with
-  ``from stepwell.testing.conformance.fixtures import *``.
-- **The machine** drives your store and a plain model of it side by side with random rules, and compares them after each one.
+  ``clock.ahead_ms()`` to that time. The tests move hours at a time, so it does not matter that the server's clock goes on.
+- **Writes.** ``write`` is called by one thread at a time, by the test itself or by a ``GroupCommit``. Reads come from any thread.
+- **Capabilities.** A store is held to what it declares: one that is not ``is_shared`` is never opened twice on one place, and one
+  that has not ``has_archiving`` is never asked to archive.
+- **Roles.** Each module is one role of a store and can be run alone: import everything from it and from ``fixtures``.
+- **The machine** drives your store and a plain model of it side by side, by random rules, and compares them after each one.
+- **Faults.** A store that calls ``stepwell.faults.fault`` on its way is made to fail at each of those points, too.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 
-# Before the roles are imported: their asserts shall tell what was compared, as those of any test file do.
-ROLES = ("commit", "group")
-pytest.register_assert_rewrite(*(f"{__name__}.{role}" for role in (*ROLES, "sample")))
+ROLES = ("commit", "concurrency", "group", "history", "lease", "lock", "machine", "scan", "sharing", "state", "ttl", "value")
+"""The modules of the suite."""
+
+# Before anything of them is imported, so that their asserts tell what they compared, as those of any test file do.
+pytest.register_assert_rewrite(*(f"{__name__}.{role}" for role in ROLES), f"{__name__}.sample", "stepwell.testing.machine")
+
+from stepwell.testing.conformance import fixtures  # noqa: E402
+from stepwell.testing.conformance.fixtures import *  # noqa: E402, F403 - what the tests take comes with them
+
+_tests = {
+    name: test for role in ROLES for name, test in vars(import_module(f"{__name__}.{role}")).items() if name.startswith("test_")
+}
+globals().update(_tests)
+
+# By name, so that no test can be forgotten.
+__all__ = [*fixtures.__all__, *_tests]  # pyright: ignore[reportUnsupportedDunderAll]  # noqa: PLE0604

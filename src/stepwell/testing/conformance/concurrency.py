@@ -46,8 +46,9 @@ def race(writers: Sequence[Writer], execution: Execution, races: int) -> None:
                 assert sum(type(outcome) is Conflict for outcome in outcomes.values()) == len(writers) - 1
                 execution.catch_up()
                 assert execution.state.receipt == winner.digest
-        finally:
-            gate.abort()
+        except BaseException:
+            gate.abort()  # only then: the last round's waiters may still be on their way out of it
+            raise
         for thread in threads:
             thread.result()
 

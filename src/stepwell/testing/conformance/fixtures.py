@@ -1,4 +1,4 @@
-"""The fixtures of the suite. A store author gives one, ``make_store``; the others follow from it."""
+"""The fixtures of the suite. The author of a store gives one more, ``make_store``, and these follow from it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ from stepwell.model.limits import Limits
 from stepwell.stores.group import GroupCommit
 from stepwell.testing.conformance.sample import Execution
 
-__all__ = ["MakeStore", "OpenStore", "clock", "execution", "group", "make_store", "open_store", "other_store", "store"]
+__all__ = [
+    "MakeStore",
+    "OpenStore",
+    "archiving_store",
+    "clock",
+    "execution",
+    "group",
+    "open_store",
+    "other_store",
+    "small_store",
+    "store",
+]
 
 MakeStore = Callable[[Clock, Limits], Store]
 """Gives a store, not opened yet, on a place that is empty when a test begins and stays the same for the whole test."""
 
 OpenStore = Callable[..., Store]
 """Gives an opened store on the test's place; takes ``limits``, and closes the store after the test."""
-
-
-@pytest.fixture
-def make_store() -> MakeStore:
-    """To be replaced by the author of a store."""
-    pytest.fail("define a fixture make_store that gives your store; stepwell.testing.conformance says how", pytrace=False)
 
 
 @pytest.fixture
@@ -61,6 +66,20 @@ def other_store(store: Store, open_store: OpenStore) -> Store:
     if not store.capabilities().is_shared:
         pytest.skip("this store cannot be shared")
     return open_store()
+
+
+@pytest.fixture
+def small_store(open_store: OpenStore) -> Store:
+    """A store whose scopes hold no more than three keys and a hundred bytes."""
+    return open_store(limits=Limits(scope_keys=3, scope_bytes=100))
+
+
+@pytest.fixture
+def archiving_store(store: Store) -> Store:
+    """The store under test, if it archives; skips stores that do not."""
+    if not store.capabilities().has_archiving:
+        pytest.skip("this store does not archive")
+    return store
 
 
 @pytest.fixture

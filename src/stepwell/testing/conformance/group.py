@@ -107,9 +107,10 @@ def test_units_of_a_group_take_effect_in_order(store: Store, execution: Executio
 
 
 def test_lease_of_the_same_group_guards_the_commits_after_it(store: Store, execution: Execution) -> None:
-    stale, fresh = execution.commit(fence=0), execution.commit(fence=1)
-    outcomes = store.write([Claim(execution.id, "a", 60), stale, fresh])
-    assert [type(outcome) for outcome in outcomes] == [Written, LeaseLost, Written]
+    [lease] = answers(write(store, Claim(execution.id, "a", 60)))
+    outcomes = store.write([Claim(execution.id, "a", 60), execution.commit(fence=lease.fence)])
+    assert [type(outcome) for outcome in outcomes] == [Written, LeaseLost]
+    landed(write(store, execution.commit(fence=answers(outcomes[0])[0].fence)))
 
 
 class Exploding(Sequence[Any]):

@@ -27,21 +27,13 @@ from stepwell.testing.conformance.sample import (
 )
 
 
-@pytest.fixture
-def digests(execution: Execution) -> list[str]:
-    """The digest of the execution's state at each of the revisions 0 to 6; snapshots ride with the commits 3 and 5."""
+def grown(execution: Execution) -> list[str]:
+    """Land six commits, the third and the fifth with a snapshot; the digest of the state at each of the revisions 0 to 6."""
     digests = [execution.state.digest]
     for revision in range(1, 7):
         execution.land(snapshot=execution.snapshot() if revision in (3, 5) else None)
         digests.append(execution.state.digest)
     return digests
-
-
-@pytest.fixture
-def archive(store: Store) -> None:
-    """Skips stores that do not archive."""
-    if not store.capabilities().has_archiving:
-        pytest.skip("this store does not archive")
 
 
 def load(store: Store, execution_id: str, at: int | None = None, since: int | None = None) -> Loaded:
@@ -56,8 +48,8 @@ def revisions(loaded: Loaded) -> tuple[int | None, list[int]]:
     return loaded.snapshot and loaded.snapshot.revision, [commit.revision for commit in loaded.commits]
 
 
-@pytest.mark.usefixtures("digests")
 def test_load_starts_from_the_newest_snapshot(store: Store, execution: Execution) -> None:
+    grown(execution)
     loaded = load(store, execution.id)
     assert revisions(loaded) == (4, [5, 6])
     assert loaded.head == execution.head
@@ -70,28 +62,27 @@ def test_load_without_a_snapshot_starts_from_the_creation(store: Store, executio
 
 
 @pytest.mark.parametrize(("at", "start"), [(0, None), (1, None), (2, 2), (3, 2), (4, 4), (5, 4), (6, 4)])
-def test_load_at_a_revision_gives_what_leads_there(
-    store: Store, execution: Execution, digests: list[str], at: int, start: int | None
-) -> None:
+def test_load_at_a_revision_gives_what_leads_there(store: Store, execution: Execution, at: int, start: int | None) -> None:
+    digests = grown(execution)
     loaded = load(store, execution.id, at)
     assert revisions(loaded) == (start, list(range(0 if start is None else start + 1, at + 1)))
     assert loaded.head.revision == 6
     assert rebuild(loaded, at=at).digest == digests[at]
 
 
-@pytest.mark.usefixtures("digests")
 def test_load_beyond_the_head_gives_what_there_is(store: Store, execution: Execution) -> None:
+    grown(execution)
     assert revisions(load(store, execution.id, 1_000)) == (4, [5, 6])
 
 
-@pytest.mark.usefixtures("digests")
 @pytest.mark.parametrize("since", [-1, 0, 4, 6, 9])
 def test_load_since_a_revision_gives_the_commits_after_it(store: Store, execution: Execution, since: int) -> None:
+    grown(execution)
     assert revisions(load(store, execution.id, since=since)) == (None, list(range(since + 1, 7)))
 
 
-@pytest.mark.usefixtures("digests")
 def test_load_since_one_revision_up_to_another(store: Store, execution: Execution) -> None:
+    grown(execution)
     assert revisions(load(store, execution.id, at=4, since=1)) == (None, [2, 3, 4])
 
 
@@ -129,8 +120,8 @@ def test_history_is_of_one_execution_alone(store: Store, execution: Execution) -
     assert [(each.execution_id, each.revision) for each in headers] == [(execution.id, revision) for revision in range(3)]
 
 
-@pytest.mark.usefixtures("digests")
 def test_chain_verifies_from_the_creation(store: Store, execution: Execution) -> None:
+    grown(execution)
     assert store.base(execution.id) is None
     result = walk(store, execution.id)
     assert (result.ok, result.receipts, result.head) == (True, 7, execution.state.receipt)
@@ -164,77 +155,77 @@ def state_at(store: Store, execution_id: str, at: int) -> StoredSnapshot:
     return view.snapshot()
 
 
-@pytest.mark.usefixtures("archive")
 @pytest.mark.parametrize("through", range(7))
-def test_archived_history_starts_with_its_snapshot(store: Store, execution: Execution, digests: list[str], through: int) -> None:
-    before, snapshot = execution.head, state_at(store, execution.id, through)
-    landed(write(store, Archiving(execution.id, snapshot)))
+def test_archived_history_starts_with_its_snapshot(archiving_store: Store, execution: Execution, through: int) -> None:
+    digests = grown(execution)
+    before, snapshot = execution.head, state_at(archiving_store, execution.id, through)
+    landed(write(archiving_store, Archiving(execution.id, snapshot)))
     assert execution.head == replace(before, base_revision=through)
-    assert store.base(execution.id) == snapshot
-    assert [row.revision for row in store.history(execution.id, -1, 100)] == list(range(through + 1, 7))
+    assert archiving_store.base(execution.id) == snapshot
+    assert [row.revision for row in archiving_store.history(execution.id, -1, 100)] == list(range(through + 1, 7))
     for at in range(through, 7):
-        assert rebuild(load(store, execution.id, at), at=at).digest == digests[at]
-    result = walk(store, execution.id)
+        assert rebuild(load(archiving_store, execution.id, at), at=at).digest == digests[at]
+    result = walk(archiving_store, execution.id)
     assert (result.ok, result.receipts) == (True, 6 - through)
 
 
-@pytest.mark.usefixtures("archive", "digests")
-def test_load_before_the_archived_revision_does_not_reach_it(store: Store, execution: Execution) -> None:
-    landed(write(store, Archiving(execution.id, state_at(store, execution.id, 3))))
-    assert revisions(load(store, execution.id, 2)) == (None, [])
+def test_load_before_the_archived_revision_does_not_reach_it(archiving_store: Store, execution: Execution) -> None:
+    grown(execution)
+    landed(write(archiving_store, Archiving(execution.id, state_at(archiving_store, execution.id, 3))))
+    assert revisions(load(archiving_store, execution.id, 2)) == (None, [])
 
 
-@pytest.mark.usefixtures("archive", "digests")
-def test_archiving_keeps_newer_snapshots(store: Store, execution: Execution) -> None:
-    landed(write(store, Archiving(execution.id, state_at(store, execution.id, 3))))
-    assert revisions(load(store, execution.id)) == (4, [5, 6])
-    assert revisions(load(store, execution.id, 3)) == (3, [])
+def test_archiving_keeps_newer_snapshots(archiving_store: Store, execution: Execution) -> None:
+    grown(execution)
+    landed(write(archiving_store, Archiving(execution.id, state_at(archiving_store, execution.id, 3))))
+    assert revisions(load(archiving_store, execution.id)) == (4, [5, 6])
+    assert revisions(load(archiving_store, execution.id, 3)) == (3, [])
 
 
-@pytest.mark.usefixtures("archive", "digests")
-def test_archived_execution_goes_on(store: Store, execution: Execution) -> None:
-    landed(write(store, Archiving(execution.id, execution.snapshot())))
-    assert revisions(load(store, execution.id)) == (6, [])
+def test_archived_execution_goes_on(archiving_store: Store, execution: Execution) -> None:
+    grown(execution)
+    landed(write(archiving_store, Archiving(execution.id, execution.snapshot())))
+    assert revisions(load(archiving_store, execution.id)) == (6, [])
     kept = execution.land(commit_id="after")
     execution.grow(2)
-    assert revisions(load(store, execution.id)) == (6, [7, 8, 9])
-    assert store.commit_of(execution.id, "after") == StoredCommit(7, kept.header, kept.body)
-    assert walk(store, execution.id).ok
+    assert revisions(load(archiving_store, execution.id)) == (6, [7, 8, 9])
+    assert archiving_store.commit_of(execution.id, "after") == StoredCommit(7, kept.header, kept.body)
+    assert walk(archiving_store, execution.id).ok
 
 
-@pytest.mark.usefixtures("archive", "digests")
-def test_archive_can_move_on_but_not_back(store: Store, execution: Execution) -> None:
-    old, new = state_at(store, execution.id, 2), state_at(store, execution.id, 5)
-    landed(write(store, Archiving(execution.id, old)))
-    landed(write(store, Archiving(execution.id, new)))
-    before = everything(store, execution.id)
-    refused(write(store, Archiving(execution.id, old)), NotFound)
-    assert everything(store, execution.id) == before
-    assert store.base(execution.id) == new
+def test_archive_can_move_on_but_not_back(archiving_store: Store, execution: Execution) -> None:
+    grown(execution)
+    old, new = state_at(archiving_store, execution.id, 2), state_at(archiving_store, execution.id, 5)
+    landed(write(archiving_store, Archiving(execution.id, old)))
+    landed(write(archiving_store, Archiving(execution.id, new)))
+    before = everything(archiving_store, execution.id)
+    refused(write(archiving_store, Archiving(execution.id, old)), NotFound)
+    assert everything(archiving_store, execution.id) == before
+    assert archiving_store.base(execution.id) == new
 
 
-@pytest.mark.usefixtures("archive", "digests")
-def test_archiving_what_has_not_happened_is_refused(store: Store, execution: Execution) -> None:
-    before = everything(store, execution.id)
+def test_archiving_what_has_not_happened_is_refused(archiving_store: Store, execution: Execution) -> None:
+    grown(execution)
+    before = everything(archiving_store, execution.id)
     execution.foresee()
-    refused(write(store, Archiving(execution.id, execution.snapshot())), NotFound)
-    refused(write(store, Archiving("nobody", execution.snapshot())), NotFound)
-    assert everything(store, execution.id) == before
+    refused(write(archiving_store, Archiving(execution.id, execution.snapshot())), NotFound)
+    refused(write(archiving_store, Archiving("nobody", execution.snapshot())), NotFound)
+    assert everything(archiving_store, execution.id) == before
 
 
-@pytest.mark.usefixtures("archive", "digests")
-def test_archived_commit_is_not_found_by_its_id(store: Store, execution: Execution) -> None:
+def test_archived_commit_is_not_found_by_its_id(archiving_store: Store, execution: Execution) -> None:
+    grown(execution)
     commit = execution.land(commit_id="pay")
-    landed(write(store, Archiving(execution.id, execution.snapshot())))
-    assert store.commit_of(execution.id, commit.commit_id) is None
-    refused(write(store, commit), Conflict)
+    landed(write(archiving_store, Archiving(execution.id, execution.snapshot())))
+    assert archiving_store.commit_of(execution.id, commit.commit_id) is None
+    refused(write(archiving_store, commit), Conflict)
 
 
-@pytest.mark.usefixtures("archive", "digests")
-def test_archived_execution_can_be_deleted(store: Store, execution: Execution) -> None:
-    landed(write(store, Archiving(execution.id, state_at(store, execution.id, 3))))
-    landed(write(store, Deletion(execution.id)))
-    assert everything(store, execution.id) == (None, None, [], None)
+def test_archived_execution_can_be_deleted(archiving_store: Store, execution: Execution) -> None:
+    grown(execution)
+    landed(write(archiving_store, Archiving(execution.id, state_at(archiving_store, execution.id, 3))))
+    landed(write(archiving_store, Deletion(execution.id)))
+    assert everything(archiving_store, execution.id) == (None, None, [], None)
 
 
 def elsewhere(store: Store, execution_id: str = "moved") -> Execution:
@@ -279,8 +270,7 @@ def found(store: Store, **query: object) -> list[str]:
     return [head.execution_id for head in store.find(ExecutionQuery(**query))]  # pyright: ignore[reportArgumentType] - test data
 
 
-@pytest.fixture
-def crowd(store: Store) -> list[Execution]:
+def crowd_of(store: Store) -> list[Execution]:
     """Six executions, each a minute younger than the one before."""
     return [
         Execution(
@@ -294,13 +284,12 @@ def crowd(store: Store) -> list[Execution]:
     ]
 
 
-@pytest.mark.usefixtures("crowd")
 def test_find_lists_the_newest_first(store: Store) -> None:
+    crowd_of(store)
     assert found(store) == ["e5", "e4", "e3", "e2", "e1", "e0"]
     assert found(store, limit=2) == ["e5", "e4"]
 
 
-@pytest.mark.usefixtures("crowd")
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -317,14 +306,17 @@ def test_find_lists_the_newest_first(store: Store) -> None:
     ],
 )
 def test_find_gives_what_matches_every_filter(store: Store, query: dict[str, object], expected: list[str]) -> None:
+    crowd_of(store)
     assert found(store, **query) == expected
 
 
-def test_find_gives_whole_heads(store: Store, crowd: list[Execution]) -> None:
+def test_find_gives_whole_heads(store: Store) -> None:
+    crowd = crowd_of(store)
     assert store.find(ExecutionQuery()) == [execution.head for execution in reversed(crowd)]
 
 
-def test_find_follows_the_status(store: Store, crowd: list[Execution]) -> None:
+def test_find_follows_the_status(store: Store) -> None:
+    crowd = crowd_of(store)
     crowd[0].land(status("RUNNING"))
     crowd[1].land(status("COMPLETED"))
     crowd[4].land(variable())
@@ -332,13 +324,15 @@ def test_find_follows_the_status(store: Store, crowd: list[Execution]) -> None:
     assert found(store, status="COMPLETED") == ["e1"]
 
 
-def test_find_keeps_the_order_of_creation_whoever_was_written_last(store: Store, crowd: list[Execution]) -> None:
+def test_find_keeps_the_order_of_creation_whoever_was_written_last(store: Store) -> None:
+    crowd = crowd_of(store)
     crowd[0].grow(3)
     claim(store, crowd[2].id)
     assert found(store) == ["e5", "e4", "e3", "e2", "e1", "e0"]
 
 
-def test_find_leaves_out_the_deleted_and_takes_in_the_adopted(store: Store, crowd: list[Execution]) -> None:
+def test_find_leaves_out_the_deleted_and_takes_in_the_adopted(store: Store) -> None:
+    crowd = crowd_of(store)
     landed(write(store, Deletion(crowd[3].id)))
     moved = elsewhere(store)
     landed(write(store, moved.adoption(adopted_ms=crowd[2].head.created_ms + 1)))

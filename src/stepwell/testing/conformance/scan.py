@@ -22,9 +22,8 @@ PREFIXES = ["a", "1", "%", "_", "*", "[", "\\", " ", "é", "\ud7ff", "\U0010ffff
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
 
 
-@pytest.fixture
-def nasty(store: Store) -> list[str]:
-    """A scope full of nasty keys; gives them in order of their UTF-8 bytes."""
+def fill(store: Store) -> list[str]:
+    """Fill the scope with nasty keys; they, in order of their UTF-8 bytes."""
     write_state(store, *(put(key, key) for key in KEYS))
     return sorted(KEYS, key=str.encode)
 
@@ -34,12 +33,14 @@ def keys_of(store: Store, prefix: str = "", after: str | None = None, limit: int
     return [key for key, _ in store.scan(scope, prefix=prefix, after=after, limit=limit)]
 
 
-def test_scan_gives_keys_in_order_of_their_bytes(store: Store, nasty: list[str]) -> None:
+def test_scan_gives_keys_in_order_of_their_bytes(store: Store) -> None:
+    nasty = fill(store)
     assert keys_of(store) == nasty
     assert content(store) == {key: key for key in KEYS}
 
 
-def test_scan_pages_show_every_key_once(store: Store, nasty: list[str]) -> None:
+def test_scan_pages_show_every_key_once(store: Store) -> None:
+    nasty = fill(store)
     seen, after = list[str](), None
     while page := keys_of(store, after=after, limit=7):
         assert len(page) <= 7
@@ -49,18 +50,21 @@ def test_scan_pages_show_every_key_once(store: Store, nasty: list[str]) -> None:
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_scan_with_a_prefix_gives_the_keys_that_begin_with_it(store: Store, nasty: list[str], prefix: str) -> None:
+def test_scan_with_a_prefix_gives_the_keys_that_begin_with_it(store: Store, prefix: str) -> None:
     """T46: by range, never by pattern."""
+    nasty = fill(store)
     assert keys_of(store, prefix) == [key for key in nasty if key.startswith(prefix)]
 
 
-def test_scan_with_a_prefix_comes_in_pages_too(store: Store, nasty: list[str]) -> None:
+def test_scan_with_a_prefix_comes_in_pages_too(store: Store) -> None:
+    nasty = fill(store)
     expected = [key for key in nasty if key.startswith("a")]
     for after in (*expected, "", "A", "b", "a"):
         assert keys_of(store, "a", after or None, 4) == [key for key in expected if key > after][:4]
 
 
-def test_scan_passes_over_what_was_deleted_without_shortening_the_page(store: Store, nasty: list[str]) -> None:
+def test_scan_passes_over_what_was_deleted_without_shortening_the_page(store: Store) -> None:
+    nasty = fill(store)
     write_state(store, *(Delete(SCOPE, key) for key in nasty[:10]))
     assert keys_of(store, limit=5) == nasty[10:15]
 

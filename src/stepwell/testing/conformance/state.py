@@ -8,10 +8,8 @@ from stepwell.contract.store import Store
 from stepwell.errors import Conflict, InvalidInput, LimitExceeded
 from stepwell.model.commit import StateBatch
 from stepwell.model.entry import ABSENT, Clear, Copy, Delete, Increment, ScopeTotals, StateOp, StoredEntry, Touch
-from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value
-from stepwell.testing.conformance.fixtures import OpenStore
 from stepwell.testing.conformance.sample import SCOPE, content, put, refused, write, write_state
 
 OTHER = Scope.custom("other", "acme").path
@@ -249,12 +247,6 @@ def test_touch_of_a_key_without_an_end_does_nothing(store: Store) -> None:
     write_state(store, put("k"))
     assert write_state(store, Touch(SCOPE, "k"), Touch(SCOPE, "never")) == [False, False]
     assert entry(store, "k") == StoredEntry(b"1", 1)
-
-
-@pytest.fixture
-def small_store(open_store: OpenStore) -> Store:
-    """A store whose scopes hold three keys and a hundred bytes."""
-    return open_store(limits=Limits(scope_keys=3, scope_bytes=100))
 
 
 def test_scope_takes_no_more_keys_than_its_limit(small_store: Store) -> None:

@@ -9,9 +9,7 @@ from stepwell.contract.store import Store
 from stepwell.errors import Conflict, LimitExceeded
 from stepwell.model.commit import StateBatch, Sweep
 from stepwell.model.entry import ABSENT, Clear, Copy, Delete, Increment, StateOp, StoredEntry, Touch
-from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
-from stepwell.testing.conformance.fixtures import OpenStore
 from stepwell.testing.conformance.sample import HOUR, SCOPE, answers, content, put, refused, write, write_state
 
 OTHER = Scope.custom("other", "acme").path
@@ -114,12 +112,6 @@ def test_expired_key_that_is_set_again_has_a_new_revision(store: Store, clock: F
     [first] = write_state(store, put("k", ttl=HOUR))
     clock.advance(2 * HOUR)
     assert write_state(store, put("k"))[0].revision > first.revision
-
-
-@pytest.fixture
-def small_store(open_store: OpenStore) -> Store:
-    """A store whose scopes hold three keys and a hundred bytes."""
-    return open_store(limits=Limits(scope_keys=3, scope_bytes=100))
 
 
 GROWING = {"put": put("new"), "increment": Increment(SCOPE, "new"), "copy": Copy(OTHER, "k", SCOPE, "new")}

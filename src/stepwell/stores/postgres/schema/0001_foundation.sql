@@ -1,6 +1,7 @@
 -- Executions with their heads, the chain of commits, snapshots, scoped state, locks, and who may see which rows.
 -- Ids and keys are compared by their bytes (COLLATE "C"); values are bytea, so that they keep theirs. Each statement ends its line.
 
+-- A head moves within its page as long as there is room on it, and no index is touched: hence the fill factors.
 CREATE TABLE {schema}.executions (
     number         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,  -- commits go by it: it is short, and new ones meet on one page
     execution_id   text COLLATE "C" NOT NULL UNIQUE,
@@ -15,15 +16,19 @@ CREATE TABLE {schema}.executions (
     fence          bigint NOT NULL DEFAULT 0,
     holder         text COLLATE "C",
     lease_until_ms bigint,
+    wake_ms        bigint,                       -- when a worker should look at it; NULL: never
+    is_nudged      boolean NOT NULL DEFAULT false,  -- somebody wants it looked at while it is leased
+    claims         bigint NOT NULL DEFAULT 0,    -- since its last commit
     base_revision  bigint NOT NULL DEFAULT -1,   -- the chain starts after this one
     created_ms     bigint NOT NULL,
     updated_ms     bigint NOT NULL,
     deleted_ms     bigint                        -- a tombstone: the id is never used again
-) WITH (fillfactor = 70);  -- a head moves within its page as long as there is room, and no index is touched
+) WITH (fillfactor = 70);
 
 CREATE INDEX executions_by_age ON {schema}.executions (created_ms, execution_id) WHERE deleted_ms IS NULL;
 CREATE INDEX executions_by_workspace ON {schema}.executions (workspace_id, created_ms, execution_id) WHERE deleted_ms IS NULL;
 CREATE INDEX executions_by_status ON {schema}.executions (status, created_ms, execution_id) WHERE deleted_ms IS NULL;
+CREATE INDEX executions_by_wake ON {schema}.executions (wake_ms, number) WHERE wake_ms IS NOT NULL;
 
 CREATE TABLE {schema}.commits (
     number    bigint NOT NULL,

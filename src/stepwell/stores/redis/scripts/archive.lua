@@ -3,6 +3,7 @@
 -- KEYS  head, commits, ids, snapshots; on a single server also store, mark
 -- ARGV  1 store's id or ''  2 revision  3 snapshot  4 TTL in ms or '0'
 -- Gives 'ok', 'missing', 'torn' or 'lost'.
+--@include order.lua
 --@include store.lua
 --@include expiry.lua
 if is_lost(ARGV[1], KEYS[5]) then

@@ -2,6 +2,7 @@
 -- KEYS  head, commits, ids, snapshots; on a single server also store, mark
 -- ARGV  1 store's id or ''  2 holder  3 milliseconds  4 milliseconds that the clock is ahead  5 TTL in ms or '0'
 -- Gives {'ok', fence, end}, {'held', end}, 'missing' or 'lost'.
+--@include order.lua
 --@include store.lua
 --@include time.lua
 --@include expiry.lua

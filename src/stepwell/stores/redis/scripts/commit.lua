@@ -6,6 +6,7 @@
 --       14 TTL in ms or '0'  15 snapshot or ''  16 its revision  17 channel for state
 --       18 number of guards, their fences, number of scopes, the scopes (see rows.lua)
 -- Gives 'ok', {'seen', row}, {'guard', which}, 'missing', 'fence', {'conflict', revision}, 'stale', 'torn' or 'lost'.
+--@include order.lua
 --@include store.lua
 --@include seen.lua
 --@include places.lua
@@ -42,7 +43,7 @@ if redis.call('LLEN', KEYS[2]) ~= newest - base then
   return 'torn'
 end
 if is_stale(scopes_key, scopes_at) then
-  return 'stale'
+  return stop()
 end
 
 redis.call('RPUSH', KEYS[2], ARGV[9])

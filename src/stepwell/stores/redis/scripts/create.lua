@@ -4,6 +4,7 @@
 --       6 revision  7 digest  8 row  9 time  10 status  11 signature or ''  12 TTL in ms or '0'  13 workspace  14 workflow
 --       15 version  16 parent or ''  17 channel for state  18 number of guards, their fences, number of scopes, the scopes
 -- Gives 'ok', {'seen', row}, {'guard', which}, 'exists', 'stale', 'torn' (there are rows of it, but no head) or 'lost'.
+--@include order.lua
 --@include store.lua
 --@include seen.lua
 --@include places.lua
@@ -33,7 +34,7 @@ if redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) > 0 then
   return 'torn'
 end
 if is_stale(scopes_key, scopes_at) then
-  return 'stale'
+  return stop()
 end
 
 redis.call('RPUSH', KEYS[2], ARGV[8])

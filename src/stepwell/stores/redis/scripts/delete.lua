@@ -2,6 +2,7 @@
 -- KEYS  head, commits, ids, snapshots; on a single server also store, mark, executions
 -- ARGV  1 store's id or ''  2 execution id  3 milliseconds that the clock is ahead  4 TTL in ms or '0'
 -- Gives {'ok', created, workspace} (where it stood in the index), 'missing' or 'lost'.
+--@include order.lua
 --@include store.lua
 --@include time.lua
 --@include places.lua

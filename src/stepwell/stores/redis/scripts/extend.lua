@@ -2,6 +2,7 @@
 -- KEYS  head, commits, ids, snapshots; on a single server also store, mark
 -- ARGV  1 store's id or ''  2 holder  3 fence  4 milliseconds  5 milliseconds that the clock is ahead  6 TTL in ms or '0'
 -- Gives {'ok', end}, 'fence' or 'lost'.
+--@include order.lua
 --@include store.lua
 --@include time.lua
 --@include expiry.lua

@@ -2,6 +2,7 @@
 -- KEYS  head; on a single server also store, mark
 -- ARGV  1 store's id or ''  2 holder  3 fence
 -- Gives 'ok', 'fence' or 'lost'.
+--@include order.lua
 --@include store.lua
 if is_lost(ARGV[1], KEYS[2]) then
   return 'lost'

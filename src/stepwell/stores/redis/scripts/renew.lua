@@ -1,7 +1,8 @@
 -- renew.lua: prolongs a lock that is still held; one that ended or was taken stays as it is.
--- KEYS  lock; on a single server also mark
--- ARGV  1 holder  2 fence  3 milliseconds  4 milliseconds that the clock is ahead  5 grace in ms
+-- KEYS  lock; on a single server also mark, locks
+-- ARGV  1 holder  2 fence  3 milliseconds  4 milliseconds that the clock is ahead  5 grace in ms  6 name
 -- Gives {'ok', end} or 'fence'.
+--@include order.lua
 --@include time.lua
 local lock = redis.call('HMGET', KEYS[1], 'holder', 'fence', 'until')
 local now = now_ms(ARGV[4])
@@ -13,6 +14,7 @@ local ends = now + ARGV[3]
 redis.call('HSET', KEYS[1], 'until', digits(ends))
 redis.call('PEXPIRE', KEYS[1], ARGV[3] + ARGV[5])
 if KEYS[2] then
+  redis.call('ZADD', KEYS[3], digits(ends), ARGV[6])
   redis.call('INCR', KEYS[2])
 end
 return {'ok', ends}

@@ -2,6 +2,7 @@
 -- KEYS  a lock for each guard; five for each scope; on a single server also store, mark, scopes, ends, tombs
 -- ARGV  1 store's id or ''  2 channel for state  3 number of guards, their fences, number of scopes, the scopes (see rows.lua)
 -- Gives 'ok', {'guard', which}, 'stale' or 'lost'.
+--@include order.lua
 --@include store.lua
 --@include guards.lua
 --@include rows.lua
@@ -16,7 +17,7 @@ if broken then
   return {'guard', broken}
 end
 if is_stale(scopes_key, scopes_at) then
-  return 'stale'
+  return stop()
 end
 
 write_scopes(scopes_key, scopes_at, central and central + 2)

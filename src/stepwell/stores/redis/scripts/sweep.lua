@@ -1,7 +1,8 @@
--- sweep.lua: drops tombstones of a scope that are older than a time and, on a single server, the scope itself once nothing is
--- left in it. The floor keeps the highest revision of any scope that was dropped, so that no revision comes up twice.
--- KEYS  rows, revisions, tombs; on a single server also store, floor, scopes, tombs
--- ARGV  1 store's id or ''  2 path  3 workspace  4 time of the youngest tombstone to drop  5 most to drop
+-- sweep.lua: drops tombstones of a scope that are older than a time. A scope in which nothing is left but its totals leaves the
+-- index, and Redis forgets it after a long time in which nothing was written to it.
+-- KEYS  rows, revisions, tombs; on a single server also store, scopes, tombs
+-- ARGV  1 store's id or ''  2 path  3 place by workspace  4 time of the youngest tombstone to drop  5 most to drop
+--       6 how long to remember an empty scope, in ms
 -- Gives 'ok' or 'lost'.
 --@include store.lua
 if is_lost(ARGV[1], KEYS[4]) then
@@ -13,22 +14,19 @@ for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', ARGV[4], 'LIM
   redis.call('ZREM', KEYS[2], name)
   redis.call('ZREM', KEYS[3], name)
 end
-if ARGV[1] == '' then
-  return 'ok'
+local is_empty = redis.call('HLEN', KEYS[1]) == 1
+if is_empty then
+  redis.call('PEXPIRE', KEYS[1], ARGV[6])
 end
-local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
-if first[2] then
-  redis.call('ZADD', KEYS[7], first[2], ARGV[2])
-else
-  redis.call('ZREM', KEYS[7], ARGV[2])
-end
-local totals = redis.call('HGET', KEYS[1], '')
-if totals and redis.call('HLEN', KEYS[1]) == 1 then
-  local revision = string.match(totals, '^%d+ (%d+)')
-  if tonumber(revision) > tonumber(redis.call('GET', KEYS[5]) or '0') then
-    redis.call('SET', KEYS[5], revision)
+if ARGV[1] ~= '' then
+  local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+  if first[2] then
+    redis.call('ZADD', KEYS[6], first[2], ARGV[2])
+  else
+    redis.call('ZREM', KEYS[6], ARGV[2])
   end
-  redis.call('UNLINK', KEYS[1])
-  redis.call('ZREM', KEYS[6], 'a/' .. ARGV[2], 'w/' .. #ARGV[3] .. ':' .. ARGV[3] .. ARGV[2])
+  if is_empty then
+    redis.call('ZREM', KEYS[5], 'a/' .. ARGV[2], ARGV[3])
+  end
 end
 return 'ok'

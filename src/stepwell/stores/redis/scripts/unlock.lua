@@ -1,8 +1,9 @@
 -- unlock.lua: gives a lock back, only for its holder, and wakes those who wait. Until `at least` after it was acquired it stays
 -- taken, by nobody.
--- KEYS  lock; on a single server also mark
--- ARGV  1 holder  2 fence  3 at least, in ms  4 milliseconds that the clock is ahead  5 channel for locks
+-- KEYS  lock; on a single server also mark, locks
+-- ARGV  1 holder  2 fence  3 at least, in ms  4 milliseconds that the clock is ahead  5 channel for locks  6 name
 -- Gives 'ok' or 'fence'.
+--@include order.lua
 --@include time.lua
 local lock = redis.call('HMGET', KEYS[1], 'holder', 'fence', 'acquired', 'until')
 local now = now_ms(ARGV[4])
@@ -16,6 +17,9 @@ if ends > now then
   redis.call('PEXPIRE', KEYS[1], digits(ends - now))
 else
   redis.call('UNLINK', KEYS[1])
+  if KEYS[3] then
+    redis.call('ZREM', KEYS[3], ARGV[6])
+  end
 end
 redis.call('PUBLISH', ARGV[5], '')
 if KEYS[2] then

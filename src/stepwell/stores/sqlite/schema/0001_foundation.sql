@@ -14,6 +14,9 @@ CREATE TABLE executions (
     fence          INTEGER NOT NULL DEFAULT 0,
     holder         TEXT,
     lease_until_ms INTEGER,
+    wake_ms        INTEGER,                      -- when a worker should look at it; NULL: never
+    is_nudged      INTEGER NOT NULL DEFAULT 0,   -- somebody wants it looked at while it is leased
+    claims         INTEGER NOT NULL DEFAULT 0,   -- since its last commit
     base_revision  INTEGER NOT NULL DEFAULT -1,  -- the chain starts after this one
     created_ms     INTEGER NOT NULL,
     updated_ms     INTEGER NOT NULL,
@@ -23,6 +26,7 @@ CREATE TABLE executions (
 CREATE INDEX executions_by_age ON executions (created_ms, execution_id) WHERE deleted_ms IS NULL;
 CREATE INDEX executions_by_workspace ON executions (workspace_id, created_ms, execution_id) WHERE deleted_ms IS NULL;
 CREATE INDEX executions_by_status ON executions (status, created_ms, execution_id) WHERE deleted_ms IS NULL;
+CREATE INDEX executions_by_wake ON executions (wake_ms) WHERE wake_ms IS NOT NULL;
 
 -- Rows are appended in the order of time, so that the commits of many executions share pages; the position is the execution's
 -- number * 2^32 + the revision, which makes for a small index. Ids that Stepwell made say their revision, so only ids that users
@@ -45,9 +49,13 @@ SELECT 0 AS number, 0 AS revision, '' AS previous, 0 AS fence, '' AS digest, x''
 
 CREATE TRIGGER write_ordinary_commit INSTEAD OF INSERT ON ordinary_commits
 BEGIN
-    UPDATE executions SET revision = new.revision, digest = new.digest, signature = new.signature, updated_ms = new.committed_ms
+    UPDATE executions SET revision = new.revision, digest = new.digest, signature = new.signature, updated_ms = new.committed_ms,
+                          claims = 0
     WHERE number = new.number AND revision = new.revision - 1 AND digest = new.previous AND deleted_ms IS NULL
-      AND (new.fence IS NULL OR fence = new.fence);
+      AND (new.fence IS NULL OR fence = new.fence)
+      AND NOT EXISTS (  -- an id that says this revision, but was used for another one before
+          SELECT 1 FROM commits WHERE is_named AND commit_id = new.commit_id
+            AND position BETWEEN new.number << 32 AND (new.number << 32) + 0xffffffff);
     INSERT INTO commits (position, commit_id, is_named, header, body)
     SELECT (new.number << 32) + new.revision, new.commit_id, new.is_named, new.header, new.body WHERE changes() = 1;
 END;

@@ -8,8 +8,8 @@
 --   tombs      sorted set of the tombstones, by the time they were made
 -- Redis cannot expire a field of a hash, so an end is a number that readers compare; a sweep takes what has ended.
 --
--- From KEYS[key] on five for each scope, from ARGV[arg] on the number of scopes and then for each: path, workspace, totals that
--- must be there now, totals afterwards or '' (the scope was only read), revision of a clearing or '', time, number of rows, and for
+-- From KEYS[key] on five for each scope, from ARGV[arg] on the number of scopes and then for each: path, place by workspace if
+-- the index may lack it or '', totals that must be there now, totals afterwards or '' (the scope was only read), revision of a clearing or '', time, number of rows, and for
 -- each row: key, row, revision, end or '', whether it is a tombstone ('1').
 -- Central keys (single server only), from KEYS[central] on: scopes, ends, tombs.
 
@@ -66,7 +66,7 @@ end
 local function write_scopes(key, arg, central)
   local at = arg + 1
   for _ = 1, tonumber(ARGV[arg]) do
-    local path, workspace = ARGV[at], ARGV[at + 1]
+    local path, place = ARGV[at], ARGV[at + 1]
     if ARGV[at + 4] ~= '' then
       clear(key, ARGV[at + 4], ARGV[at + 5])
     end
@@ -75,10 +75,11 @@ local function write_scopes(key, arg, central)
     end
     if ARGV[at + 3] ~= '' then
       redis.call('HSET', KEYS[key], '', ARGV[at + 3])
+      redis.call('PERSIST', KEYS[key])
     end
     if central and ARGV[at + 3] ~= '' then
-      if ARGV[at + 2] == '' then
-        redis.call('ZADD', KEYS[central], 0, 'a/' .. path, 0, 'w/' .. #workspace .. ':' .. workspace .. path)
+      if place ~= '' then
+        redis.call('ZADD', KEYS[central], 0, 'a/' .. path, 0, place)
       end
       note_first(KEYS[central + 1], path, KEYS[key + 3])
       note_first(KEYS[central + 2], path, KEYS[key + 4])

@@ -12,13 +12,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepwell.errors import Conflict, InvalidInput, StepwellError, ValidationFailed
-from stepwell.model.entry import ABSENT, Clear, Copy, Delete, Increment, Put, StateOp, Touch
+from stepwell.model.entry import ABSENT, Clear, Copy, Delete, Increment, Merge, Put, StateOp, Touch
 from stepwell.model.receipt import Receipt
 from stepwell.model.state import ExecutionState
 from stepwell.model.status import FINAL, Status, may_follow
-from stepwell.model.value import Value, decode
+from stepwell.model.value import Value, canonical, decode
 
-__all__ = ["Change", "PlainEntry", "PlainExecution", "PlainLease", "PlainScope", "PlainState", "Refused", "apply_op", "refuse_if", "view_of"]
+__all__ = [
+    "Change",
+    "PlainEntry",
+    "PlainExecution",
+    "PlainLease",
+    "PlainScope",
+    "PlainState",
+    "Refused",
+    "apply_op",
+    "view_of",
+]
 
 Change = tuple[str, tuple[Any, ...]]
 """The name of one of ``PlainState``'s methods, which a transaction has too, and its arguments."""
@@ -213,6 +223,13 @@ class PlainScope:
     entries: dict[str, PlainEntry] = field(default_factory=dict[str, PlainEntry])
     tombs: dict[str, int] = field(default_factory=dict[str, int])
     """When each of the tombstones was made."""
+    before: PlainScope | None = None
+    """The scope as it was when the present batch began."""
+
+    def begin(self) -> None:
+        """A batch begins."""
+        self.before = None
+        self.before = copy.deepcopy(self)
 
     def live(self, key: str, now_ms: int) -> PlainEntry | None:
         """The entry, if it is there and has not ended."""
@@ -240,10 +257,10 @@ class PlainScope:
         self.tombs[key] = now_ms
 
     def clear(self, now_ms: int) -> int:
-        """Remove all keys at one revision; how many there were."""
+        """Remove all keys at one revision; how many there were. What came and went in one batch leaves no tombstone."""
         self.revision += 1
-        count = len(self.entries)
-        self.tombs |= dict.fromkeys(self.entries, now_ms)
+        count, before = len(self.entries), self.before or PlainScope()
+        self.tombs = before.tombs | dict.fromkeys(before.entries, now_ms)
         self.entries.clear()
         return count
 
@@ -276,7 +293,7 @@ def apply_op(scopes: dict[str, PlainScope], op: StateOp, now_ms: int) -> Value |
             found = scope.live(key, now_ms)
             before = 0 if found is None else found.value
             refuse_if(type(before) not in (int, float), InvalidInput)
-            refuse_if(isinstance(before + by, int) and not -(2**63) <= before + by < 2**63, InvalidInput)
+            refuse_if(is_too_large(before + by), InvalidInput)
             scope.put_like(key, before + by, now_ms, found)
             return before + by
         case Copy(key=key, to_scope=to_scope, to_key=to_key):
@@ -287,6 +304,12 @@ def apply_op(scopes: dict[str, PlainScope], op: StateOp, now_ms: int) -> Value |
             if op.move and (op.scope, key) != (to_scope, to_key):
                 scope.bury(key, now_ms)
             return True
+        case Merge(key=key, how=how):
+            found, given = scope.live(key, now_ms), decode(op.value)
+            start: dict[str, Value] = {"add": 0, "union": []}
+            after = merged(how, start.get(how, given) if found is None else found.value, given)
+            scope.put_like(key, after, now_ms, found)
+            return after
         case Touch(key=key):
             found = scope.live(key, now_ms)
             if found is None or not found.sliding:
@@ -295,3 +318,22 @@ def apply_op(scopes: dict[str, PlainScope], op: StateOp, now_ms: int) -> Value |
             return True
         case Clear():
             return scope.clear(now_ms)
+
+
+def merged(how: str, before: Value, given: Value) -> Value:
+    """What two values come to together."""
+    if how == "union":
+        refuse_if(type(before) is not list or type(given) is not list, InvalidInput)
+        return [decode(data) for data in sorted({canonical(member) for member in before + given})]
+    refuse_if(type(before) not in (int, float) or type(given) not in (int, float), InvalidInput)
+    if how == "add":
+        refuse_if(is_too_large(before + given), InvalidInput)
+        return before + given
+    # Of 1 and 1.0 the bytes decide.
+    smaller, larger = sorted((before, given), key=lambda number: (number, canonical(number)))
+    return larger if how == "max" else smaller
+
+
+def is_too_large(number: float) -> bool:
+    """Whether a whole number needs more than 64 bits."""
+    return isinstance(number, int) and not -(2**63) <= number < 2**63

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TypeVar
 
+import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 
 from stepwell.clock import FakeClock
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import StepwellError
-from stepwell.model.commit import Outcome, StateBatch, Sweep, Written
+from stepwell.model.commit import Outcome, StateBatch, Sweep, Unit, Written
 from stepwell.model.entry import Clear, StateOp, StoredEntry
 from stepwell.model.ids import new_id
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value, canonical
-from stepwell.state.executions import Executions
+from stepwell.state.executions import Executions, Terms
 from stepwell.state.operation import Driver, Operation
 from stepwell.state.transaction import Transaction
 from stepwell.stores.group import GroupCommit
-from stepwell.testing.conformance.plain import (
+from stepwell.testing.conformance.sample import fresh_id
+from stepwell.testing.machine.plain import (
     PlainEntry,
     PlainExecution,
     PlainLease,
@@ -32,11 +35,13 @@ from stepwell.testing.conformance.plain import (
     apply_op,
     view_of,
 )
-from stepwell.testing.conformance.sample import fresh_id
 
-__all__ = ["Comparison", "Writer", "assert_same"]
+__all__ = ["Comparison", "Expected", "Writer", "assert_same", "has_executions"]
 
 T = TypeVar("T")
+
+Expected = tuple[Sequence[Value | PlainEntry], type[StepwellError] | None]
+"""The answers that a batch of operations must give, or the error that it must meet."""
 
 # How far a server's own clock may have gone on while an example runs; far less than the half hours between the machine's times.
 _DRIFT_MS = 10 * 60 * 1000
@@ -57,7 +62,7 @@ class Writer:
 
     def transaction(self, execution_id: str, commit_id: str | None = None, fence: int | None = None) -> Transaction:
         """Begin a transaction as a user does."""
-        return Transaction(self.executions, execution_id, commit_id, fence, Limits(), self._driver)
+        return Transaction(self.executions, execution_id, Terms(commit_id, fence), Limits(), self._driver)
 
     def anew(self) -> Writer:
         """The same process, just started: it knows nothing but what the store says."""
@@ -96,26 +101,36 @@ class Comparison(RuleBasedStateMachine):
 
     def expect(self, call: Callable[[], T], *refusals: type[StepwellError]) -> T | None:
         """The result of a call, or None if it was refused as it had to be, with one of these errors or of their kinds."""
-        try:
-            result = call()
-        except StepwellError as error:
-            assert refusals, f"refused without a reason: {error!r}"
-            assert isinstance(error, refusals), f"refused with the wrong error: {error!r}"
-            return None
-        assert not refusals, f"accepted, though it is {refusals}: {result!r}"
-        return result
-
-    def check(self, outcome: Outcome, refusal: type[StepwellError] | None) -> list[object] | None:
-        """The answers of a unit that had to land; None for one that had to be refused with this very error."""
-        if refusal is None:
-            assert isinstance(outcome, Written), f"refused without a reason: {outcome!r}"
-            return list(outcome.answers)
-        assert type(outcome) is refusal, f"not refused with {refusal.__name__}: {outcome!r}"
+        if not refusals:
+            return call()
+        with pytest.raises(refusals):
+            call()
         return None
 
-    def apply(self, ops: Sequence[StateOp]) -> tuple[list[Value | PlainEntry], type[StepwellError] | None]:
+    def check(self, outcome: Outcome, *refusals: type[StepwellError] | None) -> list[object]:
+        """The answers of a unit that had to land; none for one that had to be refused with one of these very errors."""
+        expected = [refusal for refusal in refusals if refusal is not None]
+        if not expected:
+            assert isinstance(outcome, Written), f"refused without a reason: {outcome!r}"
+            return list(outcome.answers)
+        assert type(outcome) in expected, f"not refused with {expected}: {outcome!r}"
+        return []
+
+    def write(self, writer: int, unit: Unit, refusal: type[StepwellError] | None) -> list[object] | None:
+        """Write one unit; its answers, or None if it was refused as it had to be."""
+        [outcome] = self.writers[writer].store.write([unit])
+        answers = self.check(outcome, refusal)
+        return answers if refusal is None else None
+
+    def name_of(self, door: str) -> str:
+        """The name of one of this run's locks."""
+        return f"{self.workspace}-{door}"
+
+    def apply(self, ops: Sequence[StateOp]) -> Expected:
         """Apply operations to the plain scopes, all or none; their answers, or the error that they must meet."""
         scopes, answers = copy.deepcopy(self.scopes), list[Value | PlainEntry]()
+        for scope in scopes.values():
+            scope.begin()
         try:
             answers += (copy.copy(apply_op(scopes, op, self.now_ms)) for op in ops)
         except Refused as refused:
@@ -185,7 +200,14 @@ class Comparison(RuleBasedStateMachine):
             assert abs(stored_ms - self._epoch_ms - plain_ms) < _DRIFT_MS
 
     def teardown(self) -> None:
-        """Compare everything once more, and leave nothing that the sweeps of the next run would find."""
+        """Compare everything once more, unless a rule failed; leave nothing that the sweeps of the next run would find."""
+        try:
+            if sys.exception() is None:
+                self._compare_everything()
+        finally:
+            self.stores[0].write([StateBatch(tuple(Clear(path) for path in self.paths)), Sweep(0)])
+
+    def _compare_everything(self) -> None:
         for name in (*self.executions, *self.deleted):
             self.compare_execution(name)
         self.compare_scopes()
@@ -193,7 +215,11 @@ class Comparison(RuleBasedStateMachine):
             heads = store.find(ExecutionQuery(workspace_id=self.workspace, limit=1_000))
             assert {head.execution_id for head in heads} == self.executions.keys()
             assert {path for path, scope in self.scopes.items() if scope.entries} == set(store.scopes(self.workspace))
-        self.stores[0].write([StateBatch(tuple(Clear(path) for path in self.paths)), Sweep(0)])
+
+
+def has_executions(machine: Comparison) -> bool:
+    """Whether there is an execution to do something to."""
+    return bool(machine.executions)
 
 
 def assert_same(actual: PlainState, expected: PlainState) -> None:

@@ -7,17 +7,39 @@ from typing import Any, NamedTuple
 import msgspec
 from hypothesis import strategies as st
 
-from stepwell.model.entry import ABSENT, Clear, Copy, Delete, Increment, Put, StateOp, Touch
+from stepwell.model.entry import ABSENT, Clear, Copy, Delete, Increment, Merge, Put, StateOp, Touch
 from stepwell.model.record import LoopContext
 from stepwell.model.status import Status
 from stepwell.model.value import Value, canonical
 from stepwell.state.transaction import Transaction
-from stepwell.testing.conformance.plain import Change, PlainScope
 from stepwell.testing.conformance.sample import HOUR, executed
+from stepwell.testing.machine.plain import Change, PlainScope
 
-__all__ = ["HOUR_MS", "Move", "changes", "hours", "moves", "op_of", "perform", "values"]
+__all__ = [
+    "FENCES",
+    "HOUR_MS",
+    "Move",
+    "changes",
+    "contexts",
+    "fences",
+    "hours",
+    "moves",
+    "op_of",
+    "perform",
+    "picks",
+    "values",
+    "writers",
+]
 
 HOUR_MS = HOUR * 1000
+
+picks = st.integers(0, 11)
+"""Which of the things that are there; taken modulo their number."""
+writers = st.integers(0, 1)
+
+FENCES = {"own": 0, "lower": -1, "higher": 1}
+"""How far a fence is from the true one."""
+fences = st.sampled_from(["own", "own", "own", "lower", "higher"])
 
 # The clock is moved by whole hours and everything ends at half hours, so nothing ends while a server's clock goes on by itself.
 hours = st.sampled_from([0.5, 1.5, 4.5])
@@ -80,11 +102,12 @@ class Move(NamedTuple):
     sliding: bool
     expected: str
     to_key: str
+    how: str
 
 
 moves: st.SearchStrategy[Move] = st.builds(
     Move,
-    kind=st.sampled_from(["put", "put", "put", "try", "delete", "increment", "copy", "move", "touch", "clear"]),
+    kind=st.sampled_from(["put", "put", "put", "try", "delete", "increment", "merge", "copy", "move", "touch", "clear"]),
     scope=st.integers(0, 1),
     key=names,
     value=values,
@@ -93,6 +116,7 @@ moves: st.SearchStrategy[Move] = st.builds(
     sliding=st.booleans(),
     expected=st.sampled_from(["any", "any", "absent", "current", "other"]),
     to_key=names,
+    how=st.sampled_from(["add", "max", "min", "union"]),
 )
 
 
@@ -112,6 +136,8 @@ def op_of(move: Move, paths: list[str], plain: dict[str, PlainScope], now_ms: in
             return Delete(path, move.key, expected)
         case "increment":
             return Increment(path, move.key, move.by)
+        case "merge":
+            return Merge(path, move.key, msgspec.Raw(canonical([move.by, "a"] if move.how == "union" else move.by)), move.how)
         case "copy" | "move":
             return Copy(path, move.key, other if move.sliding else path, move.to_key, move=move.kind == "move")
         case "touch":

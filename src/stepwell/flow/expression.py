@@ -1,0 +1,295 @@
+"""Expressions: a small typed language over an execution's data, compiled once to closures.
+
+    steps.charge.output.total > 100 and variables.country in ['CH', 'LI']
+    steps.charge.output.status = 'paid' AND NOT exists(variables.refund)
+
+There is no attribute access, no code and no loop in it, every operation is bounded, and each fault says where it is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import Any, cast
+
+from stepwell.errors import ValidationFailed
+from stepwell.flow.comparison import is_same, kind_of, order
+from stepwell.flow.failure import EvaluationFailed, MissingPath
+from stepwell.flow.function import call_function, checked_number, combined, holds, plain
+from stepwell.flow.meter import Meter, Wrong
+from stepwell.flow.reference import Reference, references_of
+from stepwell.flow.suggestion import listed, suggest
+from stepwell.flow.syntax import Access, Binary, Call, Items, Joined, Literal, Root, Syntax, Unary, parse_expression
+from stepwell.model.value import Value
+
+__all__ = ["Expression", "Facts", "expression"]
+
+Facts = Mapping[str, Any]
+"""What an expression is worked out on: for each root its value. A mapping may read lazily, and a root may be absent."""
+
+
+class _Run(Meter):
+    """One evaluation: its facts and its budget."""
+
+    __slots__ = ("facts",)
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__()
+        self.facts = facts
+
+
+class _Fault(Exception):
+    """Something wrong at a place of the text."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(reason)
+        self.position, self.reason = position, reason
+
+
+class _Missing(_Fault):
+    """A path that leads to nothing; a default takes its place."""
+
+
+_Code = Callable[[_Run], Value]
+
+
+class Expression:
+    """A compiled expression."""
+
+    __slots__ = ("_code", "references", "text", "tree")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tree = parse_expression(text)
+        self.references: tuple[Reference, ...] = references_of(self.tree)
+        self._code = _compile(self.tree)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it gives the same on all data."""
+        return not self.references
+
+    def evaluate(self, facts: Facts) -> Value:
+        """Its value on these facts; ``MissingPath`` or ``EvaluationFailed`` if it has none."""
+        try:
+            return plain(self._code(_Run(facts)))
+        except _Missing as fault:
+            raise MissingPath.at(self.text, fault.position, fault.reason) from None
+        except _Fault as fault:
+            raise EvaluationFailed.at(self.text, fault.position, fault.reason) from None
+
+    def holds(self, facts: Facts) -> bool:
+        """Its value as a condition: true or false, and nothing that just looks like it."""
+        value = self.evaluate(facts)
+        if type(value) is not bool:
+            raise EvaluationFailed.at(self.text, 0, f"a condition must give true or false, not {kind_of(value)}")
+        return value
+
+    def __repr__(self) -> str:
+        return f"expression({self.text!r})"
+
+
+@lru_cache(maxsize=4096)
+def expression(text: str) -> Expression:
+    """The compiled expression of a text; the same text is compiled once. ``MalformedExpression`` if it is written wrong."""
+    return Expression(text)
+
+
+def _compile(tree: Syntax) -> _Code:
+    match tree:
+        case Literal():
+            value = tree.value
+            return lambda run: value
+        case Items():
+            return _list(tree)
+        case Root():
+            return partial(_root, tree.name, tree.start)
+        case Access():
+            return _access(tree)
+        case Unary():
+            return _unary(tree)
+        case Joined():
+            return _joined(tree)
+        case Binary():
+            return _binary(tree)
+        case Call():
+            return _call(tree)
+
+
+def _list(tree: Items) -> _Code:
+    codes = [_compile(item) for item in tree.items]
+    return lambda run: [plain(code(run)) for code in codes]
+
+
+def _root(name: str, start: int, run: _Run) -> Value:
+    try:
+        return run.facts[name]
+    except KeyError:
+        raise _Missing(start, f"there is no {name} here") from None
+
+
+def _access(tree: Access) -> _Code:
+    source = _compile(tree.source)
+    ways = [part if isinstance(part, str | int) else _compile(part) for part in tree.segments]
+    start, text = tree.start, tree.text
+
+    def code(run: _Run) -> Value:
+        value = source(run)
+        for number, way in enumerate(ways):
+            segment: Any = way(run) if callable(way) else way
+            try:
+                value = _enter(value, segment)
+            except (KeyError, IndexError, TypeError):
+                path = text if number == len(ways) - 1 else f"{text}, at {segment!r}"
+                raise _Missing(start, f"{path} leads to nothing: {_instead(value, segment)}") from None
+        return value
+
+    return code
+
+
+def _enter(value: Value, segment: Value) -> Value:
+    """One step into a value; an error of the lookup itself if there is nothing."""
+    if type(segment) is str:
+        if type(value) is list and segment.isdecimal() and segment.isascii() and len(segment) < 10:
+            return value[int(segment)]
+        if isinstance(value, Mapping):
+            return cast("Mapping[str, Value]", value)[segment]
+    elif type(segment) is int and type(value) is list:
+        return value[segment]
+    raise TypeError
+
+
+def _instead(value: Value, segment: Value) -> str:
+    """What is there in place of a segment that is not."""
+    if not isinstance(segment, str | int) or isinstance(segment, bool):
+        return f"{kind_of(segment)} is neither a key nor an index"
+    if isinstance(value, Mapping):
+        keys = list(cast("Mapping[str, Value]", value))
+        if isinstance(segment, int):
+            return "an object has keys, not indexes"
+        near = suggest(segment, keys[:1000])
+        return f"no key {segment!r} in an object with {'the keys ' + listed(keys) if keys else 'no keys'}{near}"
+    if isinstance(value, list):
+        length = len(cast("list[Value]", value))
+        return f"no index {segment!r} in a list of {length} items" if isinstance(segment, int) else f"a list has no key {segment!r}"
+    return f"{kind_of(value)} has no {'key' if isinstance(segment, str) else 'index'} {segment!r}"
+
+
+def _operation(position: int, apply: Callable[..., Value], *codes: _Code) -> _Code:
+    """An operation on values; what it calls wrong becomes a fault with its place."""
+
+    def code(run: _Run) -> Value:
+        values = [each(run) for each in codes]
+        try:
+            return apply(run, *values)
+        except Wrong as wrong:
+            raise _Fault(position, str(wrong)) from None
+        except ValidationFailed as error:
+            raise _Fault(position, error.message) from None
+
+    return code
+
+
+def _unary(tree: Unary) -> _Code:
+    operand = _compile(tree.operand)
+    if tree.operator == "not":
+        decide = _decision(tree.operand, operand, "not")
+        return lambda run: not decide(run)
+    return _operation(tree.start, _negated if tree.operator == "-" else _unchanged, operand)
+
+
+def _negated(run: _Run, value: Value) -> Value:
+    return checked_number(-_number(value))
+
+
+def _unchanged(run: _Run, value: Value) -> Value:
+    return _number(value)
+
+
+def _number(value: Value) -> Any:
+    if type(value) is not int and type(value) is not float:
+        raise Wrong(f"arithmetic needs numbers, not {kind_of(value)}")
+    return value
+
+
+def _decision(tree: Syntax, code: _Code, word: str) -> Callable[[_Run], bool]:
+    def decide(run: _Run) -> bool:
+        value = code(run)
+        if type(value) is not bool:
+            raise _Fault(tree.start, f"{word!r} takes true or false, not {kind_of(value)}; compare it with something")
+        return value
+
+    return decide
+
+
+def _joined(tree: Joined) -> _Code:
+    decisions = [_decision(part, _compile(part), tree.operator) for part in tree.operands]
+    if tree.operator == "and":
+        return lambda run: all(decide(run) for decide in decisions)
+    return lambda run: any(decide(run) for decide in decisions)
+
+
+def _binary(tree: Binary) -> _Code:
+    return _operation(tree.start, _BINARY[tree.operator], _compile(tree.left), _compile(tree.right))
+
+
+def _ordered(accepts: Callable[[int, int], bool]) -> Callable[..., bool]:
+    return lambda run, left, right: accepts(order(left, right), 0)
+
+
+def _arithmetic(apply: Callable[[Any, Any], Any]) -> Callable[..., Value]:
+    def call(run: _Run, left: Value, right: Value) -> Value:
+        try:
+            return checked_number(apply(_number(left), _number(right)))
+        except ZeroDivisionError:
+            raise Wrong("division by zero") from None
+        except OverflowError:
+            raise Wrong("the result is too large") from None
+
+    return call
+
+
+_BINARY: dict[str, Callable[..., Value]] = {
+    "==": is_same,
+    "!=": lambda run, left, right: not is_same(run, left, right),
+    "<": _ordered(operator.lt),
+    "<=": _ordered(operator.le),
+    ">": _ordered(operator.gt),
+    ">=": _ordered(operator.ge),
+    "in": lambda run, left, right: holds(run, right, left),
+    "contains": holds,
+    "+": combined,
+    "-": _arithmetic(operator.sub),
+    "*": _arithmetic(operator.mul),
+    "/": _arithmetic(operator.truediv),
+    "%": _arithmetic(operator.mod),
+}
+
+
+def _call(tree: Call) -> _Code:
+    codes = [_compile(argument) for argument in tree.arguments]
+    match tree.name:
+        case "default" | "coalesce":
+            return partial(_first_present, codes)
+        case "exists":
+            return lambda run: _found(codes[0], run)[0]
+        case "is_null":
+            return lambda run: _found(codes[0], run)[1] is None
+        case _:
+            return _operation(tree.start, call_function(tree.name), *codes)
+
+
+def _found(code: _Code, run: _Run) -> tuple[bool, Value]:
+    try:
+        return True, code(run)
+    except _Missing:
+        return False, None
+
+
+def _first_present(codes: list[_Code], run: _Run) -> Value:
+    for code in codes[:-1]:
+        value = _found(code, run)[1]
+        if value is not None:
+            return value
+    return codes[-1](run)

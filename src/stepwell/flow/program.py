@@ -1,0 +1,209 @@
+"""Workflows and steps written as functions: what the decorators make of them, and where they are found by name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+from stepwell.errors import InvalidInput, NotFound
+from stepwell.flow.duration import Span, seconds_of
+from stepwell.flow.retry import Retry
+from stepwell.model.ids import check_key
+from stepwell.model.value import Value, canonical, decode, from_value, to_value
+
+__all__ = ["Caller", "Step", "Workflow", "caller", "registered", "registered_names", "step", "workflow"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NO_RETRY = Retry(attempts=1)
+
+
+class Caller(Protocol):
+    """An execution that is running a workflow function: calls of steps and workflows inside it go through this."""
+
+    def call_step(self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Run a step once, or answer from the record."""
+        ...
+
+    def call_workflow(self, workflow: Workflow[..., Any], value: Value) -> Any:
+        """Run another workflow as a child execution."""
+        ...
+
+
+caller: ContextVar[Caller | None] = ContextVar("stepwell_caller", default=None)
+"""Who is running the code of a workflow; None outside of one, and inside of a step."""
+
+
+class _Annotated:
+    """The types that a function names for its parameters and its result; read late, since they may name things defined later."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    @functools.cached_property
+    def hints(self) -> dict[str, Any]:
+        try:
+            return typing.get_type_hints(self._function)
+        except (NameError, TypeError):
+            return {}
+
+    def encode(self, result: object) -> bytes:
+        """A result as canonical bytes: by its annotation if there is one, else only if it is a plain value."""
+        is_typed = self.hints.get("return", Any) is not Any
+        return canonical(to_value(result) if is_typed else result, what=f"what {self._function.__qualname__} gave")
+
+    def decode(self, data: bytes) -> Any:
+        """The result again, as its annotation says."""
+        kind = self.hints.get("return", Any)
+        value = decode(data)
+        return value if kind is Any or kind is type(None) else from_value(value, kind)
+
+
+class Step(Generic[P, R]):
+    """A function whose output is recorded once in an execution. Called outside of a workflow, it is just the function."""
+
+    def __init__(self, function: Callable[P, R], name: str, retry: Retry, timeout_seconds: float | None) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.name = function, check_key(name, "a step's name")
+        self.retry, self.timeout_seconds = retry, timeout_seconds
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._annotated = _Annotated(function)
+
+    def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> R:
+        inside = caller.get()
+        if inside is None:
+            return self.function(*arguments, **keywords)
+        return cast("R", inside.call_step(self, arguments, dict(keywords)))
+
+    def encode(self, result: object) -> bytes:
+        """An output as canonical bytes; ``InvalidInput`` for one that would not come back as it was."""
+        return self._annotated.encode(result)
+
+    def decode(self, data: bytes) -> R:
+        """A recorded output, as the step's annotation says."""
+        return self._annotated.decode(data)
+
+    def __repr__(self) -> str:
+        return f"<step {self.name!r}>"
+
+
+class Workflow(Generic[P, R]):
+    """A function that runs as a durable execution. Called inside of another workflow, it runs as its child."""
+
+    def __init__(self, function: Callable[P, R], name: str, version: int) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.name, self.version = function, check_key(name, "a workflow's name"), version
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._annotated = _Annotated(function)
+        self._parameters = list(inspect.signature(function).parameters.values())
+
+    def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> R:
+        inside = caller.get()
+        if inside is None:
+            return self.function(*arguments, **keywords)
+        return cast("R", inside.call_workflow(self, self.value_of(arguments, dict(keywords))))
+
+    def value_of(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
+        """The input of a call as one value: the argument of a single parameter, or a mapping by name."""
+        bound = inspect.signature(self.function).bind(*arguments, **keywords)
+        if len(self._parameters) == 1:
+            return to_value(next(iter(bound.arguments.values()), None))
+        return {name: to_value(value) for name, value in bound.arguments.items()}
+
+    def encode_input(self, value: object) -> bytes:
+        """An input as canonical bytes, checked against the parameters' types before anything is stored."""
+        plain = to_value(value)
+        self.bind(plain)
+        return canonical(plain, what=f"the input of workflow {self.name!r}")
+
+    def bind(self, value: Value) -> dict[str, Any]:
+        """The arguments by name that an input comes to, decoded to their annotations."""
+        names = [parameter.name for parameter in self._parameters]
+        if not names:
+            return {}
+        if len(names) == 1:
+            return {names[0]: self._convert(names[0], value)}
+        if not isinstance(value, Mapping):
+            raise InvalidInput(f"workflow {self.name!r} takes a dict with {', '.join(names)}, not {type(value).__name__}")
+        given = cast("Mapping[str, Value]", value)
+        missing = [p.name for p in self._parameters if p.name not in given and p.default is inspect.Parameter.empty]
+        unknown = sorted(given.keys() - set(names))
+        if missing or unknown:
+            raise InvalidInput(f"the input of workflow {self.name!r}: missing {missing}, unknown {unknown}")
+        return {name: self._convert(name, given[name]) for name in names if name in given}
+
+    def _convert(self, name: str, value: Value) -> Any:
+        kind = self._annotated.hints.get(name, Any)
+        return value if kind is Any else from_value(value, kind)
+
+    def encode(self, result: object) -> bytes:
+        """The workflow's result as canonical bytes."""
+        return self._annotated.encode(result)
+
+    def decode(self, data: bytes) -> R:
+        """The result again, as the workflow's annotation says."""
+        return self._annotated.decode(data)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name!r} version {self.version}>"
+
+
+_workflows: dict[str, Workflow[..., Any]] = {}
+
+
+def registered(name: str) -> Workflow[..., Any]:
+    """The workflow of this process with a name."""
+    found = _workflows.get(name)
+    if found is None:
+        raise NotFound(f"this process has no workflow {name!r}; import the module that defines it")
+    return found
+
+
+def registered_names() -> tuple[str, ...]:
+    """The names of all workflows of this process."""
+    return tuple(_workflows)
+
+
+@overload
+def step(function: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    *, name: str | None = None, retry: Retry | None = None, timeout_seconds: Span | None = None
+) -> Callable[[Callable[P, R]], Step[P, R]]: ...
+def step(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout_seconds: Span | None = None,
+) -> Step[P, R] | Callable[[Callable[P, R]], Step[P, R]]:
+    """Make a function a step: its output is recorded once per call in an execution, and answered from the record after a crash."""
+    limit = None if timeout_seconds is None else seconds_of(timeout_seconds, "timeout_seconds")
+
+    def make(target: Callable[P, R]) -> Step[P, R]:
+        return Step(target, name or target.__name__, retry or _NO_RETRY, limit)
+
+    return make if function is None else make(function)
+
+
+@overload
+def workflow(function: Callable[P, R], /) -> Workflow[P, R]: ...
+@overload
+def workflow(*, name: str | None = None, version: int = 1) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
+def workflow(
+    function: Callable[P, R] | None = None, /, *, name: str | None = None, version: int = 1
+) -> Workflow[P, R] | Callable[[Callable[P, R]], Workflow[P, R]]:
+    """Make a function a workflow: started with ``well.start``, it runs to its end whatever crashes in between."""
+
+    def make(target: Callable[P, R]) -> Workflow[P, R]:
+        made = Workflow(target, name or target.__name__, version)
+        _workflows[made.name] = made
+        return made
+
+    return make if function is None else make(function)

@@ -1,0 +1,98 @@
+"""The paths that an expression reads, known without running it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from stepwell.flow.syntax import Access, Binary, Call, Items, Joined, Literal, Root, Syntax, Unary
+
+__all__ = ["Reference", "path_text", "references_of"]
+
+_PLAIN_KEY = re.compile(r"\w+(?:-\w+)*")
+
+
+class Reference(NamedTuple):
+    """One path in an expression."""
+
+    path: tuple[str | int | None, ...]
+    """The root and the segments after it; None for one that is only known when it runs."""
+    position: int
+    """Where it stands in the text."""
+    is_guarded: bool
+    """Whether it may be missing: it has a default, or the expression asks whether it exists."""
+
+    def __str__(self) -> str:
+        return path_text(self.path)
+
+
+def path_text(path: tuple[str | int | None, ...]) -> str:
+    """A path as it is written in an expression, with quotes where they are needed."""
+    text = str(path[0])
+    for segment in path[1:]:
+        if segment is None:
+            text += "[...]"
+        elif isinstance(segment, int):
+            text += f"[{segment}]"
+        elif _PLAIN_KEY.fullmatch(segment):
+            text += f".{segment}"
+        else:
+            quoted = segment.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\0")
+            text += f'."{quoted}"'
+    return text
+
+
+def references_of(tree: Syntax) -> tuple[Reference, ...]:
+    """Every path of an expression, in order of its place."""
+    found = list(_walk(tree, is_guarded=False))
+    asked = [reference.path for reference, is_asked in found if is_asked]
+    return tuple(
+        sorted(
+            (
+                reference._replace(is_guarded=reference.is_guarded or any(reference.path[: len(path)] == path for path in asked))
+                for reference, _ in found
+            ),
+            key=lambda reference: reference.position,
+        )
+    )
+
+
+def _walk(tree: Syntax, *, is_guarded: bool, is_asked: bool = False) -> Iterator[tuple[Reference, bool]]:
+    """Each reference, and whether the expression asks if it exists (which guards it elsewhere in the expression, too)."""
+    match tree:
+        case Literal():
+            return
+        case Root():
+            yield Reference((tree.name,), tree.start, is_guarded), is_asked
+        case Access(source=Root() as root, segments=segments):
+            path = tuple(part if isinstance(part, str | int) else None for part in segments)
+            yield Reference((root.name, *path), tree.start, is_guarded), is_asked
+            yield from _inside(tree, is_guarded=is_guarded)
+        case Access():
+            yield from _walk(tree.source, is_guarded=is_guarded)
+            yield from _inside(tree, is_guarded=is_guarded)
+        case Call():
+            yield from _arguments(tree, is_guarded=is_guarded)
+        case Items(items=parts) | Joined(operands=parts):
+            for part in parts:
+                yield from _walk(part, is_guarded=is_guarded)
+        case Unary():
+            yield from _walk(tree.operand, is_guarded=is_guarded)
+        case Binary():
+            yield from _walk(tree.left, is_guarded=is_guarded)
+            yield from _walk(tree.right, is_guarded=is_guarded)
+
+
+def _inside(tree: Access, *, is_guarded: bool) -> Iterator[tuple[Reference, bool]]:
+    for part in tree.segments:
+        if not isinstance(part, str | int):
+            yield from _walk(part, is_guarded=is_guarded)
+
+
+def _arguments(tree: Call, *, is_guarded: bool) -> Iterator[tuple[Reference, bool]]:
+    asks = tree.name in ("exists", "is_null")
+    last = len(tree.arguments) - 1
+    for number, part in enumerate(tree.arguments):
+        has_default = asks or (tree.name in ("default", "coalesce") and number < last)
+        yield from _walk(part, is_guarded=is_guarded or has_default, is_asked=asks)

@@ -1,0 +1,80 @@
+"""When a failed attempt is tried again, and after how long."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import cast
+
+import msgspec
+
+from stepwell.errors import InvalidInput, Problem
+from stepwell.flow.duration import LONGEST_SECONDS
+
+__all__ = ["Retry"]
+
+
+class Retry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A policy of retries: how many attempts in all, and waits that grow between them."""
+
+    attempts: int = 3
+    """Attempts in all, the first among them; 1 means no retry."""
+    first_seconds: float = 1.0
+    """The wait after the first failed attempt."""
+    factor: float = 2.0
+    """Each further wait is this many times longer."""
+    max_seconds: float = 300.0
+    """No wait is longer."""
+    jitter: float = 0.1
+    """The part of a wait that is left to chance, so that many retries do not come at once: 0 to 1."""
+    non_retryable: tuple[str, ...] = ()
+    """Errors that are final, by class name, code or error class. Classes may be given too."""
+
+    def __post_init__(self) -> None:
+        names = _names_of(self.non_retryable)
+        msgspec.structs.force_setattr(self, "non_retryable", names)
+        checks = (
+            ("attempts", type(self.attempts) is int and 1 <= self.attempts <= 1_000_000, "a whole number from 1 to 1,000,000"),
+            ("first_seconds", _within(self.first_seconds, 0, LONGEST_SECONDS), "seconds from 0 to 100 years"),
+            ("factor", _within(self.factor, 1, 1000), "a number from 1 to 1000"),
+            ("max_seconds", _within(self.max_seconds, 0, LONGEST_SECONDS), "seconds from 0 to 100 years"),
+            ("jitter", _within(self.jitter, 0, 1), "a number from 0 to 1"),
+            ("non_retryable", all(names), "names of errors"),
+        )
+        faults = [
+            Problem(InvalidInput.code, f"Retry({name}=...) must be {rule}, not {getattr(self, name)!r}")
+            for name, is_fine, rule in checks
+            if not is_fine
+        ]
+        if faults:
+            raise InvalidInput(faults)
+
+    def delay(self, attempt: int, random: float) -> float:
+        """Seconds to wait after the failed attempt of this number (from 1), given a random number from 0 to 1."""
+        return self._longest(attempt) * (1 - self.jitter * random)
+
+    def allows(self, attempt: int, errors: Iterable[str] = ()) -> bool:
+        """Whether another attempt follows the failed one of this number (from 1); ``errors`` are all the names of what it raised."""
+        return attempt < self.attempts and not set(errors) & set(self.non_retryable)
+
+    def _longest(self, attempt: int) -> float:
+        if not self.first_seconds or self.first_seconds >= self.max_seconds:
+            return min(self.first_seconds, self.max_seconds)
+        # By logarithms first: the power itself overflows a float after some hundred attempts.
+        if (attempt - 1) * math.log(self.factor) >= math.log(self.max_seconds) - math.log(self.first_seconds):
+            return self.max_seconds
+        return self.first_seconds * self.factor ** (attempt - 1)
+
+
+def _within(number: object, low: float, high: float) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and low <= number <= high
+
+
+def _names_of(errors: object) -> tuple[str, ...]:
+    """The names of errors given by name or as classes; an empty name for what is neither."""
+    if not isinstance(errors, Iterable) or isinstance(errors, str):
+        return ("",)
+    return tuple(
+        error.__name__ if isinstance(error, type) else error if isinstance(error, str) else ""
+        for error in cast("Iterable[object]", errors)
+    )

@@ -1,0 +1,146 @@
+"""Templates: texts with ``{{ expression }}`` in them, alone or anywhere inside a value.
+
+A text that is one ``{{ ... }}`` and nothing else keeps the type of what it gives; in a longer text, values become text. Keys are
+never templates. To write two braces themselves: ``{{ '{{' }}``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import NamedTuple, cast
+
+from stepwell.flow.expression import Expression, Facts, expression
+from stepwell.flow.failure import EvaluationFailed, MalformedExpression
+from stepwell.flow.function import as_text
+from stepwell.flow.meter import MAX_MADE
+from stepwell.flow.reference import Reference
+from stepwell.model.value import Value
+
+__all__ = ["Template", "TextPart", "is_template", "template", "texts_of"]
+
+Path = tuple[str | int, ...]
+_Fill = Callable[[Facts], Value]
+# Up to the closing braces, over quoted texts, which may contain braces themselves.
+_INNER = re.compile(r"""(?:[^'"}]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\}(?!\}))*+""", re.DOTALL)
+
+
+class TextPart(NamedTuple):
+    """An expression within a text, and where it begins."""
+
+    expression: Expression
+    offset: int
+
+
+class _Text:
+    """A compiled text with at least one expression in it."""
+
+    __slots__ = ("is_exact", "parts", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.parts: tuple[str | TextPart, ...] = tuple(_parts(text))
+        self.is_exact = len(self.parts) == 1 and isinstance(self.parts[0], TextPart)
+
+    def fill(self, facts: Facts) -> Value:
+        if self.is_exact:
+            return cast("TextPart", self.parts[0]).expression.evaluate(facts)
+        filled = "".join(part if isinstance(part, str) else as_text(part.expression.evaluate(facts)) for part in self.parts)
+        if len(filled) > MAX_MADE:
+            raise EvaluationFailed.at(self.text, 0, f"the text has {len(filled):,} letters, at most {MAX_MADE:,} are allowed")
+        return filled
+
+
+class Template:
+    """A compiled value: what has templates in it is filled, the rest is copied."""
+
+    __slots__ = ("_fill", "references", "source")
+
+    def __init__(self, source: Value) -> None:
+        self.source = source
+        self.references: tuple[Reference, ...] = tuple(
+            reference
+            for _, text in texts_of(source)
+            for part in _text(text).parts
+            if isinstance(part, TextPart)
+            for reference in part.expression.references
+        )
+        self._fill = _compile(source)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it gives the same on all data."""
+        return not self.references
+
+    def fill(self, facts: Facts) -> Value:
+        """The value with its templates filled; ``MissingPath`` or ``EvaluationFailed`` if one cannot be."""
+        return self._fill(facts)
+
+    def __repr__(self) -> str:
+        return f"template({self.source!r})"
+
+
+def template(source: Value) -> Template:
+    """The compiled template of a value; ``MalformedExpression`` if a text in it is written wrong."""
+    return Template(source)
+
+
+def is_template(value: object) -> bool:
+    """Whether a value is a text with an expression in it."""
+    return isinstance(value, str) and "{{" in value
+
+
+def texts_of(source: Value, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Every text with a template in it, and where it stands in the value."""
+    pending: list[tuple[Path, Value]] = [(path, source)]
+    while pending:
+        here, value = pending.pop()
+        if is_template(value):
+            yield here, value
+        elif isinstance(value, list):
+            pending.extend(((*here, index), child) for index, child in enumerate(cast("list[Value]", value)))
+        elif isinstance(value, dict):
+            pending.extend(((*here, key), child) for key, child in cast("dict[str, Value]", value).items())
+
+
+@lru_cache(maxsize=4096)
+def _text(text: str) -> _Text:
+    return _Text(text)
+
+
+def _compile(source: Value) -> _Fill:
+    if is_template(source):
+        return _text(source).fill
+    if isinstance(source, list):
+        items = [_compile(child) for child in cast("list[Value]", source)]
+        return lambda facts: [item(facts) for item in items]
+    if isinstance(source, dict):
+        members = {key: _compile(child) for key, child in cast("dict[str, Value]", source).items()}
+        return lambda facts: {key: member(facts) for key, member in members.items()}
+    return lambda facts: source
+
+
+def _parts(text: str) -> Iterator[str | TextPart]:
+    position = 0
+    while (opening := text.find("{{", position)) >= 0:
+        if opening > position:
+            yield text[position:opening]
+        found = _INNER.match(text, opening + 2)
+        end = found.end() if found else opening
+        if text[end : end + 2] != "}}":
+            raise MalformedExpression.at(text, opening, "the template that begins here has no closing '}}'")
+        yield TextPart(_part(text, opening + 2, end), opening + 2)
+        position = end + 2
+    if position < len(text):
+        yield text[position:]
+
+
+def _part(text: str, start: int, end: int) -> Expression:
+    inner = text[start:end]
+    if not inner.strip():
+        raise MalformedExpression.at(text, start, "the template is empty")
+    try:
+        return expression(inner)
+    except MalformedExpression as error:
+        raise MalformedExpression.at(text, start + error.position, error.reason) from None

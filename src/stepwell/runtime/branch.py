@@ -1,0 +1,64 @@
+"""Branches: which call of a workflow's code is which, the same in every run, however its tasks interleave.
+
+A workflow's code is one branch; a task that it starts is a branch of its own, numbered in the order in which its parent started it.
+Inside a branch calls are numbered one by one. A call's position is therefore the same in a run after a crash, provided that the
+code makes its decisions only from its input and from what steps gave it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextvars import ContextVar, copy_context
+from typing import Any
+
+__all__ = ["Branch", "branch", "follow_tasks"]
+
+
+class Branch:
+    """One thread of a workflow's code."""
+
+    __slots__ = ("_calls", "_children", "_names", "path")
+
+    def __init__(self, path: str = "") -> None:
+        self.path = path
+        self._calls = self._children = 0
+        self._names: dict[str, int] = {}
+
+    def child(self) -> Branch:
+        """The branch of a task that this one starts now."""
+        self._children += 1
+        return Branch(f"{self.path}{self._children}/")
+
+    def next_call(self, name: str) -> tuple[str, str]:
+        """The position of the next call, and the key that it is recorded under: its name, and a number from the second on."""
+        self._calls += 1
+        count = self._names[name] = self._names.get(name, 0) + 1
+        suffix = "" if count == 1 else f"#{count}"
+        return f"{self.path}{self._calls}", f"{self.path}{name}{suffix}"
+
+    def upcoming(self) -> str:
+        """The position that the next call will have."""
+        return f"{self.path}{self._calls + 1}"
+
+
+branch: ContextVar[Branch | None] = ContextVar("stepwell_branch", default=None)
+"""The branch that the running code is on; None outside of workflows."""
+
+
+def follow_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Have every task that a workflow's code starts on this loop get a branch of its own."""
+    before = loop.get_task_factory()
+    if getattr(before, "follows_branches", False):
+        return
+
+    def start(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Future[Any]:
+        parent = branch.get()
+        if parent is not None:
+            context = options.get("context") or copy_context()
+            context.run(branch.set, parent.child())
+            options["context"] = context
+        return before(loop, coro, **options) if before is not None else asyncio.Task(coro, loop=loop, **options)
+
+    start.follows_branches = True  # pyright: ignore[reportFunctionMemberAccess] - marks our own factory
+    loop.set_task_factory(start)  # pyright: ignore[reportArgumentType] - the protocol's options vary between versions

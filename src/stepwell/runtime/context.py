@@ -1,0 +1,100 @@
+"""What code can know of the execution it runs in: ``stepwell.current()``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from contextvars import ContextVar
+from typing import Protocol
+
+from stepwell.errors import InvalidInput
+from stepwell.model.limits import Limits
+from stepwell.model.record import Metadata
+from stepwell.model.scope import Scope
+from stepwell.model.value import Value
+from stepwell.state.buffer import Buffer, BufferedScope, HasScope
+
+__all__ = ["StepContext", "Variables", "WorkflowContext", "current", "here"]
+
+
+class VariableHolder(Protocol):
+    """Keeps an execution's variables."""
+
+    def get_variable(self, name: str) -> Value:
+        """A variable; ``KeyError`` if it was never set."""
+        ...
+
+    def set_variable(self, name: str, value: Value) -> None:
+        """Set a variable with the next commit."""
+        ...
+
+    def variable_names(self) -> list[str]:
+        """The names of all variables."""
+        ...
+
+
+class Variables(MutableMapping[str, Value]):
+    """An execution's variables as a mapping; what is set lands with the next commit."""
+
+    def __init__(self, holder: VariableHolder) -> None:
+        self._holder = holder
+
+    def __getitem__(self, name: str) -> Value:
+        return self._holder.get_variable(name)
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        self._holder.set_variable(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        raise InvalidInput(f"variable {name!r} cannot be deleted; set it to None")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._holder.variable_names())
+
+    def __len__(self) -> int:
+        return len(self._holder.variable_names())
+
+
+class WorkflowContext:
+    """Inside the code of a workflow."""
+
+    def __init__(self, identity: Metadata, holder: VariableHolder) -> None:
+        self.identity = identity
+        self.variables = Variables(holder)
+
+    @property
+    def execution_id(self) -> str:
+        """The execution's id."""
+        return self.identity.execution_id
+
+
+class StepContext:
+    """Inside a step: one attempt at it."""
+
+    def __init__(self, identity: Metadata, key: str, attempt: int, limits: Limits) -> None:
+        self.identity, self.step, self.attempt = identity, key, attempt
+        self.buffer = Buffer(limits)
+
+    @property
+    def execution_id(self) -> str:
+        """The execution's id."""
+        return self.identity.execution_id
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at this step, before and after a crash: give it to whatever has effects outside."""
+        return f"{self.identity.execution_id}:{self.step}"
+
+    def state(self, scope: Scope | HasScope) -> BufferedScope:
+        """Scoped state that is written in the commit that records this step's output, or not at all."""
+        return self.buffer.state(scope)
+
+
+here: ContextVar[WorkflowContext | StepContext | None] = ContextVar("stepwell_here", default=None)
+
+
+def current() -> WorkflowContext | StepContext:
+    """The execution that this code runs in: its id and variables in a workflow, attempt and idempotency key in a step."""
+    found = here.get()
+    if found is None:
+        raise InvalidInput("stepwell.current() is for code that runs inside of a workflow or a step")
+    return found

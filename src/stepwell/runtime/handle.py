@@ -1,0 +1,204 @@
+"""Handles: what ``start`` gives back, to ask for a run's result and to act on it. Blocking and awaited."""
+
+from __future__ import annotations
+
+from math import inf
+from time import monotonic
+from typing import Any
+
+from stepwell.errors import Conflict, ExecutionCancelled, ExecutionFailed
+from stepwell.flow.duration import Span, seconds_of
+from stepwell.flow.program import Workflow
+from stepwell.model.commit import Rest
+from stepwell.model.ids import NewId, check_key
+from stepwell.model.ledger import Verification
+from stepwell.model.mutation import ReopenStep, SetStatus
+from stepwell.model.receipt import Receipt
+from stepwell.model.state import ExecutionState
+from stepwell.model.status import FINAL, Status
+from stepwell.model.value import Value, canonical
+from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery
+from stepwell.state.datastore import DataStore
+from stepwell.state.executions import Executions, Terms
+from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write_or_raise
+from stepwell.state.pulse import Pulse, end_of
+
+__all__ = ["AsyncRun", "Run", "RunOperations"]
+
+
+class RunOperations:
+    """Operations on one execution of a workflow."""
+
+    def __init__(
+        self, executions: Executions, pulse: Pulse, new_id: NewId, execution_id: str, workflow: Workflow[..., Any] | None
+    ) -> None:
+        self._executions, self._pulse, self._new_id = executions, pulse, new_id
+        self.execution_id, self._workflow = execution_id, workflow
+
+    def result(self, timeout: float | None) -> Operation[Any]:
+        """Wait for the end of the run; what it gave, or an error that says how else it ended."""
+        ends = inf if timeout is None else monotonic() + timeout
+        with self._pulse.listen(end_of(self.execution_id)) as listening:
+            while True:
+                status = yield from self.status()
+                if status in FINAL:
+                    state = yield from self._executions.load(self.execution_id)
+                    return self._outcome(state)
+                left = ends - monotonic()
+                if left <= 0:
+                    raise TimeoutError(f"execution {self.execution_id!r} is still {status}; it goes on, ask again later")
+                yield from wait(listening, left)
+
+    def _outcome(self, state: ExecutionState) -> Any:
+        result = state.result or {}
+        if state.status is Status.COMPLETED and "output" in result:
+            output = canonical(result["output"])
+            return result["output"] if self._workflow is None else self._workflow.decode(output)
+        if state.status is Status.CANCELLED:
+            raise ExecutionCancelled(f"execution {self.execution_id!r} was cancelled")
+        error = result.get("error", {})
+        raise ExecutionFailed(f"execution {self.execution_id!r} failed: {error.get('kind')}: {error.get('message')}")
+
+    def status(self) -> Operation[Status]:
+        """Where the run stands."""
+        head = yield from self._executions.head(self.execution_id)
+        return Status(head.status)
+
+    def signal(self, name: str, value: Value) -> Operation[None]:
+        """Send a signal; it is kept until the run takes it."""
+        check_key(name, "a signal's name")
+        yield from self._deliver(SIGNAL, name, value)
+
+    def cancel(self) -> Operation[None]:
+        """Ask the run to end. Its code learns of it at its next call and can clean up."""
+        yield from self._deliver(CANCEL, "", None)
+
+    def _deliver(self, kind: str, name: str, value: Value) -> Operation[None]:
+        head = yield from self._executions.head(self.execution_id)
+        if head.status in FINAL:
+            raise Conflict(f"execution {self.execution_id!r} has ended as {head.status}; it takes no {kind} any more")
+        yield from write_or_raise(delivery(self.execution_id, head.workspace_id, kind, name, value, self._new_id()))
+
+    def retry(self) -> Operation[None]:
+        """Run a failed execution again, from the step that failed: what was recorded before it is kept."""
+        session = yield from self._executions.begin(self.execution_id, Terms(rest=Rest(wake_ms=0)))
+        state = session.live.state
+        failed = [name for name, step in ExecutionState(state).steps.items() if step.status == "FAILED"]
+        yield from self._executions.commit(session, [SetStatus(Status.PENDING), *(ReopenStep(name) for name in failed)])
+
+    def state(self) -> Operation[DataStore]:
+        """The run's trigger, steps, variables and loops, read-only."""
+        state = yield from self._executions.load(self.execution_id)
+        return DataStore.of(state)
+
+    def receipts(self) -> Operation[list[Receipt]]:
+        """The receipts of all commits of the run."""
+        return (yield from self._executions.receipts(self.execution_id, -1, None))
+
+    def verify(self) -> Operation[Verification]:
+        """Walk the run's receipt chain."""
+        return (yield from self._executions.verify(self.execution_id))
+
+
+def _seconds(timeout: Span | None) -> float | None:
+    return None if timeout is None else seconds_of(timeout, "timeout")
+
+
+class Run:
+    """A run of a workflow."""
+
+    def __init__(self, operations: RunOperations, driver: Driver) -> None:
+        self._do, self._driver = operations, driver
+        self.execution_id = operations.execution_id
+
+    def result(self, timeout: Span | None = None) -> Any:
+        """Wait for the end of the run; what it gave. ``ExecutionFailed`` or ``ExecutionCancelled`` say how else it ended."""
+        return self._driver.run(self._do.result(_seconds(timeout)))
+
+    def status(self) -> Status:
+        """Where the run stands."""
+        return self._driver.run(self._do.status())
+
+    def signal(self, name: str, value: Value = None) -> None:
+        """Send a signal; it is kept until the run takes it."""
+        self._driver.run(self._do.signal(name, value))
+
+    def cancel(self) -> None:
+        """Ask the run to end. Its code learns of it at its next call and can clean up."""
+        self._driver.run(self._do.cancel())
+
+    def retry(self) -> None:
+        """Run it again after it failed, from the step that failed: what was recorded before is kept."""
+        self._driver.run(self._do.retry())
+
+    def state(self) -> DataStore:
+        """The run's trigger, steps, variables and loops, read-only."""
+        return self._driver.run(self._do.state())
+
+    def receipts(self) -> list[Receipt]:
+        """The receipts of all commits of the run."""
+        return self._driver.run(self._do.receipts())
+
+    def history(self) -> list[dict[str, Value]]:
+        """What the run did, commit by commit, as plain data."""
+        receipts = self.receipts()
+        return [
+            {"revision": each.revision, "at": each.committed_at.isoformat(), "mutations": list(each.mutations)} for each in receipts
+        ]
+
+    def verify(self) -> Verification:
+        """Walk the run's receipt chain."""
+        return self._driver.run(self._do.verify())
+
+    def __repr__(self) -> str:
+        return f"<Run {self.execution_id!r}>"
+
+
+class AsyncRun:
+    """A run of a workflow."""
+
+    def __init__(self, operations: RunOperations, driver: AsyncDriver) -> None:
+        self._do, self._driver = operations, driver
+        self.execution_id = operations.execution_id
+
+    async def result(self, timeout: Span | None = None) -> Any:
+        """Wait for the end of the run; what it gave. ``ExecutionFailed`` or ``ExecutionCancelled`` say how else it ended."""
+        return await self._driver.run(self._do.result(_seconds(timeout)))
+
+    async def status(self) -> Status:
+        """Where the run stands."""
+        return await self._driver.run(self._do.status())
+
+    async def signal(self, name: str, value: Value = None) -> None:
+        """Send a signal; it is kept until the run takes it."""
+        await self._driver.run(self._do.signal(name, value))
+
+    async def cancel(self) -> None:
+        """Ask the run to end. Its code learns of it at its next call and can clean up."""
+        await self._driver.run(self._do.cancel())
+
+    async def retry(self) -> None:
+        """Run it again after it failed, from the step that failed: what was recorded before is kept."""
+        await self._driver.run(self._do.retry())
+
+    async def state(self) -> DataStore:
+        """The run's trigger, steps, variables and loops, read-only."""
+        return await self._driver.run(self._do.state())
+
+    async def receipts(self) -> list[Receipt]:
+        """The receipts of all commits of the run."""
+        return await self._driver.run(self._do.receipts())
+
+    async def history(self) -> list[dict[str, Value]]:
+        """What the run did, commit by commit, as plain data."""
+        receipts = await self.receipts()
+        return [
+            {"revision": each.revision, "at": each.committed_at.isoformat(), "mutations": list(each.mutations)} for each in receipts
+        ]
+
+    async def verify(self) -> Verification:
+        """Walk the run's receipt chain."""
+        return await self._driver.run(self._do.verify())
+
+    def __repr__(self) -> str:
+        return f"<AsyncRun {self.execution_id!r}>"

@@ -1,0 +1,57 @@
+"""The inbox of an execution: signals, cancel requests and children's results, kept in the store until they are taken.
+
+It is a scope of state of its own, so that senders never conflict with the execution's own commits; what is taken is deleted in the
+very commit that records the taking. A message comes with a nudge, so a resting execution is looked at, and one that is being run is
+looked at again before it rests: no message is missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stepwell.model.commit import StateBatch
+from stepwell.model.entry import Delete, Put, StoredEntry
+from stepwell.model.mutation import WriteState
+from stepwell.model.scope import Scope
+from stepwell.model.value import Value, canonical, decode
+
+__all__ = ["CANCEL", "CHILD", "SIGNAL", "Letter", "delivery", "letters", "path_of", "put", "take"]
+
+SIGNAL, CANCEL, CHILD = "signal", "cancel", "child"
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """One message: its kind, its name (of the signal or the child), and its value."""
+
+    key: str
+    kind: str
+    name: str
+    value: Value
+
+
+def path_of(execution_id: str, workspace_id: str) -> str:
+    """The scope that is an execution's inbox."""
+    return Scope("inbox", workspace_id, (execution_id,)).path
+
+
+def put(execution_id: str, workspace_id: str, kind: str, name: str, value: Value, fresh: str) -> Put:
+    """The operation that leaves a message; ``fresh`` keeps messages in order and apart."""
+    data = canonical([kind, name, value], what=f"{kind} {name!r}")
+    return Put(path_of(execution_id, workspace_id), fresh, msgspec.Raw(data))
+
+
+def delivery(execution_id: str, workspace_id: str, kind: str, name: str, value: Value, fresh: str) -> StateBatch:
+    """A message with its nudge."""
+    return StateBatch((put(execution_id, workspace_id, kind, name, value, fresh),), (), (execution_id,))
+
+
+def letters(rows: Sequence[tuple[str, StoredEntry]]) -> list[Letter]:
+    """The messages in the order in which they came."""
+    return [Letter(key, *decode(row.data)) for key, row in rows if row.data is not None]
+
+
+def take(execution_id: str, workspace_id: str, letter: Letter) -> WriteState:
+    """The mutation that takes a message."""
+    return WriteState(Delete(path_of(execution_id, workspace_id), letter.key))

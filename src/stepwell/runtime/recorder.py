@@ -1,0 +1,108 @@
+"""Commits of one execution that is being run: in order, under its fence, and shared by what arrives together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from stepwell.errors import Conflict, StepwellError, ValidationFailed
+from stepwell.model.commit import Rest
+from stepwell.model.draft import Planned
+from stepwell.model.ids import NewId
+from stepwell.model.state import State
+from stepwell.state.executions import Executions, Session, Terms
+from stepwell.state.live import Live
+from stepwell.state.operation import AsyncDriver
+
+__all__ = ["Recorder"]
+
+# Somebody from outside (a restore, a hand-made commit) may be first now and then; who is always second has met a loop.
+_MOST_CONFLICTS = 20
+
+
+class _Entry:
+    __slots__ = ("batch", "done", "nudges", "rest")
+
+    def __init__(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...]) -> None:
+        self.batch, self.rest, self.nudges = batch, rest, nudges
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Recorder:
+    """Writes what an execution comes to. One commit is under way at a time; what gathers meanwhile shares the next."""
+
+    def __init__(self, executions: Executions, driver: AsyncDriver, live: Live, fence: int, new_id: NewId) -> None:
+        self._executions, self._driver, self._live = executions, driver, live
+        self._fence, self._new_id = fence, new_id
+        self._waiting: list[_Entry] = []
+        self._is_writing = False
+
+    @property
+    def state(self) -> State:
+        """The execution's state, up to the last commit."""
+        return self._live.state
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a commit is under way."""
+        return self._is_writing
+
+    async def commit(self, batch: Sequence[Planned], *, rest: Rest | None = None, nudges: tuple[str, ...] = ()) -> None:
+        """Have mutations committed, perhaps together with others of this execution."""
+        entry = _Entry(batch, rest, nudges)
+        self._waiting.append(entry)
+        if not self._is_writing:
+            self._is_writing = True
+            await self._write_waiting()
+            if self._waiting:
+                self._rest_of_them = asyncio.ensure_future(self._write_all())
+            else:
+                self._is_writing = False
+        await entry.done
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            await self._write_waiting()
+        self._is_writing = False
+
+    async def _write_waiting(self) -> None:
+        entries, self._waiting = self._waiting, []
+        try:
+            await self._write(entries)
+        except ValidationFailed as error:
+            if len(entries) == 1:
+                entries[0].done.set_exception(error)
+            else:
+                # One of them is at fault; each by itself shows which.
+                for entry in entries:
+                    await self._write_alone(entry)
+        except BaseException as error:
+            for entry in entries:
+                if not entry.done.done():
+                    entry.done.set_exception(error if isinstance(error, StepwellError) else StepwellError(repr(error)))
+            if not isinstance(error, Exception):
+                self._is_writing = False
+                raise
+
+    async def _write_alone(self, entry: _Entry) -> None:
+        try:
+            await self._write([entry])
+        except Exception as error:  # noqa: BLE001 - told to the one who waits
+            entry.done.set_exception(error)
+
+    async def _write(self, entries: list[_Entry]) -> None:
+        batch = [item for entry in entries for item in entry.batch]
+        rest = next((entry.rest for entry in entries if entry.rest is not None), None)
+        nudges = tuple(dict.fromkeys(execution_id for entry in entries for execution_id in entry.nudges))
+        terms = Terms(None, self._fence, (), rest, nudges)
+        for attempt in range(_MOST_CONFLICTS):
+            try:
+                await self._driver.run(self._executions.commit(Session(self._live, terms, self._new_id), batch))
+                break
+            except Conflict:
+                if attempt == _MOST_CONFLICTS - 1:
+                    raise
+                self._live = await self._driver.run(self._executions.newest(self._live.execution_id))
+        for entry in entries:
+            if not entry.done.done():
+                entry.done.set_result(None)

@@ -1,0 +1,160 @@
+"""The PostgreSQL store: one schema of a database that any number of processes on any number of machines share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from stepwell.clock import Clock
+from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
+from stepwell.errors import StoreUnavailable
+from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Unit
+from stepwell.model.entry import ScopeTotals, StoredEntry, prefix_end
+from stepwell.model.ids import revision_in
+from stepwell.model.limits import Limits
+from stepwell.model.snapshot import StoredSnapshot
+from stepwell.stores.postgres.link import Link, Question
+from stepwell.stores.postgres.listener import Listener
+from stepwell.stores.postgres.readers import Readers
+from stepwell.stores.postgres.settings import Settings, parse_url
+from stepwell.stores.postgres.statements import address, statements_of
+from stepwell.stores.postgres.wire import Row, texts
+from stepwell.stores.postgres.writer import Writer
+
+__all__ = ["PostgresStore"]
+
+_NO_LIMIT = 2**62
+
+
+class PostgresStore:
+    """Keeps executions and state in one schema of a PostgreSQL database."""
+
+    def __init__(self, url: str, clock: Clock, limits: Limits) -> None:
+        self._settings: Settings = parse_url(url)
+        self._clock = clock
+        statements = statements_of(self._settings.schema)
+        self._writer = Writer(self._settings, statements, clock, limits)
+        self._readers = Readers(self._settings, statements)
+        self._listeners: list[Listener] = []
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._is_closed = False
+
+    def open(self) -> None:
+        self._writer.open()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            listeners, self._listeners = self._listeners, []
+        # A child process must not say goodbye on the connections of its parent.
+        if self._process == os.getpid():
+            for listener in listeners:
+                listener.end()
+            self._readers.close()
+            self._writer.close()
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(is_shared=True, has_blocking_writes=True)
+
+    def durability(self) -> Durability:
+        [(fsync, synchronous_commit, full_page_writes)] = self._rows("durability")
+        if fsync == "off" or full_page_writes == "off":
+            reason = f"PostgreSQL fsync={fsync}, full_page_writes={full_page_writes}: a power loss may damage everything"
+            return Durability("none", reason)
+        level = "normal" if synchronous_commit == "off" else "full"
+        return Durability(level, f"PostgreSQL synchronous_commit={synchronous_commit}, fsync={fsync}")
+
+    def write(self, units: Sequence[Unit]) -> list[Outcome]:
+        self._check_usable()
+        return self._writer.write(units) if units else []
+
+    def known_tip(self, execution_id: str) -> str | None:  # noqa: ARG002 - any process may have written meanwhile
+        return None
+
+    def head(self, execution_id: str) -> Head | None:
+        rows = self._rows("head", execution_id)
+        return Head(*rows[0]) if rows else None
+
+    def load(self, execution_id: str, at: int | None = None, since: int | None = None) -> Loaded | None:
+        commits: Question = ("commits_since_snapshot", (execution_id, at))
+        if since is not None:
+            commits = ("commits_between", (execution_id, since, at, _NO_LIMIT))
+        snapshots: list[Question] = [] if since is not None else [("newest_snapshot", (execution_id, at))]
+        # One view of all, in one round trip.
+        _, heads, *found, rows, _ = self._readers.read(
+            lambda link: link.ask_all([("begin_reading", ()), ("head", (execution_id,)), *snapshots, commits, ("commit", ())])
+        )
+        if not heads:
+            return None
+        snapshot = StoredSnapshot(*found[0][0]) if found and found[0] else None
+        return Loaded(Head(*heads[0]), snapshot, [StoredCommit(*row) for row in rows])
+
+    def history(self, execution_id: str, after: int, limit: int) -> list[StoredCommit]:
+        return [StoredCommit(*row) for row in self._rows("commits_between", execution_id, after, None, limit)]
+
+    def base(self, execution_id: str) -> StoredSnapshot | None:
+        rows = self._rows("base", execution_id)
+        return StoredSnapshot(*rows[0]) if rows else None
+
+    def commit_of(self, execution_id: str, commit_id: str) -> StoredCommit | None:
+        rows = self._rows("commit_of", execution_id, commit_id, revision_in(commit_id))
+        return StoredCommit(*rows[0]) if rows else None
+
+    def find(self, query: ExecutionQuery) -> list[Head]:
+        after_ms, after_id = query.after or (None, None)
+        rows = self._rows("find", query.workspace_id, query.workflow_id, query.status, after_ms, after_id, query.limit)
+        return [Head(*row) for row in rows]
+
+    def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:
+        rows = self._rows("entries", address(scope), texts(keys), self._clock.ahead_ms())
+        found = {row[0]: StoredEntry(*row[1:]) for row in rows}
+        return {key: found[key] for key in keys if key in found}
+
+    def scan(self, scope: str, *, prefix: str = "", after: str | None = None, limit: int = 1_000) -> list[tuple[str, StoredEntry]]:
+        rows = self._rows("scan", address(scope), prefix, prefix_end(prefix), after, self._clock.ahead_ms(), limit)
+        return [(row[0], StoredEntry(*row[1:])) for row in rows]
+
+    def changes(self, scope: str, after: int) -> list[tuple[str, StoredEntry]]:
+        return [(row[0], StoredEntry(*row[1:])) for row in self._rows("changes", address(scope), after)]
+
+    def totals(self, scope: str) -> ScopeTotals:
+        rows = self._rows("totals", address(scope))
+        return ScopeTotals(*rows[0]) if rows else ScopeTotals()
+
+    def scopes(self, workspace_id: str | None = None) -> Iterator[str]:
+        return iter([row[0] for row in self._rows("scopes", workspace_id)])
+
+    def now_ms(self) -> int:
+        return self._rows("now", self._clock.ahead_ms())[0][0]
+
+    def check(self) -> None:
+        self._rows("check")
+
+    def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
+        listener = Listener(self._settings, wake)
+        with self._lock:
+            self._listeners.append(listener)
+        return listener.end
+
+    def change_mark(self) -> object:
+        return self._rows("change_mark")[0][0]
+
+    def _rows(self, name: str, *arguments: object) -> list[Row]:
+        self._check_usable()
+
+        def query(link: Link) -> list[Row]:
+            return link.ask(name, *arguments)
+
+        return self._readers.read(query)
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed; open it again")
+        if self._process != os.getpid():
+            raise StoreUnavailable(
+                "the store was opened before a fork; a connection cannot be shared, so open it again in the child"
+            )

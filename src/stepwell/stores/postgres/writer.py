@@ -1,0 +1,172 @@
+"""The writer: one connection, one group at a time, and what to do when the server says no or nothing."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from stepwell.clock import Clock
+from stepwell.errors import CommitUnknown, StoreUnavailable
+from stepwell.faults import fault, is_armed
+from stepwell.model.commit import Commit, Outcome, Unit
+from stepwell.model.limits import Limits
+from stepwell.stores.postgres.connecting import connect, connect_database
+from stepwell.stores.postgres.deciding import misfit
+from stepwell.stores.postgres.link import Link, Lost, Refused
+from stepwell.stores.postgres.migrating import migrate
+from stepwell.stores.postgres.ordinary import is_ordinary, why_refused, write_ordinary
+from stepwell.stores.postgres.settings import Settings
+from stepwell.stores.postgres.sqlstate import LOST_RACE, READ_ONLY, error_for
+from stepwell.stores.postgres.statements import channel_of
+from stepwell.stores.postgres.transaction import Transaction
+from stepwell.stores.postgres.view import View
+
+__all__ = ["Writer"]
+
+_TRIES = 5
+_FIRST_PAUSE_SECONDS = 0.005
+
+# The server refused a value, a constraint or a size: the general path finds the unit it was and refuses that one alone.
+_POOR_FIT = ("22", "23", "54")
+
+
+class Writer:
+    """Writes groups of units. After a failure its connection is clean, or replaced before the next group."""
+
+    def __init__(self, settings: Settings, statements: Mapping[str, bytes], clock: Clock, limits: Limits) -> None:
+        self._settings, self._statements, self._clock, self._limits = settings, statements, clock, limits
+        self._channel = channel_of(settings.schema)
+        self._link: Link | None = None
+
+    def write(self, units: Sequence[Unit]) -> list[Outcome]:
+        """Write each unit whole or not at all, in one transaction; the whole of it is tried again if others were in the way."""
+        fault("store.before_begin")
+        is_short = is_ordinary(units) and not is_armed()
+        tries, has_reconnected = 0, False
+        while True:
+            link = self._fresh_link()
+            try:
+                return self._write_short(link, cast(Sequence[Commit], units)) if is_short else self._write_long(link, units)
+            except Refused as refused:
+                if isinstance(refused, Lost) or refused.sqlstate == READ_ONLY:
+                    link.close()
+                    if has_reconnected:
+                        raise error_for(refused.sqlstate, refused.words, self._settings) from refused
+                    has_reconnected = True
+                elif is_short and refused.sqlstate[:2] in _POOR_FIT:
+                    is_short = False
+                else:
+                    tries += 1
+                    self._pause_or_raise(refused, tries)
+
+    def open(self) -> None:
+        """Connect, and bring the schema up to what this code needs."""
+        database = connect_database(self._settings)
+        try:
+            migrate(database, self._settings)
+        except BaseException:
+            database.close()
+            raise
+        self._link = Link(database, self._settings, self._statements)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._link is not None:
+            self._link.close()
+
+    def _fresh_link(self) -> Link:
+        if self._link is None or not self._link.is_fresh():
+            self._link = connect(self._settings, self._statements)
+        return self._link
+
+    def _pause_or_raise(self, refused: Refused, tries: int) -> None:
+        if refused.sqlstate not in LOST_RACE or tries >= _TRIES:
+            raise error_for(refused.sqlstate, refused.words, self._settings) from refused
+        # Jitter, so that the two who met do not meet again.
+        time.sleep(random.uniform(0, _FIRST_PAUSE_SECONDS * 2**tries))  # noqa: S311 - nothing secret about it
+
+    def _write_short(self, link: Link, commits: Sequence[Commit]) -> list[Outcome]:
+        fault("store.begun")
+        fault("store.before_commit")
+        try:
+            outcomes = write_ordinary(link, commits, self._clock.ahead_ms(), self._channel)
+        except Lost as lost:
+            if lost.was_sent:
+                raise self._unknown(lost) from lost
+            raise
+        self._note_committed()
+        refused = [position for position, outcome in enumerate(outcomes) if outcome is None]
+        if refused:
+            reasons = self._reasons(link, [commits[position] for position in refused])
+            for position, reason in zip(refused, reasons, strict=True):
+                outcomes[position] = reason
+        return cast(list[Outcome], outcomes)
+
+    def _reasons(self, link: Link, commits: Sequence[Commit]) -> list[Outcome]:
+        """Why commits were refused. The others of the group have landed, so a failure to find out is told to these alone."""
+        try:
+            try:
+                return why_refused(link, commits)
+            except Lost:
+                return why_refused(self._fresh_link(), commits)
+        except Refused as refused:
+            return [error_for(refused.sqlstate, refused.words, self._settings) for _ in commits]
+        except StoreUnavailable as error:
+            return [error for _ in commits]
+
+    def _write_long(self, link: Link, units: Sequence[Unit]) -> list[Outcome]:
+        outcomes: list[Outcome | None] = [misfit(unit) for unit in units]
+        fitting = [position for position, outcome in enumerate(outcomes) if outcome is None]
+        transaction = Transaction(link, self._settings.schema, self._clock.ahead_ms(), self._limits)
+        try:
+            view, decided = transaction.prepare([units[position] for position in fitting])
+            fault("store.begun")
+            self._finish(link, transaction, view)
+        except CommitUnknown:
+            raise
+        except BaseException:
+            _roll_back(link)
+            raise
+        for position, outcome in zip(fitting, decided, strict=True):
+            outcomes[position] = outcome
+        return cast(list[Outcome], outcomes)
+
+    def _finish(self, link: Link, transaction: Transaction, view: View) -> None:
+        if not view.has_changes():
+            _roll_back(link)
+            return
+        if is_armed():
+            transaction.finish_stepwise(view)
+            fault("store.before_commit")
+        try:
+            if is_armed():
+                link.ask("commit")
+            else:
+                transaction.finish(view)
+        except Lost as lost:
+            raise self._unknown(lost) from lost
+        self._note_committed()
+
+    def _note_committed(self) -> None:
+        try:
+            fault("store.committed")
+        except Exception as error:
+            raise CommitUnknown from error
+
+    def _unknown(self, lost: Lost) -> CommitUnknown:
+        return CommitUnknown(
+            f"{self._settings.place}: the connection was lost while the commit was under way ({lost.sqlstate}: {lost.words}), "
+            "so it may or may not have landed; look its id up before you try again"
+        )
+
+
+def _roll_back(link: Link) -> None:
+    """Leave no transaction open; a connection that cannot even do that is given up, which ends it as well."""
+    if link.is_closed:
+        return
+    try:
+        link.ask("rollback")
+    except Refused:
+        link.close()

@@ -1,0 +1,12 @@
+-- order.lua: units of a group take effect in order. One that was worked out on state that has changed since stops all those after
+-- it, to be tried again together. The last of ARGV names the group, and the last of KEYS is where a stop is left; '' for a unit
+-- alone, for a group that cannot stop, and on a cluster, where there is no order between nodes.
+if ARGV[#ARGV] ~= '' and redis.call('GET', KEYS[#KEYS]) == ARGV[#ARGV] then
+  return 'behind'
+end
+local function stop()
+  if ARGV[#ARGV] ~= '' then
+    redis.call('SET', KEYS[#KEYS], ARGV[#ARGV], 'PX', 60000)
+  end
+  return 'stale'
+end

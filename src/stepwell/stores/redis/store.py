@@ -1,0 +1,222 @@
+"""The Redis store: one server, or a cluster, that any number of processes share."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+
+from stepwell.clock import Clock
+from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
+from stepwell.errors import Corrupted, StepwellError, StoreForeign, StoreFull, StoreNewer, StoreUnavailable
+from stepwell.faults import fault
+from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Sweep, Unit
+from stepwell.model.entry import ScopeTotals, StoredEntry
+from stepwell.model.limits import Limits
+from stepwell.model.snapshot import StoredSnapshot
+from stepwell.stores.redis.asking import Asking, load_scripts
+from stepwell.stores.redis.calls import Call, Caller
+from stepwell.stores.redis.keys import Keys
+from stepwell.stores.redis.link import Link
+from stepwell.stores.redis.listening import Listening
+from stepwell.stores.redis.reading import Reading
+from stepwell.stores.redis.servers import Cluster, Servers, SingleServer
+from stepwell.stores.redis.settings import Settings, parse_url
+from stepwell.stores.redis.survey import check_fit, read_survey, value_of, weakest
+from stepwell.stores.redis.sweeping import Sweeping
+from stepwell.stores.redis.writing import Writing
+
+__all__ = ["SCHEMA_VERSION", "RedisStore"]
+
+SCHEMA_VERSION = 1
+_MARK = b"stepwell"
+
+
+class RedisStore:
+    """Keeps executions and state in Redis.
+
+    Each unit is one script, which lands whole or not at all. The units of a group go out in one packet and land one after another,
+    not in one transaction: if the connection breaks in the middle, those whose replies came are known, and the others come to
+    ``CommitUnknown``. On a cluster a unit's execution, scopes and locks must be on one node; one whose are not is refused.
+    """
+
+    def __init__(self, url: str, clock: Clock, limits: Limits) -> None:
+        self._settings: Settings = parse_url(url)
+        self._clock, self._limits = clock, limits
+        self._keys = Keys(self._settings.prefix)
+        self._process = os.getpid()
+        self._servers: Servers | None = None
+        self._durability = Durability("none", "the store is not open yet")
+
+    def open(self) -> None:
+        link = Link(self._settings)
+        servers: Servers = SingleServer(link)
+        try:
+            survey = read_survey(link)
+            check_fit(survey, self._settings)
+            if survey.is_cluster:
+                servers = Cluster(link)
+            surveys = [read_survey(each) for each in servers.links()]
+            for each in surveys:
+                check_fit(each, self._settings)
+            self._durability = weakest(surveys)
+            self._prepare(servers)
+        except BaseException:
+            servers.close()
+            raise
+
+    def _prepare(self, servers: Servers) -> None:
+        for link in servers.links():
+            load_scripts(link)
+        store_id = self._identify(servers)
+        self._probe(servers)
+        self._asking = Asking(servers, self._keys, self._settings, store_id)
+        self._reading = Reading(self._asking, self._keys, is_cluster=servers.is_cluster)
+        caller = Caller(
+            self._keys,
+            is_cluster=servers.is_cluster,
+            store_id=store_id,
+            ttl_ms=self._settings.execution_ttl_ms,
+            ahead_ms=self._clock.ahead_ms,
+        )
+        self._writing = Writing(self._asking, self._reading, caller, self._limits, self._clock.ahead_ms)
+        self._sweeping = Sweeping(self._asking, store_id)
+        self._servers = servers
+
+    def _identify(self, servers: Servers) -> bytes:
+        """The mark of the store that is there, or of a new one; never a new one among the remains of another."""
+        keys = self._keys
+        mark, *remains = (
+            value_of(reply, self._settings)
+            for reply in servers.send(
+                [(keys.store, ("GET", keys.store)), *((key, ("EXISTS", key)) for key in (keys.executions, keys.scopes))]
+            )
+        )
+        if mark is None:
+            if any(remains):
+                raise Corrupted(
+                    f"{self._settings.name} has parts of a store under the prefix {self._settings.prefix!r}, but not its mark; "
+                    "restore it from a backup, or choose another prefix"
+                )
+            fresh = b"%b %d %b" % (_MARK, SCHEMA_VERSION, secrets.token_hex(16).encode())
+            replies = servers.send([(keys.store, ("SET", keys.store, fresh, "NX")), (keys.store, ("GET", keys.store))])
+            mark = [value_of(reply, self._settings) for reply in replies][1]
+        self._check_mark(mark)
+        return mark
+
+    def _check_mark(self, mark: bytes) -> None:
+        word, _, rest = mark.partition(b" ")
+        version = rest.partition(b" ")[0]
+        if word != _MARK or not version.isdigit():
+            raise StoreForeign(f"{self._keys.store.decode()!r} of {self._settings.name} is not Stepwell's; choose another prefix")
+        if int(version) > SCHEMA_VERSION:
+            raise StoreNewer(
+                f"the store in {self._settings.name} has schema {int(version)} and this Stepwell knows up to {SCHEMA_VERSION}; "
+                "upgrade Stepwell"
+            )
+
+    def _probe(self, servers: Servers) -> None:
+        key = self._keys.probe
+        call = Call("probe", (key,), (self._keys.state_channel, self._keys.lock_channel))
+        try:
+            value_of(servers.send([(key, call.command())])[0], self._settings)
+        except StoreFull:
+            return  # what is there can still be read, and each write will say so itself
+
+    def close(self) -> None:
+        servers, self._servers = self._servers, None
+        if servers is not None:
+            servers.close()
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(is_shared=True, has_blocking_writes=True)
+
+    def durability(self) -> Durability:
+        return self._durability
+
+    def _open_servers(self) -> Servers:
+        if self._servers is None:
+            raise StoreUnavailable("the store is closed; open it again")
+        if self._process != os.getpid():
+            raise StoreUnavailable(
+                "the store was opened before a fork; a connection cannot be shared, so open it again in the child"
+            )
+        return self._servers
+
+    def _reads(self) -> Reading:
+        self._open_servers()
+        return self._reading
+
+    def write(self, units: Sequence[Unit]) -> list[Outcome]:
+        self._open_servers()
+        fault("store.before_begin")
+        if not any(isinstance(unit, Sweep) for unit in units):
+            return self._writing.write(units)
+        # Sweeping commutes with everything else, so it can wait until the others are answered.
+        others = iter(self._write_others([unit for unit in units if not isinstance(unit, Sweep)]))
+        return [self._sweep(unit) if isinstance(unit, Sweep) else next(others) for unit in units]
+
+    def _write_others(self, units: Sequence[Unit]) -> list[Outcome]:
+        return self._writing.write(units) if units else []
+
+    def _sweep(self, unit: Sweep) -> Outcome:
+        try:
+            return self._sweeping.sweep(unit, self.now_ms(), self._write_others)
+        except StepwellError as error:
+            return error
+
+    def known_tip(self, execution_id: str) -> str | None:  # noqa: ARG002 - other processes may have written since
+        return None
+
+    def head(self, execution_id: str) -> Head | None:
+        return self._reads().head(execution_id)
+
+    def load(self, execution_id: str, at: int | None = None, since: int | None = None) -> Loaded | None:
+        return self._reads().load(execution_id, at, since)
+
+    def history(self, execution_id: str, after: int, limit: int) -> list[StoredCommit]:
+        return self._reads().history(execution_id, after, limit)
+
+    def base(self, execution_id: str) -> StoredSnapshot | None:
+        return self._reads().base(execution_id)
+
+    def commit_of(self, execution_id: str, commit_id: str) -> StoredCommit | None:
+        return self._reads().commit_of(execution_id, commit_id)
+
+    def find(self, query: ExecutionQuery) -> list[Head]:
+        return self._reads().find(query)
+
+    def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:
+        return self._reads().entries(scope, keys, self._clock.ahead_ms())
+
+    def scan(self, scope: str, *, prefix: str = "", after: str | None = None, limit: int = 1_000) -> list[tuple[str, StoredEntry]]:
+        return self._reads().scan(scope, prefix, after, limit, self._clock.ahead_ms())
+
+    def changes(self, scope: str, after: int) -> list[tuple[str, StoredEntry]]:
+        return self._reads().changes(scope, after)
+
+    def totals(self, scope: str) -> ScopeTotals:
+        return self._reads().totals(scope)
+
+    def scopes(self, workspace_id: str | None = None) -> Iterator[str]:
+        return self._reads().scopes(workspace_id)
+
+    def now_ms(self) -> int:
+        self._open_servers()
+        seconds, micros = self._asking.one("TIME", key=self._keys.store)
+        return int(seconds) * 1000 + int(micros) // 1000 + self._clock.ahead_ms()
+
+    def check(self) -> None:
+        servers = self._open_servers()
+        self._asking.one("GET", self._keys.store, key=self._keys.store)
+        for link in servers.links():
+            survey = read_survey(link)
+            check_fit(survey, link.settings)
+
+    def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
+        link = self._open_servers().links()[0]
+        return Listening(link, {self._keys.lock_channel: "lock", self._keys.state_channel: "state"}, wake).end
+
+    def change_mark(self) -> object:
+        self._open_servers()
+        return self._asking.one("GET", self._keys.mark, key=self._keys.mark)

@@ -1,0 +1,73 @@
+"""Rules for scoped state and for time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from stepwell.errors import LeaseLost
+from stepwell.model.commit import LockGuard, StateBatch, Sweep, Unit
+from stepwell.testing.conformance.sample import HOUR
+from stepwell.testing.machine.comparison import Comparison, Expected
+from stepwell.testing.machine.draws import FENCES, HOUR_MS, Move, fences, moves, op_of, writers
+from stepwell.testing.machine.plain import PlainEntry, PlainLease
+
+__all__ = ["StateRules"]
+
+
+class StateRules(Comparison):
+    """What happens to scoped state, and how time goes by."""
+
+    @rule(writer=writers, batches=st.lists(st.lists(moves, min_size=1, max_size=4), min_size=1, max_size=3))
+    def write_batches(self, writer: int, batches: list[list[Move]]) -> None:
+        """Batches of one group, each of which sees those before it."""
+        units, expected = list[Unit](), list[Expected]()
+        for batch in batches:
+            ops = [op_of(move, self.paths, self.scopes, self.now_ms) for move in batch]
+            units.append(StateBatch(tuple(ops)))
+            expected.append(self.apply(ops))
+        outcomes = self.writers[writer].store.write(units)
+        for outcome, (answers, refusal) in zip(outcomes, expected, strict=True):
+            self.compare_answers(self.check(outcome, refusal), answers)
+        self.compare_scopes()
+
+    @rule(writer=writers, door=st.sampled_from(["front", "back"]), fence=fences, move=moves)
+    def write_under_a_lock(self, writer: int, door: str, fence: str, move: Move) -> None:
+        """Whether the lock has ended does not matter; whether its row still has this fence does."""
+        name = self.name_of(door)
+        lock = self.locks.get(name)
+        guard = LockGuard(name, (lock or PlainLease(fence=1)).fence + FENCES[fence])
+        ops = (op_of(move, self.paths, self.scopes, self.now_ms),)
+        is_lost, before = lock is None or fence != "own", self.scopes
+        answers, refusal = self.apply(ops)
+        if is_lost:
+            answers, self.scopes = (), before
+        [outcome] = self.writers[writer].store.write([StateBatch(ops, (guard,))])
+        self.compare_answers(self.check(outcome, refusal, LeaseLost if is_lost else None), answers)
+        self.compare_scopes()
+
+    def compare_answers(self, actual: Sequence[object], expected: Sequence[object]) -> None:
+        """The answers of a batch, one by one."""
+        assert len(actual) == len(expected)
+        for answer, plain in zip(actual, expected, strict=True):
+            if isinstance(plain, PlainEntry):
+                self.compare_entry(answer, plain)
+            else:
+                assert (answer, type(answer)) == (plain, type(plain))
+
+    @rule(writer=writers, hours=st.sampled_from([0, 2]))
+    def sweep(self, writer: int, hours: int) -> None:
+        """Sweep away what ended, and what has been gone for some hours."""
+        age_ms = hours * HOUR_MS
+        swept = sum(scope.sweep(self.now_ms, age_ms) for scope in self.scopes.values())
+        for name in [name for name, lock in self.locks.items() if lock.until_ms <= self.now_ms - age_ms]:
+            del self.locks[name]
+        assert self.write(writer, Sweep(age_ms), None) == [swept]
+        self.compare_scopes()
+
+    @rule(hours=st.sampled_from([1, 2, 5]))
+    def advance(self, hours: int) -> None:
+        self.clock.advance(hours * HOUR)
+        self.compare_scopes()

@@ -1,0 +1,510 @@
+"""Scoped state: addresses that never meet, operations, TTL and limits."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.acceptance.conftest import OpenWell
+
+from stepwell import Conflict, Entry, FakeClock, InvalidInput, LimitExceeded, Limits, Scope, StateChange, Stepwell, ValidationFailed
+
+# Ids that an encoding, a pattern or a path could trip over.
+ODD = [" ", ".", "..", "/", "a/b", "a:step:b", "*", "[a]", "{x}", "%", "%2F", "_", "'", '"', "\n", "é", "e\u0301", "😀", "1",
+       "10", "A", "a", "health", "x" * 512]  # fmt: skip
+
+
+# C1 scopes.
+
+
+def test_every_scope_has_state_of_its_own(well: Stepwell) -> None:
+    scopes = [
+        well.state.globals,
+        well.state.workspace("w"),
+        well.state.workspace("default"),
+        well.state.workflow("w"),
+        well.state.workspace("w").workflow("w"),
+        well.state.workflow("w").step("w"),
+        well.state.workspace("w").workflow("w").step("w"),
+        well.state.conversation("w"),
+        well.state.workspace("w").conversation("w"),
+        well.state.custom("w"),
+        well.state.workspace("w").custom("w"),
+        well.state.at(Scope.custom("other")),
+    ]
+    for number, scope in enumerate(scopes):
+        scope.set("key", number)
+    assert [scope.all() for scope in scopes] == [{"key": number} for number in range(len(scopes))]
+    assert sorted(scope.path for scope in well.state.scopes()) == sorted(scope.scope.path for scope in scopes)
+
+
+def test_key_of_a_workflow_does_not_meet_the_state_of_its_step(well: Stepwell) -> None:
+    """T46."""
+    well.state.workflow("a").set("step:b:x", "workflow")
+    well.state.workflow("a").step("b").set("x", "step")
+    well.state.custom("workflow:a").set("step:b:x", "custom")
+    assert well.state.workflow("a").all() == {"step:b:x": "workflow"}
+    assert well.state.workflow("a").step("b").all() == {"x": "step"}
+    assert well.state.workflow("a:step:b").all() == {}
+
+
+def test_listing_one_never_shows_ten(well: Stepwell) -> None:
+    """T47."""
+    for name in ("1", "10", "1_", "1%", "11"):
+        well.state.workflow(name).set("k", name)
+        well.state.workspace(name).set("k", name)
+    assert well.state.workflow("1").keys() == ["k"]
+    assert well.state.workflow("1").all() == {"k": "1"}
+    assert {scope.path for scope in well.state.scopes("1")} == {Scope.of_workspace("1").path}
+    assert well.state.workflow("1").clear() == 1
+    assert well.state.workflow("10").all() == {"k": "10"}
+
+
+def test_odd_ids_are_ids(well: Stepwell) -> None:
+    """T46: as execution, workspace, workflow, step, key."""
+    for number, name in enumerate(ODD):
+        well.create(name, workspace=name, workflow=name)
+        with well.transaction(name) as tx:
+            tx.set_variable(name, number)
+        well.state.workspace(name).workflow(name).step(name).set(name, number)
+        well.state.custom("all").set(name, number)
+    for number, name in enumerate(ODD):
+        assert well.load(name).variables == {name: number}
+        assert well.state.workspace(name).workflow(name).step(name).all() == {name: number}
+        assert [summary.execution_id for summary in well.executions.list(workspace=name)] == [name]
+        assert [scope.names for scope in well.state.scopes(name)] == [(name, name)]
+    assert well.state.custom("all").keys() == sorted(ODD)
+
+
+def test_scopes_below_a_scope_are_those_that_make_sense(well: Stepwell) -> None:
+    for make in (
+        lambda: well.state.globals.workflow("w"),
+        lambda: well.state.workflow("w").workflow("v"),
+        lambda: well.state.workspace("w").step("s"),
+        lambda: well.state.custom("c").step("s"),
+    ):
+        with pytest.raises(InvalidInput, match=r"has no .* scope below it"):
+            make()
+
+
+# C2 operations.
+
+
+def test_set_get_exists_delete(well: Stepwell) -> None:
+    scope = well.state.globals
+    assert scope.get("k") is None
+    assert scope.get("k", "default") == "default"
+    assert scope.set("k", {"a": [1]}) == 1
+    assert scope.set("k", None) == 2
+    assert scope.get("k", "default") is None
+    assert scope.exists("k")
+    assert scope.delete("k")
+    assert not scope.delete("k")
+    assert not scope.exists("k")
+
+
+def test_keys_are_in_order_and_come_in_pages(well: Stepwell) -> None:
+    scope = well.state.globals
+    names = ["b", "a", "ab", "a%", "a_", "é", "😀", "\ue000", "Z"]
+    scope.set_many(dict.fromkeys(names, 0))
+    assert scope.keys() == sorted(names)
+    assert scope.keys("a") == ["a", "a%", "a_", "ab"]
+    assert scope.keys("a_") == ["a_"]
+    assert scope.keys("zzz") == []
+    assert scope.keys(limit=3) == sorted(names)[:3]
+    assert scope.keys(limit=3, after=sorted(names)[2]) == sorted(names)[3:6]
+    assert scope.keys("a", after="a%", limit=1) == ["a_"]
+    assert list(scope.all("a")) == ["a", "a%", "a_", "ab"]
+
+
+def test_more_keys_than_a_page(well: Stepwell) -> None:
+    scope = well.state.globals
+    scope.set_many({f"{number:05}": number for number in range(2_100)})
+    assert scope.keys() == [f"{number:05}" for number in range(2_100)]
+    assert len(scope.keys(limit=1_500)) == 1_500
+    assert len(scope.all()) == 2_100
+    assert scope.clear() == 2_100
+
+
+def test_many_at_once(well: Stepwell) -> None:
+    scope = well.state.globals
+    scope.set_many({"a": 1, "b": [2], "c": None})
+    assert scope.get_many(["c", "a", "missing"]) == {"c": None, "a": 1}
+    assert scope.delete_many(["a", "b", "missing"]) == 2
+    assert scope.all() == {"c": None}
+    scope.set_many({})
+    assert scope.delete_many([]) == 0
+    assert scope.get_many([]) == {}
+
+
+def test_set_many_is_all_or_nothing(well: Stepwell) -> None:
+    scope = well.state.globals
+    with pytest.raises(InvalidInput):
+        scope.set_many({"a": 1, "b": float("nan")})
+    assert scope.all() == {}
+
+
+@dataclass
+class Point:
+    x: int
+    at: datetime
+
+
+def test_typed_get(well: Stepwell) -> None:
+    scope = well.state.globals
+    scope.set("p", {"x": 1, "at": "2026-01-01T00:00:00Z"})
+    scope.set("bad", {"x": "one"})
+    assert scope.get_as("p", Point) == Point(1, datetime(2026, 1, 1, tzinfo=UTC))
+    assert scope.get_as("missing", Point) is None
+    with pytest.raises(InvalidInput, match="not a Point"):
+        scope.get_as("bad", Point)
+
+
+def test_increment(well: Stepwell) -> None:
+    scope = well.state.globals
+    assert scope.increment("n") == 1
+    assert scope.increment("n", 5) == 6
+    assert scope.increment("n", -0.5) == 5.5
+    scope.set("text", "x")
+    with pytest.raises(InvalidInput, match="holds no number"):
+        scope.increment("text")
+    for bad in (float("nan"), True, "1", 10**400, 2**63):
+        with pytest.raises(InvalidInput):
+            scope.increment("n", bad)
+    assert scope.get("n") == 5.5
+
+
+def test_increments_of_many_threads_all_count(open_well: OpenWell, url: str) -> None:
+    well = open_well(url)
+    scope = well.state.globals
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: scope.increment("n"), range(80)))
+    assert sorted(answers) == list(range(1, 81))
+    assert scope.get("n") == 80
+
+
+def test_set_if_absent(well: Stepwell) -> None:
+    scope = well.state.globals
+    assert scope.set_if_absent("k", 1)
+    assert not scope.set_if_absent("k", 2)
+    assert scope.get("k") == 1
+
+
+def test_exactly_one_of_racing_writers_sets_an_absent_key(open_well: OpenWell, url: str) -> None:
+    well = open_well(url)
+    for turn in range(10):
+        barrier = threading.Barrier(4)
+
+        def act(number: int, turn: int = turn, barrier: threading.Barrier = barrier) -> bool:
+            barrier.wait(30)
+            return well.state.globals.set_if_absent(f"k{turn}", number)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert sorted(pool.map(act, range(4))) == [False, False, False, True]
+
+
+def test_compare_and_set_by_revision(well: Stepwell) -> None:
+    scope = well.state.globals
+    first = scope.compare_and_set("k", "a", revision=0)
+    assert scope.entry("k") == Entry("a", first, None)
+    second = scope.compare_and_set("k", "b", revision=first)
+    assert second > first
+    with pytest.raises(Conflict, match="read it again") as caught:
+        scope.compare_and_set("k", "c", revision=first)
+    assert (caught.value.expected, caught.value.actual) == (first, second)
+    with pytest.raises(Conflict):
+        scope.compare_and_set("k", "c", revision=0)
+    scope.delete("k")
+    with pytest.raises(Conflict):
+        scope.compare_and_set("k", "c", revision=second)
+    scope.set("k", "again")
+    assert scope.entry("k").revision > second
+    assert scope.entry("missing") is None
+
+
+def test_copy_and_move(well: Stepwell) -> None:
+    one, two = well.state.custom("one"), well.state.custom("two")
+    one.set("a", {"x": 1})
+    assert one.copy("a", "b")
+    assert one.copy("a", "a", two)
+    assert one.move("b", "c", Scope.custom("two"))
+    assert not one.copy("missing", "d")
+    assert not one.move("missing", "d")
+    assert (one.all(), two.all()) == ({"a": {"x": 1}}, {"a": {"x": 1}, "c": {"x": 1}})
+
+
+def test_transaction_over_many_keys_and_scopes(well: Stepwell) -> None:
+    one, two = well.state.custom("one"), well.state.custom("two")
+    with well.state.transaction() as tx:
+        tx.state(one).set("a", 1)
+        tx.state(two).increment("n", 5)
+        tx.state(two).set("b", 1, ttl=5)
+    assert (one.all(), two.all()) == ({"a": 1}, {"b": 1, "n": 5})
+    with pytest.raises(Conflict), well.state.transaction() as tx:  # noqa: PT012 - leaving the block is what raises
+        tx.state(one).set("a", 2)
+        tx.state(two).delete("b")
+        tx.state(two).set_if_absent("n", 0)
+    with pytest.raises(ZeroDivisionError), well.state.transaction() as tx:  # noqa: PT012 - leaving the block is what raises
+        tx.state(one).set("a", 3)
+        1 // 0  # noqa: B018 - that is the point
+    with pytest.raises(ValidationFailed) as caught, well.state.transaction() as tx:  # noqa: PT012 - leaving the block is what raises
+        tx.state(one).set("a", 4)
+        tx.state(one).set("", 4)
+        tx.state(one).set("b", object())
+    assert len(caught.value.errors) == 2
+    tx = well.state.transaction()
+    tx.state(one).set("a", 5)
+    tx.rollback()
+    tx.commit()
+    assert (one.all(), two.all()) == ({"a": 1}, {"b": 1, "n": 5})
+
+
+def test_clear_empties_one_scope(well: Stepwell) -> None:
+    one, two = well.state.custom("one"), well.state.custom("two")
+    one.set_many({"a": 1, "b": 2})
+    two.set("a", 1)
+    assert one.clear() == 2
+    assert one.clear() == 0
+    assert (one.all(), two.all()) == ({}, {"a": 1})
+    assert [scope.path for scope in well.state.scopes()] == [two.scope.path]
+
+
+def test_what_is_read_is_a_copy(well: Stepwell) -> None:
+    scope, value = well.state.globals, {"a": [1]}
+    scope.set("k", value)
+    value["a"].append(2)
+    scope.get("k")["a"].append(3)
+    scope.entry("k").value["a"].append(4)
+    assert scope.get("k") == {"a": [1]}
+
+
+# C4 TTL.
+
+
+def test_expired_is_absent_at_once(well: Stepwell, clock: FakeClock) -> None:
+    scope = well.state.globals
+    scope.set("k", 1, ttl=10)
+    scope.set("d", 1, ttl=timedelta(minutes=1))
+    assert scope.entry("k").expires_at == clock.now() + timedelta(seconds=10)
+    clock.advance(9.999)
+    assert scope.get("k") == 1
+    clock.advance(0.001)
+    assert scope.get("k") is None
+    assert not scope.exists("k")
+    assert scope.entry("k") is None
+    assert scope.keys() == ["d"]
+    assert scope.all() == {"d": 1}
+    assert scope.get_many(["k", "d"]) == {"d": 1}
+    assert not scope.delete("k")
+    assert scope.set_if_absent("k", 2)
+    assert scope.increment("x") == 1
+
+
+def test_setting_anew_without_ttl_takes_it_away(well: Stepwell, clock: FakeClock) -> None:
+    scope = well.state.globals
+    scope.set("k", 1, ttl=10)
+    scope.set("k", 2)
+    clock.advance(100)
+    assert scope.get("k") == 2
+
+
+def test_sliding_ttl_lives_while_it_is_used(well: Stepwell, clock: FakeClock) -> None:
+    scope = well.state.globals
+    scope.set("s", 1, ttl=10, sliding=True)
+    scope.set("m", 1, ttl=10, sliding=True)
+    scope.set("f", 1, ttl=10)
+    revision = scope.revision()
+    for _ in range(5):
+        clock.advance(6)
+        assert scope.get("s") == 1
+        assert scope.get_many(["m"]) == {"m": 1}
+    assert scope.get("f") is None
+    assert scope.entry("s").revision < revision
+    assert scope.revision() == revision
+    clock.advance(10)
+    assert scope.get("s") is None
+
+
+def test_increment_copy_and_move_take_the_ttl_along(well: Stepwell, clock: FakeClock) -> None:
+    scope = well.state.globals
+    scope.set("n", 1, ttl=10)
+    clock.advance(4)
+    scope.increment("n")
+    scope.copy("n", "c")
+    assert scope.entry("n").expires_at == scope.entry("c").expires_at == clock.now() + timedelta(seconds=6)
+    clock.advance(6)
+    assert scope.all() == {}
+
+
+@pytest.mark.parametrize("ttl", [0, -1, float("nan"), float("inf"), "5", 0.0001, True])
+def test_ttl_that_is_no_time_is_refused(well: Stepwell, ttl: float) -> None:
+    """T22."""
+    scope = well.state.globals
+    for use in (
+        lambda: scope.set("k", 1, ttl=ttl),
+        lambda: scope.set_many({"k": 1}, ttl=ttl),
+        lambda: scope.set_if_absent("k", 1, ttl=ttl),
+        lambda: scope.compare_and_set("k", 1, revision=0, ttl=ttl),
+    ):
+        with pytest.raises(InvalidInput, match="ttl is a number of seconds"):
+            use()
+    with pytest.raises(InvalidInput, match="needs a ttl"):
+        scope.set("k", 1, sliding=True)
+    assert scope.all() == {}
+
+
+def test_sweep_gives_the_space_of_expired_keys_back(well: Stepwell, clock: FakeClock) -> None:
+    scope = well.state.globals
+    scope.set_many({f"k{number}": number for number in range(5)}, ttl=10)
+    scope.set("stays", 1)
+    assert well.state.sweep() == 0
+    clock.advance(10)
+    assert well.state.sweep() == 5
+    assert well.state.sweep() == 0
+    assert scope.all() == {"stays": 1}
+    clock.advance(3600 * 24)
+    well.state.sweep()
+    assert [change.key for change in scope.watch(since=0, idle_seconds=0)] == ["stays"]
+
+
+def test_keys_with_an_end_are_swept_by_themselves(open_well: OpenWell, clock: FakeClock) -> None:
+    well = open_well("memory://", clock=clock)
+    for number in range(1_200):
+        well.state.globals.set(f"k{number % 300}", number, ttl=1)
+        clock.advance(0.1)
+    assert sum(not change.is_deleted for change in well.state.globals.watch(since=0, idle_seconds=0)) < 300
+
+
+# C5, C6 limits and keys.
+
+
+def test_limits_are_refused_before_any_write_and_named(open_well: OpenWell, url: str) -> None:
+    """T43, T44."""
+    limits = Limits(value_bytes=100, key_bytes=10, depth=3, scope_keys=3, scope_bytes=150, commit_mutations=5)
+    well = open_well(url, limits=limits)
+    scope = well.state.globals
+    scope.set("ok", "x" * 98)
+    for limit, use in {
+        "value_bytes": lambda: scope.set("k", "x" * 99),
+        "key_bytes": lambda: scope.set("k" * 11, 1),
+        "depth": lambda: scope.set("k", [[[[1]]]]),
+        "scope_bytes": lambda: scope.set("k", "x" * 90),
+        "scope_keys": lambda: scope.set_many({"a": 1, "b": 1, "c": 1}),
+    }.items():
+        with pytest.raises(LimitExceeded, match=f"{limit}=") as caught:
+            use()
+        assert caught.value.code == "SW-102"
+    assert scope.keys() == ["ok"]
+    well.create("run")
+    for limit, change in {
+        "commit_mutations": lambda tx: [tx.set_variable("a", number) for number in range(6)],
+        "value_bytes": lambda tx: tx.set_variable("a", "x" * 99),
+        "scope_bytes": lambda tx: tx.state(scope).set("k", "x" * 90),
+    }.items():
+        with pytest.raises(LimitExceeded, match=f"{limit}="), well.transaction("run") as tx:
+            change(tx)
+    assert well.load("run").revision == 0
+    with pytest.raises(LimitExceeded, match="key_bytes=10"):
+        well.create("x" * 11)
+
+
+def test_full_scope_takes_new_keys_once_others_have_expired(open_well: OpenWell, url: str, clock: FakeClock) -> None:
+    well = open_well(url, clock=clock, limits=Limits(scope_keys=3))
+    scope = well.state.globals
+    scope.set_many({"a": 1, "b": 1, "c": 1}, ttl=10)
+    with pytest.raises(LimitExceeded):
+        scope.set("d", 1)
+    clock.advance(10)
+    scope.set("d", 1)
+    assert scope.all() == {"d": 1}
+
+
+def test_execution_cannot_grow_over_its_limit(open_well: OpenWell, url: str) -> None:
+    """C5."""
+    well = open_well(url, limits=Limits(execution_bytes=2_000))
+    well.create("run")
+    with pytest.raises(LimitExceeded, match="execution_bytes=2,000"), well.transaction("run") as tx:
+        tx.set_variable("a", "x" * 2_000)
+    assert well.load("run").revision == 0
+
+
+@pytest.mark.parametrize("key", ["", "a\0b", "\ud800", "x" * 513, "é" * 257, None, 5, b"k"])
+def test_bad_keys_are_refused_by_every_operation(well: Stepwell, key: str) -> None:
+    """C6, T46."""
+    scope = well.state.globals
+    for use in (
+        lambda: scope.get(key),
+        lambda: scope.get_as(key, int),
+        lambda: scope.set(key, 1),
+        lambda: scope.delete(key),
+        lambda: scope.exists(key),
+        lambda: scope.entry(key),
+        lambda: scope.get_many(["a", key]),
+        lambda: scope.set_many({"a": 1, key: 1}),
+        lambda: scope.delete_many(["a", key]),
+        lambda: scope.increment(key),
+        lambda: scope.set_if_absent(key, 1),
+        lambda: scope.compare_and_set(key, 1, revision=0),
+        lambda: scope.copy(key, "b"),
+        lambda: scope.move("a", key),
+    ):
+        with pytest.raises(ValidationFailed):
+            use()
+    assert scope.all() == {}
+
+
+@pytest.mark.parametrize("bad", ["a\0", "\ud800", 5, b"x"])
+def test_bad_prefixes_and_cursors_are_refused(well: Stepwell, bad: str) -> None:
+    scope = well.state.globals
+    for use in (lambda: scope.keys(bad), lambda: scope.all(bad), lambda: scope.keys(after=bad), lambda: well.state.scopes(bad)):
+        with pytest.raises(InvalidInput):
+            use()
+    for limit in (-1, 1.5, "1"):
+        with pytest.raises(InvalidInput):
+            scope.keys(limit=limit)
+
+
+@pytest.mark.parametrize("value", [float("nan"), (1, 2), {1: 2}, 2**63, "\ud800", b"x", object(), datetime(2026, 1, 1, tzinfo=UTC)])
+def test_what_is_no_value_is_refused(well: Stepwell, value: object) -> None:
+    """T45."""
+    for use in (
+        lambda: well.state.globals.set("k", value),
+        lambda: well.state.globals.set_if_absent("k", value),
+        lambda: well.state.globals.compare_and_set("k", value, revision=0),
+        lambda: well.create("run", context={"k": value}),
+    ):
+        with pytest.raises(InvalidInput):
+            use()
+    assert well.state.globals.all() == {}
+    assert well.executions.list() == []
+
+
+@pytest.mark.parametrize(
+    "value", [None, -0.0, 1.0, 5e-324, 2**53 + 1, 2**63 - 1, -(2**63), "a\0b", "é e\u0301", {"": 1}, "\u2028", [[[]]]]
+)
+def test_odd_values_come_back_as_they_were(well: Stepwell, value: object) -> None:
+    """T45."""
+    well.state.globals.set("k", value)
+    well.create("run", context={"k": value})
+    for back in (well.state.globals.get("k"), well.load("run").context["k"]):
+        assert repr(back) == repr(value)
+
+
+# Watching what is there already; what comes later is in test_watch.
+
+
+def test_changes_since_a_revision(well: Stepwell) -> None:
+    scope = well.state.globals
+    scope.set("a", 1)
+    scope.set("b", None)
+    scope.delete("a")
+    assert scope.revision() == 3
+    assert list(scope.watch(since=0, idle_seconds=0)) == [StateChange("b", None, 2), StateChange("a", None, 3, is_deleted=True)]
+    assert list(scope.watch(since=2, idle_seconds=0)) == [StateChange("a", None, 3, is_deleted=True)]
+    assert list(scope.watch(since=3, idle_seconds=0)) == []
+    for bad in (-1, "x", 2**70):
+        with pytest.raises(InvalidInput):
+            list(scope.watch(since=bad, idle_seconds=0))

@@ -1,0 +1,314 @@
+"""The read cache: from memory while nobody is known to have written, and never older than its bound."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from tests.acceptance.conftest import OpenWell
+from tests.support import places
+
+from stepwell import AsyncStepwell, CommitUnknown, Entry, FakeClock, InvalidInput, Scope, Stepwell
+from stepwell.faults import armed
+from stepwell.state import cache as cache_module
+from stepwell.state.cache import CachedState
+
+url = places.url
+
+LONG = 60
+"""Seconds that a test waits for what must happen soon; reached only if it fails."""
+
+
+class Reads:
+    """Counts what is read from the store."""
+
+    def __init__(self, well: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        # The store's own word may come late, twice, or for nothing; what this process writes is told without it.
+        monkeypatch.setattr(well._parts.store, "listen", lambda wake: lambda: None)
+        entries = well._parts.store.entries
+
+        def counted(scope: str, keys: list[str]) -> object:
+            self.count += 1
+            return entries(scope, keys)
+
+        monkeypatch.setattr(well._parts.store, "entries", counted)
+
+
+@pytest.fixture
+def reads(well: Stepwell, monkeypatch: pytest.MonkeyPatch) -> Reads:
+    return Reads(well, monkeypatch)
+
+
+class Seconds:
+    """Time as the cache counts it, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
+    seconds = Seconds()
+    monkeypatch.setattr(cache_module, "monotonic", seconds)
+    return seconds
+
+
+def test_a_value_is_read_from_the_store_once(well: Stepwell, reads: Reads) -> None:
+    well.state.globals.set("k", {"n": 1})
+    cache = well.state.globals.cached()
+    assert [cache.get("k") for _ in range(5)] == [{"n": 1}] * 5
+    assert reads.count == 1
+
+
+def test_a_key_that_is_not_there_is_remembered_as_well(well: Stepwell, reads: Reads) -> None:
+    cache = well.state.globals.cached()
+    assert cache.get("k") is None
+    assert cache.get("k", default=7) == 7
+    assert reads.count == 1
+
+
+def test_what_a_reader_does_to_a_value_stays_with_that_reader(well: Stepwell) -> None:
+    well.state.globals.set("k", [1])
+    cache = well.state.globals.cached()
+    for _ in range(3):
+        value = cache.get("k")
+        assert value == [1]
+        value.append(2)
+
+
+WRITES: dict[str, tuple[Callable[[Any], object], object]] = {
+    "set": (lambda well: well.state.globals.set("k", 2), 2),
+    "set_many": (lambda well: well.state.globals.set_many({"k": 2, "other": 3}), 2),
+    "delete": (lambda well: well.state.globals.delete("k"), None),
+    "delete_many": (lambda well: well.state.globals.delete_many(["k"]), None),
+    "clear": (lambda well: well.state.globals.clear(), None),
+    "increment": (lambda well: well.state.globals.increment("k", 4), 5),
+    "merge": (lambda well: well.state.globals.merge("k", 9, "max"), 9),
+    "compare_and_set": (
+        lambda well: well.state.globals.compare_and_set("k", 2, revision=well.state.globals.entry("k").revision),
+        2,
+    ),
+    "move": (lambda well: well.state.globals.move("k", "elsewhere"), None),
+    "transaction": (lambda well: _in_transaction(well.state.transaction()), 2),
+    "commit of an execution": (lambda well: _in_transaction(well.transaction("run")), 2),
+}
+
+
+def _in_transaction(transaction: Any) -> None:
+    with transaction as tx:
+        tx.state(Scope.globals()).set("k", 2)
+
+
+def test_a_writer_reads_what_it_wrote(well: Stepwell) -> None:
+    well.create("run")
+    cache = well.state.globals.cached(max_age=3600)
+    for name, (write, after) in WRITES.items():
+        well.state.globals.set("k", 1)
+        assert cache.get("k") == 1
+        write(well)
+        assert cache.get("k") == after, name
+
+
+def test_threads_read_what_they_wrote(url: str) -> None:
+    """Many threads write and read through one cache; nobody ever reads less than it wrote."""
+    with Stepwell(url) as well, well.state.globals.cached(max_age=3600) as cache, ThreadPoolExecutor(4) as threads:
+
+        def work(key: str) -> None:
+            for number in range(40):
+                well.state.globals.set(key, number)
+                assert cache.get(key) == number
+                cache.get("another")
+
+        for done in [threads.submit(work, key) for key in "abcd"]:
+            done.result(LONG)
+
+
+def heard_by(cache: Any, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set whenever the cache is told that somebody wrote."""
+    heard, wake = threading.Event(), cache.wake
+
+    def told() -> None:
+        wake()
+        heard.set()
+
+    monkeypatch.setattr(cache, "wake", told)
+    return heard
+
+
+def test_a_write_of_another_well_drops_the_value(url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    places.skip_unshared(url)
+    with Stepwell(url, clock=clock) as one, Stepwell(url, clock=clock) as other:
+        one.state.globals.set("k", 0)
+        with one.state.globals.cached(max_age=3600) as cache:
+            heard = heard_by(cache, monkeypatch)
+            for number in range(1, 6):
+                cache.get("k")
+                heard.clear()
+                other.state.globals.set("k", number)
+                assert heard.wait(LONG)
+                assert cache.get("k") == number
+
+
+def test_a_task_hears_of_a_write_of_another_well(url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    places.skip_unshared(url)
+
+    async def main() -> None:
+        async with AsyncStepwell(url, clock=clock) as one, AsyncStepwell(url, clock=clock) as other:
+            await one.state.globals.set("k", 1)
+            cache = one.state.globals.cached(max_age=3600)
+            heard = heard_by(cache, monkeypatch)
+            assert await cache.get("k") == 1
+            heard.clear()
+            await other.state.globals.set("k", 2)
+            assert await asyncio.get_running_loop().run_in_executor(None, heard.wait, LONG)
+            assert await cache.get("k") == 2
+            cache.close()
+
+    asyncio.run(main())
+
+
+def test_a_value_is_never_served_beyond_its_age_even_if_the_news_was_lost(
+    open_well: OpenWell, url: str, clock: FakeClock, seconds: Seconds
+) -> None:
+    places.skip_unshared(url)
+    one, other = open_well(url, clock=clock), open_well(url, clock=clock)
+    one.state.globals.set("k", "old")
+    cache = one.state.globals.cached(max_age=5)
+    one._parts.pulse.close()  # from now on no word arrives
+    assert cache.get("k") == "old"
+    other.state.globals.set("k", "new")
+    seconds.now += 4.9
+    assert cache.get("k") == "old"
+    seconds.now += 0.2
+    assert cache.get("k") == "new"
+
+
+def test_the_age_counts_from_the_question_and_not_from_the_answer(well: Stepwell, reads: Reads, seconds: Seconds) -> None:
+    """The answer may be as old as the moment it was asked for."""
+    well.state.globals.set("k", 1)
+    cache = well.state.globals.cached(max_age=5)
+    read = well._parts.store.entries
+
+    def slow(scope: str, keys: list[str]) -> object:
+        found = read(scope, keys)
+        seconds.now += 3
+        return found
+
+    well._parts.store.entries = slow  # type: ignore[method-assign]
+    cache.get("k")
+    assert reads.count == 1
+    seconds.now += 1.9
+    cache.get("k")
+    assert reads.count == 1
+    seconds.now += 0.2
+    cache.get("k")
+    assert reads.count == 2
+
+
+class Overtaken:
+    """A scope on which somebody writes after each read, before the reader has the answer."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self.pending: list[object] = []
+
+    def entry(self, key: str) -> Entry | None:
+        found = self._state.entry(key)
+        if self.pending:
+            self._state.set(key, self.pending.pop())
+        return found
+
+
+def test_a_value_that_was_overtaken_while_it_was_read_is_not_kept(url: str) -> None:
+    with Stepwell(url) as well:
+        well.state.globals.set("k", "old")
+        state = Overtaken(well.state.globals)
+        cache = CachedState(state, well._parts.pulse, 3600)
+        state.pending.append("new")
+        assert cache.get("k") == "old"
+        assert cache.get("k") == "new"
+
+
+def test_news_between_a_read_and_its_keeping_are_not_missed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks after the news never gets what was read before it, not even for a moment."""
+    with Stepwell(url) as well:
+        well.state.globals.set("k", "old")
+        monkeypatch.setattr(well._parts.store, "listen", lambda wake: lambda: None)
+        cache = well.state.globals.cached(3600)
+        encode = cache_module.canonical
+
+        def interrupted(value: object) -> bytes:
+            monkeypatch.setattr(cache_module, "canonical", encode)
+            well.state.globals.set("k", "new")
+            return encode(value)
+
+        monkeypatch.setattr(cache_module, "canonical", interrupted)
+        assert cache.get("k") == "old"
+        assert cache.get("k") == "new"
+
+
+def test_a_write_whose_reply_was_lost_drops_the_value(well: Stepwell) -> None:
+    """T03: it may have landed."""
+
+    def lose_reply(point: str) -> None:
+        if point == "store.committed":
+            raise OSError
+
+    well.state.globals.set("k", "old")
+    cache = well.state.globals.cached(max_age=3600)
+    assert cache.get("k") == "old"
+    with armed(lose_reply), pytest.raises(CommitUnknown):
+        well.state.globals.set("k", "new")
+    assert cache.get("k") == "new"
+
+
+def test_a_closed_cache_keeps_nothing_and_listens_no_more(well: Stepwell, reads: Reads) -> None:
+    well.state.globals.set("k", 1)
+    cache = well.state.globals.cached()
+    assert well._parts.pulse._stop is not None
+    cache.get("k")
+    cache.close()
+    assert well._parts.pulse._stop is None
+    assert [cache.get("k") for _ in range(3)] == [1, 1, 1]
+    assert reads.count == 4
+
+
+def test_a_cache_ends_with_its_well(open_well: OpenWell, url: str, clock: FakeClock) -> None:
+    before = {thread for thread in threading.enumerate() if thread.name == "stepwell-listener"}
+    well = open_well(url, clock=clock)
+    well.state.globals.cached()
+    well.close()
+    for thread in threading.enumerate():
+        if thread.name == "stepwell-listener" and thread not in before:
+            thread.join(LONG)
+            assert not thread.is_alive()
+
+
+def test_scopes_have_caches_of_their_own(well: Stepwell) -> None:
+    well.state.custom("a").set("k", "a")
+    well.state.custom("b").set("k", "b")
+    assert [well.state.custom(name).cached().get("k") for name in "ab"] == ["a", "b"]
+
+
+def test_keys_that_are_not_there_do_not_fill_the_memory(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "_MOST_KEYS", 10)
+    with Stepwell(url) as well, well.state.globals.cached() as cache:
+        for number in range(100):
+            cache.get(f"k{number}")
+            assert len(cache._values) <= 10
+
+
+def test_an_age_that_is_none_is_refused(well: Stepwell) -> None:
+    """T22."""
+    for age in (0, -1, float("nan"), float("inf"), 1e300, True, "5", None):
+        with pytest.raises(InvalidInput, match="max_age is a number of seconds"):
+            well.state.globals.cached(age)  # type: ignore[arg-type]
+    assert well._parts.pulse._waiting == set()

@@ -1,0 +1,64 @@
+"""What must hold around SQLite's own files and handles, whatever strikes the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stepwell import Stepwell
+from stepwell.stores.sqlite.store import SQLiteStore
+
+# Byte 128 of the WAL index: SQLite holds a shared lock on it for as long as it has the file open.
+TAKE_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 128)
+    except OSError:
+        print("held")
+    else:
+        print("free")
+"""
+
+
+def _lock_of(file: Path) -> str:
+    command = [sys.executable, "-c", TAKE_LOCK, f"{file}-shm"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout.strip()
+
+
+def test_no_process_can_reset_the_wal_index_while_a_store_is_open(tmp_path: Path):
+    """T12: closing any descriptor of the index would drop SQLite's lock on it, and the next process would truncate it."""
+    file = tmp_path / "well.db"
+    with Stepwell(f"sqlite:///{file}") as well:
+        well.create("a")
+        assert _lock_of(file) == "held"
+        with Stepwell(f"sqlite:///{file}") as second:
+            second.create("b")
+        with well.transaction("a") as transaction:
+            transaction.set_variable("x", 1)
+        assert _lock_of(file) == "held"
+
+
+def test_commit_after_an_interrupted_one_is_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """T01: an interrupt between the last statement and COMMIT leaves nothing open that a later commit could fall into."""
+    url = f"sqlite:///{tmp_path}/well.db"
+    with Stepwell(url) as well:
+        well.create("a")
+        with well.transaction("a") as transaction:
+            transaction.set_variable("x", 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(SQLiteStore, "_commit", _interrupt)  # signals are delivered when a function begins
+            with pytest.raises(KeyboardInterrupt):
+                well.state.globals.set("interrupted", True)
+        with well.transaction("a") as transaction:
+            transaction.set_variable("x", 1)
+        with Stepwell(url) as other:
+            assert other.load("a").variables == {"x": 1}
+            assert other.state.globals.get("interrupted") is None
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,32 @@
+"""Where a well can be: the URL of each store of ``tests.support.stores``, on an empty place of the test's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.stores import STORES
+
+__all__ = ["skip_unshared", "url", "url_of"]
+
+
+def url_of(name: str, request: pytest.FixtureRequest) -> str:
+    """The URL of a store; those that need a server have a fixture that is called after them."""
+    if name == "memory":
+        return "memory://"
+    if name == "sqlite":
+        folder: Path = request.getfixturevalue("tmp_path")
+        return f"sqlite:///{folder}/well.db"
+    return request.getfixturevalue(f"{name}_url")
+
+
+@pytest.fixture(params=STORES)
+def url(request: pytest.FixtureRequest) -> str:
+    """Where the well is. Opened twice, it is the same well, unless it is one in memory."""
+    return url_of(request.param, request)
+
+
+def skip_unshared(url: str) -> None:
+    """Skip a test of two wells on one place where there cannot be two."""
+    if url.startswith("memory:"):
+        pytest.skip("this store cannot be shared")

@@ -1,0 +1,157 @@
+"""A TCP proxy that stands between a client and a server, and misbehaves as it is told: delays, cuts, swallows replies.
+
+It runs in a thread of its own. What a client sends is shown to ``on_request`` first, whose verdict decides what becomes of it;
+what a server sends back goes through ``on_reply``. A test sets these before it provokes what they wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
+from enum import Enum
+from types import TracebackType
+from typing import Any
+
+__all__ = ["Proxy", "Verdict", "at_match"]
+
+_CHUNK = 65_536
+
+
+class Verdict(Enum):
+    """What becomes of a piece that a client sent."""
+
+    PASS = "it goes to the server"
+    CUT = "it does not reach the server, and both sides see the connection end"
+    SWALLOW = "it goes to the server, whose reply is dropped; then both sides see the connection end"
+    HOLD = "it goes to the server, and nothing comes back any more, without an end"
+
+
+class Proxy:
+    """Listens on ``port`` and forwards to a server on loopback. As a context manager it ends with its block."""
+
+    def __init__(self, server_port: int) -> None:
+        self._server_port = server_port
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.on_request: Callable[[bytes], Verdict] = lambda _: Verdict.PASS
+        self.on_reply: Callable[[bytes], bytes] = lambda data: data
+        self.delay_seconds = 0.0
+        self.acted = threading.Event()
+        """Set when a verdict other than PASS has been carried out: a swallowed reply has come by then."""
+
+    def cut(self) -> None:
+        """End every connection now."""
+        self._call(self._cut())
+
+    def __enter__(self) -> Proxy:
+        self._thread.start()
+        self._server = self._call(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._call(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _end(self) -> None:
+        self._server.close()
+        await self._cut()
+        tasks = [task for task in self._tasks if not task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _cut(self) -> None:
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _serve(self, client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._writers.add(client_writer)
+        try:
+            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
+        except OSError:
+            client_writer.transport.abort()
+            return
+        self._writers.add(server_writer)
+        pair = _Pair(self, client_reader, client_writer, server_reader, server_writer)
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            await pair.run()
+        for writer in (client_writer, server_writer):
+            self._writers.discard(writer)
+            writer.transport.abort()
+
+
+class _Pair:
+    """One client's connection and the one to the server that stands for it."""
+
+    def __init__(
+        self,
+        proxy: Proxy,
+        client_reader: asyncio.StreamReader,
+        client_writer: asyncio.StreamWriter,
+        server_reader: asyncio.StreamReader,
+        server_writer: asyncio.StreamWriter,
+    ) -> None:
+        self._proxy = proxy
+        self._client_reader, self._client_writer = client_reader, client_writer
+        self._server_reader, self._server_writer = server_reader, server_writer
+        self._verdict = Verdict.PASS
+
+    async def run(self) -> None:
+        """Carry bytes both ways until one of the ways ends."""
+        ways = [asyncio.ensure_future(self._carry_requests()), asyncio.ensure_future(self._carry_replies())]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+
+    async def _carry_requests(self) -> None:
+        while data := await self._client_reader.read(_CHUNK):
+            verdict = self._proxy.on_request(data)
+            if verdict is Verdict.CUT:
+                self._proxy.acted.set()
+                return
+            if verdict is not Verdict.PASS:
+                self._verdict = verdict
+            await asyncio.sleep(self._proxy.delay_seconds)
+            self._server_writer.write(data)
+            await self._server_writer.drain()
+
+    async def _carry_replies(self) -> None:
+        while data := await self._server_reader.read(_CHUNK):
+            if self._verdict is not Verdict.PASS:
+                self._proxy.acted.set()
+                if self._verdict is Verdict.SWALLOW:
+                    return
+                continue
+            self._client_writer.write(self._proxy.on_reply(data))
+            await self._client_writer.drain()
+
+
+def at_match(pattern: bytes, verdict: Verdict, *, after: int = 0) -> Callable[[bytes], Verdict]:
+    """A verdict for the first request that contains a pattern, or for a later one; all others pass."""
+    seen = 0
+
+    def judge(data: bytes) -> Verdict:
+        nonlocal seen
+        if pattern not in data:
+            return Verdict.PASS
+        seen += 1
+        return verdict if seen == after + 1 else Verdict.PASS
+
+    return judge

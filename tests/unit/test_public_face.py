@@ -1,0 +1,166 @@
+"""The public face: what it exports, that both colours are one, and that importing it is light."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import stepwell
+import stepwell.state
+
+HEAVY = {
+    "apsw",
+    "psycopg",
+    "psycopg_pool",
+    "redis",
+    "temporalio",
+    "starlette",
+    "lupa",
+    "pydantic",
+    "hypothesis",
+    "pytest",
+    "attr",
+    "attrs",
+}
+
+# What an awaited class gives without a wait: it only points at something, or says what is known already.
+KNOWN_ALREADY = {"BufferedScope", "Durability"}
+
+
+def face_modules() -> list[ModuleType]:
+    names = ["stepwell.app", *(module.name for module in pkgutil.iter_modules(stepwell.state.__path__, "stepwell.state."))]
+    return [importlib.import_module(name) for name in names]
+
+
+def pairs() -> dict[str, tuple[type, type]]:
+    """Every public class of a face with its awaited twin, by its name."""
+    classes = {
+        name: thing
+        for module in face_modules()
+        for name, thing in vars(module).items()
+        if inspect.isclass(thing) and thing.__module__ == module.__name__ and not name.startswith("_")
+    }
+    twins = {name: (thing, classes[f"Async{name}"]) for name, thing in classes.items() if f"Async{name}" in classes}
+    without_twin = {name for name in classes if name.startswith("Async")} - {f"Async{name}" for name in twins}
+    assert not without_twin, f"{without_twin} have no blocking twin"
+    return twins
+
+
+PAIRS = {name: pair for name, pair in pairs().items() if name != "Driver"}
+
+
+def test_the_pairs_are_found() -> None:
+    assert set(PAIRS) >= {"Stepwell", "ExecutionIndex", "ScopedState", "State", "Transaction", "StateTransaction"}
+
+
+def test_all_is_sorted_and_complete() -> None:
+    assert stepwell.__all__ == sorted(stepwell.__all__)
+    assert len(set(stepwell.__all__)) == len(stepwell.__all__)
+    public = {name for name, thing in vars(stepwell).items() if not name.startswith("_") and not inspect.ismodule(thing)}
+    assert public == set(stepwell.__all__)
+
+
+@pytest.mark.parametrize("name", stepwell.__all__)
+def test_everything_public_says_what_it_is(name: str) -> None:
+    assert (getattr(stepwell, name).__doc__ or "").strip()
+
+
+def members(kind: type) -> dict[str, object]:
+    """The public names of a class, inherited ones included."""
+    return {name: inspect.getattr_static(kind, name) for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_both_faces_have_the_same_names(name: str) -> None:
+    blocking, awaited = PAIRS[name]
+    assert set(members(blocking)) == set(members(awaited))
+
+
+def signature(function: object) -> list[tuple[str, object, object, str]]:
+    parameters = inspect.signature(function).parameters.values()
+    return [(each.name, each.kind, each.default, colourless(each.annotation)) for each in parameters]
+
+
+def colourless(annotation: object) -> str:
+    """The annotation without what tells that it is awaited."""
+    return re.sub(r"\bAwaitable\[([^][]*)\]", r"\1", re.sub(r"\bAsync(?=[A-Z])", "", str(annotation)))
+
+
+def functions(kind: type) -> dict[str, object]:
+    found = {name: member.fget if isinstance(member, property) else member for name, member in members(kind).items()}
+    return {name: member for name, member in found.items() if inspect.isfunction(member)}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_both_faces_take_the_same_arguments_and_give_the_same(name: str) -> None:
+    blocking, awaited = (functions(kind) for kind in PAIRS[name])
+    assert set(blocking) == set(awaited)
+    for each, function in blocking.items():
+        assert signature(function) == signature(awaited[each]), each
+        assert colourless(inspect.signature(function).return_annotation) == colourless(
+            inspect.signature(awaited[each]).return_annotation
+        ), each
+
+
+@pytest.mark.parametrize("name", ["Stepwell"])
+def test_both_faces_are_made_from_the_same_arguments(name: str) -> None:
+    blocking, awaited = PAIRS[name]
+    assert signature(blocking.__init__) == signature(awaited.__init__)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_both_faces_say_the_same_about_themselves(name: str) -> None:
+    blocking, awaited = (functions(kind) for kind in PAIRS[name])
+    for each, function in blocking.items():
+        assert function.__doc__, each
+        assert function.__doc__.split() == awaited[each].__doc__.split(), each
+
+
+@pytest.mark.parametrize("name", ["Stepwell", "ExecutionIndex", "ScopedState", "State", "Transaction", "StateTransaction"])
+def test_what_does_io_is_awaited_and_what_does_none_is_not(name: str) -> None:
+    buffered = set(dir(stepwell.state.buffer.Buffer)) | {"rollback"} if "Transaction" in name else set()
+    for each, function in functions(PAIRS[name][1]).items():
+        gives = str(inspect.signature(function).return_annotation)
+        points_at_something = (gives.startswith("Async") and not gives.startswith("AsyncIterator")) or gives in KNOWN_ALREADY
+        is_awaited = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        is_plain = each in buffered or isinstance(members(PAIRS[name][1])[each], property)
+        assert not is_awaited if is_plain else is_awaited or points_at_something, each
+    for each, function in functions(PAIRS[name][0]).items():
+        assert not inspect.iscoroutinefunction(function), each
+
+
+def test_both_are_context_managers() -> None:
+    for name in ("Stepwell", "Transaction", "StateTransaction"):
+        blocking, awaited = PAIRS[name]
+        assert hasattr(blocking, "__enter__")
+        assert hasattr(blocking, "__exit__")
+        assert hasattr(awaited, "__aenter__")
+        assert hasattr(awaited, "__aexit__")
+        assert not hasattr(awaited, "__enter__")
+
+
+def test_importing_stepwell_is_light() -> None:
+    """By listing modules, not by time: a driver is loaded when its URL is opened."""
+    code = "import sys; import stepwell; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "stepwell" in loaded
+    assert loaded & HEAVY == set()
+
+
+def test_opening_memory_loads_no_driver() -> None:
+    code = "import sys; import stepwell; stepwell.Stepwell('memory://').create('a'); print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name.partition(".")[0] for name in done.stdout.split()} & HEAVY == set()
+
+
+def test_package_is_typed_and_says_its_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", stepwell.__version__)
+    assert importlib.resources.files("stepwell").joinpath("py.typed").is_file()

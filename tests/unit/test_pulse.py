@@ -1,0 +1,139 @@
+"""The pulse of a store: whoever waits is woken by what happens after it began to wait, and by nothing of another topic."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from stepwell.errors import Conflict
+from stepwell.model.commit import Deletion, StateBatch, Sweep, Unlock, Written
+from stepwell.state.pulse import LOCK, STATE, Listening, Pulse
+
+
+class Wire:
+    """The part of a store that tells of other processes."""
+
+    def __init__(self) -> None:
+        self.wake: Callable[[str], None] | None = None
+        self.begun = 0
+
+    def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
+        self.wake, self.begun = wake, self.begun + 1
+        return self._end
+
+    def _end(self) -> None:
+        self.wake = None
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+@pytest.fixture
+def pulse(wire: Wire) -> Pulse:
+    return Pulse(wire)
+
+
+def is_woken(listening: Listening) -> bool:
+    """Whether it was told; a wait of a second would be the sleep without news."""
+    began = time.monotonic()
+    listening.wait(60)
+    return time.monotonic() - began < 0.5
+
+
+def is_quiet(listening: Listening) -> bool:
+    return not listening._heard.is_set()
+
+
+def test_store_is_listened_to_only_while_somebody_waits(pulse: Pulse, wire: Wire) -> None:
+    assert wire.wake is None
+    with pulse.listen(STATE):
+        with pulse.listen(LOCK):
+            assert wire.begun == 1
+        assert wire.wake is not None
+    assert wire.wake is None
+    with pulse.listen(STATE):
+        assert wire.begun == 2
+
+
+def test_what_happened_before_the_wait_is_not_missed(pulse: Pulse) -> None:
+    with pulse.listen(STATE) as listening:
+        pulse.beat(STATE)
+        assert is_woken(listening)
+        assert is_quiet(listening)
+
+
+def test_other_topics_wake_nobody_and_an_empty_one_wakes_all(pulse: Pulse, wire: Wire) -> None:
+    with pulse.listen(STATE) as state, pulse.listen(LOCK) as lock:
+        pulse.beat(LOCK)
+        assert is_quiet(state)
+        assert is_woken(lock)
+        wire.wake("")
+        assert is_woken(state)
+        assert is_woken(lock)
+
+
+@pytest.mark.parametrize(
+    ("unit", "topic"),
+    [(StateBatch(()), STATE), (Sweep(0), STATE), (Unlock("l", "h", 1), LOCK)],
+)
+def test_writes_of_this_process_are_passed_on(pulse: Pulse, unit: object, topic: str) -> None:
+    with pulse.listen(STATE) as state, pulse.listen(LOCK) as lock:
+        pulse.written([unit], [Conflict()])
+        assert is_quiet(state)
+        assert is_quiet(lock)
+        pulse.written([Deletion("x"), unit], [Written(), Written()])
+        assert is_woken(state if topic == STATE else lock)
+        assert is_quiet(lock if topic == STATE else state)
+
+
+def test_a_wait_ends_in_time_without_news(pulse: Pulse) -> None:
+    with pulse.listen(STATE) as listening:
+        began = time.monotonic()
+        listening.wait(0.01)
+        listening.wait(-5)
+        assert time.monotonic() - began < 0.9
+
+
+def test_a_thread_that_waits_is_woken(pulse: Pulse) -> None:
+    with pulse.listen(STATE) as listening:
+        began = time.monotonic()
+        threading.Thread(target=pulse.beat, args=(STATE,)).start()
+        listening.wait(60)
+        assert time.monotonic() - began < 0.9
+
+
+def test_a_coroutine_that_waits_is_woken_from_another_thread(pulse: Pulse) -> None:
+    async def main() -> float:
+        with pulse.listen(STATE) as listening:
+            began = time.monotonic()
+            await listening.wait_async(0.001)
+            for _ in range(20):
+                threading.Thread(target=pulse.beat, args=(STATE,)).start()
+                await listening.wait_async(60)
+            pulse.beat(STATE)
+            await listening.wait_async(60)
+            return time.monotonic() - began
+
+    assert asyncio.run(main()) < 0.9
+
+
+def test_a_loop_that_is_gone_troubles_nobody(pulse: Pulse) -> None:
+    listening = pulse.listen(STATE)
+
+    async def main() -> None:
+        await listening.wait_async(0.001)
+
+    with listening:
+        asyncio.run(main())
+        pulse.beat(STATE)
+
+
+def test_nobody_waits_nothing_is_done(pulse: Pulse, wire: Wire) -> None:
+    pulse.written([StateBatch(())], [Written()])
+    assert wire.begun == 0
