@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.postgres_server import fresh_postgres_url, postgres_schema, postgres_server, postgres_url
 from tests.support.redis_server import redis_server, redis_url
 from tests.support.stores import STORES
 
-from stepwell.testing.conformance.fixtures import MakeStore, clock, execution, group, open_store, other_store, store
+from stepwell.testing.conformance.fixtures import *  # noqa: F403 - fixtures are found by their names
+from stepwell.testing.conformance.fixtures import MakeStore
 
-__all__ = ["clock", "execution", "group", "open_store", "other_store", "redis_server", "redis_url", "store"]
+__all__ = ["fresh_postgres_url", "postgres_schema", "postgres_server", "postgres_url", "redis_server", "redis_url"]
 
 
 @pytest.fixture(params=STORES)

@@ -264,7 +264,7 @@ def test_a_set_that_meets_a_turn_of_another_well_loses_none_of_its_history(
     """The turn lands between what ``set`` reads and what it writes, and begins a new piece of the history."""
     places.skip_unshared(url)
     monkeypatch.setattr(conversation, "_CHUNK_TURNS", 1)
-    with Stepwell(url, clock=clock) as one, Stepwell(url, clock=clock) as other:
+    with Stepwell(url, clock=clock, worker=False) as one, Stepwell(url, clock=clock, worker=False) as other:
         say(one, "c", "first")
         pending = ["second"]
 

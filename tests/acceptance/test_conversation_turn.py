@@ -214,7 +214,7 @@ class Boom(Exception):
 def save_points(url: str) -> list[tuple[str, int]]:
     """Every point that the save of a turn passes, with how many times it was passed by then."""
     passed: list[str] = []
-    with Stepwell(url) as well, armed(passed.append):
+    with Stepwell(url, worker=False) as well, armed(passed.append):
 
         def run(state: dict[str, Any], message: Any) -> Answer:
             passed.clear()
@@ -229,7 +229,7 @@ def test_state_and_history_are_saved_together_wherever_it_fails(url: str, clock:
     """T01: at every point of the save; neither or both, and the lock is free again or ends by itself."""
     points = save_points(url)
     assert {"store.before_begin", "store.before_commit", "store.committed"} <= {point for point, _ in points}
-    with Stepwell(url, clock=clock) as well:
+    with Stepwell(url, clock=clock, worker=False) as well:
         for index, (point, hit) in enumerate(points):
             conversation_id = f"c{index}"
             outcome = _fail_at(well, conversation_id, point, hit)

@@ -14,7 +14,7 @@ from tests.support import places
 from stepwell import AsyncStepwell, FakeClock, HeldLock, LockHeld, Stepwell
 from stepwell.faults import armed
 from stepwell.state import pulse
-from stepwell.state.pulse import Listening
+from stepwell.state.pulse import LOCK, Listening
 
 url = places.url
 
@@ -164,7 +164,10 @@ def test_a_waiter_gets_a_lock_whose_holder_is_gone(
     assert waiter.result(LONG).fence > dead.fence
 
 
-def test_nobody_listens_to_the_store_when_nobody_waits(well: Stepwell, waits: Waits, threads: ThreadPoolExecutor) -> None:
+def test_nobody_listens_to_the_store_when_nobody_waits(
+    open_well: OpenWell, url: str, waits: Waits, threads: ThreadPoolExecutor
+) -> None:
+    well = open_well(url, worker=False)
     lock, pulse_ = well.lock("door"), well._parts.pulse
     lock.acquire()
     waiter = wait_for(threads, well)
@@ -172,15 +175,15 @@ def test_nobody_listens_to_the_store_when_nobody_waits(well: Stepwell, waits: Wa
     assert pulse_._stop is not None
     lock.release()
     waiter.result(LONG)
-    assert (pulse_._waiting, pulse_._stop) == (set(), None)
+    assert (pulse_._waiting, pulse_._stop) == ({}, None)
     with pytest.raises(LockHeld):
         well.lock("door", timeout=0.02).acquire()
-    assert (pulse_._waiting, pulse_._stop) == (set(), None)
+    assert (pulse_._waiting, pulse_._stop) == ({}, None)
 
 
 def run(url: str, clock: FakeClock, scenario: Callable[[AsyncStepwell], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with AsyncStepwell(url, clock=clock) as well:
+        async with AsyncStepwell(url, clock=clock, worker=False) as well:
             await scenario(well)
 
     asyncio.run(main())
@@ -218,7 +221,7 @@ def test_a_cancelled_waiter_leaves_nothing_behind(url: str, clock: FakeClock, wa
         waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiter
-        assert well._parts.pulse._waiting == set()
+        assert LOCK not in well._parts.pulse._waiting
         assert await lock.release() is True
         await well.lock("door").acquire()
 

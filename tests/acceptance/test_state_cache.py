@@ -16,6 +16,7 @@ from stepwell import AsyncStepwell, CommitUnknown, Entry, FakeClock, InvalidInpu
 from stepwell.faults import armed
 from stepwell.state import cache as cache_module
 from stepwell.state.cache import CachedState
+from stepwell.state.pulse import STATE
 
 url = places.url
 
@@ -92,14 +93,15 @@ WRITES: dict[str, tuple[Callable[[Any], object], object]] = {
     "clear": (lambda well: well.state.globals.clear(), None),
     "increment": (lambda well: well.state.globals.increment("k", 4), 5),
     "merge": (lambda well: well.state.globals.merge("k", 9, "max"), 9),
-    "compare_and_set": (
-        lambda well: well.state.globals.compare_and_set("k", 2, revision=well.state.globals.entry("k").revision),
-        2,
-    ),
+    "compare_and_set": (lambda well: _compare_and_set(well.state.globals), 2),
     "move": (lambda well: well.state.globals.move("k", "elsewhere"), None),
     "transaction": (lambda well: _in_transaction(well.state.transaction()), 2),
     "commit of an execution": (lambda well: _in_transaction(well.transaction("run")), 2),
 }
+
+
+def _compare_and_set(scope: Any) -> None:
+    scope.compare_and_set("k", 2, revision=scope.entry("k").revision)
 
 
 def _in_transaction(transaction: Any) -> None:
@@ -255,8 +257,9 @@ def test_news_between_a_read_and_its_keeping_are_not_missed(url: str, monkeypatc
         assert cache.get("k") == "new"
 
 
-def test_a_write_whose_reply_was_lost_drops_the_value(well: Stepwell) -> None:
+def test_a_write_whose_reply_was_lost_drops_the_value(open_well: OpenWell, url: str) -> None:
     """T03: it may have landed."""
+    well = open_well(url, worker=False)
 
     def lose_reply(point: str) -> None:
         if point == "store.committed":
@@ -270,7 +273,9 @@ def test_a_write_whose_reply_was_lost_drops_the_value(well: Stepwell) -> None:
     assert cache.get("k") == "new"
 
 
-def test_a_closed_cache_keeps_nothing_and_listens_no_more(well: Stepwell, reads: Reads) -> None:
+def test_a_closed_cache_keeps_nothing_and_listens_no_more(open_well: OpenWell, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    well = open_well(url, worker=False)
+    reads = Reads(well, monkeypatch)
     well.state.globals.set("k", 1)
     cache = well.state.globals.cached()
     assert well._parts.pulse._stop is not None
@@ -311,4 +316,4 @@ def test_an_age_that_is_none_is_refused(well: Stepwell) -> None:
     for age in (0, -1, float("nan"), float("inf"), 1e300, True, "5", None):
         with pytest.raises(InvalidInput, match="max_age is a number of seconds"):
             well.state.globals.cached(age)  # type: ignore[arg-type]
-    assert well._parts.pulse._waiting == set()
+    assert STATE not in well._parts.pulse._waiting

@@ -39,9 +39,16 @@ ACTS = {
     act.name: act
     for act in (
         Act("create", FRESH, "creation", lambda caller: lambda: caller.create(FRESH, "creation")),
+        Act("ordinary", ORDER, "r3.ordinary", lambda caller: _begin_ordinary(caller)),
         Act("commit", ORDER, "third", lambda caller: caller.begin(ORDER, "third", change).commit),
     )
 }
+
+
+def _begin_ordinary(caller: Caller) -> Callable[[], Receipt]:
+    """A commit as most are: a step, no more. Stores have a short way for these, to executions that they wrote to before."""
+    caller.begin(ORDER, "r2.warm", lambda tx: tx.set_variable("is_warm", True)).commit()
+    return caller.begin(ORDER, "r3.ordinary", lambda tx: tx.record_step(_step("pack", "packed"))).commit
 
 
 def prepare(caller: Caller) -> None:
@@ -93,15 +100,19 @@ class Picture:
 
     def has_landed_at(self, point: str) -> bool:
         """Whether the write is past its point of no return when it first reaches this point."""
-        return self.trace.points.index(point) >= self.trace.points.index("store.committed")
+        return self.trace.points.index(point) > self.trace.points.index("store.before_commit")
+
+    def is_unknown_at(self, point: str) -> bool:
+        """Whether an error there is a lost reply: it has landed, and the store's caller has not been told."""
+        return self.has_landed_at(point) and self.trace.points.index(point) <= self.trace.points.index("store.committed")
 
 
 def picture(act: Act, store: str, folder: Path) -> Picture:
     """Make the act once on a store of this kind."""
     caller, trace = Blocking("memory://" if store == "memory" else f"sqlite:///{folder}/picture-{act.name}.db"), Trace()
     prepare(caller)
-    old = world(caller)
     commit = act.begin(caller)
+    old = world(caller)
     with armed(trace):
         receipt = commit()
     new = world(caller)

@@ -52,8 +52,8 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+def site(quick_path: Path) -> Site:
+    return Site(quick_path)
 
 
 def check_and_retry(caller: Blocking, case: Picture, point: str) -> None:

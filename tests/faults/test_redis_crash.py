@@ -67,8 +67,9 @@ def test_redis_comes_to_the_same_receipts_and_state_as_memory(
     """T01, T51: what the crash tests compare with does not depend on the store."""
     case = next(each for each in pictures["memory"] if each.act.name == act)
     caller = open_caller("blocking")
+    commit = case.act.begin(caller)
     assert world(caller) == case.old
-    assert case.act.begin(caller)() == case.receipt
+    assert commit() == case.receipt
     assert world(caller) == case.new
 
 

@@ -11,7 +11,7 @@ from tests.support.redis_server import RedisCluster
 from stepwell.clock import FakeClock
 from stepwell.contract.store import ExecutionQuery
 from stepwell.errors import InvalidInput, LeaseLost, LockHeld, StoreUnavailable
-from stepwell.model.commit import Acquire, Archiving, Deletion, LockGuard, StateBatch, Sweep, Unlock, Written
+from stepwell.model.commit import Acquire, Archiving, ClaimDue, Deletion, LockGuard, StateBatch, Sweep, Unlock, Written
 from stepwell.model.entry import Clear, Increment
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
@@ -124,6 +124,11 @@ def test_unit_that_needs_two_nodes_is_refused_and_nothing_is_written(store: Redi
     assert "single Redis server or PostgreSQL" in str(refused(refusal, InvalidInput))
     landed(other)
     assert (content(store), list(store.scopes()), execution.head.revision) == ({}, [], 1)
+
+
+def test_workers_are_told_to_use_a_single_server(store: RedisStore) -> None:
+    refusal = refused(write(store, ClaimDue(("orders",), "worker", HOUR, 5)), InvalidInput)
+    assert "single Redis server" in str(refusal)
 
 
 def test_lock_has_one_holder_and_rising_fences(store: RedisStore, clock: FakeClock) -> None:

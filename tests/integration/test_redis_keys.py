@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import pytest
@@ -21,6 +22,7 @@ from stepwell.model.commit import (
     LockGuard,
     Release,
     Renew,
+    Rest,
     StateBatch,
     Unit,
     Unlock,
@@ -88,6 +90,7 @@ def commit(**changes: object) -> Commit:
 _UNITS: list[Unit] = [
     commit(snapshot=_SNAPSHOT, status="RUNNING", fence=3),
     commit(creation=Creation("flow", 1)),
+    commit(rest=Rest(5)),
     Deletion("x"),
     Archiving("x", _SNAPSHOT),
     Adoption(
@@ -109,6 +112,13 @@ _UNITS: list[Unit] = [
 ]
 
 
+@given(name=_TEXT)
+def test_scripts_build_the_same_key_of_a_head_as_this_process(name: str) -> None:
+    """The script that looks for due executions builds names itself: what it leaves as it is, and what it encodes, is the same."""
+    encoded = re.sub(rb"[^A-Za-z0-9_.~-]", lambda char: b"%%%02X" % char[0][0], name.encode())
+    assert Keys("p").execution(name).head == b"p:{x:" + encoded + b"}:head"
+
+
 def caller(*, is_cluster: bool) -> Caller:
     return Caller(Keys("p"), is_cluster=is_cluster, store_id=b"id", ttl_ms=0, ahead_ms=lambda: 0)
 
@@ -126,9 +136,9 @@ def test_state_of_one_scope_touches_one_node_of_a_cluster() -> None:
     assert call.is_of_one_slot()
 
 
-@pytest.mark.parametrize("guards", [(), (LockGuard("door", 1),)])
-def test_unit_that_needs_two_nodes_is_refused_on_a_cluster_and_not_on_a_single_server(guards: tuple[LockGuard, ...]) -> None:
-    unit = commit(guards=guards)
-    writes = [] if guards else [ScopeWrite("global/", Keys("p").scope("global/"), b"", b"1 1 1 1")]
+@pytest.mark.parametrize("other", [{}, {"guards": (LockGuard("door", 1),)}, {"nudges": ("y",)}])
+def test_unit_that_needs_two_nodes_is_refused_on_a_cluster_and_not_on_a_single_server(other: dict[str, object]) -> None:
+    unit = commit(**other)
+    writes = [] if other else [ScopeWrite("global/", Keys("p").scope("global/"), b"", b"1 1 1 1")]
     assert isinstance(caller(is_cluster=True).of(unit, writes, 0), InvalidInput)
     assert isinstance(caller(is_cluster=False).of(unit, writes, 0), Call)

@@ -16,7 +16,8 @@ def url_of(name: str, request: pytest.FixtureRequest) -> str:
         return "memory://"
     if name == "sqlite":
         folder: Path = request.getfixturevalue("tmp_path")
-        return f"sqlite:///{folder}/well.db"
+        # No test that shares this place is about a loss of power, and none needs to wait for the disk.
+        return f"sqlite:///{folder}/well.db?synchronous=NORMAL"
     return request.getfixturevalue(f"{name}_url")
 
 

@@ -27,7 +27,15 @@ from stepwell.clock import SystemClock
 from stepwell.model.limits import Limits
 from stepwell.stores.postgres.store import PostgresStore
 
-__all__ = ["OWNER", "PASSWORD", "PostgresServer", "_shared_schema", "fresh_postgres_url", "postgres_server", "postgres_url"]
+__all__ = [
+    "OWNER",
+    "PASSWORD",
+    "PostgresServer",
+    "fresh_postgres_url",
+    "postgres_schema",
+    "postgres_server",
+    "postgres_url",
+]
 
 OWNER, PASSWORD = "stepwell", "correct horse"
 """The owner of every database, and the password of the role ``guarded``, the only one that is asked for one."""
@@ -103,7 +111,6 @@ class PostgresServer:
             "port": str(self.port),
             "unix_socket_directories": "",
             "shared_buffers": "32MB",
-            "max_connections": "60",
             **self._options,
         }
         words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
@@ -208,7 +215,8 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def _shared_schema(postgres_server: PostgresServer) -> str:
+def postgres_schema(postgres_server: PostgresServer) -> str:
+    """A schema that is made once and shared."""
     schema = postgres_server.new_schema()
     store = PostgresStore(postgres_server.url(schema), SystemClock(), Limits())
     store.open()
@@ -217,12 +225,12 @@ def _shared_schema(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture
-def postgres_url(postgres_server: PostgresServer, _shared_schema: str) -> Iterator[str]:
+def postgres_url(postgres_server: PostgresServer, postgres_schema: str) -> Iterator[str]:
     """The URL of a store that is empty. All tests share its tables, which are emptied after each: making them anew takes longer."""
-    yield postgres_server.url(_shared_schema)
+    yield postgres_server.url(postgres_schema)
     with postgres_server.connect() as connection:
         tables = ("executions", "commits", "snapshots", "state_scopes", "state_entries", "locks")
-        connection.execute("; ".join(f"DELETE FROM {_shared_schema}.{table}" for table in tables))
+        connection.execute("; ".join(f"DELETE FROM {postgres_schema}.{table}" for table in tables))
 
 
 @pytest.fixture

@@ -19,7 +19,12 @@ from types import TracebackType
 import pytest
 import redis
 
-__all__ = ["RedisCluster", "RedisServer", "free_port", "redis_server", "redis_url", "server_program"]
+from stepwell.clock import FakeClock
+from stepwell.model.limits import Limits
+from stepwell.stores.redis.keys import Keys
+from stepwell.stores.redis.store import RedisStore
+
+__all__ = ["RedisCluster", "RedisServer", "RedisSite", "free_port", "redis_server", "redis_url", "server_program"]
 
 _prefixes = itertools.count()
 
@@ -176,3 +181,29 @@ def redis_url(redis_server: RedisServer) -> Iterator[str]:
         keys = list(client.scan_iter(match=f"{prefix}:*", count=10_000))
         if keys:
             client.unlink(*keys)
+
+
+class RedisSite:
+    """A store under test, and the server seen from outside."""
+
+    def __init__(self, server: RedisServer, url: str, clock: FakeClock) -> None:
+        self.url, self.clock, self.client = url, clock, server.client()
+        self.keys = Keys(url.rpartition("prefix=")[2])
+        self._opened: list[RedisStore] = []
+        self.store = self.open()
+
+    def open(self, limits: Limits | None = None, **options: object) -> RedisStore:
+        extra = "".join(f"&{name}={value}" for name, value in options.items())
+        store = RedisStore(self.url.replace("?", f"?{extra.removeprefix('&')}&" if extra else "?"), self.clock, limits or Limits())
+        store.open()
+        self._opened.append(store)
+        return store
+
+    def names(self) -> set[bytes]:
+        """All keys of the store."""
+        return set(self.client.scan_iter(match=f"{self.url.rpartition('prefix=')[2]}:*", count=1000))
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+        self.client.close()

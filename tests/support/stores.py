@@ -11,6 +11,7 @@ from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.model.limits import Limits
 from stepwell.stores.memory import MemoryStore
+from stepwell.stores.postgres.store import PostgresStore
 from stepwell.stores.redis.store import RedisStore
 from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing.conformance.fixtures import MakeStore
@@ -33,11 +34,22 @@ def sqlite(request: pytest.FixtureRequest) -> MakeStore:
     return make
 
 
+def postgres(request: pytest.FixtureRequest) -> MakeStore:
+    """PostgreSQL: a schema, emptied after each test, on the server that this test run started."""
+    url: str = request.getfixturevalue("postgres_url")
+    return lambda clock, limits: PostgresStore(url, clock, limits)
+
+
 def redis(request: pytest.FixtureRequest) -> MakeStore:
     """Redis: a prefix of its own on the server that this test run started."""
     url: str = request.getfixturevalue("redis_url")
     return lambda clock, limits: RedisStore(url, clock, limits)
 
 
-STORES: dict[str, Callable[[pytest.FixtureRequest], MakeStore]] = {"memory": memory, "sqlite": sqlite, "redis": redis}
+STORES: dict[str, Callable[[pytest.FixtureRequest], MakeStore]] = {
+    "memory": memory,
+    "sqlite": sqlite,
+    "postgres": postgres,
+    "redis": redis,
+}
 """By name. The request gives an entry what it needs, such as ``tmp_path`` or the fixture of a running server."""

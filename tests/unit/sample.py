@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+import pytest
 from hypothesis import strategies as st
 
+from stepwell.errors import ValidationFailed
 from stepwell.model.commit import Creation, Head, StoredCommit
 from stepwell.model.draft import Draft, Planned, plan
 from stepwell.model.ledger import Verification, build_commit, settle, verify
@@ -134,7 +136,7 @@ class Chain:
             revision=revision,
             digest=digest,
             base_revision=-1 if self.base is None else self.base.revision,
-            signature=None if self.key is None else sign_head(self.key, self.execution_id, revision, digest),
+            signature=None if self.key is None else sign_head(self.key, self.execution_id, revision, digest, self.state.digest),
         )
 
     def verify(
@@ -159,3 +161,13 @@ def story(execution_id: str = "run-1", workspace: str = "acme", *, key: bytes | 
     chain.change(lambda tx: (tx.cancel_scope("s"), tx.remove_token("t"), tx.exit_scope("s")))
     chain.change(lambda tx: (tx.set_variable("paid", "yes"), tx.state(Scope.custom("orders")).increment("count")))
     return chain
+
+
+def refused(chain: Chain, change: Callable[[Buffer], object], error: type[ValidationFailed] = ValidationFailed) -> ValidationFailed:
+    """The error that a batch gives; the state must be as it was."""
+    before, revision = chain.view, chain.state.revision
+    with pytest.raises(error) as caught:
+        chain.change(change)
+    assert chain.view == before
+    assert chain.state.revision == revision
+    return caught.value

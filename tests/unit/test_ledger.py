@@ -226,10 +226,11 @@ def test_fork_of_a_history_is_found() -> None:
 
 
 def test_signature_binds_execution_revision_and_receipt() -> None:
-    signed = sign_head(b"k", "run-1", 3, "d")
-    assert signed == sign_head(b"k", "run-1", 3, "d")
-    others = [sign_head(b"l", "run-1", 3, "d"), sign_head(b"k", "run-2", 3, "d"), sign_head(b"k", "run-1", 4, "d")]
-    assert signed not in [*others, sign_head(b"k", "run-1", 3, "e"), sign_head(b"k", 'run-1",3,"d', 3, "d")]
+    parts = (b"k", "run-1", 3, "d", "a")
+    others = [(b"l", "run-1", 3, "d", "a"), (b"k", "run-2", 3, "d", "a"), (b"k", "run-1", 4, "d", "a"),
+              (b"k", "run-1", 3, "e", "a"), (b"k", "run-1", 3, "d", "b"), (b"k", 'run-1",3,"d', 3, "d", "a")]  # fmt: skip
+    assert sign_head(*parts) == sign_head(*parts)
+    assert sign_head(*parts) not in [sign_head(*other) for other in others]
 
 
 # A chain that begins with a snapshot.
@@ -284,6 +285,17 @@ def test_base_that_was_replaced_whole_is_found_by_a_kept_receipt() -> None:
     assert forged.verify().ok
     assert not forged.verify(anchors=[kept]).ok
     assert chain.verify(anchors=[kept]).ok
+
+
+def test_base_whose_entries_were_replaced_is_found_by_the_signature() -> None:
+    """T50: archived up to its head, no receipt is left to tell the digest of the state; the signature does."""
+    chain = story(key=b"secret")
+    chain.archive(7, chain.state)
+    entries = chain.state.copy_entries()
+    entries["variables"]["paid"] = b'"forged"'
+    assert chain.verify().ok
+    chain.base = store_snapshot(State.of(entries, chain.state.revision, chain.state.receipt, None))
+    assert "signature does not match" in chain.verify().problems[0]
 
 
 def snapshotted() -> tuple[Chain, StoredSnapshot]:

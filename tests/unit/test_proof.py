@@ -32,6 +32,15 @@ def test_proof_without_the_right_signature_is_found() -> None:
     assert not verify_proof(UNSIGNED, key=KEY).ok
 
 
+def test_export_does_not_lend_the_key_to_a_chain_that_was_rewritten() -> None:
+    """T50: the proof carries the signature that the head has, not a new one over whatever is there now."""
+    forged = Chain()
+    for number in range(7):
+        forged.set("forged", number)
+    head = msgspec.structs.replace(forged.head, signature=CHAIN.head.signature)
+    assert not verify_proof(write_proof(head, None, forged.rows, KEY), key=KEY).ok
+
+
 def test_proof_has_a_line_for_each_receipt_that_people_can_read() -> None:
     first, *lines, last = PROOF.split(b"\n")
     assert msgspec.json.decode(first)["execution_id"] == "run-1"

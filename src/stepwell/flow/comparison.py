@@ -43,10 +43,11 @@ def is_same(meter: Meter, left: Value, right: Value) -> bool:
             meter.read(cast("list[Value]", one))
             pending.extend(zip(cast("list[Value]", one), cast("list[Value]", other), strict=True))
         elif isinstance(one, Mapping) and isinstance(other, Mapping):
-            if one.keys() != other.keys():
+            first, second = cast("Mapping[str, Value]", one), cast("Mapping[str, Value]", other)
+            if first.keys() != second.keys():
                 return False
-            meter.spend(len(cast("Mapping[str, Value]", one)))
-            pending.extend((one[key], other[key]) for key in cast("Mapping[str, Value]", one))
+            meter.spend(len(first))
+            pending.extend((first[key], second[key]) for key in first)
         elif one != other or isinstance(one, bool) != isinstance(other, bool):
             return False
     return True

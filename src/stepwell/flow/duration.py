@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from stepwell.errors import InvalidInput
 
-__all__ = ["LONGEST_SECONDS", "Span", "moment_of", "seconds_of"]
+__all__ = ["LONGEST_SECONDS", "Span", "moment_of", "seconds_of", "time_of"]
 
 Span = int | float | str | timedelta
 """A span of time: seconds as a number, a text such as ``"2h"`` or ``"1h30m"``, or a timedelta."""
@@ -18,6 +18,7 @@ LONGEST_SECONDS = 100 * 365.25 * 86_400
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _TEXT = re.compile(r"\s*(?:\d+(?:\.\d+)?\s*(?:ms|[smhdw])\s*)+", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])", re.ASCII)
+_DATE = re.compile(r"\d{4}-", re.ASCII)
 
 
 def seconds_of(span: object, what: str = "the span") -> float:
@@ -33,6 +34,13 @@ def seconds_of(span: object, what: str = "the span") -> float:
     if not 0 <= seconds <= LONGEST_SECONDS:
         raise InvalidInput(f"{what} must be from 0 seconds to 100 years, not {span!r}")
     return seconds
+
+
+def time_of(time: object, what: str = "the wait") -> float | datetime:
+    """What a wait waits for: a span in seconds, or a moment if it is written as a timestamp."""
+    if isinstance(time, str) and _DATE.match(time):
+        return moment_of(time, what)
+    return seconds_of(time, what)
 
 
 def moment_of(text: object, what: str = "the moment") -> datetime:

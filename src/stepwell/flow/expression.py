@@ -100,7 +100,7 @@ def _compile(tree: Syntax) -> _Code:
     match tree:
         case Literal():
             value = tree.value
-            return lambda run: value
+            return lambda _run: value
         case Items():
             return _list(tree)
         case Root():
@@ -152,11 +152,11 @@ def _enter(value: Value, segment: Value) -> Value:
     """One step into a value; an error of the lookup itself if there is nothing."""
     if type(segment) is str:
         if type(value) is list and segment.isdecimal() and segment.isascii() and len(segment) < 10:
-            return value[int(segment)]
+            return cast("list[Value]", value)[int(segment)]
         if isinstance(value, Mapping):
             return cast("Mapping[str, Value]", value)[segment]
     elif type(segment) is int and type(value) is list:
-        return value[segment]
+        return cast("list[Value]", value)[segment]
     raise TypeError
 
 
@@ -199,11 +199,11 @@ def _unary(tree: Unary) -> _Code:
     return _operation(tree.start, _negated if tree.operator == "-" else _unchanged, operand)
 
 
-def _negated(run: _Run, value: Value) -> Value:
+def _negated(_run: _Run, value: Value) -> Value:
     return checked_number(-_number(value))
 
 
-def _unchanged(run: _Run, value: Value) -> Value:
+def _unchanged(_run: _Run, value: Value) -> Value:
     return _number(value)
 
 
@@ -235,11 +235,14 @@ def _binary(tree: Binary) -> _Code:
 
 
 def _ordered(accepts: Callable[[int, int], bool]) -> Callable[..., bool]:
-    return lambda run, left, right: accepts(order(left, right), 0)
+    def call(_run: _Run, left: Value, right: Value) -> bool:
+        return accepts(order(left, right), 0)
+
+    return call
 
 
 def _arithmetic(apply: Callable[[Any, Any], Any]) -> Callable[..., Value]:
-    def call(run: _Run, left: Value, right: Value) -> Value:
+    def call(_run: _Run, left: Value, right: Value) -> Value:
         try:
             return checked_number(apply(_number(left), _number(right)))
         except ZeroDivisionError:
@@ -250,19 +253,31 @@ def _arithmetic(apply: Callable[[Any, Any], Any]) -> Callable[..., Value]:
     return call
 
 
+def _differs(run: _Run, left: Value, right: Value) -> bool:
+    return not is_same(run, left, right)
+
+
+def _is_in(run: _Run, left: Value, right: Value) -> bool:
+    return holds(run, right, left)
+
+
+def _divided(left: Any, right: Any) -> Any:
+    return left / right
+
+
 _BINARY: dict[str, Callable[..., Value]] = {
     "==": is_same,
-    "!=": lambda run, left, right: not is_same(run, left, right),
+    "!=": _differs,
     "<": _ordered(operator.lt),
     "<=": _ordered(operator.le),
     ">": _ordered(operator.gt),
     ">=": _ordered(operator.ge),
-    "in": lambda run, left, right: holds(run, right, left),
+    "in": _is_in,
     "contains": holds,
     "+": combined,
     "-": _arithmetic(operator.sub),
     "*": _arithmetic(operator.mul),
-    "/": _arithmetic(operator.truediv),
+    "/": _arithmetic(_divided),
     "%": _arithmetic(operator.mod),
 }
 

@@ -56,7 +56,7 @@ def as_text(value: Value) -> str:
 
 def plain(value: Value) -> Value:
     """The value without mappings that read lazily: dicts, lists and atoms only."""
-    if type(value) is dict or type(value) is list or not isinstance(value, Mapping):
+    if type(value) in (dict, list) or not isinstance(value, Mapping):
         return value
     return {key: plain(child) for key, child in cast("Mapping[str, Value]", value).items()}
 
@@ -87,8 +87,10 @@ def combined(meter: Meter, left: Value, right: Value) -> Value:
     """The sum of two numbers, or two texts or lists one after the other."""
     if _is_number(left) and _is_number(right):
         return checked_number(left + right)
-    if (isinstance(left, str) and isinstance(right, str)) or (isinstance(left, list) and isinstance(right, list)):
+    if isinstance(left, str) and isinstance(right, str):
         return meter.made(left + right)
+    if isinstance(left, list) and isinstance(right, list):
+        return meter.made(cast("list[Value]", left) + cast("list[Value]", right))
     hint = "; use text(...) to make a text" if isinstance(left, str) or isinstance(right, str) else ""
     raise Wrong(f"cannot add {kind_of(right)} to {kind_of(left)}{hint}")
 
@@ -122,7 +124,7 @@ def _list(meter: Meter, value: Value, what: str) -> list[Value]:
     return cast("list[Value]", value)
 
 
-def _length(meter: Meter, value: Value) -> int:
+def _length(_meter: Meter, value: Value) -> int:
     if not isinstance(value, str | list | Mapping):
         raise Wrong(f"len takes a text, a list or an object, not {kind_of(value)}")
     return len(cast("list[Value]", value))
@@ -135,11 +137,11 @@ def _changed(change: Callable[[str], str]) -> Callable[..., Value]:
     return call
 
 
-def _starts_with(meter: Meter, text: Value, part: Value) -> bool:
+def _starts_with(_meter: Meter, text: Value, part: Value) -> bool:
     return _text(text, "the first argument").startswith(_text(part, "the second argument"))
 
 
-def _ends_with(meter: Meter, text: Value, part: Value) -> bool:
+def _ends_with(_meter: Meter, text: Value, part: Value) -> bool:
     return _text(text, "the first argument").endswith(_text(part, "the second argument"))
 
 
@@ -173,7 +175,7 @@ def _average(meter: Meter, values: Value) -> Value:
     return checked_number(_sum(meter, values) / len(found))
 
 
-def _round(meter: Meter, number: Value, digits: Value = 0) -> Value:
+def _round(_meter: Meter, number: Value, digits: Value = 0) -> Value:
     places = _whole(digits, "the number of digits")
     if not -15 <= places <= 15:
         raise Wrong("the number of digits must be from -15 to 15")
@@ -182,7 +184,7 @@ def _round(meter: Meter, number: Value, digits: Value = 0) -> Value:
 
 
 def _numeric(change: Callable[[Any], int | float]) -> Callable[..., Value]:
-    def call(meter: Meter, value: Value) -> Value:
+    def call(_meter: Meter, value: Value) -> Value:
         return checked_number(change(_number(value, "the argument")))
 
     return call
@@ -206,7 +208,7 @@ def _values(meter: Meter, value: Value) -> Value:
 
 
 def _end(index: int) -> Callable[..., Value]:
-    def call(meter: Meter, values: Value) -> Value:
+    def call(_meter: Meter, values: Value) -> Value:
         if not isinstance(values, str | list):
             raise Wrong(f"the argument must be a list or a text, not {kind_of(values)}")
         if not values:
@@ -292,7 +294,7 @@ def _every(decide: Callable[[list[bool]], bool]) -> Callable[..., Value]:
     return call
 
 
-def _to_number(meter: Meter, value: Value) -> Value:
+def _to_number(_meter: Meter, value: Value) -> Value:
     if _is_number(value):
         return value
     found = _text(value, "the argument").strip()
@@ -309,7 +311,7 @@ def _to_text(meter: Meter, value: Value) -> Value:
     return meter.made(as_text(value))
 
 
-def _kind(meter: Meter, value: Value) -> Value:
+def _kind(_meter: Meter, value: Value) -> Value:
     return kind_of(value).split()[-1]
 
 

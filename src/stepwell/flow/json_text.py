@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from json.decoder import JSONDecodeError, scanstring
-from typing import Any, NoReturn, cast
+from json import JSONDecodeError, JSONDecoder
+from typing import NoReturn
 
 from stepwell.flow.located import MAX_NESTING, MAX_PARTS, Located, Mark, Reading
 from stepwell.model.value import Value
@@ -14,6 +14,7 @@ __all__ = ["read_json"]
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
+_STRING = JSONDecoder().raw_decode
 _WORDS: dict[str, Value] = {"true": True, "false": False, "null": None}
 _WORD = re.compile(r"[A-Za-z]+")
 _INT_MAX = 2**63 - 1
@@ -30,6 +31,10 @@ def read_json(text: str, reading: Reading) -> Located | None:
         return scanner.document()
     except _Stopped:
         return None
+
+
+def _closing(owner: Located) -> str:
+    return "]" if owner.items is not None else "}"
 
 
 class _Scanner:
@@ -75,29 +80,25 @@ class _Scanner:
             self.at += 1
             if len(self.open) >= MAX_NESTING:
                 self.stop(f"the document is nested more than {MAX_NESTING} levels deep", start)
-            content: Value = {} if sign == "{" else []
-            self.open.append(Located(content, self.mark(start)))
+            self.open.append(Located.opened(self.mark(start), is_mapping=sign == "{"))
             return self.open[-1]
         if sign == '"':
-            return Located(self.string(), self.mark(start), inner=1)
-        return Located(self.atom(), self.mark(start), inner=0)
+            return Located(self.mark(start), self.string(), inner=1)
+        return Located(self.mark(start), self.atom(), inner=0)
 
     def member(self) -> None:
         """One more part of what is open, or its end."""
         owner = self.open[-1]
-        is_object = isinstance(owner.content, dict)
-        closing = "}" if is_object else "]"
-        if self.skip() == closing:
+        if self.skip() == _closing(owner):
             self.at += 1
             self.open.pop()
             owner.close()
             self.after()
             return
-        if is_object:
-            self.pair(owner)
+        if owner.items is not None:
+            owner.items.append(self.value())
         else:
-            owner_items = cast("list[Located]", owner.content)
-            owner_items.append(self.value())
+            self.pair(owner)
         if self.open[-1] is owner:
             self.after()
 
@@ -105,7 +106,7 @@ class _Scanner:
         """The comma after a finished part, unless its owner ends here."""
         if not self.open:
             return
-        closing = "}" if isinstance(self.open[-1].content, dict) else "]"
+        closing = _closing(self.open[-1])
         sign = self.skip()
         if sign == ",":
             comma = self.at
@@ -116,7 +117,6 @@ class _Scanner:
             self.stop(f"expected a comma or {closing!r} here")
 
     def pair(self, owner: Located) -> None:
-        members = cast("dict[str, Located]", owner.content)
         if self.skip() != '"':
             self.stop("expected a key in double quotes here")
         mark = self.mark(self.at)
@@ -125,15 +125,12 @@ class _Scanner:
             self.stop("expected ':' after the key")
         self.at += 1
         value = self.value()
-        if key in members:
+        if not owner.put(key, value, mark):
             self.reading.fault(mark, f"the key {key!r} stands twice; first in line {owner.keys[key].line}")
-        else:
-            members[key] = value
-            owner.keys[key] = mark
 
     def string(self) -> str:
         try:
-            text, self.at = cast("tuple[str, int]", cast("Any", scanstring)(self.text, self.at + 1, True))
+            text, self.at = _STRING(self.text, self.at)
         except JSONDecodeError as error:
             self.stop(f"the text is not JSON: {error.msg[:1].lower()}{error.msg[1:]}", error.pos)
         return text
@@ -146,7 +143,7 @@ class _Scanner:
         if (word := _WORD.match(self.text, start)) and word[0] in _WORDS:
             self.at = word.end()
             return _WORDS[word[0]]
-        self.stop("expected a value here" if start < len(self.text) else "the text ends where a value should stand")
+        return self.stop("expected a value here" if start < len(self.text) else "the text ends where a value should stand")
 
     def number(self, found: re.Match[str]) -> Value:
         is_whole = found[1] is None and found[2] is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from stepwell.errors import InvalidDefinition, Problem
@@ -27,28 +28,63 @@ class Mark(NamedTuple):
 class Located:
     """A value of a document with its place: a scalar, a list of these, or a mapping of them by key."""
 
-    __slots__ = ("content", "height", "inner", "keys", "mark", "size")
+    __slots__ = ("height", "inner", "items", "keys", "mark", "members", "scalar", "size")
 
-    def __init__(self, content: Value | list[Located] | dict[str, Located], mark: Mark, *, inner: int = -1) -> None:
-        self.content = content
+    def __init__(self, mark: Mark, scalar: Value = None, *, inner: int = -1) -> None:
         self.mark = mark
-        self.inner = inner
-        """For a text: how far after the mark its first letter stands, or -1 if places in it cannot be told from it."""
+        self.scalar: Value = scalar
+        """The value, unless it is a list or mapping."""
+        self.items: list[Located] | None = None
+        self.members: dict[str, Located] | None = None
         self.keys: dict[str, Mark] = {}
         """For a mapping: the places of its keys."""
+        self.inner = inner
+        """For a text: how far after the mark its first letter stands, or -1 if places in it cannot be told from it."""
         self.size, self.height = 1, 1
         """Values in it, and levels, with itself. Known without walking, so a bomb of aliases is found before it goes off."""
 
+    @classmethod
+    def opened(cls, mark: Mark, *, is_mapping: bool) -> Located:
+        """A list or mapping to be filled, and then closed."""
+        located = cls(mark)
+        if is_mapping:
+            located.members = {}
+        else:
+            located.items = []
+        return located
+
     def close(self) -> None:
         """Work out size and height, when a list or mapping has all its parts."""
-        parts = self.content.values() if isinstance(self.content, dict) else self.content
-        for part in parts:
+        for part in self.items or (self.members or {}).values():
             self.size += part.size
             self.height = max(self.height, part.height + 1)
 
+    def put(self, key: str, part: Located, mark: Mark) -> bool:
+        """Add a member to a mapping, unless its key is taken."""
+        members = self.members if self.members is not None else {}
+        if key in members:
+            return False
+        members[key] = part
+        self.keys[key] = mark
+        return True
+
+    @property
+    def is_null(self) -> bool:
+        """Whether nothing stands there."""
+        return self.scalar is None and not self.is_container
+
+    @property
+    def is_container(self) -> bool:
+        """Whether it is a list or a mapping."""
+        return self.items is not None or self.members is not None
+
+    def children(self) -> Iterable[tuple[str | int, Located]]:
+        """The parts of a list or mapping with their indexes or keys."""
+        return enumerate(self.items) if self.items is not None else (self.members or {}).items()
+
     def place_in(self, offset: int) -> Mark:
         """The place of a letter of a text, as near as it is known."""
-        if self.inner < 0 or (isinstance(self.content, str) and "\n" in self.content):
+        if self.inner < 0 or (isinstance(self.scalar, str) and "\n" in self.scalar):
             return self.mark
         return Mark(self.mark.line, self.mark.column + self.inner + offset)
 
@@ -61,12 +97,19 @@ class Reading:
         self.problems: list[Problem] = []
         self.marks: dict[tuple[str | int, ...], Located] = {}
         self.key_marks: dict[tuple[str | int, ...], Mark] = {}
-        self.has_lost_names = False
-        """Whether a node could not be read so far that its name is unknown; then a name may be missing for that reason alone."""
+        self.depth = 0
+        """Nodes around the one that is being read."""
+        self.lost_names: set[str] = set()
+        """Names that nodes may have that could not be read; if one of these is unknown, that may be the only reason."""
 
     def fault(self, mark: Mark, message: str) -> None:
         """Note one fault; the order is put right at the end."""
         self.problems.append(Problem(InvalidDefinition.code, message, f"{self.source}:{mark.line}:{mark.column}"))
+
+    def is_lost(self, name: str) -> bool:
+        """Whether a name, perhaps with a number added, may be that of a node that could not be read."""
+        base, _, number = name.rpartition("-")
+        return name in self.lost_names or (number.isdecimal() and base in self.lost_names)
 
     def finish(self) -> None:
         """Raise everything that was found wrong, in the order of the document."""
@@ -81,8 +124,8 @@ def _place(problem: Problem) -> tuple[int, int]:
 
 def plain_of(located: Located) -> Value:
     """The value without its places."""
-    if isinstance(located.content, dict):
-        return {key: plain_of(child) for key, child in located.content.items()}
-    if isinstance(located.content, list):
-        return [plain_of(child) for child in located.content]
-    return located.content
+    if located.members is not None:
+        return {key: plain_of(child) for key, child in located.members.items()}
+    if located.items is not None:
+        return [plain_of(child) for child in located.items]
+    return located.scalar

@@ -42,6 +42,7 @@ class Meter:
     def made(self, value: Sized) -> Sized:
         """Give back a new text or list, paid for and not too large."""
         if len(value) > MAX_MADE:
-            raise Wrong(f"the result has {len(value):,} {'letters' if isinstance(value, str) else 'items'}, at most {MAX_MADE:,} are allowed")
+            what = "letters" if isinstance(value, str) else "items"
+            raise Wrong(f"the result has {len(value):,} {what}, at most {MAX_MADE:,} are allowed")
         self.read(value)
         return value

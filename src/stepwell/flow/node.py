@@ -159,7 +159,7 @@ class Choice(NodeFields, frozen=True, kw_only=True, tag="choice"):
     otherwise: Node | None = None
     mode: Literal["first", "all"] = "first"
     merge: Merge = "by_name"
-    """With ``all``: how outputs come together, by the names of the nodes chosen. With ``first`` the output is that of the chosen node."""
+    """With ``all``: how outputs come together, by the names of the nodes chosen. With ``first`` the output is the chosen node's."""
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -305,18 +305,5 @@ class Approval(NodeFields, frozen=True, kw_only=True, tag="approval"):
 
 
 Node = (
-    Step
-    | Subworkflow
-    | Script
-    | Sequence
-    | Parallel
-    | Choice
-    | Loop
-    | Each
-    | Graph
-    | Scope
-    | Wait
-    | Signal
-    | Deferred
-    | Approval
+    Step | Subworkflow | Script | Sequence | Parallel | Choice | Loop | Each | Graph | Scope | Wait | Signal | Deferred | Approval
 )

@@ -51,8 +51,8 @@ class Place:
         self.name = ""
         """Unique in the definition."""
         self.children: dict[str, Place] = {}
-        """The nodes directly inside by slot, in the order of the document. A slot is the index in a sequence or choice, the name of a
-        branch or of a graph's node, ``do``, ``otherwise``, ``on_timeout`` or ``compensate``."""
+        """The nodes directly inside by slot, in the order of the document. A slot is the index in a sequence or choice, the name
+        of a branch or of a graph's node, ``do``, ``otherwise``, ``on_timeout`` or ``compensate``."""
         self.depth = 1 if parent is None else parent.depth + 1
         self.inherited: Value = None
         """What the node is given if it does not say: see ``args``."""

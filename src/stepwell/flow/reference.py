@@ -10,6 +10,7 @@ from stepwell.flow.syntax import Access, Binary, Call, Items, Joined, Literal, R
 
 __all__ = ["Reference", "path_text", "references_of"]
 
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\0": "\\0"})
 _PLAIN_KEY = re.compile(r"\w+(?:-\w+)*")
 
 
@@ -38,8 +39,7 @@ def path_text(path: tuple[str | int | None, ...]) -> str:
         elif _PLAIN_KEY.fullmatch(segment):
             text += f".{segment}"
         else:
-            quoted = segment.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\0")
-            text += f'."{quoted}"'
+            text += f'."{segment.translate(_ESCAPES)}"'
     return text
 
 

@@ -54,7 +54,7 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
         return self._longest(attempt) * (1 - self.jitter * random)
 
     def allows(self, attempt: int, errors: Iterable[str] = ()) -> bool:
-        """Whether another attempt follows the failed one of this number (from 1); ``errors`` are all the names of what it raised."""
+        """Whether another attempt follows the failed one of this number (from 1); ``errors`` are all names of what it raised."""
         return attempt < self.attempts and not set(errors) & set(self.non_retryable)
 
     def _longest(self, attempt: int) -> float:

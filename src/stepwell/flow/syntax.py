@@ -10,7 +10,20 @@ from stepwell.flow.function import FUNCTIONS, arity_fault
 from stepwell.flow.lexeme import Lexeme, split
 from stepwell.flow.suggestion import suggest
 
-__all__ = ["MAX_DEPTH", "ROOTS", "Access", "Binary", "Call", "Items", "Joined", "Literal", "Root", "Syntax", "Unary", "parse_expression"]
+__all__ = [
+    "MAX_DEPTH",
+    "ROOTS",
+    "Access",
+    "Binary",
+    "Call",
+    "Items",
+    "Joined",
+    "Literal",
+    "Root",
+    "Syntax",
+    "Unary",
+    "parse_expression",
+]
 
 MAX_DEPTH = 64
 """Each level costs a few frames of the Python stack, of which there are about a thousand."""
@@ -271,7 +284,7 @@ class _Parser:
     def primary(self) -> Syntax:
         lexeme = self.take()
         match lexeme.kind, lexeme.value:
-            case ("number" | "text"), value:
+            case (("number" | "text"), value):
                 return Literal(value, lexeme.start)
             case "keyword", ("true" | "false" | "null" | "none") as word:
                 return Literal(_WORDS[str(word)], lexeme.start)
@@ -287,20 +300,20 @@ class _Parser:
                 items = self.until("]")
                 return Items(items, lexeme.start, self.level(lexeme.start, *items))
             case "end", _:
-                self.fail("the expression ends where a value should stand", lexeme.start)
+                return self.fail("the expression ends where a value should stand", lexeme.start)
             case _:
-                self.fail(f"expected a value here, not {self.text[lexeme.start : lexeme.end]!r}", lexeme.start)
+                return self.fail(f"expected a value here, not {self.text[lexeme.start : lexeme.end]!r}", lexeme.start)
 
     def root(self, lexeme: Lexeme) -> Root:
         name = str(lexeme.value)
         if name in ROOTS:
             return Root(name, lexeme.start)
         hint = suggest(name, ROOTS)
-        if "-" in name and name.split("-")[0] in ROOTS:
+        if "-" in name and name.split("-", maxsplit=1)[0] in ROOTS:
             hint = "; for a subtraction write spaces around the minus sign"
         elif not hint:
             hint = f"; a variable is written variables.{name}, a text '{name}'"
-        self.fail(f"unknown name {name!r}; a path begins with {', '.join(ROOTS)}{hint}", lexeme.start)
+        return self.fail(f"unknown name {name!r}; a path begins with {', '.join(ROOTS)}{hint}", lexeme.start)
 
     def call(self, lexeme: Lexeme, *first: Syntax) -> Call:
         """A call with its arguments in parentheses; after a pipe they may be left out."""

@@ -18,7 +18,7 @@ from stepwell.flow.meter import MAX_MADE
 from stepwell.flow.reference import Reference
 from stepwell.model.value import Value
 
-__all__ = ["Template", "TextPart", "is_template", "template", "texts_of"]
+__all__ = ["Template", "TextPart", "is_template", "parts_of", "template", "texts_of"]
 
 Path = tuple[str | int, ...]
 _Fill = Callable[[Facts], Value]
@@ -60,11 +60,7 @@ class Template:
     def __init__(self, source: Value) -> None:
         self.source = source
         self.references: tuple[Reference, ...] = tuple(
-            reference
-            for _, text in texts_of(source)
-            for part in _text(text).parts
-            if isinstance(part, TextPart)
-            for reference in part.expression.references
+            reference for _, text in texts_of(source) for part in parts_of(text) for reference in part.expression.references
         )
         self._fill = _compile(source)
 
@@ -104,6 +100,11 @@ def texts_of(source: Value, path: Path = ()) -> Iterator[tuple[Path, str]]:
             pending.extend(((*here, key), child) for key, child in cast("dict[str, Value]", value).items())
 
 
+def parts_of(text: str) -> Iterator[TextPart]:
+    """The expressions within a text, and where they begin."""
+    yield from (part for part in _text(text).parts if isinstance(part, TextPart))
+
+
 @lru_cache(maxsize=4096)
 def _text(text: str) -> _Text:
     return _Text(text)
@@ -118,7 +119,7 @@ def _compile(source: Value) -> _Fill:
     if isinstance(source, dict):
         members = {key: _compile(child) for key, child in cast("dict[str, Value]", source).items()}
         return lambda facts: {key: member(facts) for key, member in members.items()}
-    return lambda facts: source
+    return lambda _facts: source
 
 
 def _parts(text: str) -> Iterator[str | TextPart]:

@@ -21,8 +21,11 @@ _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _ODD_INT = re.compile(r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|0b[01]+|0[0-9]+)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NO_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_WORDS = {"null": None, "Null": None, "NULL": None, "~": None, "": None}
-_WORDS |= {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("null", "Null", "NULL", "~", "")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
 _INT_MAX = 2**63 - 1
 
 
@@ -37,7 +40,7 @@ def read_yaml(text: str, reading: Reading) -> Located | None:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     builder = _Builder(reading)
     try:
-        for event in cast("Iterator[Any]", yaml.parse(text, Loader=loader)):
+        for event in cast("Iterator[Any]", cast("Any", yaml).parse(text, Loader=loader)):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         reading.fault(_mark(error.problem_mark or error.context_mark), _explain(error))
@@ -60,7 +63,7 @@ def is_plain_text(text: str) -> bool:
 
 def _explain(error: Any) -> str:
     problem = str(error.problem or "the text cannot be read as YAML")
-    if "\\t" in problem or "\t" in problem:
+    if "\\t" in problem or " tab " in problem:
         return "a tab stands where YAML allows only spaces; indent with spaces"
     context = f" {error.context}" if error.context else ""
     return f"the text is not YAML:{context} {problem}"
@@ -96,7 +99,7 @@ class _Builder:
             case "SequenceStartEvent" | "MappingStartEvent":
                 self.begin(event, mark)
             case "SequenceEndEvent" | "MappingEndEvent":
-                self.end(mark)
+                self.end()
             case "AliasEvent":
                 self.alias(event, mark)
             case _:
@@ -111,11 +114,10 @@ class _Builder:
         if len(self.open) >= MAX_NESTING:
             self.stop(mark, f"the document is nested more than {MAX_NESTING} levels deep")
         is_mapping = type(event).__name__ == "MappingStartEvent"
-        content: Value = {} if is_mapping else []
-        self.open.append((Located(content, mark), event.anchor))
+        self.open.append((Located.opened(mark, is_mapping=is_mapping), event.anchor))
         self.keys.append(None)
 
-    def end(self, mark: Mark) -> None:
+    def end(self) -> None:
         part, anchor = self.open.pop()
         self.keys.pop()
         part.close()
@@ -138,8 +140,8 @@ class _Builder:
         self.check_tag(event, mark)
         style = event.style or ""
         if style not in ("'", '"', "|", ">"):
-            return Located(self.word(event.value, mark), mark, inner=0)
-        return Located(event.value, mark, inner=1 if style in ("'", '"') else -1)
+            return Located(mark, self.word(event.value, mark), inner=0)
+        return Located(mark, event.value, inner=1 if style in ("'", '"') else -1)
 
     def word(self, text: str, mark: Mark) -> Value:
         """What a text without quotes stands for."""
@@ -170,8 +172,8 @@ class _Builder:
             self.document = part
             return
         owner = self.open[-1][0]
-        if isinstance(owner.content, list):
-            cast("list[Located]", owner.content).append(part)
+        if owner.items is not None:
+            owner.items.append(part)
         elif self.keys[-1] is None:
             self.keys[-1] = part
         else:
@@ -179,16 +181,11 @@ class _Builder:
             self.keys[-1] = None
 
     def pair(self, owner: Located, key: Located, part: Located) -> None:
-        members = cast("dict[str, Located]", owner.content)
-        name = key.content
+        name = key.scalar
         if not isinstance(name, str):
-            what = "a list or mapping" if isinstance(name, list | dict) else f"{name!r}"
+            what = "a list or mapping" if key.is_container else f"{name!r}"
             self.reading.fault(key.mark, f"a key must be a text, not {what}; put it in quotes")
-        elif name in members:
-            first = owner.keys[name]
-            self.reading.fault(key.mark, f"the key {name!r} stands twice; first in line {first.line}")
         elif name == "<<":
             self.reading.fault(key.mark, "merge keys (<<) are refused; write the keys out")
-        else:
-            members[name] = part
-            owner.keys[name] = key.mark
+        elif not owner.put(name, part, key.mark):
+            self.reading.fault(key.mark, f"the key {name!r} stands twice; first in line {owner.keys[name].line}")

@@ -87,7 +87,7 @@ def build_commit(
         committed_ms=to_ms(committed_at),
         status=draft.status,
         fence=fence,
-        signature=None if key is None else sign_head(key, execution_id, revision, digest),
+        signature=None if key is None else sign_head(key, execution_id, revision, digest, draft.digest),
         creation=creation,
         snapshot=store_snapshot(state) if snapshot_due(state) else None,
         ops=tuple(mutation.op for mutation in draft.mutations if isinstance(mutation, WriteState)),
@@ -166,7 +166,7 @@ def replay(state: State, head: Head, row: StoredCommit) -> None:
 def _replan(state: State, mutations: Sequence[Mutation], after: str) -> None:
     try:
         draft = plan(state, mutations, _NO_LIMITS)
-    except (msgspec.MsgspecError, ValidationFailed) as error:
+    except (ValueError, ValidationFailed) as error:
         raise _Broken(f"the mutations after revision {state.revision} cannot be applied: {error}") from None
     if draft.digest != after:
         raise _Broken(f"the state after revision {state.revision} does not come to the digest in its receipt")
@@ -176,16 +176,18 @@ def _replan(state: State, mutations: Sequence[Mutation], after: str) -> None:
 def _mutations(row: StoredCommit) -> list[Mutation]:
     try:
         return decode_mutations(row.body)
-    except (msgspec.MsgspecError, RecursionError):
+    except (ValueError, RecursionError):
         raise _Broken(f"the mutations of revision {row.revision} cannot be read") from None
 
 
 def _follow(last: int, receipt: str, head: Head, row: StoredCommit) -> ReceiptHeader:
     """The header of the row that must come after revision ``last`` with that receipt, its links checked."""
     revision = last + 1
+    if not (isinstance(row.header, bytes) and isinstance(row.body, bytes)):  # a damaged file may give anything
+        raise _Broken(f"the row after revision {last} does not hold what a commit holds")
     try:
         header = decode_header(row.header)
-    except (msgspec.MsgspecError, RecursionError):
+    except (ValueError, RecursionError):
         raise _Broken(f"the receipt after revision {last} cannot be read") from None
     if header.schema > RECEIPT_SCHEMA:
         raise _Broken(f"receipt {revision} has schema {header.schema}; this Stepwell reads up to {RECEIPT_SCHEMA}, upgrade it")
@@ -249,6 +251,6 @@ def _end_problems(state: State, head: Head, key: bytes | None) -> list[str]:
         problems.append(
             f"the chain ends at revision {state.revision}, but the head says {head.revision}; its tail was cut or replaced"
         )
-    elif key is not None and head.signature != sign_head(key, head.execution_id, head.revision, head.digest):
+    elif key is not None and head.signature != sign_head(key, head.execution_id, head.revision, head.digest, state.digest):
         problems.append("the head's signature does not match: the chain was rewritten or cut, or the key is another one")
     return problems

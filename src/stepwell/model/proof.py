@@ -10,7 +10,7 @@ from stepwell.errors import InvalidInput
 from stepwell.model.commit import Head, StoredCommit
 from stepwell.model.digest import sha256_hex
 from stepwell.model.ledger import Verification, verify
-from stepwell.model.receipt import sign_head
+from stepwell.model.receipt import decode_header, sign_head
 from stepwell.model.snapshot import StoredSnapshot
 
 __all__ = ["PROOF_SCHEMA", "verify_proof", "write_proof"]
@@ -46,14 +46,17 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 def write_proof(head: Head, base: StoredSnapshot | None, rows: Iterable[StoredCommit], key: bytes | None) -> bytes:
     """The proof of these commits; it ends with the last of them."""
-    lines = [(row.revision, _encode(_Line(msgspec.Raw(row.header), msgspec.Raw(row.body)))) for row in rows]
-    digest, revision = head.digest, head.revision
-    if lines and lines[-1][0] < head.revision:
-        revision = lines[-1][0]
-        digest = _digest_of(lines[-1][1])
-    signature = None if key is None else sign_head(key, head.execution_id, revision, digest)
+    last, lines = None, list[bytes]()
+    for last in rows:
+        lines.append(_encode(_Line(msgspec.Raw(last.header), msgspec.Raw(last.body))))
+    # Up to the head, the head's own signature goes along: signing anew would lend the key to whatever is in the store now.
+    digest, revision, signature = head.digest, head.revision, head.signature
+    if last is not None and last.revision < head.revision:
+        revision, digest = last.revision, sha256_hex(last.header)
+        after = decode_header(last.header).after
+        signature = None if key is None else sign_head(key, head.execution_id, revision, digest, after)
     label = _Label(_FORMAT, PROOF_SCHEMA, head.execution_id, head.workspace_id, revision, digest, signature, base)
-    return b"\n".join([_encode(label), *(line for _, line in lines), b""])
+    return b"\n".join([_encode(label), *lines, b""])
 
 
 def verify_proof(data: bytes, *, key: bytes | None = None) -> Verification:
@@ -61,7 +64,7 @@ def verify_proof(data: bytes, *, key: bytes | None = None) -> Verification:
     first, _, rest = data.partition(b"\n")
     try:
         label = _decode_label(first)
-    except (msgspec.MsgspecError, RecursionError):
+    except (ValueError, RecursionError):
         raise InvalidInput("these bytes are not a Stepwell proof: the first line is no label") from None
     if label.format != _FORMAT or label.schema > PROOF_SCHEMA:
         raise InvalidInput(f"this is {label.format!r} schema {label.schema}; this Stepwell reads {_FORMAT!r} up to {PROOF_SCHEMA}")
@@ -78,7 +81,7 @@ def verify_proof(data: bytes, *, key: bytes | None = None) -> Verification:
     )
     try:
         return verify(head, label.base, _rows(rest, head.base_revision), key=key)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         return Verification(False, (f"a line of the proof cannot be read: {error}",))
 
 
@@ -86,7 +89,3 @@ def _rows(text: bytes, base_revision: int) -> Iterator[StoredCommit]:
     for number, line in enumerate(text.splitlines(), base_revision + 1):
         decoded = _decode_line(line)
         yield StoredCommit(number, bytes(decoded.receipt), bytes(decoded.mutations))
-
-
-def _digest_of(line: bytes) -> str:
-    return sha256_hex(bytes(_decode_line(line).receipt))

@@ -8,6 +8,7 @@ from hashlib import sha256
 
 import msgspec
 
+from stepwell.errors import Corrupted
 from stepwell.model.digest import sha256_hex
 from stepwell.model.value import Value, decode
 
@@ -61,8 +62,14 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @classmethod
     def read(cls, header: bytes, body: bytes) -> Receipt:
-        """The receipt of a stored commit."""
-        return cls.of(decode_header(header), sha256_hex(header), body)
+        """The receipt of a stored commit; ``Corrupted`` if its bytes cannot be read or do not belong together."""
+        try:
+            decoded, digest, mutations = decode_header(header), sha256_hex(header), sha256_hex(body)
+        except (TypeError, ValueError, RecursionError):
+            raise Corrupted("a stored receipt cannot be read; verify its execution to find the first broken one") from None
+        if mutations != decoded.mutations:
+            raise Corrupted(f"the mutations of revision {decoded.revision} of {decoded.execution_id!r} do not match their digest")
+        return cls.of(decoded, digest, body)
 
     @classmethod
     def of(cls, header: ReceiptHeader, digest: str, body: bytes) -> Receipt:
@@ -81,7 +88,10 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
 
 
-def sign_head(key: bytes, execution_id: str, revision: int, digest: str) -> bytes:
-    """A signature over the newest receipt; only the newest is kept, so that a chain cut short has none."""
-    message = b"stepwell.head.1\0" + msgspec.json.encode([execution_id, revision, digest])
+def sign_head(key: bytes, execution_id: str, revision: int, digest: str, after: str) -> bytes:
+    """A signature over the newest receipt; only the newest is kept, so that a chain cut short has none.
+
+    The digest of the state is in it, too: once a chain is archived up to its head, there is no receipt left that says it.
+    """
+    message = b"stepwell.head.1\0" + msgspec.json.encode([execution_id, revision, digest, after])
     return hmac.new(key, message, sha256).digest()

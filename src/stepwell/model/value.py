@@ -94,7 +94,7 @@ RULES: tuple[Rule, ...] = (
     Rule("bytes", b"x", False, "has no JSON form; encode it to text (base64) or keep it elsewhere and store its address"),
     Rule(
         "datetime",
-        datetime.datetime(2026, 1, 1),
+        datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
         False,
         "would come back as text; use .isoformat(), or annotate the type",
     ),

@@ -50,13 +50,13 @@ class RunOperations:
                 yield from wait(listening, left)
 
     def _outcome(self, state: ExecutionState) -> Any:
-        result = state.result or {}
+        result: dict[str, Any] = state.result or {}
         if state.status is Status.COMPLETED and "output" in result:
             output = canonical(result["output"])
             return result["output"] if self._workflow is None else self._workflow.decode(output)
         if state.status is Status.CANCELLED:
             raise ExecutionCancelled(f"execution {self.execution_id!r} was cancelled")
-        error = result.get("error", {})
+        error: dict[str, Any] = result.get("error", {})
         raise ExecutionFailed(f"execution {self.execution_id!r} failed: {error.get('kind')}: {error.get('message')}")
 
     def status(self) -> Operation[Status]:

@@ -91,10 +91,10 @@ class Surroundings(Protocol):
 class _Wait:
     """A call that waits: for a time, for a message, or for whichever comes first."""
 
-    __slots__ = ("due_ms", "future", "kind", "name", "timer")
+    __slots__ = ("due_ms", "future", "kind", "name", "path", "timer")
 
-    def __init__(self, kind: str, name: str, due_ms: int | None, loop: asyncio.AbstractEventLoop) -> None:
-        self.kind, self.name, self.due_ms = kind, name, due_ms
+    def __init__(self, kind: str, name: str, due_ms: int | None, path: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.kind, self.name, self.due_ms, self.path = kind, name, due_ms, path
         self.future: asyncio.Future[Any] = loop.create_future()
         self.timer: asyncio.TimerHandle | None = None
 
@@ -210,6 +210,7 @@ class ExecutionSession:
         cancel = next((letter for letter in self._letters if letter.kind == CANCEL), None)
         if cancel is not None and self._cancel is None:
             self._cancel = cancel
+            self._warned |= {wait.path for wait in self._waits.values()}
             self._fail_waits(ExecutionCancelled())
         for wait in list(self._waits.values()):
             self._try_letter(wait)
@@ -284,7 +285,7 @@ class ExecutionSession:
         self._deliver_cancel(position)
         attempt, waits_until = self._attempt_so_far(key)
         if waits_until is not None:
-            await self._wait(key, "retry", step.name, waits_until)
+            await self._wait(key, position, "retry", step.name, waits_until)
         while True:
             attempt += 1
             began = self._around.clock.now()
@@ -333,7 +334,7 @@ class ExecutionSession:
         log.info("step %r of execution %r failed (attempt %d): %s", key, self.execution_id, attempt, error)
         due = self._around.clock.now_ms() + round(step.retry.delay(attempt, random.random()) * 1000)  # noqa: S311
         await self._put_token(key, "retry", {"attempt": attempt, "error": told, "due_ms": due})
-        await self._wait(key, "retry", step.name, due)
+        await self._wait(key, position, "retry", step.name, due)
 
     async def _sleep(self, seconds: float, position: str, key: str) -> None:
         if self._answer("sleep", position, key) is not None:
@@ -343,7 +344,7 @@ class ExecutionSession:
         due = token["due_ms"] if token else self._around.clock.now_ms() + round(seconds * 1000)
         if not token:
             await self._put_token(key, "sleep", {"due_ms": due})
-        await self._wait(key, "sleep", "", due)
+        await self._wait(key, position, "sleep", "", due)
         await self._commit([*self._drop_token(key), self._record(key, position, StepStatus.COMPLETED, b"null", 0, "sleep")])
 
     async def _signal(self, name: str, seconds: float | None, position: str, key: str) -> Value:
@@ -355,7 +356,7 @@ class ExecutionSession:
             due = token["due_ms"] if token else None if seconds is None else self._around.clock.now_ms() + round(seconds * 1000)
             if not token:
                 await self._put_token(key, "signal", {"name": name, "due_ms": due})
-            letter = await self._wait(key, SIGNAL, name, due)
+            letter = await self._wait(key, position, SIGNAL, name, due)
             output = {"timed_out": True} if letter is None else {"value": letter.value}
             batch = [*self._drop_token(key), self._record(key, position, StepStatus.COMPLETED, canonical(output), 0, label)]
             await self._commit([*batch, *self._take(letter)])
@@ -373,8 +374,8 @@ class ExecutionSession:
             if not self._token(key):
                 await self._put_token(key, "child", {"execution_id": child_id, "due_ms": None})
             await self._around.start_child(workflow, value, child_id, self._head)
-            letter = await self._wait(key, CHILD, child_id, None)
-            news = {} if letter is None else letter.value
+            letter = await self._wait(key, position, CHILD, child_id, None)
+            news: Any = None if letter is None else letter.value
             batch = [*self._drop_token(key), self._record(key, position, StepStatus.COMPLETED, canonical(news), 0, workflow.name)]
             await self._commit([*batch, *self._take(letter)])
         else:
@@ -458,9 +459,10 @@ class ExecutionSession:
 
     # Waiting.
 
-    async def _wait(self, key: str, kind: str, name: str, due_ms: int | None) -> Letter | None:
+    async def _wait(self, key: str, position: str, kind: str, name: str, due_ms: int | None) -> Letter | None:
         """Wait for a message or a time; None means that the time came first."""
-        wait = _Wait(kind, name, due_ms, self._loop)
+        self._deliver_cancel(position)
+        wait = _Wait(kind, name, due_ms, position.rpartition("/")[0], self._loop)
         left = None if due_ms is None else (due_ms - self._around.clock.now_ms()) / 1000
         if self._try_letter(wait):
             return wait.future.result()
@@ -529,13 +531,24 @@ class ExecutionSession:
 
     def _coloured(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Any:
         if self._workflow.is_async:
-            return make()
+            return _off_branch(make)
         context = copy_context()
         outer: asyncio.Future[Any] = asyncio.run_coroutine_threadsafe(_in_context(context, make), self._loop)  # pyright: ignore[reportAssignmentType]
-        return outer.result()  # pyright: ignore[reportUnknownVariableType]
+        return outer.result()
 
     async def _in_thread(self, context: Context, function: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._around.threads, context.run, function)
+
+
+async def _off_branch(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Make a call outside of its branch: tasks that a call starts are not the workflow's. If they were counted, the workflow's own
+    tasks would get other numbers in a run that answers the call from the record."""
+    on = branch.get()
+    branch.set(None)
+    try:
+        return await make()
+    finally:
+        branch.set(on)
 
 
 async def _in_context(context: Context, make: Callable[[], Coroutine[Any, Any, T]]) -> T:

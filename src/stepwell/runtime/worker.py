@@ -81,8 +81,8 @@ class Worker:
                 while not self._is_stopping:
                     try:
                         await self._claim()
-                    except StoreUnavailable as error:
-                        log.warning("the worker cannot reach its store: %s", error)
+                    except StepwellError as error:  # a lost reply, too: what was claimed unheard comes due again
+                        log.warning("the worker could not claim from its store: %s", error)
                     await listening.wait_async(self._until_next_wake())
                     await self._look_all()
         finally:

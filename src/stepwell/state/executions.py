@@ -10,7 +10,16 @@ import msgspec
 
 from stepwell.clock import Clock
 from stepwell.contract.store import ExecutionQuery, Store
-from stepwell.errors import AlreadyExists, Conflict, InvalidInput, InvalidSnapshot, NotFound, StepwellError, ValidationFailed
+from stepwell.errors import (
+    AlreadyExists,
+    Conflict,
+    Corrupted,
+    InvalidInput,
+    InvalidSnapshot,
+    NotFound,
+    StepwellError,
+    ValidationFailed,
+)
 from stepwell.faults import fault
 from stepwell.model.commit import Adoption, Archiving, Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen, StoredCommit
 from stepwell.model.draft import Planned, plan
@@ -119,7 +128,12 @@ class Executions:
     def begin_at_hand(self, execution_id: str, terms: Terms) -> Session | None:
         """The same as ``begin`` if it takes no waiting, since the newest state is at hand for sure; else None."""
         live = self._live.get(execution_id)
-        if live is None or terms.commit_id is not None or terms.fence is not None or self._store.known_tip(execution_id) != live.state.receipt:
+        if (
+            live is None
+            or terms.commit_id is not None
+            or terms.fence is not None
+            or self._store.known_tip(execution_id) != live.state.receipt
+        ):
             return None
         return Session(live, terms, self._new_id)
 
@@ -185,7 +199,15 @@ class Executions:
             self._live.forget(execution_id)
         loaded = yield from self._load(execution_id)
         state = rebuild(loaded)
+        self._check_signature(loaded.head, state)
         return self._live.put(Live(execution_id, loaded.head.workspace_id, state))
+
+    def _check_signature(self, head: Head, state: State) -> None:
+        """A chain that was rewritten must not be built on: the next commit would sign it. Unsigned history is taken as it is."""
+        if self._key is None or head.signature is None:
+            return
+        if head.signature != sign_head(self._key, head.execution_id, head.revision, head.digest, state.digest):
+            raise Corrupted(f"execution {head.execution_id!r} is quarantined: its head's signature does not match the key")
 
     def _catch_up(self, live: Live) -> Operation[bool]:
         """Ask the store for what is newer than the state at hand; False if the state cannot be brought up to it."""
@@ -324,7 +346,7 @@ class Executions:
     def _adopt(self, state: State) -> Operation[None]:
         who = state.identity
         stored = store_snapshot(state)
-        signature = sign_head(self._key, who.execution_id, state.revision, state.receipt) if self._key else None
+        signature = sign_head(self._key, who.execution_id, state.revision, state.receipt, state.digest) if self._key else None
         yield from write_or_raise(
             Adoption(
                 execution_id=who.execution_id,

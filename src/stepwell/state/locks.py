@@ -18,7 +18,7 @@ from types import TracebackType
 
 import msgspec
 
-from stepwell.errors import CommitUnknown, InvalidInput, LeaseLost, LockHeld, StepwellError
+from stepwell.errors import CommitUnknown, InvalidInput, LeaseLost, LockHeld, StepwellError, StoreUnavailable
 from stepwell.model.commit import Acquire, Lease, LockGuard, Outcome, Renew, Unlock, Written
 from stepwell.model.ids import NewId
 from stepwell.model.lock import check_seconds
@@ -251,6 +251,13 @@ class _LockBase:
         held = self._take(who)
         return False if held is None else (yield from self._operations.release(held, self._request.at_least_seconds))
 
+    def _leave(self, who: object) -> Operation[None]:
+        """Give it back at the end of a block. If the store cannot be told, the lock ends by itself; what the block did stands."""
+        try:
+            yield from self._release(who)
+        except (CommitUnknown, StoreUnavailable) as error:
+            log.warning("lock %r could not be given back, so it ends by itself: %s", self._request.label, error)
+
     def _take(self, who: object) -> HeldLock | None:
         """The newest hold of this caller; one who has none gives back what another took."""
         holds = self._holds
@@ -280,7 +287,7 @@ class Lock(_LockBase):
         return self.acquire()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.release()
+        self._driver.run(self._leave(threading.get_ident()))
 
 
 class AsyncLock(_LockBase):
@@ -302,4 +309,4 @@ class AsyncLock(_LockBase):
         return await self.acquire()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.release()
+        await self._driver.run(self._leave(asyncio.current_task()))

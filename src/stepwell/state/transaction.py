@@ -69,6 +69,10 @@ class Transaction(_TransactionBase):
         """Validate, store and apply everything buffered, as one; ``ValidationFailed`` names all faults and changes nothing."""
         return self._driver.run(self._commit())
 
+    def begin(self) -> Transaction:
+        """Fix the revision that the commit must follow: the newest now. Entering the block does it, too."""
+        return self
+
     def __enter__(self) -> Transaction:
         return self
 
@@ -90,10 +94,14 @@ class AsyncTransaction(_TransactionBase):
         """Validate, store and apply everything buffered, as one; ``ValidationFailed`` names all faults and changes nothing."""
         return await self._driver.run(self._commit())
 
-    async def __aenter__(self) -> AsyncTransaction:
+    async def begin(self) -> AsyncTransaction:
+        """Fix the revision that the commit must follow: the newest now. Entering the block does it, too."""
         if self._session is None:
             await self._driver.run(self._begin())
         return self
+
+    async def __aenter__(self) -> AsyncTransaction:
+        return await self.begin()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None:

@@ -190,7 +190,9 @@ class Link:
         """The next result of a pipeline. An error that ends the connection is raised at once: no more would come."""
         while (result := self._next(pgconn, deadline)) is None:
             pass
-        if result.status in _FAILED and isinstance(refused := _refusal(result), Lost):
+        # What comes after an error is skipped by the server, and says nothing by itself.
+        is_skipped = result.status == ExecStatus.PIPELINE_ABORTED
+        if result.status in _FAILED and not is_skipped and isinstance(refused := _refusal(result), Lost):
             raise refused
         if result.status != ExecStatus.PIPELINE_SYNC:
             self._next(pgconn, deadline)

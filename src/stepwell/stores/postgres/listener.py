@@ -21,33 +21,54 @@ __all__ = ["Listener"]
 
 log = logging.getLogger(__name__)
 
+Wake = Callable[[str], None]
+
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 
+# Who waits for a lock listens for as long as it waits, again and again; a connection for each time would cost more than that.
+LINGER_SECONDS = 30.0
+
 
 class Listener:
-    """A thread that calls ``wake`` with the topic of each notification, and with an empty one whenever some may be missing."""
+    """One connection and one thread for all who listen to a store. They come with the first, and go some time after the last."""
 
-    def __init__(self, settings: Settings, wake: Callable[[str], None]) -> None:
-        self._settings, self._wake = settings, wake
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._wakes: dict[object, Wake] = {}
+        self._thread: threading.Thread | None = None
         self._ended = threading.Event()
-        self._bell, self._ear = socket.socketpair()
-        self._thread = threading.Thread(target=self._run, name="stepwell-listener", daemon=True)
-        self._thread.start()
 
-    def end(self) -> None:
-        """Stop listening and give the connection back."""
-        if self._ended.is_set():
-            return
+    def join(self, wake: Wake) -> Callable[[], None]:
+        """Call ``wake`` with the topic of each notification, and with an empty one whenever some may be missing; what ends it."""
+        ticket = object()
+        with self._lock:
+            self._wakes[ticket] = wake
+            if self._thread is None and not self._ended.is_set():
+                self._bell, self._ear = socket.socketpair()
+                self._thread = threading.Thread(target=self._run, name="stepwell-listener", daemon=True)
+                self._thread.start()
+
+        def leave() -> None:
+            with self._lock:
+                self._wakes.pop(ticket, None)
+
+        return leave
+
+    def close(self) -> None:
+        """Stop listening, and wait until the connection is given back."""
         self._ended.set()
-        self._bell.send(b"\0")
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-        self._bell.close()
+        with self._lock:
+            thread = self._thread
+            if thread is not None:
+                self._bell.send(b"\0")
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE_SECONDS
-        while not self._ended.is_set():
+        while not self._is_over():
             try:
                 database = connect_database(self._settings)
                 try:
@@ -59,17 +80,31 @@ class Listener:
                 log.warning("listening is interrupted, trying again in %.1f s: %s", pause, error)
                 self._ended.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-        self._ear.close()
+
+    def _is_over(self) -> bool:
+        """Whether nobody listens any more; then the next who comes starts a new thread."""
+        with self._lock:
+            if self._wakes and not self._ended.is_set():
+                return False
+            self._thread = None
+            self._bell.close()
+            self._ear.close()
+            return True
 
     def _listen(self, database: Database) -> None:
         database.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel_of(self._settings.schema))))
         # Whatever was sent before this moment was not heard.
-        self._wake("")
+        self._tell("")
         with selectors.DefaultSelector() as selector:
             selector.register(database.fileno(), selectors.EVENT_READ)
             selector.register(self._ear, selectors.EVENT_READ)
-            while not self._ended.is_set():
-                selector.select()
+            while not self._ended.is_set() and (selector.select(LINGER_SECONDS) or self._wakes):
                 database.pgconn.consume_input()
                 while (notice := database.pgconn.notifies()) is not None:
-                    self._wake(notice.extra.decode())
+                    self._tell(notice.extra.decode())
+
+    def _tell(self, topic: str) -> None:
+        with self._lock:
+            wakes = list(self._wakes.values())
+        for wake in wakes:
+            wake(topic)

@@ -1,7 +1,7 @@
 -- The statements of the PostgreSQL store. Each is named, says what it guarantees, and is run by that name, prepared and in binary.
 -- Arguments come as arrays, one element for each row, so that a group of any size is one statement. Rows are locked in the order of
--- the arrays, which the caller sorts: two processes never wait for each other in a circle. Nothing relies on an isolation level:
--- a row is locked first and compared as it is then.
+-- the arrays, which the caller sorts: two processes never wait for each other in a circle. Nothing relies on a strict isolation
+-- level: a row is locked first and compared as it is then.
 
 -- name: commit_one
 -- Moves one execution's head, only from exactly the head that the commit was built on, and adds the commit; or does nothing.
@@ -81,7 +81,8 @@ WITH given AS (
 SELECT execution_id, CASE WHEN is_due THEN pg_notify($19::text, 'due')::text END FROM created;
 
 -- name: begin
-BEGIN;
+-- What is read after a lock must be newer than the lock, whatever the database's own preference is.
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 
 -- name: commit
 COMMIT;
@@ -137,10 +138,11 @@ CROSS JOIN LATERAL (
 ) AS c;
 
 -- name: open_locks
--- Makes a row for each lock that has none, held by nobody, so that there is a row to lock.
-INSERT INTO {schema}.locks (address, name, holder, fence, acquired_ms, until_ms)
+-- Makes a row for each lock that has none, held by nobody, and locks the row of each that has one, writing nothing. A row that was
+-- only seen could be dropped by its holder before it is locked; then two would find the lock free, with no row to meet at.
+INSERT INTO {schema}.locks AS l (address, name, holder, fence, acquired_ms, until_ms)
 SELECT address, name, '', 0, 0, 0 FROM unnest($1::bytea[], $2::text[]) AS g (address, name)
-ON CONFLICT (address) DO NOTHING;
+ON CONFLICT (address) DO UPDATE SET holder = l.holder WHERE false;
 
 -- name: lock_locks
 -- Locks the rows of locks in the order given.

@@ -36,7 +36,7 @@ class PostgresStore:
         statements = statements_of(self._settings.schema)
         self._writer = Writer(self._settings, statements, clock, limits)
         self._readers = Readers(self._settings, statements)
-        self._listeners: list[Listener] = []
+        self._listener = Listener(self._settings)
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._is_closed = False
@@ -49,11 +49,9 @@ class PostgresStore:
             if self._is_closed:
                 return
             self._is_closed = True
-            listeners, self._listeners = self._listeners, []
         # A child process must not say goodbye on the connections of its parent.
         if self._process == os.getpid():
-            for listener in listeners:
-                listener.end()
+            self._listener.close()
             self._readers.close()
             self._writer.close()
 
@@ -135,10 +133,8 @@ class PostgresStore:
         self._rows("check")
 
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
-        listener = Listener(self._settings, wake)
-        with self._lock:
-            self._listeners.append(listener)
-        return listener.end
+        self._check_usable()
+        return self._listener.join(wake)
 
     def change_mark(self) -> object:
         return self._rows("change_mark")[0][0]

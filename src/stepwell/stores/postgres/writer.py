@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from stepwell.clock import Clock
-from stepwell.errors import CommitUnknown, StoreUnavailable
+from stepwell.errors import CommitUnknown, InvalidInput, StoreUnavailable
 from stepwell.faults import fault, is_armed
 from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.limits import Limits
@@ -18,7 +18,7 @@ from stepwell.stores.postgres.link import Link, Lost, Refused
 from stepwell.stores.postgres.migrating import migrate
 from stepwell.stores.postgres.ordinary import is_ordinary, why_refused, write_ordinary
 from stepwell.stores.postgres.settings import Settings
-from stepwell.stores.postgres.sqlstate import LOST_RACE, READ_ONLY, error_for
+from stepwell.stores.postgres.sqlstate import CONNECTION_FAILURE, LOST_RACE, READ_ONLY, error_for
 from stepwell.stores.postgres.statements import channel_of
 from stepwell.stores.postgres.transaction import Transaction
 from stepwell.stores.postgres.view import View
@@ -28,8 +28,9 @@ __all__ = ["Writer"]
 _TRIES = 5
 _FIRST_PAUSE_SECONDS = 0.005
 
-# The server refused a value, a constraint or a size: the general path finds the unit it was and refuses that one alone.
-_POOR_FIT = ("22", "23", "54")
+# The server refused a value, a constraint or a size: the general path finds the unit it was and refuses that one alone. Or another
+# transaction was in the way, and the session is so strict that waiting did not help; the general path says how strict it wants it.
+_FOR_THE_LONG_WAY = ("22", "23", "40", "54")
 
 
 class Writer:
@@ -55,11 +56,15 @@ class Writer:
                     if has_reconnected:
                         raise error_for(refused.sqlstate, refused.words, self._settings) from refused
                     has_reconnected = True
-                elif is_short and refused.sqlstate[:2] in _POOR_FIT:
+                elif is_short and refused.sqlstate[:2] in _FOR_THE_LONG_WAY:
                     is_short = False
                 else:
                     tries += 1
                     self._pause_or_raise(refused, tries)
+            except InvalidInput:
+                if not is_short:
+                    raise
+                is_short = False
 
     def open(self) -> None:
         """Connect, and bring the schema up to what this code needs."""
@@ -140,6 +145,9 @@ class Writer:
         if is_armed():
             transaction.finish_stepwise(view)
             fault("store.before_commit")
+        if not link.is_fresh():
+            # The server has ended the transaction, and that is known for sure: the commit was not sent yet.
+            raise Lost(CONNECTION_FAILURE, "the server ended the connection", was_sent=False)
         try:
             if is_armed():
                 link.ask("commit")

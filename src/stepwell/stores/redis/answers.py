@@ -10,6 +10,7 @@ from stepwell.model.commit import (
     Acquire,
     Archiving,
     Claim,
+    ClaimDue,
     Commit,
     Extension,
     Lease,
@@ -65,6 +66,9 @@ def _written(unit: Unit, call: Call, rest: Sequence[Any]) -> Written:
     match unit:
         case Claim():
             return Written([Lease(unit.execution_id, unit.holder, rest[0], rest[1])])
+        case ClaimDue():
+            pairs = zip(rest[1::2], rest[2::2], strict=True)
+            return Written([Lease(name.decode(), unit.holder, fence, rest[0]) for name, fence in pairs])
         case Acquire():
             return Written([Lease(unit.name, unit.holder, rest[0], rest[1])])
         case Extension():

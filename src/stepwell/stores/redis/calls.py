@@ -11,12 +11,14 @@ from stepwell.model.commit import (
     Adoption,
     Archiving,
     Claim,
+    ClaimDue,
     Commit,
     Deletion,
     Extension,
     LockGuard,
     Release,
     Renew,
+    Rest,
     StateBatch,
     Unit,
     Unlock,
@@ -69,16 +71,16 @@ class Caller:
 
     def of(self, unit: Unit, writes: Sequence[ScopeWrite], now_ms: int) -> Call | StepwellError:
         """The call of a unit, with what it does to scoped state; or the reason why it cannot be made."""
-        match unit:
-            case Commit():
-                call = self._commit(unit, _scope_arguments(writes, now_ms), writes)
-            case StateBatch():
-                call = self._state(unit, _scope_arguments(writes, now_ms), writes)
-            case _:
-                try:
+        try:
+            match unit:
+                case Commit():
+                    call = self._commit(unit, _scope_arguments(writes, now_ms), writes)
+                case StateBatch():
+                    call = self._state(unit, _scope_arguments(writes, now_ms), writes)
+                case _:
                     call = _BUILDERS[type(unit)](self, unit)
-                except InvalidInput as refusal:
-                    return refusal
+        except InvalidInput as refusal:
+            return refusal
         if self._is_cluster:
             if not call.is_of_one_slot():
                 return InvalidInput(
@@ -106,11 +108,14 @@ class Caller:
             *(self._id, unit.execution_id, unit.commit_id, "" if said is None else said, commit_beginning(unit.commit_id)),
             unit.revision,
         )
-        tail = (keys.state_channel, *_guard_arguments(unit.guards), *scopes)
+        tail = (
+            *(self._ahead_ms(), keys.state_channel, keys.due_channel),
+            *(len(unit.nudges), *unit.nudges, *_guard_arguments(unit.guards), *scopes),
+        )
         names = (
             *keys.execution(unit.execution_id),
-            *self._scoped_keys(unit.guards, writes),
-            *self._central(keys.store, keys.mark, keys.executions, keys.scopes, keys.ends, keys.tombs),
+            *self._scoped_keys(unit, writes),
+            *self._central(keys.store, keys.mark, keys.executions, keys.due, keys.scopes, keys.ends, keys.tombs),
         )
         if unit.creation is not None:
             return self._create(unit, names, start, row, tail)
@@ -119,7 +124,7 @@ class Caller:
             snapshot, snapshot_revision = pack_snapshot(unit.snapshot), unit.snapshot.revision
         middle = (
             *(unit.previous, unit.digest, row, unit.committed_ms, unit.status or "", "" if unit.fence is None else unit.fence),
-            *(unit.signature or b"", self._ttl_ms, snapshot, snapshot_revision),
+            *(unit.signature or b"", self._ttl_ms, snapshot, snapshot_revision, _rest(unit.rest)),
         )
         return Call("commit", names, (*start, *middle, *tail))
 
@@ -131,6 +136,7 @@ class Caller:
         middle = (
             *(unit.digest, row, unit.committed_ms, unit.status or "PENDING", unit.signature or b"", self._ttl_ms),
             *(unit.workspace_id, creation.workflow_id, creation.version, creation.parent_id or ""),
+            *(creation.holder or "", _ms(creation.lease_seconds) if creation.holder else 0, int(creation.is_runnable)),
         )
         call = Call("create", names, (*start, *middle, *tail))
         call.notes.append(self._note(unit.committed_ms, unit.execution_id, unit.workspace_id))
@@ -158,31 +164,50 @@ class Caller:
 
     def delete(self, unit: Deletion) -> Call:
         keys = self._keys
-        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.mark, keys.executions))
+        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.mark, keys.executions, keys.due))
         return Call("delete", names, (self._id, unit.execution_id, self._ahead_ms(), self._ttl_ms))
 
     def _state(self, unit: StateBatch, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> Call:
         keys = self._keys
-        central = self._central(keys.store, keys.mark, keys.scopes, keys.ends, keys.tombs)
-        arguments = (self._id, keys.state_channel, *_guard_arguments(unit.guards), *scopes)
-        return Call("state", (*self._scoped_keys(unit.guards, writes), *central), arguments)
+        central = self._central(keys.store, keys.mark, keys.due, keys.scopes, keys.ends, keys.tombs)
+        arguments = (
+            *(self._id, self._ahead_ms(), keys.state_channel, keys.due_channel),
+            *(len(unit.nudges), *unit.nudges, *_guard_arguments(unit.guards), *scopes),
+        )
+        return Call("state", (*self._scoped_keys(unit, writes), *central), arguments)
 
-    def _scoped_keys(self, guards: Sequence[LockGuard], writes: Sequence[ScopeWrite]) -> list[bytes]:
-        if not guards and not writes:
+    def _scoped_keys(self, unit: Commit | StateBatch, writes: Sequence[ScopeWrite]) -> list[bytes]:
+        if not unit.nudges and not unit.guards and not writes:
             return []
-        return [self._keys.lock(guard.name).lock for guard in guards] + [key for write in writes for key in write.keys]
+        heads = [self._keys.execution(execution_id).head for execution_id in unit.nudges]
+        locks = [self._keys.lock(guard.name).lock for guard in unit.guards]
+        return heads + locks + [key for write in writes for key in write.keys]
 
     def claim(self, unit: Claim) -> Call:
-        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.mark))
-        return Call("claim", names, (self._id, unit.holder, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms))
+        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.mark, self._keys.due))
+        arguments = (self._id, unit.execution_id, unit.holder, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms)
+        return Call("claim", names, arguments)
+
+    def take(self, unit: ClaimDue) -> Call:
+        if self._is_cluster:
+            raise InvalidInput("workers need a single Redis server or PostgreSQL; a Redis cluster has no list of what is due")
+        names = (self._keys.store, self._keys.mark, self._keys.due)
+        arguments = (
+            *(self._id, self._keys.prefix, unit.holder, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms, unit.limit),
+            *(len(unit.workflows), *unit.workflows),
+        )
+        return Call("take", names, arguments)
 
     def extend(self, unit: Extension) -> Call:
-        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.mark))
-        return Call("extend", names, (self._id, unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms))
+        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.mark, self._keys.due))
+        arguments = (self._id, unit.execution_id, unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms)
+        return Call("extend", names, arguments)
 
     def release(self, unit: Release) -> Call:
-        names = (self._keys.execution(unit.execution_id).head, *self._central(self._keys.store, self._keys.mark))
-        return Call("release", names, (self._id, unit.holder, unit.fence))
+        keys = self._keys
+        names = (keys.execution(unit.execution_id).head, *self._central(keys.store, keys.mark, keys.due))
+        arguments = (self._id, unit.execution_id, unit.holder, unit.fence, self._ahead_ms(), keys.due_channel)
+        return Call("release", names, arguments)
 
     def acquire(self, unit: Acquire) -> Call:
         lock, fence = self._keys.lock(unit.name)
@@ -201,6 +226,7 @@ class Caller:
 
 _BUILDERS: dict[type, Callable[[Caller, Any], Call]] = {
     Claim: Caller.claim,
+    ClaimDue: Caller.take,
     Extension: Caller.extend,
     Release: Caller.release,
     Acquire: Caller.acquire,
@@ -217,6 +243,12 @@ def _scope_arguments(writes: Sequence[ScopeWrite], now_ms: int) -> list[Argument
     for write in writes:
         flat += write.arguments(now_ms)
     return flat
+
+
+def _rest(rest: Rest | None) -> Argument:
+    if rest is None:
+        return ""
+    return "final" if rest.is_final else "nudge" if rest.wake_ms is None else rest.wake_ms
 
 
 def _guard_arguments(guards: Sequence[LockGuard]) -> list[Argument]:

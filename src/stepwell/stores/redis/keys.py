@@ -7,7 +7,7 @@ SCAN is ever needed).
     prefix:{x:execution}:head|commits|ids|snapshots
     prefix:{s:scope}:rows|keys|revisions|ends|tombs
     prefix:{l:lock}:lock|fence
-    prefix:{i}:store|mark|executions|scopes|ends|tombs|locks|fence|stop
+    prefix:{i}:store|mark|executions|scopes|ends|tombs|locks|fence|stop|due:workflow
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Keys:
     """Builds the names of one store's keys."""
 
     def __init__(self, prefix: str) -> None:
-        self._prefix = quote(prefix, safe="")
+        self.prefix = quote(prefix, safe="")
         self.store = self._central("store")
         """Says that this is a Stepwell store, of which schema, and which one."""
         self.mark = self._central("mark")
@@ -75,25 +75,28 @@ class Keys:
         """The group of units that was stopped last; see ``parts/order.lua``."""
         self.probe = self._central("probe")
         """What the commands are tried on when a store is opened."""
+        self.due = self._central("due")
+        """The beginning of a sorted set for each workflow: its executions by when a worker should look at them."""
         self.lock_channel = self._central("lock")
         self.state_channel = self._central("state")
+        self.due_channel = self._central("woken")
 
     def _central(self, name: str) -> bytes:
-        return f"{self._prefix}:{{i}}:{name}".encode()
+        return f"{self.prefix}:{{i}}:{name}".encode()
 
     def execution(self, execution_id: str) -> ExecutionKeys:
         """The keys of an execution."""
-        tag = f"{self._prefix}:{{x:{quote(execution_id, safe='')}}}:".encode()
+        tag = f"{self.prefix}:{{x:{quote(execution_id, safe='')}}}:".encode()
         return ExecutionKeys(tag + b"head", tag + b"commits", tag + b"ids", tag + b"snapshots")
 
     def scope(self, path: str) -> ScopeKeys:
         """The keys of a scope."""
-        tag = f"{self._prefix}:{{s:{quote(path, safe='')}}}:".encode()
+        tag = f"{self.prefix}:{{s:{quote(path, safe='')}}}:".encode()
         return ScopeKeys(tag + b"rows", tag + b"keys", tag + b"revisions", tag + b"ends", tag + b"tombs")
 
     def lock(self, name: str) -> LockKeys:
         """The keys of a lock."""
-        tag = f"{self._prefix}:{{l:{quote(name, safe='')}}}:".encode()
+        tag = f"{self.prefix}:{{l:{quote(name, safe='')}}}:".encode()
         return LockKeys(tag + b"lock", tag + b"fence")
 
 

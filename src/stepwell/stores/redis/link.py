@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import hiredis
 from redis import exceptions
@@ -25,7 +25,8 @@ Command = tuple[bytes | str | int, ...]
 Reply = Any
 """What the server answered: bytes, a number, a list or None; or an error, as a value."""
 
-_pack: Callable[[Command], bytes] = hiredis.pack_command  # pyright: ignore - its stub knows commands of one word only
+# Its stub knows commands of one word only.
+_pack = cast("Callable[[Command], bytes]", hiredis.pack_command)
 
 _MOST_IDLE = 16
 
@@ -105,7 +106,7 @@ class Link:
         connection = kind(**self.settings.connection())
         connection.connect()
         # Until here the shorter timeout of connecting held, also for a server that accepts and then says nothing.
-        connection._sock.settimeout(reply_seconds)  # pyright: ignore - no public way changes it later
+        connection._sock.settimeout(reply_seconds)  # pyright: ignore[reportOptionalMemberAccess, reportPrivateUsage] - no public way
         return connection
 
     def _take(self) -> Wire:

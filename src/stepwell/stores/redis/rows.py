@@ -84,7 +84,7 @@ def read_head(execution_id: str, flat: Sequence[bytes]) -> Head | None:
 
 
 def _head(execution_id: str, fields: Mapping[bytes, bytes]) -> Head:
-    holder, until = fields.get(b"holder"), fields.get(b"until")
+    holder, until, wake = fields.get(b"holder"), fields.get(b"until"), fields.get(b"wake")
     return Head(
         execution_id=execution_id,
         workspace_id=fields[b"workspace"].decode(),
@@ -101,6 +101,8 @@ def _head(execution_id: str, fields: Mapping[bytes, bytes]) -> Head:
         parent_id=fields[b"parent"].decode() or None,
         created_ms=int(fields[b"created"]),
         updated_ms=int(fields[b"updated"]),
+        wake_ms=None if wake is None else int(wake),
+        claims=int(fields.get(b"claims", b"0")),
     )
 
 

@@ -117,7 +117,7 @@ class RedisStore:
 
     def _probe(self, servers: Servers) -> None:
         key = self._keys.probe
-        call = Call("probe", (key,), (self._keys.state_channel, self._keys.lock_channel))
+        call = Call("probe", (key,), ())
         try:
             value_of(servers.send([(key, call.command())])[0], self._settings)
         except StoreFull:
@@ -215,7 +215,8 @@ class RedisStore:
 
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
         link = self._open_servers().links()[0]
-        return Listening(link, {self._keys.lock_channel: "lock", self._keys.state_channel: "state"}, wake).end
+        keys = self._keys
+        return Listening(link, {keys.lock_channel: "lock", keys.state_channel: "state", keys.due_channel: "due"}, wake).end
 
     def change_mark(self) -> object:
         self._open_servers()

@@ -61,8 +61,7 @@ class Writing:
             if not waiting:
                 break
             time.sleep(random.uniform(0, min(0.001 * 2**number, _LONGEST_PAUSE_SECONDS)))  # noqa: S311 - no secret
-        busy = Conflict("other writers changed the same scope again and again; nothing was written, try again")
-        return [outcomes.get(index, busy) for index in range(len(units))]
+        return [outcomes[index] if index in outcomes else _busy() for index in range(len(units))]
 
     def _round(self, units: Sequence[Unit], waiting: Sequence[int]) -> dict[int, Outcome]:
         """Try to write units, in order; those without an outcome afterwards have to be tried again, on newer state."""
@@ -119,13 +118,8 @@ class Writing:
         if isinstance(resolution, StepwellError):
             seen = self._seen(unit)  # a retry meets its own first writes
             return _Refused(resolution, is_conditional) if seen is None else _Refused(seen)
-        if (
-            isinstance(unit, StateBatch)
-            and not unit.guards
-            and not is_conditional
-            and not resolution.entries
-            and not resolution.totals
-        ):
+        is_idle = not (resolution.entries or resolution.totals or unit.guards or unit.nudges)
+        if is_idle and not is_conditional and isinstance(unit, StateBatch):
             return _Refused(Written(resolution.answers))
         call = self._caller.of(unit, draft.writes(ops, resolution), draft.now_ms)
         if isinstance(call, StepwellError):
@@ -174,6 +168,10 @@ class Writing:
         if calls and self._servers.is_cluster:
             notes = [note for call, reply in zip(calls, replies, strict=True) for note in self._caller.notes_after(call, reply)]
             self._servers.send([(self._keys.store, note) for note in (*notes, ("INCR", self._keys.mark))])
+
+
+def _busy() -> Conflict:
+    return Conflict("other writers changed the same scope again and again; nothing was written, try again")
 
 
 def _unanswered(unit: Unit, error: StepwellError) -> StepwellError:

@@ -101,7 +101,11 @@ class Database:
 
     def rows(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
         """Run a statement to its end and give its rows."""
-        return self._cursor.execute(sql, arguments).fetchall()
+        try:
+            return self._cursor.execute(sql, arguments).fetchall()
+        except UnicodeDecodeError as error:
+            # Columns of text hold what was UTF-8 when it was written.
+            raise Corrupted(f"{self._settings.path!r}: the file is damaged; restore it from a backup ({error})") from None
 
     def run(self, sql: str, *arguments: object) -> int:
         """Run a statement and say how many rows it changed."""

@@ -80,7 +80,8 @@ class SQLiteStore:
         return self._clock.now_ms()
 
     def change_mark(self) -> object:
-        return self._read(lambda db: db.value("PRAGMA data_version"))
+        # Each connection counts for itself, so that a number says something only beside the reader that gave it.
+        return self._read(lambda db: (id(db), db.value("PRAGMA data_version")))
 
     def check(self) -> None:
         self._rows("totals", "")
@@ -137,6 +138,8 @@ class SQLiteStore:
             outcomes = [writing.write(unit)]
         except apsw.Error as error:
             self._raise_unknown(db, error)
+        except Exception as error:
+            raise CommitUnknown from error  # the statement may have been its own commit by then
         self._announce()
         self._tips.note(writing.tips)
         return outcomes

@@ -67,37 +67,50 @@ def together(*jobs: Callable[[], object]) -> None:
         thread.result()
 
 
-def write_together(group: GroupCommit, units: Sequence[Unit]) -> list[Outcome]:
+def read_while(write: Callable[[], None], read: Callable[[threading.Event], None]) -> None:
+    """Read in two threads until a third has written all it has to, or failed."""
+    ended = threading.Event()
+
+    def write_on() -> None:
+        try:
+            write()
+        finally:
+            ended.set()
+
+    together(write_on, lambda: read(ended), lambda: read(ended))
+
+
+def write_together(committer: GroupCommit, units: Sequence[Unit]) -> list[Outcome]:
     """Write units at the same moment, each from a thread of its own; their outcomes, in no order."""
     outcomes: list[Outcome] = []
-    together(*(lambda unit=unit: outcomes.append(group.write(unit)) for unit in units))
+    together(*(lambda unit=unit: outcomes.append(committer.write(unit)) for unit in units))
     return outcomes
 
 
 @pytest.mark.timeout(300)
-def test_every_race_for_a_revision_has_exactly_one_winner(store: Store, group: GroupCommit, execution: Execution) -> None:
+def test_every_race_for_a_revision_has_exactly_one_winner(store: Store, committer: GroupCommit, execution: Execution) -> None:
     """T05: no merge, no fork; the losers are told."""
-    race([group.write] * 4, execution, RACES)
+    race([committer.write] * 4, execution, RACES)
     assert execution.head.revision == RACES
     assert walk(store, execution.id).ok
 
 
-def test_every_race_to_create_an_execution_has_exactly_one_winner(store: Store, group: GroupCommit) -> None:
+def test_every_race_to_create_an_execution_has_exactly_one_winner(store: Store, committer: GroupCommit) -> None:
     for number in range(20):
         new = [Execution(store, f"new-{number}", workspace=f"w{thread}").creation() for thread in range(THREADS)]
-        kinds = Counter(type(outcome) for outcome in write_together(group, new))
+        kinds = Counter(type(outcome) for outcome in write_together(committer, new))
         assert kinds == {Written: 1, AlreadyExists: THREADS - 1}
 
 
-def test_commit_sent_by_many_threads_lands_once(group: GroupCommit, execution: Execution) -> None:
+def test_commit_sent_by_many_threads_lands_once(committer: GroupCommit, execution: Execution) -> None:
     """T03: every sender but one is told what was stored."""
     commit = execution.commit(ops=(Increment(SCOPE, "n"),))
-    kinds = Counter(type(outcome) for outcome in write_together(group, [commit] * THREADS))
+    kinds = Counter(type(outcome) for outcome in write_together(committer, [commit] * THREADS))
     assert kinds == {Written: 1, Seen: THREADS - 1}
     assert content(execution.store) == {"n": 1}
 
 
-def test_commits_of_many_threads_leave_no_gap(store: Store, group: GroupCommit, execution: Execution) -> None:
+def test_commits_of_many_threads_leave_no_gap(store: Store, committer: GroupCommit, execution: Execution) -> None:
     """I3: each thread tries again until it was first; revisions are contiguous and the chain verifies."""
 
     def work(name: str) -> None:
@@ -105,7 +118,7 @@ def test_commits_of_many_threads_leave_no_gap(store: Store, group: GroupCommit, 
         view.follow()
         done = 0
         while done < 25:
-            outcome = group.write(view.commit(variable(name, done)))
+            outcome = committer.write(view.commit(variable(name, done)))
             assert isinstance(outcome, Written | Conflict), outcome
             done += isinstance(outcome, Written)
             view.catch_up()
@@ -117,53 +130,53 @@ def test_commits_of_many_threads_leave_no_gap(store: Store, group: GroupCommit, 
     assert set(execution.follow().sections["variables"].values()) == {b"24"}
 
 
-def test_executions_do_not_wait_for_each_other(store: Store, group: GroupCommit) -> None:
+def test_executions_do_not_wait_for_each_other(store: Store, committer: GroupCommit) -> None:
     """Writers of different executions never meet a conflict."""
 
     def work(number: int) -> None:
         mine = Execution(store, f"mine-{number}")
         for _ in range(30):
-            landed(group.write(mine.foresee()))
+            landed(committer.write(mine.foresee()))
 
     together(*(lambda number=number: work(number) for number in range(THREADS)))
     assert all(walk(store, f"mine-{number}").receipts == 30 for number in range(THREADS))
 
 
-def test_counter_counts_every_increment_of_every_thread(store: Store, group: GroupCommit) -> None:
+def test_counter_counts_every_increment_of_every_thread(store: Store, committer: GroupCommit) -> None:
     def work() -> None:
         for _ in range(50):
-            landed(group.write(StateBatch((Increment(SCOPE, "n"), Increment(SCOPE, "m", -1)))))
+            landed(committer.write(StateBatch((Increment(SCOPE, "n"), Increment(SCOPE, "m", -1)))))
 
     together(*[work] * THREADS)
     assert content(store) == {"n": 50 * THREADS, "m": -50 * THREADS}
 
 
-def test_every_race_for_a_lock_has_exactly_one_winner(group: GroupCommit) -> None:
+def test_every_race_for_a_lock_has_exactly_one_winner(committer: GroupCommit) -> None:
     for number in range(20):
         units = [Acquire(f"door-{number}", f"holder-{thread}", HOUR) for thread in range(THREADS)]
-        kinds = Counter(type(outcome) for outcome in write_together(group, units))
+        kinds = Counter(type(outcome) for outcome in write_together(committer, units))
         assert kinds == {Written: 1, LockHeld: THREADS - 1}
 
 
-def test_every_race_for_a_lease_has_exactly_one_winner(group: GroupCommit, execution: Execution) -> None:
-    outcomes = write_together(group, [Claim(execution.id, f"holder-{thread}", HOUR) for thread in range(THREADS)])
+def test_every_race_for_a_lease_has_exactly_one_winner(committer: GroupCommit, execution: Execution) -> None:
+    outcomes = write_together(committer, [Claim(execution.id, f"holder-{thread}", HOUR) for thread in range(THREADS)])
     [winner] = (outcome for outcome in outcomes if isinstance(outcome, Written))
     assert execution.head.holder == answers(winner)[0].holder
 
 
-def test_lock_lets_one_thread_at_a_time_read_and_write(store: Store, group: GroupCommit) -> None:
+def test_lock_lets_one_thread_at_a_time_read_and_write(store: Store, committer: GroupCommit) -> None:
     """T19: a counter that is read, and written one higher, under the lock is exact."""
 
     def work(name: str) -> None:
         for turn in range(10):
             lease = take(f"{name}-{turn}")
             number = content(store).get("n", 0)
-            landed(group.write(StateBatch((put("n", number + 1),), (LockGuard("door", lease),))))
-            landed(group.write(Unlock("door", f"{name}-{turn}", lease)))
+            landed(committer.write(StateBatch((put("n", number + 1),), (LockGuard("door", lease),))))
+            landed(committer.write(Unlock("door", f"{name}-{turn}", lease)))
 
     def take(holder: str) -> int:
         while True:
-            outcome = group.write(Acquire("door", holder, HOUR))
+            outcome = committer.write(Acquire("door", holder, HOUR))
             if isinstance(outcome, Written):
                 return answers(outcome)[0].fence
             refused(outcome, LockHeld)
@@ -172,19 +185,17 @@ def test_lock_lets_one_thread_at_a_time_read_and_write(store: Store, group: Grou
     assert content(store) == {"n": 40}
 
 
-def test_load_is_one_consistent_view_while_others_write(store: Store, group: GroupCommit, execution: Execution) -> None:
+def test_load_is_one_consistent_view_while_others_write(store: Store, committer: GroupCommit, execution: Execution) -> None:
     """I1: head, snapshot and commits of one moment, never the head of one and the commits of another."""
-    ended = threading.Event()
 
     def write_on() -> None:
         for number in range(1, 201):
             snapshot = execution.snapshot() if number % 7 == 0 else None
-            landed(group.write(execution.foresee(snapshot=snapshot)))
+            landed(committer.write(execution.foresee(snapshot=snapshot)))
             if number % 40 == 0 and store.capabilities().has_archiving:
-                landed(group.write(Archiving(execution.id, execution.snapshot())))
-        ended.set()
+                landed(committer.write(Archiving(execution.id, execution.snapshot())))
 
-    def read_on() -> None:
+    def read_on(ended: threading.Event) -> None:
         newest = 0
         while not ended.is_set():
             loaded = store.load(execution.id)
@@ -193,31 +204,28 @@ def test_load_is_one_consistent_view_while_others_write(store: Store, group: Gro
             assert revision >= newest
             newest = revision
 
-    together(write_on, read_on, read_on)
+    read_while(write_on, read_on)
 
 
-def test_readers_see_a_batch_whole_or_not_at_all(store: Store, group: GroupCommit) -> None:
-    ended = threading.Event()
-
+def test_readers_see_a_batch_whole_or_not_at_all(store: Store, committer: GroupCommit) -> None:
     def write_on() -> None:
         for number in range(200):
-            landed(group.write(StateBatch((put("a", number), put("b", number), put("c", number)))))
-        ended.set()
+            landed(committer.write(StateBatch((put("a", number), put("b", number), put("c", number)))))
 
-    def read_on() -> None:
+    def read_on(ended: threading.Event) -> None:
         while not ended.is_set():
             assert len(set(content(store).values())) <= 1
 
-    together(write_on, read_on, read_on)
+    read_while(write_on, read_on)
 
 
-def test_signed_commits_of_many_threads_keep_their_own_signature(store: Store, group: GroupCommit) -> None:
+def test_signed_commits_of_many_threads_keep_their_own_signature(store: Store, committer: GroupCommit) -> None:
     """Rows of one group are never mixed up."""
 
     def work(number: int) -> None:
         mine = Execution(store, f"mine-{number}")
         for turn in range(10):
-            landed(group.write(replace(mine.foresee(), signature=b"%d-%d" % (number, turn))))
+            landed(committer.write(replace(mine.foresee(), signature=b"%d-%d" % (number, turn))))
             assert mine.head.signature == b"%d-%d" % (number, turn)
 
     together(*(lambda number=number: work(number) for number in range(THREADS)))

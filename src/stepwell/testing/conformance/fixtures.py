@@ -17,8 +17,8 @@ __all__ = [
     "OpenStore",
     "archiving_store",
     "clock",
+    "committer",
     "execution",
-    "group",
     "open_store",
     "other_store",
     "small_store",
@@ -83,11 +83,11 @@ def archiving_store(store: Store) -> Store:
 
 
 @pytest.fixture
-def group(store: Store) -> Iterator[GroupCommit]:
+def committer(store: Store) -> Iterator[GroupCommit]:
     """The store's group committer, through which any number of threads may write."""
-    group = GroupCommit(store.write, is_instant=not store.capabilities().has_blocking_writes)
-    yield group
-    group.close()
+    committer = GroupCommit(store.write, is_instant=not store.capabilities().has_blocking_writes)
+    yield committer
+    committer.close()
 
 
 @pytest.fixture

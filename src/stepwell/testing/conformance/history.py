@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import AlreadyExists, Conflict, NotFound
-from stepwell.model.commit import Archiving, Deletion, Loaded, StoredCommit
+from stepwell.model.commit import Archiving, Deletion, Head, Loaded, StoredCommit
 from stepwell.model.ledger import rebuild
 from stepwell.model.receipt import Receipt
 from stepwell.model.snapshot import StoredSnapshot
@@ -19,6 +19,7 @@ from stepwell.testing.conformance.sample import (
     claim,
     everything,
     landed,
+    pages_of,
     refused,
     status,
     variable,
@@ -106,10 +107,8 @@ def test_missing_execution_has_no_history(store: Store) -> None:
 
 def test_history_comes_in_pages(store: Store, execution: Execution) -> None:
     execution.grow(24)
-    pages, after = list[list[int]](), -1
-    while page := [row.revision for row in store.history(execution.id, after, 10)]:
-        pages.append(page)
-        after = page[-1]
+    rows = pages_of(lambda after: store.history(execution.id, after, 10), -1, lambda row: row.revision)
+    pages = [[row.revision for row in page] for page in rows]
     assert pages == [list(range(10)), list(range(10, 20)), list(range(20, 25))]
 
 
@@ -345,8 +344,10 @@ def test_pages_of_find_show_everything_once_even_of_one_instant(store: Store, qu
     names = ["a", "B", "b", "é", "z", "ä", "10", "9", "a b", "a%", "_"]
     for name in names:
         Execution(store, name).create()
-    seen, after = list[str](), None
-    while page := store.find(ExecutionQuery(limit=3, after=after, **query)):  # pyright: ignore[reportArgumentType] - test data
-        seen += [head.execution_id for head in page]
-        after = (page[-1].created_ms, page[-1].execution_id)
+
+    def find(after: tuple[int, str] | None) -> list[Head]:
+        return store.find(ExecutionQuery(limit=3, after=after, **query))  # pyright: ignore[reportArgumentType] - test data
+
+    pages = pages_of(find, None, lambda head: (head.created_ms, head.execution_id))
+    seen = [head.execution_id for page in pages for head in page]
     assert sorted(seen) == sorted(names)

@@ -7,7 +7,7 @@ write it late, twice or not at all; ``land`` also writes it and moves the view o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -42,6 +42,7 @@ __all__ = [
     "executed",
     "fresh_id",
     "landed",
+    "pages_of",
     "put",
     "refused",
     "status",
@@ -53,6 +54,7 @@ __all__ = [
 ]
 
 E = TypeVar("E", bound=StepwellError)
+T = TypeVar("T")
 Raw = msgspec.Raw
 
 # Leases and TTLs of this suite last hours and the clock is moved by hours: a store that lives by its server's clock, which goes on
@@ -92,6 +94,15 @@ def refused(outcome: Outcome, kind: type[E]) -> E:
 def answers(outcome: Outcome) -> list[Any]:
     """The answers of a unit that must have been written."""
     return list(landed(outcome).answers)
+
+
+def pages_of(fetch: Callable[[Any], list[T]], start: object, cursor: Callable[[T], object]) -> list[list[T]]:
+    """Every page, each fetched from where the one before ended; a store whose pages never end is stopped."""
+    pages: list[list[T]] = []
+    while page := fetch(cursor(pages[-1][-1]) if pages else start):
+        pages.append(page)
+        assert len(pages) <= 100, "the pages come to no end"
+    return pages
 
 
 def claim(store: Store, execution_id: str, *, holder: str = "a", seconds: float = HOUR) -> Lease:

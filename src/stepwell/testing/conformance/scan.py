@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stepwell.contract.store import Store
 from stepwell.model.entry import Clear, Delete
 from stepwell.model.scope import Scope
-from stepwell.testing.conformance.sample import SCOPE, content, fresh_id, put, write_state
+from stepwell.testing.conformance.sample import SCOPE, content, fresh_id, pages_of, put, write_state
 
 # What range scans and patterns trip over: prefixes of each other, wildcards, separators, cases, order of UTF-8 against UTF-16.
 KEYS = [
@@ -41,12 +41,9 @@ def test_scan_gives_keys_in_order_of_their_bytes(store: Store) -> None:
 
 def test_scan_pages_show_every_key_once(store: Store) -> None:
     nasty = fill(store)
-    seen, after = list[str](), None
-    while page := keys_of(store, after=after, limit=7):
-        assert len(page) <= 7
-        seen += page
-        after = page[-1]
-    assert seen == nasty
+    pages = pages_of(lambda after: keys_of(store, after=after, limit=7), None, lambda key: key)
+    assert all(len(page) <= 7 for page in pages)
+    assert [key for page in pages for key in page] == nasty
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)

@@ -128,7 +128,7 @@ def test_change_mark_differs_after_the_other_store_wrote(store: Store, other_sto
     for number in range(20):
         mark = store.change_mark()
         # Readers come and go; whichever of them is asked, the mark must tell.
-        together(*[lambda: content(store)] * (number % 4 + 1))
+        together(*[lambda: [content(store) for _ in range(5)]] * (number % 4 + 1))
         write_state(other_store, put("k", number))
         assert store.change_mark() != mark
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, InvalidInput, LimitExceeded
 from stepwell.model.commit import StateBatch
-from stepwell.model.entry import ABSENT, Clear, Copy, Delete, Increment, ScopeTotals, StateOp, StoredEntry, Touch
+from stepwell.model.entry import ABSENT, Clear, Copy, Delete, Increment, Merge, ScopeTotals, StateOp, StoredEntry, Touch
 from stepwell.model.scope import Scope
-from stepwell.model.value import Value
+from stepwell.model.value import Value, canonical
 from stepwell.testing.conformance.sample import SCOPE, content, put, refused, write, write_state
 
+Raw = msgspec.Raw
 OTHER = Scope.custom("other", "acme").path
 
 
@@ -118,6 +120,35 @@ def test_increment_that_has_no_result_is_refused(store: Store, before: Value, by
     write_state(store, put("n", before))
     refused(write(store, StateBatch((put("other"), Increment(SCOPE, "n", by)))), InvalidInput)
     assert content(store) == {"n": before}
+
+
+@pytest.mark.parametrize(
+    ("how", "before", "given", "after"),
+    [
+        ("add", None, 5, 5),
+        ("add", 2**53, 1, 2**53 + 1),
+        ("max", None, -3, -3),
+        ("max", 7, 3, 7),
+        ("max", 1, 1.5, 1.5),
+        ("min", 7, 3, 3),
+        ("union", None, ["b", "a", "b"], ["a", "b"]),
+        ("union", [1, "é"], [1.0, 1, None], [1, 1.0, None, "é"]),
+    ],
+)
+def test_merge_puts_both_values_together(store: Store, how: str, before: Value, given: Value, after: Value) -> None:
+    """Nodes that merge need not agree on who comes first."""
+    if before is not None:
+        write_state(store, put("k", before))
+    [answer] = write_state(store, Merge(SCOPE, "k", Raw(canonical(given)), how))
+    assert canonical(answer) == entry(store, "k").data
+    assert sorted(map(canonical, answer)) == sorted(map(canonical, after)) if how == "union" else answer == after
+
+
+@pytest.mark.parametrize(("how", "before", "given"), [("add", "text", 1), ("max", True, 1), ("union", 1, [1]), ("union", [1], 1)])
+def test_merge_of_what_cannot_be_merged_is_refused(store: Store, how: str, before: Value, given: Value) -> None:
+    write_state(store, put("k", before))
+    refused(write(store, StateBatch((put("other"), Merge(SCOPE, "k", Raw(canonical(given)), how)))), InvalidInput)
+    assert content(store) == {"k": before}
 
 
 def test_copy_to_another_key_and_scope(store: Store) -> None:

@@ -1,7 +1,6 @@
 -- probe.lua: runs every command of the other scripts once, on keys of its own, which it removes. A command that the user may not
 -- run is found here, before a script stops half-way because of it: Redis takes nothing back.
--- KEYS  1 any that nothing else uses
--- ARGV  1 channel for state  2 channel for locks
+-- KEYS  1 any that nothing else uses, also as the name of a channel
 -- Gives 'ok'.
 local key = KEYS[1]
 redis.call('TIME')
@@ -16,6 +15,7 @@ redis.call('HSET', key, 'a', '1')
 redis.call('HGET', key, 'a')
 redis.call('HMGET', key, 'a')
 redis.call('HGETALL', key)
+redis.call('HINCRBY', key, 'a', 1)
 redis.call('HLEN', key)
 redis.call('HDEL', key, 'a')
 redis.call('RPUSH', key, '1')
@@ -31,6 +31,5 @@ redis.call('ZRANGEBYSCORE', key, '-inf', '+inf')
 redis.call('ZREVRANGEBYSCORE', key, '+inf', '-inf')
 redis.call('ZREMRANGEBYSCORE', key, 1, 1)
 redis.call('ZREM', key, 'a')
-redis.call('PUBLISH', ARGV[1], '')
-redis.call('PUBLISH', ARGV[2], '')
+redis.call('PUBLISH', key, '')
 return 'ok'

@@ -1,18 +1,24 @@
--- release.lua: frees a lease, only for its holder; the fence stays, so that the next one is higher.
--- KEYS  head; on a single server also store, mark
--- ARGV  1 store's id or ''  2 holder  3 fence
+-- release.lua: frees a lease, only for its holder; the fence stays, so that the next one is higher. Workers may look at once.
+-- KEYS  head; on a single server also store, mark, due
+-- ARGV  1 store's id or ''  2 execution id  3 holder  4 fence  5 milliseconds that the clock is ahead  6 channel for what is due
 -- Gives 'ok', 'fence' or 'lost'.
 --@include order.lua
 --@include store.lua
+--@include time.lua
+--@include due.lua
 if is_lost(ARGV[1], KEYS[2]) then
   return 'lost'
 end
-local head = redis.call('HMGET', KEYS[1], 'holder', 'fence')
-if head[1] ~= ARGV[2] or head[2] ~= ARGV[3] then
+local head = redis.call('HMGET', KEYS[1], 'holder', 'fence', 'wake', 'workflow')
+if head[1] ~= ARGV[3] or head[2] ~= ARGV[4] then
   return 'fence'
 end
 
 redis.call('HDEL', KEYS[1], 'holder', 'until')
+if head[3] then
+  wake_at(KEYS[1], ARGV[1] ~= '' and KEYS[4], ARGV[2], head[4], now_ms(ARGV[5]))
+  redis.call('PUBLISH', ARGV[6], '')
+end
 if ARGV[1] ~= '' then
   redis.call('INCR', KEYS[3])
 end

@@ -1,12 +1,15 @@
 -- time.lua: the server's time in milliseconds, moved by what the process's clock is ahead (0 outside tests); and a fence.
 -- A fence is the time in microseconds, or one more than the last if that is higher: it grows even if the last was lost.
-local now = redis.call('TIME')
-local now_us = now[1] * 1000000 + now[2]
+local clock
+local function time()
+  clock = clock or redis.call('TIME')
+  return clock
+end
 local function now_ms(ahead)
-  return now[1] * 1000 + math.floor(now[2] / 1000) + ahead
+  return time()[1] * 1000 + math.floor(time()[2] / 1000) + ahead
 end
 local function next_fence(last)
-  return math.max((tonumber(last) or 0) + 1, now_us)
+  return math.max((tonumber(last) or 0) + 1, time()[1] * 1000000 + time()[2])
 end
 local function digits(number)
   return string.format('%.0f', number)

@@ -1,0 +1,100 @@
+"""Locks of any kind: taken and given back alone, and by threads that all want the same one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+
+from benchmarks.rounds import Work, per_second
+
+__all__ = ["Taking", "contended", "hand_overs", "pairs"]
+
+Taking = Callable[[], AbstractContextManager[object]]
+"""Gives a lock that is taken when its block is entered, however long that takes, and given back when it is left."""
+
+_LONGEST_SECONDS = 60.0
+
+
+def pairs(count: int, take: Taking) -> Work:
+    """A work that takes a lock and gives it back, again and again; pairs in a second."""
+
+    def hold(_: int) -> None:
+        with take():
+            pass
+
+    return per_second(count, hold)
+
+
+def contended(takes: Sequence[Taking], turns: int) -> Work:
+    """A work in which each thread takes the same lock so many times, as fast as it can; turns in a second until all are done."""
+
+    def work() -> float:
+        gate = threading.Barrier(len(takes) + 1, timeout=_LONGEST_SECONDS)
+
+        def compete(take: Taking) -> None:
+            gate.wait()
+            for _ in range(turns):
+                with take():
+                    pass
+
+        with ThreadPoolExecutor(len(takes)) as threads:
+            competing = [threads.submit(compete, take) for take in takes]
+            gate.wait()
+            began = time.perf_counter()
+            for each in competing:
+                each.result()
+        return turns * len(takes) / (time.perf_counter() - began)
+
+    return work
+
+
+def hand_overs(takes: Sequence[Taking], turns: int) -> Work:
+    """A work in which threads pass a lock on, each only to another: who had it asks again when somebody else has it.
+
+    So this is how soon a lock that was given back is in the hands of one who waits for it. Hand-overs in a second.
+    """
+    return lambda: Relay(takes, turns).run()
+
+
+class Relay:
+    """Threads that pass a lock on until it has been held a number of times."""
+
+    def __init__(self, takes: Sequence[Taking], turns: int) -> None:
+        self._takes, self._turns = takes, turns
+        self._gate = threading.Barrier(len(takes), self._begin, timeout=_LONGEST_SECONDS)
+        self._passed = [threading.Event() for _ in takes]
+        self._began = self._ended = 0.0
+        self.holders: list[int] = []
+        """Who held it, turn by turn."""
+
+    def run(self) -> float:
+        """Turns in a second, from the moment when all threads are ready until the last turn."""
+        with ThreadPoolExecutor(len(self._takes)) as threads:
+            list(threads.map(self._run, range(len(self._takes))))
+        return self._turns / (self._ended - self._began)
+
+    def _begin(self) -> None:
+        self._began = time.perf_counter()
+
+    def _run(self, me: int) -> None:
+        self._gate.wait()
+        while not self._ended:
+            with self._takes[me]():
+                if not self._ended:
+                    self._hold(me)
+            if not self._passed[me].wait(_LONGEST_SECONDS):
+                raise TimeoutError("nobody else took the lock")
+
+    def _hold(self, me: int) -> None:
+        """Only the holder of the lock comes here, so nothing else guards what is written."""
+        self._passed[me].clear()
+        if self.holders:
+            self._passed[self.holders[-1]].set()
+        self.holders.append(me)
+        if len(self.holders) == self._turns:
+            self._ended = time.perf_counter()
+            for each in self._passed:
+                each.set()

@@ -1,0 +1,144 @@
+"""``well.lock`` on every store, alone and between eight who want the same one; on Redis beside redis-py's Lock as it comes.
+
+``pairs`` takes a free lock and gives it back. ``contended`` is eight threads that each want the same lock a number of times.
+``hand_over`` is how often a second a lock that was given back reaches another thread that waits for it; in ``contended`` a thread
+may take it again before anybody else has woken up. With ``_apart`` each thread has a well of its own, as processes have.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from statistics import median
+from typing import NamedTuple
+
+from benchmarks import servers, workload
+from benchmarks.holding import Taking, contended, hand_overs, pairs
+from benchmarks.measurement import Measurement, Target, at_least
+from benchmarks.plan import Plan
+from benchmarks.rounds import Work, in_turns, per_second
+from benchmarks.subjects import postgres as postgres_subject
+from benchmarks.subjects import sqlite as sqlite_subject
+from stepwell import Stepwell
+
+__all__ = ["MEASURES"]
+
+_SECONDS = 30  # how long a lease lasts, here and there; nobody waits for so long
+
+# The least that a lock with a fence needs: taken if it is free, given back by its holder alone.
+_ACQUIRE = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end"
+_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end"
+
+
+class Rival(NamedTuple):
+    """Another kind of lock, measured in turns with ours."""
+
+    name: str
+    take: Taking
+    hand_overs: int
+    """How many of them a round has: few, if it takes its time for each."""
+
+
+def _taking(well: Stepwell) -> Taking:
+    return lambda: well.lock("door", seconds=_SECONDS, timeout=60)
+
+
+def _pairs_size(plan: Plan) -> int:
+    return plan.size(300, 5)
+
+
+def _pairs(plan: Plan, take: Taking, *raws: tuple[str, str, Work, workload.Judge | None]) -> Iterator[Measurement]:
+    """Taking and giving back, beside others that do as much; each with its name, what it is, and the target."""
+    ours, *others = in_turns(plan.rounds, pairs(_pairs_size(plan), take), *(work for _, _, work, _ in raws))
+    for (name, raw_is, _, judge), figures in zip(raws, others, strict=True):
+        yield workload.beside(f"{plan.name}.{name}", ours, figures, raw_is=raw_is, judge=judge, unit="pairs/s")
+
+
+def _contests(plan: Plan, url: str, rival: Rival | None, judge: workload.Judge | None = None) -> Iterator[Measurement]:
+    threads = plan.size(workload.THREADS, 3)
+    with ExitStack() as opened:
+        wells = [opened.enter_context(Stepwell(url)) for _ in range(1 if url == "memory://" else threads)]
+        takes = {"": [_taking(wells[0])] * threads}
+        if len(wells) > 1:
+            takes["_apart"] = [_taking(well) for well in wells]
+        for name, kind, turns, rival_turns in (
+            ("contended", contended, plan.size(25, 1), plan.size(25, 1)),
+            ("hand_over", hand_overs, plan.size(200, 8), 0 if rival is None else plan.size(rival.hand_overs, 4)),
+        ):
+            ours = {f"{name}{suffix}": kind(each, turns) for suffix, each in takes.items()}
+            theirs = None if rival is None else kind([rival.take] * threads, rival_turns)
+            yield from _contest(plan, ours, theirs, "" if rival is None else f"turns/s of {rival.name}", judge)
+
+
+def _contest(
+    plan: Plan, ours: dict[str, Work], theirs: Work | None, raw_is: str, judge: workload.Judge | None
+) -> Iterator[Measurement]:
+    """Threads that want the same lock, beside some that want a rival's; only those of one well have the target."""
+    figures = in_turns(plan.rounds, *ours.values(), *([] if theirs is None else [theirs]))
+    for number, (name, values) in enumerate(zip(ours, figures, strict=False)):
+        full, unit = f"{plan.name}.{name}", "turns/s"
+        if theirs is None:
+            yield Measurement(full, median(values), unit)
+        else:
+            yield workload.beside(full, values, figures[-1], raw_is=raw_is, judge=None if number else judge, unit=unit)
+
+
+def memory(plan: Plan) -> Iterator[Measurement]:
+    """Locks of a well in memory."""
+    lock, url = threading.Lock(), servers.URLS["memory"](plan)
+    rival = Rival("threading.Lock", lambda: lock, 200)
+    with Stepwell(url) as well:
+        yield from _pairs(plan, _taking(well), ("pairs", f"pairs/s of {rival.name}", pairs(_pairs_size(plan), rival.take), None))
+    yield from _contests(plan, url, rival)
+
+
+def _in_tables(plan: Plan, url: str, table: workload.Yardstick) -> Iterator[Measurement]:
+    def two_rows() -> float:
+        return table.single(2 * _pairs_size(plan)) / 2
+
+    with Stepwell(url) as well:
+        yield from _pairs(plan, _taking(well), ("pairs", f"pairs of {table.single_is}", two_rows, None))
+    yield from _contests(plan, url, None)
+
+
+def sqlite(plan: Plan) -> Iterator[Measurement]:
+    """Locks in a SQLite file."""
+    yield from _in_tables(plan, servers.URLS["sqlite"](plan), sqlite_subject.RawTable(plan))
+
+
+def postgres(plan: Plan) -> Iterator[Measurement]:
+    """Locks in a PostgreSQL database."""
+    yield from _in_tables(plan, servers.URLS["postgres"](plan), postgres_subject.RawTable(plan))
+
+
+def redis(plan: Plan) -> Iterator[Measurement]:
+    """Locks in Redis, beside redis-py's, which sleeps for 0.1 s between two tries, and beside the least that two scripts can do."""
+    url = servers.URLS["redis"](plan)
+    with servers.redis(plan).client() as client:
+        acquire, release = str(client.script_load(_ACQUIRE)), str(client.script_load(_RELEASE))
+
+        def two_scripts(number: int) -> None:
+            client.evalsha(acquire, 2, "raw-door", "raw-fence", str(number), str(_SECONDS * 1000))
+            client.evalsha(release, 1, "raw-door", str(number))
+
+        rival = Rival("redis-py's Lock", lambda: client.lock("rival-door", timeout=_SECONDS), 40)
+        size = _pairs_size(plan)
+        with Stepwell(url) as well:
+            yield from _pairs(
+                plan,
+                _taking(well),
+                ("pairs", f"pairs/s of {rival.name}", pairs(size, rival.take), _at_least(0.95)),
+                ("scripts", "pairs/s of two scripts that take, with a fence, and give back", per_second(size, two_scripts), None),
+            )
+        yield from _contests(plan, url, rival, _at_least(1.2))
+
+
+def _at_least(wanted: float) -> workload.Judge:
+    def judge(_value: float, _raw: float, ratio: float) -> Target:
+        return at_least("ratio", ratio, wanted)
+
+    return judge
+
+
+MEASURES = {"memory": memory, "sqlite": sqlite, "postgres": postgres, "redis": redis}

@@ -1,0 +1,118 @@
+"""The checker: every fault of a definition that can be seen without running it, in one report.
+
+First each field by its type, then each node alone, then names and references across the tree. Exploring the states that a
+definition can get into comes on top of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any, cast
+
+from stepwell.errors import InvalidDefinition, Problem, StepwellError
+from stepwell.flow.definition import Definition
+from stepwell.flow.finding import Finding, Findings, shown_path
+from stepwell.flow.located import Located, Mark, Reading
+from stepwell.flow.node import Scope
+from stepwell.flow.node_rules import Known, node_findings
+from stepwell.flow.outline import Outline, Path, Place
+from stepwell.flow.reading import MAX_DEPTH, read_definition
+from stepwell.flow.reference_rules import reference_findings
+from stepwell.flow.rendering import plain_definition
+from stepwell.model.ids import check_key
+
+__all__ = ["Finding", "check", "checked", "findings_of"]
+
+
+def check(
+    definition: Definition, *, steps: Collection[str] | None = None, workflows: Collection[str] | None = None
+) -> tuple[Problem, ...]:
+    """Every fault of a definition, with its path; none: it is sound.
+
+    With the names of known steps or workflows, others are faults too.
+    """
+    try:
+        found = list(_all_findings(definition, steps, workflows))
+    except RecursionError:
+        found = [Finding(("do",), f"nodes are nested more than {MAX_DEPTH} deep; move the inner ones to a subworkflow")]
+    return tuple(Problem(InvalidDefinition.code, finding.message, shown_path(finding.path)) for finding in found)
+
+
+def checked(definition: Definition, **known: Collection[str] | None) -> Definition:
+    """The definition itself, or ``InvalidDefinition`` with every fault."""
+    problems = check(definition, **known)
+    if problems:
+        raise InvalidDefinition(problems)
+    return definition
+
+
+def _all_findings(definition: Definition, steps: Collection[str] | None, workflows: Collection[str] | None) -> Findings:
+    """Findings of a definition that was made in Python, where nothing has looked at its types yet.
+
+    It is written out and read like a document, by the same readers; what is checked further is what they could read.
+    """
+    paths: list[Path] = []
+    reading = Reading("")
+    read = read_definition(reading, _located(plain_definition(definition), (), paths))
+    for problem in reading.problems:
+        line, offset = (int(part) for part in problem.where.rsplit(":", 2)[1:])
+        yield Finding(paths[line], problem.message, offset)
+    if read is not None:
+        for finding in findings_of(read, steps=steps, workflows=workflows):
+            if not reading.is_lost(finding.unknown):
+                yield finding
+
+
+def _located(value: Any, path: Path, paths: list[Path]) -> Located:
+    """Plain data as if it had been read, with the number of its path in place of a line."""
+    mark = Mark(len(paths), 0)
+    paths.append(path)
+    if not isinstance(value, dict | list):
+        return Located(mark, value, inner=0)
+    located = Located.opened(mark, is_mapping=isinstance(value, dict))
+    if isinstance(value, dict):
+        for key, part in cast("dict[Any, Any]", value).items():
+            located.put(str(key), _located(part, (*path, str(key)), paths), mark)
+    else:
+        for index, part in enumerate(cast("list[Any]", value)):
+            cast("list[Located]", located.items).append(_located(part, (*path, index), paths))
+    located.close()
+    return located
+
+
+def findings_of(definition: Definition, *, steps: Collection[str] | None, workflows: Collection[str] | None) -> Findings:
+    """Findings of a definition whose fields have the right types."""
+    outline = Outline(definition)
+    scopes = [place.name for place in outline if isinstance(place.node, Scope)]
+    yield from _name_findings(outline)
+    known = Known(steps, workflows, ["root", *scopes])
+    for place in outline:
+        yield from node_findings(place, known)
+    yield from reference_findings(outline)
+
+
+def _name_findings(outline: Outline) -> Findings:
+    yield from _key_finding(outline.definition.name, "the name", ("name",))
+    for place in outline.duplicates:
+        given = place.node.name or place.slot
+        first = outline[given]
+        message = f"the name {given!r} is taken by another node, at {shown_path(first.path)}"
+        yield Finding((*place.path, "name") if place.node.name else place.path, message)
+    for place in outline:
+        yield from _key_finding(place.name, "the name", (*place.path, "name"))
+        yield from _slot_findings(place)
+    for name in outline.definition.variables:
+        yield from _key_finding(name, "the name of a variable", ("variables", name))
+
+
+def _slot_findings(place: Place) -> Iterator[Finding]:
+    for slot, child in place.children.items():
+        if not slot:
+            yield Finding(child.path, "a branch or node needs a name", is_about_key=True)
+
+
+def _key_finding(name: str, what: str, path: Path) -> Iterator[Finding]:
+    try:
+        check_key(name, what)
+    except StepwellError as error:
+        yield Finding(path, str(error.message))

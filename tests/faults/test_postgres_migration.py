@@ -1,0 +1,201 @@
+"""T49: a migration that is killed at any statement, made by two at once, or met by older and newer code."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.support.postgres_server import PostgresServer
+from tests.support.proxy import Proxy, Verdict
+
+from stepwell.clock import FakeClock
+from stepwell.errors import StoreForeign, StoreNewer, StoreUnavailable
+from stepwell.model.limits import Limits
+from stepwell.stores.postgres import migrating
+from stepwell.stores.postgres.connecting import connect_database
+from stepwell.stores.postgres.migrating import MIGRATIONS, Migration, migrate
+from stepwell.stores.postgres.settings import Settings, parse_url
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.testing.conformance.sample import Execution, put, walk, write_state
+
+NEXT = Migration(
+    2,
+    "0002_next",
+    pre="""
+-- Adds a column.
+ALTER TABLE {schema}.executions ADD COLUMN colour text;
+ALTER TABLE {schema}.commits ADD COLUMN weight bigint;
+""",
+    post="""
+CREATE INDEX CONCURRENTLY IF NOT EXISTS executions_by_colour ON {schema}.executions (colour);
+CREATE INDEX CONCURRENTLY IF NOT EXISTS commits_by_weight ON {schema}.commits (weight);
+""",
+)
+
+
+class Site:
+    """A schema to be migrated, seen from outside, and a way to it on which anything can happen."""
+
+    def __init__(self, server: PostgresServer, url: str, proxy: Proxy) -> None:
+        self.server, self.url, self.proxy, self.schema = server, url, proxy, parse_url(url).schema
+
+    def migrate(self, *more: Migration, through_proxy: bool = False) -> None:
+        """Bring the schema up to date, as opening a store does."""
+        url = self.url.replace(f":{self.server.port}/", f":{self.proxy.port}/") if through_proxy else self.url
+        settings = parse_url(url)
+        database = connect_database(settings)
+        try:
+            migrate(database, settings, [*MIGRATIONS, *more])
+        finally:
+            database.close()
+
+    def drop(self) -> None:
+        self.server.drop_schema(self.schema)
+
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        with self.server.connect() as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+    def shape(self) -> list[tuple[object, ...]]:
+        """Every column, index, policy and recorded migration of the schema."""
+        return self.sql(f"""
+            SELECT 'column', table_name, column_name, data_type, collation_name, is_nullable FROM information_schema.columns
+            WHERE table_schema = '{self.schema}'
+            UNION ALL SELECT 'index', c.relname, replace(pg_get_indexdef(i.indexrelid), '{self.schema}.', ''), i.indisvalid::text, '', ''
+            FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid WHERE c.relnamespace = '{self.schema}'::regnamespace
+            UNION ALL SELECT 'policy', tablename, policyname, cmd, '', '' FROM pg_policies WHERE schemaname = '{self.schema}'
+            UNION ALL SELECT 'migration', number::text, name, digest, is_done::text, '' FROM {self.schema}.migrations
+            ORDER BY 1, 2, 3""")
+
+
+@pytest.fixture
+def site(postgres_server: PostgresServer, fresh_postgres_url: str) -> Iterator[Site]:
+    with Proxy(postgres_server.port) as proxy:
+        yield Site(postgres_server, fresh_postgres_url, proxy)
+
+
+def cut_at(number: int) -> tuple[Callable[[bytes], Verdict], list[bytes]]:
+    """A verdict that cuts the connection at the n-th message of its session that is a statement."""
+    seen: list[bytes] = []
+
+    def judge(data: bytes) -> Verdict:
+        if data[:1] in (b"Q", b"P"):
+            seen.append(data)
+            if len(seen) == number:
+                return Verdict.CUT
+        return Verdict.PASS
+
+    return judge, seen
+
+
+def test_migration_killed_at_any_statement_is_finished_by_the_next(site: Site) -> None:
+    """T49: at every statement of every part, old and new; the shape afterwards is that of one that was never disturbed."""
+    site.migrate(NEXT)
+    whole = site.shape()
+    number = 0
+    while True:
+        number += 1
+        site.drop()
+        site.proxy.on_request, seen = cut_at(number)
+        try:
+            site.migrate(NEXT, through_proxy=True)
+        except StoreUnavailable:
+            site.migrate(NEXT)
+            assert site.shape() == whole, seen[-1]
+            continue
+        assert len(seen) < number, "the cut was survived unseen"
+        break
+    assert number > len(migrating._statements(MIGRATIONS[0].pre)) + 4
+
+
+def test_part_that_fails_in_the_middle_leaves_nothing_of_itself(site: Site) -> None:
+    """T49: the version is bumped last, in the same transaction."""
+    site.migrate()
+    before = site.shape()
+    broken = Migration(2, "0002_broken", pre="ALTER TABLE {schema}.commits ADD COLUMN weight bigint;\nSELECT 1 / 0;\n")
+    with pytest.raises(StoreUnavailable, match="22012"):
+        site.migrate(broken)
+    assert site.shape() == before
+    site.migrate(NEXT)
+
+
+def test_two_processes_migrate_at_once_and_one_does_it(site: Site) -> None:
+    """T49: also with the part that runs outside a transaction; both find a schema that is ready."""
+    for more in ((), (NEXT,)):
+        gate, failures = threading.Barrier(4), []
+
+        def open_one(more: tuple[Migration, ...] = more, gate: threading.Barrier = gate) -> None:
+            try:
+                gate.wait()
+                site.migrate(*more)
+            except Exception as error:  # noqa: BLE001 - the test looks at what there is
+                failures.append(error)
+
+        threads = [threading.Thread(target=open_one) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+    assert [row[1:3] for row in site.shape() if row[0] == "migration"] == [("1", "0001_foundation"), ("2", "0002_next")]
+
+
+def test_half_built_index_is_dropped_and_built_again(site: Site) -> None:
+    """T49: a killed CREATE INDEX CONCURRENTLY leaves an invalid index, which IF NOT EXISTS would take for a whole one."""
+    site.migrate(NEXT)
+    whole = site.shape()
+    site.sql(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = '{site.schema}.commits_by_weight'::regclass")
+    site.sql(f"UPDATE {site.schema}.migrations SET is_done = false WHERE number = 2")
+    assert site.shape() != whole
+    site.migrate(NEXT)
+    assert site.shape() == whole
+
+
+def test_older_code_goes_on_working_while_newer_code_migrates_and_after(site: Site) -> None:
+    """P7: a store that is open keeps its statements; a new process of the older version is told to upgrade."""
+    store = PostgresStore(site.url, FakeClock(), Limits())
+    store.open()
+    run = Execution(store).create().grow(3)
+    site.migrate(NEXT)
+    run.grow(3)
+    write_state(store, put("a"))
+    assert walk(store, run.id).ok
+    store.close()
+    with pytest.raises(StoreNewer, match="the schema is at 2 and this Stepwell knows up to 1; upgrade Stepwell"):
+        site.migrate()
+
+
+def test_table_that_is_in_use_is_waited_for_but_not_for_ever(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T49: lock_timeout is set, so that whoever comes after the migration does not wait behind it for long."""
+    site.migrate()
+    monkeypatch.setitem(migrating._SQL, "set_bounds", migrating._SQL["set_bounds"].replace("'3s'", "'20ms'"))
+    with site.server.connect() as reader, reader.transaction():
+        reader.execute(f"SELECT count(*) FROM {site.schema}.executions")
+        with pytest.raises(StoreUnavailable, match="55P03"):
+            site.migrate(NEXT)
+    site.migrate(NEXT)
+
+
+def test_released_migration_that_was_edited_is_noticed(site: Site) -> None:
+    site.migrate(NEXT)
+    edited = Migration(2, "0002_next", pre=NEXT.pre.replace("text", "bytea"), post=NEXT.post)
+    with pytest.raises(StoreForeign, match="migration 2 is not the one of this Stepwell"):
+        site.migrate(edited)
+
+
+def test_schema_that_is_ready_is_opened_without_a_lock(site: Site) -> None:
+    """So that a process can start while another one is building an index for an hour."""
+    site.migrate()
+    settings: Settings = parse_url(site.url)
+    with migrating._locked(settings):
+        site.migrate()
+
+
+def test_every_file_is_a_list_of_statements(site: Site) -> None:
+    """Each ends with a semicolon at the end of a line, so that each is run, and can be killed, by itself."""
+    for migration in MIGRATIONS:
+        for statement in [*migrating._statements(migration.pre), *migrating._statements(migration.post)]:
+            assert ";" not in statement.replace("; ", ""), statement
+            assert statement.split()[0] in ("CREATE", "ALTER", "DROP", "INSERT", "UPDATE", "COMMENT", "GRANT")
