@@ -131,7 +131,7 @@ def test_history_goes_on_over_many_chunks_and_none_is_lost(well: Stepwell, monke
 
 
 def test_a_long_message_after_short_ones_fits_if_it_fits_alone(well: Stepwell) -> None:
-    messages = ["a" * 60_000, "b" * 200_000, "c" * 60_000, "d"]
+    messages = ["a" * 64_000, "b" * 200_000, "c" * 64_000, "d"]
     for message in messages:
         take_turn(well, lambda state, message: Answer(), message)
     assert [turn.message for turn in well.conversations.history("c")] == messages

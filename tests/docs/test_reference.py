@@ -9,12 +9,27 @@ import pytest
 from tests.docs.pages import PAGES, ROOT, cells
 
 import stepwell
-from stepwell import AsyncStepwell, DataStore, ExecutionState, InvalidInput, Limits, Receipt, Stepwell, StepwellError, errors
+from stepwell import (
+    AsyncRun,
+    AsyncStepwell,
+    DataStore,
+    ExecutionState,
+    InvalidInput,
+    Limits,
+    Metadata,
+    Receipt,
+    Retry,
+    Run,
+    Stepwell,
+    StepwellError,
+    errors,
+)
 from stepwell.app import ExecutionIndex
 from stepwell.clock import SystemClock
 from stepwell.faults import POINTS
 from stepwell.model.status import TRANSITIONS
 from stepwell.model.value import RULES
+from stepwell.runtime.context import StepContext, WorkflowContext
 from stepwell.state.blocking import ScopedState, State
 from stepwell.state.buffer import BufferedScope
 from stepwell.state.cache import CachedState
@@ -27,6 +42,8 @@ REFERENCE = ROOT / "docs" / "reference"
 SERVERS = {"sqlite": "sqlite:///x.db", "postgresql": "postgresql://localhost/x", "redis": "redis://localhost/0"}
 SHORTHAND = {"...", "dict", "function", "StepOutput", "LoopContext"}
 """Arguments that a page names by what they are."""
+FUNCTIONS = {name: vars(stepwell)[name] for name in ("map", "patched", "sleep", "step", "verify_proof", "wait_signal", "workflow")}
+"""What is called by itself, and not on an object."""
 
 
 def _text(*names: str) -> str:
@@ -58,6 +75,8 @@ def test_public_means_documented():
         (HeldLock, "locks.md"),
         (Conversations, "locks.md"),
         (State, "scoped-state.md"),
+        (Run, "workflows.md"),
+        (AsyncRun, "workflows.md"),
         (ExecutionState, "records.md"),
         (DataStore, "records.md"),
     ],
@@ -81,9 +100,12 @@ def test_calls_on_the_pages_have_the_parameters_of_the_code():
         ExecutionState,
         Conversations,
         Lock,
+        Run,
+        StepContext,
     )
     for name, arguments in re.findall(r"`(\w+)\(([^`]*)\)`", _text(*(page.name for page in REFERENCE.glob("*.md")))):
         methods = [found for kind in kinds if inspect.isfunction(found := inspect.getattr_static(kind, name, None))]
+        methods += [FUNCTIONS[name]] if name in FUNCTIONS else []
         written = {re.split("=", part.strip())[0] for part in arguments.split(",")} - {"", "*", *SHORTHAND}
         if methods:
             assert any(written <= set(inspect.signature(method).parameters) for method in methods), f"{name}({arguments})"
@@ -95,6 +117,24 @@ def test_both_faces_are_made_with_the_arguments_of_the_page():
     names = [re.split("=", part.strip())[0] for part in written[1].split(",") if part.strip() != "*"]
     for face in (Stepwell, AsyncStepwell):
         assert names == list(inspect.signature(face).parameters)
+
+
+def test_policy_of_retries_is_that_of_the_code():
+    written = {name.strip("`"): default for name, default, _ in cells(REFERENCE / "workflows.md", "field")}
+    assert written == {name: repr(getattr(Retry(), name)) for name in Retry.__struct_fields__}
+    call = re.search(r"`Retry\((.*?)\)`", _text("workflows.md"))
+    assert call is not None
+    assert call[1].split(", ") == [f"{name}={default}" for name, default in written.items()]
+
+
+def test_contexts_are_on_the_page_with_what_they_have():
+    table = cells(REFERENCE / "workflows.md", "of the context")
+    rows = {name: row for row in table for name in re.findall(r"`(\w+)", row[0])}
+    identity = Metadata("e", "w", "f", 1, SystemClock().now())
+    contexts = (WorkflowContext(identity, None), StepContext(identity, "k", 1, Limits()))
+    for column, context in enumerate(contexts, start=1):
+        has = {name for name in dir(context) if not name.startswith("_")} - {"buffer"}
+        assert has == {name for name, row in rows.items() if row[column] != "no"}
 
 
 def test_attributes_of_a_receipt_are_on_its_page():

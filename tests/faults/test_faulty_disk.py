@@ -12,8 +12,10 @@ import pytest
 
 import stepwell.stores.sqlite.connection
 from stepwell import CommitUnknown, StoreFull, StoreUnavailable
+from stepwell.faults import armed
 from tests.faults.callers import Blocking
 from tests.faults.crash_case import ORDER, Picture, follow_up, prepare, world
+from tests.faults.hooks import Boom, at
 from tests.faults.invariants import check_chain
 from tests.faults.system_calls import DISK_FULL, IO_ERROR, SystemCalls
 
@@ -241,3 +243,32 @@ def test_loading_from_a_failing_disk_is_a_typed_error_and_works_once_the_disk_do
         check_goes_on(bench, caller, case)
 
     assert each_number(calls, Failure("pread64", IO_ERROR), attempt)
+
+
+def test_a_handle_that_cannot_be_rolled_back_is_replaced_once_the_disk_works(
+    bench: Bench, calls: SystemCalls, pictures: dict[str, list[Picture]]
+) -> None:
+    """T09: ROLLBACK fails, and then opening a new handle fails, too; the store object goes on when that works again."""
+    case = pictures["sqlite"][-1]
+    bench.renew()
+    caller = bench.open()
+    commit, writer = case.act.begin(caller), caller.well._parts.store._writer
+
+    def refuse_rollback(operation: int, name: str | None, *_: object) -> int:
+        is_rollback = (operation, name) == (apsw.SQLITE_TRANSACTION, "ROLLBACK")
+        return apsw.SQLITE_DENY if is_rollback else apsw.SQLITE_OK
+
+    def break_handle() -> None:
+        writer._connection.authorizer = refuse_rollback
+        calls.fail("open", 1, IO_ERROR, is_persistent=True)
+        raise Boom
+
+    with armed(at("store.begun", 1, break_handle)), pytest.raises(Boom):
+        commit()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            commit()
+    calls.heal()
+    assert world(caller) == case.old
+    assert commit() == case.receipt
+    check_goes_on(bench, caller, case)

@@ -86,6 +86,56 @@ def test_a_commit_whose_sync_fails_is_not_acknowledged_and_lands_once_the_disk_w
     assert number > 1
 
 
+def crash(path: Path, folder: Path) -> Blocking:
+    """The file as a process that dies now leaves it, opened again: the log is recovered."""
+    folder.mkdir()
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        shutil.copy(file, folder / file.name)
+    return Blocking(f"sqlite:///{folder}/{path.name}")
+
+
+@pytest.mark.parametrize("index", [1, 2], ids=["ordinary", "commit"])
+def test_a_commit_that_a_lookup_did_not_find_does_not_turn_up_after_a_crash(
+    disk: FaultyDisk, quick_path: Path, pictures: dict[str, list[Picture]], index: int
+) -> None:
+    """T09, P9: its record is in the log, unsynced, where recovery would find it; the answer to a lookup must hold for good."""
+    case = pictures["sqlite"][index]
+    caller = open_prepared(quick_path / "well.db")
+    commit = case.act.begin(caller)
+    disk.fail_sync(1)
+    with pytest.raises(CommitUnknown):
+        commit()
+    assert caller.receipt(ORDER, case.act.commit_id) is None
+    survivor = crash(quick_path / "well.db", quick_path / "crashed")
+    assert survivor.receipt(ORDER, case.act.commit_id) is None
+    assert world(survivor) == case.old
+    survivor.close()
+    assert commit() == case.receipt
+    caller.close()
+
+
+def test_while_the_disk_fails_a_lookup_of_an_unknown_commit_is_not_answered(
+    disk: FaultyDisk, quick_path: Path, pictures: dict[str, list[Picture]]
+) -> None:
+    """T09, P9: never guessed. Once the disk works, asking again settles it for good."""
+    case = pictures["sqlite"][-1]
+    caller = open_prepared(quick_path / "well.db")
+    commit = case.act.begin(caller)
+    disk.fail_sync(1, is_persistent=True)
+    with pytest.raises(CommitUnknown):
+        commit()
+    with pytest.raises(StoreUnavailable):
+        caller.receipt(ORDER, case.act.commit_id)
+    assert caller.receipt(ORDER, "second") is not None
+    disk.heal()
+    assert caller.receipt(ORDER, case.act.commit_id) is None
+    survivor = crash(quick_path / "well.db", quick_path / "crashed")
+    assert world(survivor) == case.old
+    survivor.close()
+    assert commit() == case.receipt == caller.receipt(ORDER, case.act.commit_id)
+    caller.close()
+
+
 class Blackouts:
     """Cuts the power after every operation of the disk, and keeps what each cut leaves with what was acknowledged by then."""
 

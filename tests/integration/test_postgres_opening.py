@@ -69,12 +69,18 @@ def test_driver_is_loaded_only_by_a_url_that_needs_it() -> None:
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
-def test_missing_driver_gives_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("stepwell.stores.postgres")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(InvalidInput, match=r"pip install 'stepwell\[postgres\]'"):
-        store_of("postgresql://localhost/app", FakeClock(), Limits())
+def test_missing_driver_gives_the_line_that_installs_it() -> None:
+    script = """
+import sys
+sys.modules["psycopg"] = None
+from stepwell import InvalidInput, Stepwell
+try:
+    Stepwell("postgresql://localhost/app")
+except InvalidInput as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert "run pip install 'stepwell[postgres]'" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,26 @@ def test_slot_that_moved_to_the_other_node_is_followed(store: RedisStore, cluste
         Execution(store, name).create().land()
         assert second.exists(keys.execution(name).head)
         assert walk(store, name).receipts == 2
+        # Once it knows, it does not ask the wrong node again.
+        first.config_resetstat()
+        assert store.head(name) is not None
+        assert "cmdstat_hgetall" not in first.info("commandstats")
+
+
+def test_key_of_a_slot_that_is_on_its_way_is_asked_for_at_both_ends(store: RedisStore, cluster: RedisCluster, url: str) -> None:
+    keys = keys_of(url)
+    name = on_node(keys, 0, "leaving")
+    slot = slot_of(keys.execution(name).head)
+    with cluster.nodes[0].client() as first, cluster.nodes[1].client() as second:
+        ids = [client.execute_command("CLUSTER", "MYID") for client in (first, second)]
+        second.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+        first.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+        assert store.head(name) is None
+        assert second.info("commandstats")["cmdstat_asking"]["calls"] > 0
+        for client in (first, second):
+            client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+        Execution(store, name).create()
+        assert store.head(name) is not None
 
 
 def test_database_other_than_the_first_is_refused(url: str, clock: FakeClock) -> None:
@@ -189,3 +209,17 @@ def test_database_other_than_the_first_is_refused(url: str, clock: FakeClock) ->
 def test_health_check_looks_at_every_node(store: RedisStore) -> None:
     store.check()
     assert store.durability().level == "none"
+
+
+def test_node_that_is_down_is_named_and_the_other_goes_on(
+    store: RedisStore, cluster: RedisCluster, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepwell.stores.redis.servers._LOOKS", 3)
+    here, away = (Execution(store, on_node(keys_of(url), node, "late")).create() for node in (0, 1))
+    with cluster.without(1):
+        with pytest.raises(StoreUnavailable, match=str(cluster.nodes[1].port)):
+            store.head(away.id)
+        with pytest.raises(StoreUnavailable):
+            store.check()
+        assert here.head.revision == 0
+    assert store.head(away.id) is None, "it had no persistence"

@@ -207,8 +207,8 @@ def _free_port() -> int:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """One server for all tests of this process; each test has a schema of its own."""
-    with PostgresServer() as server:
+    """One server for all tests of this process. Nobody cuts its power, so it need not wait for the disk; others may crash."""
+    with PostgresServer(synchronous_commit="off") as server:
         with server.connect() as connection:
             connection.execute(f"CREATE ROLE guarded LOGIN PASSWORD '{PASSWORD}'")
         yield server

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -139,7 +140,7 @@ class RedisCluster:
         self.nodes: list[RedisServer] = []
         for name in ("one", "two"):
             (folder / name).mkdir()
-            self.nodes.append(RedisServer(folder / name, cluster_enabled="yes", cluster_node_timeout="2000"))
+            self.nodes.append(RedisServer(folder / name, cluster_enabled="yes", cluster_require_full_coverage="no"))
 
     def __enter__(self) -> RedisCluster:
         for node, slots in zip(self.nodes, (range(8192), range(8192, 16384)), strict=True):
@@ -150,6 +151,17 @@ class RedisCluster:
         for node in self.nodes:
             self._wait_until_ready(node)
         return self
+
+    @contextmanager
+    def without(self, number: int) -> Iterator[None]:
+        """The cluster while one of its nodes is down."""
+        self.nodes[number].kill()
+        try:
+            yield
+        finally:
+            self.nodes[number].start()
+            for node in self.nodes:
+                self._wait_until_ready(node)
 
     def _wait_until_ready(self, node: RedisServer) -> None:
         """Nodes gossip in their own time, and a new one takes no writes for its first two seconds."""

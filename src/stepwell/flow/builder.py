@@ -237,7 +237,7 @@ def each(
 
 
 def edge(source: str, target: str, when: str | None = None, *, otherwise: bool = False) -> Edge:
-    """An arrow of a graph: taken always, under a condition, or when no other arrow from its source is."""
+    """An arrow of a graph: taken always, under a condition, or when no condition of the other arrows from its source holds."""
     return Edge(source=source, target=target, when=when, is_otherwise=otherwise)
 
 

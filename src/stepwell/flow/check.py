@@ -7,12 +7,13 @@ definition can get into comes on top of this.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 from stepwell.errors import InvalidDefinition, Problem, StepwellError
 from stepwell.flow.definition import Definition
 from stepwell.flow.finding import Finding, Findings, shown_path
-from stepwell.flow.located import Located, Mark, Reading
+from stepwell.flow.located import Located, Mark, Reading, TooManyFaults
 from stepwell.flow.node import Scope
 from stepwell.flow.node_rules import Known, node_findings
 from stepwell.flow.outline import Outline, Path, Place
@@ -53,7 +54,9 @@ def _all_findings(definition: Definition, steps: Collection[str] | None, workflo
     """
     paths: list[Path] = []
     reading = Reading("")
-    read = read_definition(reading, _located(plain_definition(definition), (), paths))
+    read = None
+    with suppress(TooManyFaults):
+        read = read_definition(reading, _located(plain_definition(definition), (), paths))
     for problem in reading.problems:
         line, offset = (int(part) for part in problem.where.rsplit(":", 2)[1:])
         yield Finding(paths[line], problem.message, offset)

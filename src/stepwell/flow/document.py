@@ -9,7 +9,7 @@ from stepwell.errors import InvalidInput, LimitExceeded
 from stepwell.flow.check import Finding, findings_of
 from stepwell.flow.definition import Definition
 from stepwell.flow.json_text import read_json
-from stepwell.flow.located import MAX_CHARACTERS, Mark, Reading
+from stepwell.flow.located import MAX_CHARACTERS, Mark, Reading, TooManyFaults
 from stepwell.flow.outline import Path
 from stepwell.flow.reading import read_definition
 from stepwell.flow.rendering import json_text, plain_definition, yaml_text
@@ -35,13 +35,16 @@ def parse(
     """
     content = _decoded(text, source)
     reading = Reading(source)
-    read = read_json if (format or _guess(content, source)) == "json" else read_yaml
-    document = read(content, reading)
-    definition = read_definition(reading, document) if document is not None else None
-    if definition is not None:
-        for finding in findings_of(definition, steps=steps, workflows=workflows):
+    definition = None
+    try:
+        read = read_json if (format or _guess(content, source)) == "json" else read_yaml
+        document = read(content, reading)
+        definition = read_definition(reading, document) if document is not None else None
+        for finding in findings_of(definition, steps=steps, workflows=workflows) if definition is not None else ():
             if not reading.is_lost(finding.unknown):
                 reading.fault(_mark_of(reading, finding), finding.message)
+    except TooManyFaults:
+        pass
     reading.finish()
     assert definition is not None, "what could not be read has a fault"  # noqa: S101 - for the type checker
     return definition

@@ -67,13 +67,12 @@ def _edge_findings(graph: Graph, path: Path) -> Findings:
 
 
 def _otherwise_findings(graph: Graph, path: Path) -> Findings:
-    """An arrow that is taken when no other is: of use only beside arrows with conditions."""
+    """An arrow that is taken when no condition holds: of use only beside arrows with conditions."""
+    decided = {edge.source for edge in graph.edges if edge.when is not None}
     for index, edge in enumerate(graph.edges):
-        if edge.is_otherwise:
-            beside = [other for other in graph.edges if other.source == edge.source and other is not edge]
-            if not beside or any(other.when is None for other in beside):
-                message = f"'otherwise' needs other arrows from {edge.source!r}, each with a condition, and none like itself"
-                yield Finding((*path, "edges", index, "otherwise"), message)
+        if edge.is_otherwise and edge.source not in decided:
+            message = f"'otherwise' needs another arrow from {edge.source!r} with a condition"
+            yield Finding((*path, "edges", index, "otherwise"), message)
 
 
 def _start_findings(graph: Graph, path: Path) -> Findings:

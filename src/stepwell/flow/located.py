@@ -8,7 +8,7 @@ from typing import NamedTuple
 from stepwell.errors import InvalidDefinition, Problem
 from stepwell.model.value import Value
 
-__all__ = ["MAX_CHARACTERS", "MAX_NESTING", "MAX_PARTS", "Located", "Mark", "Reading", "plain_of"]
+__all__ = ["MAX_CHARACTERS", "MAX_FAULTS", "MAX_NESTING", "MAX_PARTS", "Located", "Mark", "Reading", "TooManyFaults", "plain_of"]
 
 MAX_CHARACTERS = 4_000_000
 """Room for some ten thousand steps; YAML takes about a second for it."""
@@ -16,6 +16,14 @@ MAX_PARTS = 500_000
 """Values in a document, those behind aliases counted as often as they are used."""
 MAX_NESTING = 500
 """Levels in a document; a hundred nested nodes take up to four hundred."""
+
+
+MAX_FAULTS = 1000
+"""More are not looked for: the text is not a definition at all."""
+
+
+class TooManyFaults(Exception):
+    """Enough is wrong; those found so far are in the reading."""
 
 
 class Mark(NamedTuple):
@@ -104,6 +112,8 @@ class Reading:
 
     def fault(self, mark: Mark, message: str) -> None:
         """Note one fault; the order is put right at the end."""
+        if len(self.problems) >= MAX_FAULTS:
+            raise TooManyFaults
         self.problems.append(Problem(InvalidDefinition.code, message, f"{self.source}:{mark.line}:{mark.column}"))
 
     def is_lost(self, name: str) -> bool:

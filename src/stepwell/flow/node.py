@@ -218,7 +218,7 @@ class Each(NodeFields, frozen=True, kw_only=True, tag="each"):
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """An arrow of a graph, taken always, under a condition, or when no other arrow from its source is."""
+    """An arrow of a graph, taken always, under a condition, or when no condition of the other arrows from its source holds."""
 
     source: str = msgspec.field(name="from")
     target: str = msgspec.field(name="to")

@@ -205,14 +205,22 @@ def _read_template(inner: Reader, reading: Reading, located: Located, path: Path
     value = inner(reading, located, path)
     if value is FAILED:
         return FAILED
-    is_fine = True
-    for here, text in texts_of(value, path):
+    for here, text in list(texts_of(value, path)):
         try:
             template(text)
         except MalformedExpression as error:
             reading.fault(reading.marks.get(here, located).place_in(error.position), error.message)
-            is_fine = False
-    return value if is_fine else FAILED
+            if here == path:
+                return FAILED
+            _blank(value, here[len(path) :])
+    return value
+
+
+def _blank(value: Any, path: Path) -> None:
+    """Take a text out of a value that was just made, so that what is fine in it can still be checked."""
+    for key in path[:-1]:
+        value = value[key]
+    value[path[-1]] = None
 
 
 def _read_seconds(inner: Reader, reading: Reading, located: Located, path: Path) -> Any:

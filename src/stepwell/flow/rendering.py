@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -56,24 +58,39 @@ def _plain(value: Any) -> Value:
     return _under_own_word(value, found)
 
 
-def _written_fields(struct: msgspec.Struct) -> list[tuple[str, Any]]:
-    """The fields of a struct that are not at their defaults; of a node, the one beside the kind comes first."""
-    fields = [*msgspec.structs.fields(struct)]
-    if isinstance(struct, NodeFields):
-        fields.sort(key=lambda field: field.name != struct.main)
-    values = ((field, getattr(struct, field.name)) for field in fields)
-    return [(field.encode_name, _whole(field, value)) for field, value in values if field.required or not _is_default(field, value)]
+class _Field(NamedTuple):
+    name: str
+    encode_name: str
+    is_required: bool
+    default: Any
+    is_span: bool
 
 
-def _whole(field: msgspec.structs.FieldInfo, value: Any) -> Any:
-    """Seconds without a point where there is nothing after it; reading makes them floats again."""
-    is_span = isinstance(value, float) and (field.name.endswith("_seconds") or field.name == "time")
-    return int(value) if is_span and value.is_integer() else value
+@cache
+def _fields_of(kind: type[msgspec.Struct]) -> tuple[_Field, ...]:
+    """The fields of a struct; of a node, the one beside the kind comes first."""
+    found = [
+        _Field(
+            field.name,
+            field.encode_name,
+            field.required,
+            field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default,
+            field.name.endswith("_seconds") or field.name == "time",
+        )
+        for field in msgspec.structs.fields(kind)
+    ]
+    main = kind.main if issubclass(kind, NodeFields) else ""
+    return tuple(sorted(found, key=lambda field: field.name != main)) if main else tuple(found)
 
 
-def _is_default(field: msgspec.structs.FieldInfo, value: Any) -> bool:
-    default = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
-    return type(value) is type(default) and value == default
+def _written_fields(struct: msgspec.Struct) -> Iterator[tuple[str, Any]]:
+    """The fields of a struct that are not at their defaults."""
+    for field in _fields_of(type(struct)):
+        value = getattr(struct, field.name)
+        if field.is_required or type(value) is not type(field.default) or value != field.default:
+            # Seconds without a point where there is nothing after it; reading makes them floats again.
+            is_whole = field.is_span and isinstance(value, float) and value.is_integer()
+            yield field.encode_name, int(value) if is_whole else value
 
 
 def _under_own_word(struct: msgspec.Struct, found: dict[str, Value]) -> dict[str, Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Iterable
 from datetime import datetime
 from hashlib import sha256
 
@@ -12,7 +13,7 @@ from stepwell.errors import Corrupted
 from stepwell.model.digest import sha256_hex
 from stepwell.model.value import Value, decode
 
-__all__ = ["RECEIPT_SCHEMA", "Receipt", "ReceiptHeader", "decode_header", "encode_header", "sign_head"]
+__all__ = ["RECEIPT_SCHEMA", "Receipt", "ReceiptHeader", "decode_header", "encode_header", "read_receipts", "sign_head"]
 
 RECEIPT_SCHEMA = 1
 
@@ -86,6 +87,16 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             digest=digest,
             body=body,
         )
+
+
+def read_receipts(execution_id: str, rows: Iterable[tuple[bytes, bytes]]) -> list[Receipt]:
+    """The receipts of an execution's stored commits in order; ``Corrupted`` if one strayed in or does not follow from the last."""
+    receipts = [Receipt.read(header, body) for header, body in rows]
+    for last, receipt in zip([None, *receipts], receipts, strict=False):
+        follows = last is None or last.revision + 1 < receipt.revision or receipt.previous == last.digest
+        if not follows or receipt.execution_id != execution_id:
+            raise Corrupted(f"the receipt at revision {receipt.revision} is not of the chain of execution {execution_id!r}; verify it")
+    return receipts
 
 
 def sign_head(key: bytes, execution_id: str, revision: int, digest: str, after: str) -> bytes:

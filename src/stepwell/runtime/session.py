@@ -30,7 +30,7 @@ from stepwell.errors import (
     StoreUnavailable,
 )
 from stepwell.flow.program import Step, Workflow, caller
-from stepwell.model.commit import Head, Lease, Rest
+from stepwell.model.commit import Lease, Rest
 from stepwell.model.draft import Planned
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import (
@@ -44,28 +44,31 @@ from stepwell.model.mutation import (
     UpdateToken,
     WriteState,
 )
-from stepwell.model.record import StepOutput, Token, decode_step, decode_token, decode_trigger, encode_step, encode_token
+from stepwell.model.record import (
+    Metadata,
+    StepOutput,
+    Token,
+    decode_step,
+    decode_token,
+    decode_trigger,
+    encode_record,
+    encode_token,
+)
 from stepwell.model.state import ONLY
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical, decode
+from stepwell.runtime.attempt import attempt, in_thread
 from stepwell.runtime.branch import Branch, branch
 from stepwell.runtime.context import StepContext, WorkflowContext, here
-from stepwell.runtime.inbox import CANCEL, CHILD, SIGNAL, Letter, put, take
+from stepwell.runtime.inbox import CHILD, SIGNAL, Letter, put, take
 from stepwell.runtime.recorder import Recorder
+from stepwell.runtime.waiting import Suspended, Waits
 
-__all__ = ["ExecutionSession", "Surroundings", "Suspended"]
+__all__ = ["ExecutionSession", "Surroundings"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 Raw = msgspec.Raw
-
-# How long a session with nothing but waits stays at hand before it rests: long enough for an answer that is on its way.
-_LINGER_SECONDS = 0.2
-_TIMED_OUT = object()
-
-
-class Suspended(BaseException):
-    """Unwinds the code of a workflow that rests. Not an Exception, so that ``except Exception`` does not catch it."""
 
 
 class Surroundings(Protocol):
@@ -83,39 +86,26 @@ class Surroundings(Protocol):
         """The messages in an execution's inbox."""
         ...
 
-    async def start_child(self, workflow: Workflow[..., Any], value: Value, child_id: str, parent: Head) -> None:
+    async def start_child(self, workflow: Workflow[..., Any], value: Value, child_id: str, parent: Metadata) -> None:
         """Start an execution for another one; nothing happens if it was started before."""
         ...
-
-
-class _Wait:
-    """A call that waits: for a time, for a message, or for whichever comes first."""
-
-    __slots__ = ("due_ms", "future", "kind", "name", "path", "timer")
-
-    def __init__(self, kind: str, name: str, due_ms: int | None, path: str, loop: asyncio.AbstractEventLoop) -> None:
-        self.kind, self.name, self.due_ms, self.path = kind, name, due_ms, path
-        self.future: asyncio.Future[Any] = loop.create_future()
-        self.timer: asyncio.TimerHandle | None = None
 
 
 class ExecutionSession:
     """Runs one execution until it ends or rests. Implements ``flow.program.Caller`` for the code inside."""
 
-    def __init__(self, around: Surroundings, workflow: Workflow[..., Any], recorder: Recorder, lease: Lease, head: Head) -> None:
-        self._around, self._workflow, self._recorder, self.lease, self._head = around, workflow, recorder, lease, head
+    def __init__(
+        self, around: Surroundings, workflow: Workflow[..., Any], recorder: Recorder, lease: Lease, *, is_new: bool
+    ) -> None:
+        self._around, self._workflow, self._recorder, self.lease = around, workflow, recorder, lease
+        self._is_new = is_new
         self._loop = asyncio.get_running_loop()
         self._identity = recorder.state.identity
         self._recorded = {decode_step(data).node_id: name for name, data in recorder.state.sections["steps"].items()}
         self._buffered: list[Planned] = []
         self._variables: dict[str, bytes] = {}
-        self._waits: dict[str, _Wait] = {}
-        self._letters: list[Letter] = []
-        self._taken: set[str] = set()
+        self._waits = Waits(around.clock, may_linger=workflow.is_async, is_busy=self._is_busy)
         self._active = 0
-        self._linger: asyncio.TimerHandle | None = None
-        self._cancel: Letter | None = None
-        self._warned: set[str] = set()
         self._task: asyncio.Task[Any] | None = None
         self._lost: LeaseLost | None = None
 
@@ -143,14 +133,14 @@ class ExecutionSession:
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises is how the execution ends
             await self._finish(Status.FAILED, {"error": _error_value(error)})
         finally:
-            self._stop_timers()
+            self._waits.stop()
         return None
 
     async def _begin(self) -> None:
         status = decode(self._recorder.state.sections["status"][ONLY])
         if status != Status.RUNNING:
             await self._commit([SetStatus(Status.RUNNING)])
-        if self._head.revision > 0 or self._head.fence > 1:
+        if not self._is_new:
             await self.look()
 
     async def _run_code(self) -> bytes:
@@ -164,7 +154,7 @@ class ExecutionSession:
             self._task = self._loop.create_task(self._workflow.function(**arguments), context=context)
             result = await self._task
         else:
-            result = await self._in_thread(context, lambda: self._workflow.function(**arguments))
+            result = await in_thread(self._around.threads, context, lambda: self._workflow.function(**arguments))
         if self._lost is not None:
             raise self._lost
         return self._workflow.encode(result)
@@ -172,9 +162,9 @@ class ExecutionSession:
     async def _finish(self, status: Status, result: dict[str, Value]) -> None:
         """Record how it ended, tell the parent, and give the lease back, in one commit. What was cancelled ends as cancelled."""
         batch: list[Planned] = [RemoveToken(token_id) for token_id in self._recorder.state.sections["tokens"]]
-        if self._cancel is not None:
+        if self._waits.cancel is not None:
             status, result = Status.CANCELLED, {"error": _error_value(ExecutionCancelled())}
-            batch.append(take(self.execution_id, self._identity.workspace_id, self._cancel))
+            batch.append(take(self.execution_id, self._identity.workspace_id, self._waits.cancel))
         batch.append(SetResult(Raw(canonical(result))))
         parent = self._identity.parent_id
         if parent is not None:
@@ -185,35 +175,27 @@ class ExecutionSession:
         await self._commit(batch, rest=Rest(None, is_final=True), nudges=() if parent is None else (parent,))
 
     async def _rest(self) -> int | None:
-        if self._lost is not None:
-            raise self._lost
-        due = [wait.due_ms for wait in self._waits.values() if wait.due_ms is not None]
-        wake = min(due, default=None)
+        wake = self._waits.soonest_ms
         await self._commit([SetStatus(Status.WAITING)], rest=Rest(wake))
         return wake
 
     def lose(self, error: LeaseLost) -> None:
         """Stop at once: somebody else may run this execution now, and nothing more of this session is taken."""
         self._lost = error
-        self._fail_waits(error)
+        self._waits.fail(error)
         if self._task is not None:
             self._task.cancel()
 
     def suspend(self) -> None:
         """Unwind the code, so that the execution rests; it goes on from the record when it is claimed again."""
-        self._fail_waits(Suspended())
+        self._waits.fail(Suspended())
 
     async def look(self) -> None:
         """Look into the inbox and hand out what came."""
-        found = await self._around.letters(self.execution_id, self._identity.workspace_id)
-        self._letters = [letter for letter in found if letter.key not in self._taken]
-        cancel = next((letter for letter in self._letters if letter.kind == CANCEL), None)
-        if cancel is not None and self._cancel is None:
-            self._cancel = cancel
-            self._warned |= {wait.path for wait in self._waits.values()}
-            self._fail_waits(ExecutionCancelled())
-        for wait in list(self._waits.values()):
-            self._try_letter(wait)
+        self._waits.hand_out(await self._around.letters(self.execution_id, self._identity.workspace_id))
+
+    def _is_busy(self) -> bool:
+        return bool(self._active) or self._recorder.is_busy
 
     # What the workflow's code calls.
 
@@ -282,46 +264,25 @@ class ExecutionSession:
         recorded = self._answer(step.name, position, key)
         if recorded is not None:
             return step.decode(_output_of(recorded, step.name))
-        self._deliver_cancel(position)
-        attempt, waits_until = self._attempt_so_far(key)
+        self._waits.deliver_cancel(position)
+        number, waits_until = self._attempts_so_far(key)
         if waits_until is not None:
-            await self._wait(key, position, "retry", step.name, waits_until)
+            await self._waits.wait(key, position, "retry", step.name, waits_until)
         while True:
-            attempt += 1
+            number += 1
             began = self._around.clock.now()
-            context = StepContext(self._identity, key, attempt, self._around.limits)
+            context = StepContext(self._identity, key, number, self._around.limits)
             try:
-                output = step.encode(await self._attempt(step, context, arguments, keywords))
+                output = step.encode(await self._busily(attempt(step, context, arguments, keywords, self._around.threads)))
             except (Suspended, LeaseLost, asyncio.CancelledError):
                 raise
             except Exception as error:  # noqa: BLE001 - the policy decides what it means
-                await self._failed_attempt(step, position, key, attempt, error)
+                await self._failed_attempt(step, position, key, number, error)
                 continue
             took = (self._around.clock.now() - began) // timedelta(milliseconds=1)
             done = self._record(key, position, StepStatus.COMPLETED, output, took, step.name)
             await self._commit([*self._drop_token(key), done, IncrementStepCount(), *context.buffer.batch()])
             return step.decode(output)
-
-    async def _attempt(
-        self, step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any]
-    ) -> Any:
-        around = copy_context()
-        around.run(caller.set, None)
-        around.run(branch.set, None)
-        around.run(here.set, context)
-        self._active += 1
-        try:
-            if step.is_async:
-                work: Awaitable[Any] = self._loop.create_task(step.function(*arguments, **keywords), context=around)
-            else:
-                work = self._in_thread(around, lambda: step.function(*arguments, **keywords))
-            return await asyncio.wait_for(work, step.timeout_seconds)
-        except TimeoutError as error:
-            if step.timeout_seconds is None:
-                raise
-            raise TimeoutError(f"step {step.name!r} took longer than {step.timeout_seconds:g} s") from error
-        finally:
-            self._active -= 1
 
     async def _failed_attempt(self, step: Step[..., Any], position: str, key: str, attempt: int, error: Exception) -> None:
         """Plan the next attempt and wait for it; if there is none, record the failure and raise it."""
@@ -334,29 +295,29 @@ class ExecutionSession:
         log.info("step %r of execution %r failed (attempt %d): %s", key, self.execution_id, attempt, error)
         due = self._around.clock.now_ms() + round(step.retry.delay(attempt, random.random()) * 1000)  # noqa: S311
         await self._put_token(key, "retry", {"attempt": attempt, "error": told, "due_ms": due})
-        await self._wait(key, position, "retry", step.name, due)
+        await self._waits.wait(key, position, "retry", step.name, due)
 
     async def _sleep(self, seconds: float, position: str, key: str) -> None:
         if self._answer("sleep", position, key) is not None:
             return
-        self._deliver_cancel(position)
+        self._waits.deliver_cancel(position)
         token = self._token(key)
         due = token["due_ms"] if token else self._around.clock.now_ms() + round(seconds * 1000)
         if not token:
             await self._put_token(key, "sleep", {"due_ms": due})
-        await self._wait(key, position, "sleep", "", due)
+        await self._waits.wait(key, position, "sleep", "", due)
         await self._commit([*self._drop_token(key), self._record(key, position, StepStatus.COMPLETED, b"null", 0, "sleep")])
 
     async def _signal(self, name: str, seconds: float | None, position: str, key: str) -> Value:
         label = f"signal:{name}"
         recorded = self._answer(label, position, key)
         if recorded is None:
-            self._deliver_cancel(position)
+            self._waits.deliver_cancel(position)
             token = self._token(key)
             due = token["due_ms"] if token else None if seconds is None else self._around.clock.now_ms() + round(seconds * 1000)
             if not token:
                 await self._put_token(key, "signal", {"name": name, "due_ms": due})
-            letter = await self._wait(key, position, SIGNAL, name, due)
+            letter = await self._waits.wait(key, position, SIGNAL, name, due)
             output = {"timed_out": True} if letter is None else {"value": letter.value}
             batch = [*self._drop_token(key), self._record(key, position, StepStatus.COMPLETED, canonical(output), 0, label)]
             await self._commit([*batch, *self._take(letter)])
@@ -370,11 +331,11 @@ class ExecutionSession:
         recorded = self._answer(workflow.name, position, key)
         child_id = f"{self.execution_id}:{position}"
         if recorded is None:
-            self._deliver_cancel(position)
+            self._waits.deliver_cancel(position)
             if not self._token(key):
                 await self._put_token(key, "child", {"execution_id": child_id, "due_ms": None})
-            await self._around.start_child(workflow, value, child_id, self._head)
-            letter = await self._wait(key, position, CHILD, child_id, None)
+            await self._busily(self._around.start_child(workflow, value, child_id, self._identity))
+            letter = await self._waits.wait(key, position, CHILD, child_id, None)
             news: Any = None if letter is None else letter.value
             batch = [*self._drop_token(key), self._record(key, position, StepStatus.COMPLETED, canonical(news), 0, workflow.name)]
             await self._commit([*batch, *self._take(letter)])
@@ -420,17 +381,22 @@ class ExecutionSession:
         return None if data is None else decode_step(data)
 
     def _record(self, key: str, position: str, status: StepStatus, output: bytes, took_ms: int, name: str = "") -> RecordStep:
-        step = StepOutput(position, name or key, status, decode(output), self._around.clock.now(), max(took_ms, 0))
+        # The output is canonical and in bounds already, so it goes in as it is.
+        step = StepOutput(position, name or key, str(status), Raw(output), self._around.clock.now(), max(took_ms, 0))
         self._recorded[position] = key
-        return RecordStep(key, Raw(encode_step(step, self._around.limits)))
+        return RecordStep(key, Raw(encode_record(step)))
 
     async def _commit(self, batch: list[Planned], *, rest: Rest | None = None, nudges: tuple[str, ...] = ()) -> None:
         if self._lost is not None:
             raise self._lost
         buffered, self._buffered = self._buffered, []
+        await self._recorder.commit([*buffered, *batch], rest=rest, nudges=nudges)
+
+    async def _busily(self, work: Awaitable[T]) -> T:
+        """Await something that is not a wait: while it is under way, the session does not rest."""
         self._active += 1
         try:
-            await self._recorder.commit([*buffered, *batch], rest=rest, nudges=nudges)
+            return await work
         finally:
             self._active -= 1
 
@@ -448,7 +414,7 @@ class ExecutionSession:
     def _drop_token(self, key: str) -> list[Planned]:
         return [RemoveToken(key)] if key in self._recorder.state.sections["tokens"] else []
 
-    def _attempt_so_far(self, key: str) -> tuple[int, int | None]:
+    def _attempts_so_far(self, key: str) -> tuple[int, int | None]:
         token = self._token(key)
         return token.get("attempt", 0), token.get("due_ms")
 
@@ -456,76 +422,6 @@ class ExecutionSession:
         if letter is None:
             return []
         return [take(self.execution_id, self._identity.workspace_id, letter)]
-
-    # Waiting.
-
-    async def _wait(self, key: str, position: str, kind: str, name: str, due_ms: int | None) -> Letter | None:
-        """Wait for a message or a time; None means that the time came first."""
-        self._deliver_cancel(position)
-        wait = _Wait(kind, name, due_ms, position.rpartition("/")[0], self._loop)
-        left = None if due_ms is None else (due_ms - self._around.clock.now_ms()) / 1000
-        if self._try_letter(wait):
-            return wait.future.result()
-        if left is not None and left <= 0:
-            return None
-        if not self._workflow.is_async and (left is None or left > _LINGER_SECONDS):
-            self._waits[key] = wait
-            raise Suspended
-        self._waits[key] = wait
-        if left is not None:
-            wait.timer = self._loop.call_later(left, _resolve, wait.future, _TIMED_OUT)
-        self._consider_rest()
-        try:
-            outcome = await wait.future
-        except Suspended:
-            raise
-        except BaseException:
-            self._waits.pop(key, None)
-            raise
-        self._waits.pop(key, None)
-        return None if outcome is _TIMED_OUT else outcome
-
-    def _try_letter(self, wait: _Wait) -> bool:
-        for letter in self._letters:
-            if (letter.kind, letter.name) == (wait.kind, wait.name) and letter.key not in self._taken and not wait.future.done():
-                self._taken.add(letter.key)
-                wait.future.set_result(letter)
-                return True
-        return False
-
-    def _deliver_cancel(self, position: str) -> None:
-        """A cancelled execution learns of it at its next call; calls after that one are its cleaning up, and are made."""
-        path = position.rpartition("/")[0]
-        if self._cancel is not None and path not in self._warned:
-            self._warned.add(path)
-            raise ExecutionCancelled
-
-    def _consider_rest(self) -> None:
-        if self._linger is not None:
-            self._linger.cancel()
-        self._linger = self._loop.call_later(_LINGER_SECONDS, self._rest_if_idle)
-
-    def _rest_if_idle(self) -> None:
-        if self._active or self._recorder.is_busy:
-            self._consider_rest()
-        elif any(not wait.future.done() for wait in self._waits.values()):
-            soon = self._around.clock.now_ms() + round(_LINGER_SECONDS * 1000)
-            if any(wait.due_ms is not None and wait.due_ms <= soon for wait in self._waits.values()):
-                self._consider_rest()
-            else:
-                self.suspend()
-
-    def _fail_waits(self, error: BaseException) -> None:
-        for wait in self._waits.values():
-            if not wait.future.done():
-                wait.future.set_exception(error)
-
-    def _stop_timers(self) -> None:
-        if self._linger is not None:
-            self._linger.cancel()
-        for wait in self._waits.values():
-            if wait.timer is not None:
-                wait.timer.cancel()
 
     # Colours: code of an async workflow awaits; code of a plain one is in a thread and blocks.
 
@@ -535,9 +431,6 @@ class ExecutionSession:
         context = copy_context()
         outer: asyncio.Future[Any] = asyncio.run_coroutine_threadsafe(_in_context(context, make), self._loop)  # pyright: ignore[reportAssignmentType]
         return outer.result()
-
-    async def _in_thread(self, context: Context, function: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._around.threads, context.run, function)
 
 
 async def _off_branch(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -579,8 +472,3 @@ def _output_of(step: StepOutput, name: str) -> bytes:
 def _error_value(error: BaseException) -> dict[str, Any]:
     code = error.code if isinstance(error, StepwellError) else None
     return {"kind": type(error).__name__, "message": str(error)[:10_000], "code": code}
-
-
-def _resolve(future: asyncio.Future[Any], outcome: object) -> None:
-    if not future.done():
-        future.set_result(outcome)

@@ -21,6 +21,7 @@ from stepwell.model.commit import ClaimDue, Extension, Head, Lease, Release, Res
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import SetResult, SetStatus
+from stepwell.model.record import Metadata
 from stepwell.model.status import Status
 from stepwell.model.value import Value, canonical
 from stepwell.runtime.branch import follow_tasks
@@ -104,7 +105,7 @@ class Worker:
     def take_on(self, lease: Lease) -> None:
         """Run an execution that was created with a lease for this worker. From any thread."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._start, lease)
+            self._loop.call_soon_threadsafe(self._start, lease, True)
 
     # Claiming and running.
 
@@ -119,15 +120,15 @@ class Worker:
             if isinstance(lease, Lease):
                 self._start(lease)
 
-    def _start(self, lease: Lease) -> None:
+    def _start(self, lease: Lease, is_new: bool = False) -> None:
         self._wakes.pop(lease.name, None)
-        task = asyncio.ensure_future(self._run(lease))
+        task = asyncio.ensure_future(self._run(lease, is_new))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, lease: Lease) -> None:
+    async def _run(self, lease: Lease, is_new: bool) -> None:
         try:
-            wake = await self._run_session(lease)
+            wake = await self._run_session(lease, is_new)
             if wake is not None:
                 self._wakes[lease.name] = wake
         except (LeaseLost, NotFound) as error:
@@ -140,18 +141,19 @@ class Worker:
             self._sessions.pop(lease.name, None)
             self._woken()
 
-    async def _run_session(self, lease: Lease) -> int | None:
+    async def _run_session(self, lease: Lease, is_new: bool) -> int | None:
         live = await self._driver.run(self._executions.newest(lease.name))
-        head = await self._driver.run(self._executions.head(lease.name))
         recorder = Recorder(self._executions, self._driver, live, lease.fence, self.new_id)
         try:
-            workflow = registered(head.workflow_id)
+            workflow = registered(live.state.identity.workflow_id)
         except NotFound:
             await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
             return None
-        if head.claims > _MOST_CRASHES:
-            return await self._bury(recorder, head)
-        session = ExecutionSession(self, workflow, recorder, lease, head)
+        if not is_new:
+            head = await self._driver.run(self._executions.head(lease.name))
+            if head.claims > _MOST_CRASHES:
+                return await self._bury(recorder, head)
+        session = ExecutionSession(self, workflow, recorder, lease, is_new=is_new)
         self._sessions[lease.name] = session
         return await session.run()
 
@@ -216,7 +218,7 @@ class Worker:
         rows = await self._driver.run(read(lambda: self._store.scan(path)))
         return letters(rows)
 
-    async def start_child(self, workflow: Workflow[..., Any], value: Value, child_id: str, parent: Head) -> None:
+    async def start_child(self, workflow: Workflow[..., Any], value: Value, child_id: str, parent: Metadata) -> None:
         """Start an execution for another one; nothing happens if it was started before."""
         starting = Starting(self._executions, self.clock)
         with suppress(AlreadyExists):

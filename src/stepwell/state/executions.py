@@ -28,11 +28,12 @@ from stepwell.model.ledger import Verification, build_commit, fast_forward, rebu
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, Restore
 from stepwell.model.proof import write_proof
-from stepwell.model.receipt import Receipt, sign_head
+from stepwell.model.receipt import Receipt, read_receipts, sign_head
 from stepwell.model.record import Metadata, encode_record
 from stepwell.model.snapshot import read_snapshot, store_snapshot, write_snapshot
 from stepwell.model.state import ONLY, Change, ExecutionState, State, difference
-from stepwell.model.value import Value, canonical
+from stepwell.model.status import Status
+from stepwell.model.value import Value, canonical, decode
 from stepwell.state.live import Live, LiveStates
 from stepwell.state.operation import Operation, Write, read, write_or_raise
 
@@ -136,6 +137,14 @@ class Executions:
         ):
             return None
         return Session(live, terms, self._new_id)
+
+    def status_at_hand(self, execution_id: str) -> Status | None:
+        """The status of an execution whose newest state is at hand for sure; else None."""
+        live = self._live.get(execution_id)
+        if live is None or self._store.known_tip(execution_id) != live.state.receipt:
+            return None
+        with live.lock:
+            return Status(decode(live.state.sections["status"][ONLY]))
 
     def commit(self, session: Session, batch: Sequence[Planned], creation: Creation | None = None) -> Operation[Receipt]:
         """Validate, persist, apply: the whole batch or none of it. The receipt is the proof."""
@@ -266,7 +275,7 @@ class Executions:
         after = min(max(after, -1), _NEVER)
         yield from self.head(execution_id)
         rows = yield from read(lambda: list(self._pages(execution_id, after, limit)))
-        return [Receipt.read(row.header, row.body) for row in rows]
+        return read_receipts(execution_id, ((row.header, row.body) for row in rows))
 
     def receipt(self, execution_id: str, commit_id: str) -> Operation[Receipt | None]:
         """The receipt of a commit id, or None if it did not land: how a lost reply is resolved."""

@@ -39,7 +39,7 @@ from stepwell.model.scope import Scope
 from stepwell.model.status import FINAL
 from stepwell.stores.postgres.view import LockRow, View
 
-__all__ = ["decide", "misfit", "refusal_of"]
+__all__ = ["decide", "lock_lost", "misfit", "refusal_of"]
 
 _WRITTEN = Written()
 replace = msgspec.structs.replace
@@ -274,7 +274,7 @@ def _acquire(view: View, unit: Acquire, _: Limits) -> Outcome:
 def _renew(view: View, unit: Renew, _: Limits) -> Outcome:
     row = _held_lock(view, unit)
     if row is None:
-        return _lock_lost(unit)
+        return lock_lost(unit)
     until = view.now_ms + round(unit.seconds * 1000)
     view.put_lock(unit.name, replace(row, until_ms=until))
     return Written([Lease(unit.name, unit.holder, unit.fence, until)])
@@ -283,7 +283,7 @@ def _renew(view: View, unit: Renew, _: Limits) -> Outcome:
 def _unlock(view: View, unit: Unlock, _: Limits) -> Outcome:
     row = _held_lock(view, unit)
     if row is None:
-        return _lock_lost(unit)
+        return lock_lost(unit)
     until = row.acquired_ms + round(unit.at_least_seconds * 1000)
     if until > view.now_ms:
         view.put_lock(unit.name, replace(row, holder="", until_ms=until))
@@ -300,7 +300,7 @@ def _held_lock(view: View, unit: Renew | Unlock) -> LockRow | None:
     return row
 
 
-def _lock_lost(unit: Renew | Unlock) -> LeaseLost:
+def lock_lost(unit: Renew | Unlock) -> LeaseLost:
     return LeaseLost(f"lock {unit.name!r} expired or was taken by another", fence=unit.fence)
 
 

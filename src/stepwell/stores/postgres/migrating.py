@@ -12,6 +12,7 @@ The lock is a transaction's, held by a second connection, so it needs no session
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -34,6 +35,8 @@ __all__ = ["MIGRATIONS", "Migration", "migrate"]
 
 _SQL = read_queries("stepwell.stores.postgres", "migrations.sql")
 _TRIES = 5
+_LOCK_SECONDS = 60.0
+_LOOK_SECONDS = 0.02
 _STATEMENT_END = re.compile(r";\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 
@@ -124,12 +127,26 @@ def _check_known(found: _Found, settings: Settings, migrations: Sequence[Migrati
 
 @contextmanager
 def _locked(settings: Settings) -> Generator[None]:
-    """One process at a time, of all schemas of the database: indexes that are built concurrently wait for each other."""
+    """One process at a time, of all schemas of the database: indexes that are built concurrently wait for each other.
+
+    Asked for again and again, never waited for inside a statement: that would hold a snapshot, which the index that the other one
+    builds waits for. For the same reason the level is the one that drops its snapshot after each statement.
+    """
     guard = connect_database(settings)
+    guard.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    deadline = time.monotonic() + _LOCK_SECONDS
     try:
-        with guard.transaction():
-            _run(guard, settings, "lock_migrations")
-            yield
+        while True:
+            with guard.transaction():
+                [(is_ours,)] = _run(guard, settings, "lock_migrations")
+                if is_ours:
+                    yield
+                    return
+            if time.monotonic() > deadline:
+                raise StoreUnavailable(
+                    f"{settings.place}: another process has been migrating for {_LOCK_SECONDS:g} s; try again later"
+                )
+            time.sleep(_LOOK_SECONDS)
     finally:
         guard.close()
 

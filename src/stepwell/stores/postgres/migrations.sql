@@ -27,9 +27,8 @@ COMMENT ON TABLE {schema}.migrations IS 'stepwell';
 SELECT number, digest, is_done FROM {schema}.migrations;
 
 -- name: lock_migrations
--- One migration at a time in a database. The number is "Swel" in ASCII. The wait is bounded, the holding is not.
-SELECT set_config('lock_timeout', '60s', true), set_config('idle_in_transaction_session_timeout', '0', true),
-       pg_advisory_xact_lock(1400333676);
+-- One migration at a time in a database. The number is "Swel" in ASCII. returns: whether it is ours, for as long as it takes
+SELECT pg_try_advisory_xact_lock(1400333676) FROM set_config('idle_in_transaction_session_timeout', '0', true);
 
 -- name: set_bounds
 -- A change of a table waits at most so long for its lock, since whoever comes after it waits behind it.

@@ -262,14 +262,60 @@ FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[]) AS g (address
 WHERE s.address = g.address;
 
 -- name: write_locks
--- Writes the rows of locks that this transaction has locked.
-UPDATE {schema}.locks AS l
-SET holder = g.holder, fence = g.fence, acquired_ms = g.acquired_ms, until_ms = g.until_ms
-FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[]) AS g (address, holder, fence, acquired_ms, until_ms)
-WHERE l.address = g.address;
+-- Writes the rows of locks that this transaction has locked, or whose turn it has.
+INSERT INTO {schema}.locks (address, name, holder, fence, acquired_ms, until_ms)
+SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[])
+ON CONFLICT (address) DO UPDATE
+SET holder = excluded.holder, fence = excluded.fence, acquired_ms = excluded.acquired_ms, until_ms = excluded.until_ms;
 
 -- name: drop_locks
 DELETE FROM {schema}.locks WHERE address = ANY($1::bytea[]);
+
+-- name: acquire_one
+-- Grants one lock if it is free, expired or the holder's already, with a fence higher than any before; or does nothing.
+-- args: turn, address, name, holder, how long, how far the clock is ahead, the sequence of fences. returns: fence, end
+WITH turn AS MATERIALIZED (
+    SELECT pg_advisory_xact_lock($1::bigint)
+), drawn AS MATERIALIZED (  -- after the turn has come, so that it is higher than what the one before drew
+    SELECT nextval($7::text::regclass) AS fence, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $6::bigint AS now_ms
+    FROM turn
+)
+INSERT INTO {schema}.locks AS l (address, name, holder, fence, acquired_ms, until_ms)
+SELECT $2::bytea, $3::text, $4::text, fence, now_ms, now_ms + $5::bigint FROM drawn
+ON CONFLICT (address) DO UPDATE
+SET holder = excluded.holder, until_ms = excluded.until_ms,
+    fence = CASE WHEN l.until_ms <= excluded.acquired_ms THEN excluded.fence ELSE l.fence END,
+    acquired_ms = CASE WHEN l.until_ms <= excluded.acquired_ms THEN excluded.acquired_ms ELSE l.acquired_ms END
+WHERE l.until_ms <= excluded.acquired_ms OR l.holder = excluded.holder
+RETURNING l.fence, l.until_ms;
+
+-- name: renew_one
+-- Prolongs a lock that is still held. args: address, holder, fence, how long, how far the clock is ahead. returns: fence, end
+WITH clock AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $5::bigint AS now_ms)
+UPDATE {schema}.locks AS l SET until_ms = now_ms + $4::bigint FROM clock
+WHERE l.address = $1::bytea AND l.holder = $2::text AND l.fence = $3::bigint AND l.until_ms > now_ms
+RETURNING l.fence, l.until_ms;
+
+-- name: unlock_one
+-- Gives a lock back, only for its holder while it is held, and tells those who wait; it stays taken for its least time.
+-- args: address, holder, fence, least time, how far the clock is ahead, the channel. returns: a row if it was given back
+WITH clock AS MATERIALIZED (
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $5::bigint AS now_ms
+), dropped AS (
+    DELETE FROM {schema}.locks AS l USING clock
+    WHERE l.address = $1::bytea AND l.holder = $2::text AND l.fence = $3::bigint AND l.until_ms > now_ms
+      AND l.acquired_ms + $4::bigint <= now_ms
+    RETURNING 1
+), kept AS (
+    UPDATE {schema}.locks AS l SET holder = '', until_ms = l.acquired_ms + $4::bigint FROM clock
+    WHERE l.address = $1::bytea AND l.holder = $2::text AND l.fence = $3::bigint AND l.until_ms > now_ms
+      AND l.acquired_ms + $4::bigint > now_ms
+    RETURNING 1
+)
+SELECT pg_notify($6::text, 'lock')::text FROM (SELECT 1 FROM dropped UNION ALL SELECT 1 FROM kept) AS released;
+
+-- name: lock_row
+SELECT until_ms FROM {schema}.locks WHERE address = $1::bytea;
 
 -- name: drop_tombstones
 -- Drops old tombstones, never one that was set again meanwhile.

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from stepwell.stores.sql import read_queries
 
-__all__ = ["address", "channel_of", "fences_of", "in_schema", "statements_of"]
+__all__ = ["address", "channel_of", "fences_of", "in_schema", "statements_of", "turn"]
 
 _QUERIES = read_queries("stepwell.stores.postgres")
 
@@ -33,6 +33,11 @@ def fences_of(schema: str) -> str:
 def channel_of(schema: str) -> str:
     """The channel of a schema's notifications; a channel's name is cut at 63 bytes, and a digest is short."""
     return f"stepwell_{sha256(schema.encode()).hexdigest()[:32]}"
+
+
+def turn(schema: str, name: str) -> int:
+    """The number by which the server keeps processes that acquire a lock apart; two locks that share one only wait for each other."""
+    return int.from_bytes(sha256(f"{schema}\0{name}".encode()).digest()[:8], "big", signed=True)
 
 
 def address(name: str) -> bytes:

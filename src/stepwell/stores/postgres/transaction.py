@@ -15,7 +15,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.stores.postgres.deciding import decide
 from stepwell.stores.postgres.link import Link, Question
-from stepwell.stores.postgres.statements import address, channel_of, fences_of
+from stepwell.stores.postgres.statements import address, channel_of, fences_of, turn
 from stepwell.stores.postgres.view import Footprint, LockRow, View, footprint
 from stepwell.stores.postgres.wire import Row, blobs, booleans, integers, texts
 
@@ -92,8 +92,7 @@ class Transaction:
         if touched.commits:
             asked.append(("seen_commits", _commit_ids(touched)))
         if touched.acquired:
-            acquired = sorted(touched.acquired)
-            asked.append(("open_locks", [_addresses(acquired), texts(acquired)]))
+            asked.append(("take_turns", [integers(sorted(turn(self._schema, name) for name in touched.acquired))]))
         if locks:
             asked.append(("lock_locks", [_addresses(locks)]))
         if scopes:
@@ -163,8 +162,8 @@ def _batches(view: View) -> Iterator[_Batch]:
     snapshots = [(key, *msgspec.structs.astuple(stored)) for (key, _), stored in view.new_snapshots.items()]
     yield _Batch("write_snapshots", (texts, integers, blobs, blobs, texts), snapshots, "store.snapshot_written")
     yield from _state_batches(view)
-    locks = [(address(name), *msgspec.structs.astuple(view.locks[name])) for name in sorted(view.changed_locks)]
-    yield _Batch("write_locks", (blobs, texts, integers, integers, integers), locks)
+    locks = [(address(name), name, *msgspec.structs.astuple(view.locks[name])) for name in sorted(view.changed_locks)]
+    yield _Batch("write_locks", (blobs, texts, texts, integers, integers, integers), locks)
     # An array of arguments for a list of one column, like all the others.
     yield _Batch("drop_locks", (blobs,), [(address(name),) for name in sorted(view.dropped_locks)])
 

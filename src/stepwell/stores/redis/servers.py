@@ -95,7 +95,7 @@ class Cluster:
                 groups.setdefault(link, []).append(index)
         for link, indexes in groups.items():
             for index, reply in zip(indexes, link.exchange([commands[index][1] for index in indexes]), strict=True):
-                is_moving = isinstance(reply, exceptions.AskError)
+                is_moving = isinstance(reply, exceptions.AskError) and not isinstance(reply, exceptions.MovedError)
                 replies[index] = self._ask(reply, commands[index][1]) if is_moving else reply
 
     def _ask(self, error: Any, command: Command) -> Reply:

@@ -47,7 +47,9 @@ class SQLiteStore:
         self._readers: list[Database] = []
         self._numbers: dict[str, int] = {}
         self._tips = Tips(None)
-        self._is_closed = False
+        self._is_open = self._is_closed = False
+        self._has_stray = False
+        """Whether the log may hold a commit record that nobody sees yet and that a recovery would bring to light."""
 
     def open(self) -> None:
         self._process = os.getpid()
@@ -58,6 +60,7 @@ class SQLiteStore:
             writer.close()
             raise
         self._writer, self._tips = writer, Tips(None if self._vfs else change_counter(self._settings.path))
+        self._is_open = True
 
     def close(self) -> None:
         if self._is_closed:
@@ -175,7 +178,27 @@ class SQLiteStore:
         # Still open: SQLite gave up before the commit record was out. Otherwise a record may be in the log, unsynced.
         if was_open or not isinstance(error, apsw.IOError):
             raise refusal from error
+        self._has_stray = True
+        self._overwrite_stray()
         raise CommitUnknown(f"{refusal.message}; the commit may or may not have landed") from error
+
+    def _overwrite_stray(self) -> None:
+        """Write something: it takes the place in the log of the record whose sync failed, so that what is seen now is what stays.
+
+        A fence is passed over; a write that changed nothing would not reach the log. Any thread may come here to ask about a
+        commit, so it has a handle of its own.
+        """
+        try:
+            db = Database(self._settings, is_writer=True, vfs=self._vfs)
+        except StoreUnavailable:
+            return
+        try:
+            db.rows(SQL["next_fence"])
+            self._has_stray = False
+        except apsw.Error:
+            return
+        finally:
+            db.close()
 
     def _roll_back(self, db: Database) -> None:
         if not db.is_in_transaction():
@@ -183,14 +206,16 @@ class SQLiteStore:
         try:
             db.rows("ROLLBACK")
         except apsw.Error:
-            # The handle is in doubt: a new one starts from what the file says.
+            # The handle is in doubt: the next write opens a new one, which starts from what the file says.
             db.close()
-            self._writer = Database(self._settings, is_writer=True, vfs=self._vfs)
+            self._writer = None
 
     def _usable_writer(self) -> Database:
         self._check_usable()
-        if self._writer is None:
+        if not self._is_open:
             raise StoreUnavailable("the store is not open; call open() first")
+        if self._writer is None:
+            self._writer = Database(self._settings, is_writer=True, vfs=self._vfs)
         return self._writer
 
     def _check_usable(self) -> None:
@@ -260,6 +285,10 @@ class SQLiteStore:
         revision = revision_in(commit_id)
         rows = [] if revision is None else self._of_execution(execution_id, "commit_at", revision, commit_id)
         rows = rows or self._of_execution(execution_id, "commit_named", commit_id)
+        if not rows and self._has_stray:
+            self._overwrite_stray()
+            if self._has_stray:
+                raise StoreUnavailable("the disk failed under a commit, so this cannot be told until it works again; ask then")
         return StoredCommit(*rows[0]) if rows else None
 
     def _of_execution(self, execution_id: str, name: str, *arguments: object) -> list[tuple[Any, ...]]:

@@ -124,6 +124,18 @@ def test_known_tip_is_never_one_that_the_other_store_outran(store: Store, other_
     assert store.known_tip(execution.id) is None
 
 
+def test_known_tip_is_not_fooled_by_a_write_that_was_refused(store: Store, other_store: Store, execution: Execution) -> None:
+    """Something changed since this store last wrote, but it was not the refused write."""
+    execution.grow(2)
+    landed(write(other_store, execution.foresee()))
+    refused(write(store, Deletion("nobody")), NotFound)
+    assert store.known_tip(execution.id) in (None, execution.state.receipt)
+    stale = execution.commit()
+    landed(write(other_store, execution.foresee()))
+    refused(write(store, stale), Conflict)
+    assert store.known_tip(execution.id) in (None, execution.state.receipt)
+
+
 def test_change_mark_differs_after_the_other_store_wrote(store: Store, other_store: Store) -> None:
     for number in range(20):
         mark = store.change_mark()

@@ -1,0 +1,141 @@
+"""Waits of one session: for a time, for a message, or for whichever comes first; and when there is nothing but waits, rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from stepwell.clock import Clock
+from stepwell.errors import ExecutionCancelled
+from stepwell.runtime.inbox import CANCEL, Letter
+
+__all__ = ["LINGER_SECONDS", "Suspended", "Waits"]
+
+LINGER_SECONDS = 0.2
+"""How long a session with nothing but waits stays at hand before it rests: long enough for an answer that is on its way."""
+
+_TIMED_OUT = object()
+
+
+class Suspended(BaseException):
+    """Unwinds the code of a workflow that rests. Not an Exception, so that ``except Exception`` does not catch it."""
+
+
+class _Wait:
+    """A call that waits."""
+
+    __slots__ = ("due_ms", "future", "kind", "name", "path", "timer")
+
+    def __init__(self, kind: str, name: str, due_ms: int | None, path: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.kind, self.name, self.due_ms, self.path = kind, name, due_ms, path
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Waits:
+    """The waits of a session, the messages that may end them, and a cancel request that ends them all."""
+
+    def __init__(self, clock: Clock, *, may_linger: bool, is_busy: Callable[[], bool]) -> None:
+        self._clock, self._may_linger, self._is_busy = clock, may_linger, is_busy
+        self._loop = asyncio.get_running_loop()
+        self._waits: dict[str, _Wait] = {}
+        self._letters: list[Letter] = []
+        self._taken: set[str] = set()
+        self._warned: set[str] = set()
+        self._linger: asyncio.TimerHandle | None = None
+        self.cancel: Letter | None = None
+        """The request to cancel the execution, once there is one."""
+
+    @property
+    def soonest_ms(self) -> int | None:
+        """When the first of the waits is over by itself."""
+        return min((wait.due_ms for wait in self._waits.values() if wait.due_ms is not None), default=None)
+
+    async def wait(self, key: str, position: str, kind: str, name: str, due_ms: int | None) -> Letter | None:
+        """Wait for a message or a time; None means that the time came first."""
+        self.deliver_cancel(position)
+        wait = _Wait(kind, name, due_ms, _path(position), self._loop)
+        left = None if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
+        if self._try_letter(wait):
+            return wait.future.result()
+        if left is not None and left <= 0:
+            return None
+        self._waits[key] = wait
+        if not self._may_linger and (left is None or left > LINGER_SECONDS):
+            raise Suspended
+        if left is not None:
+            wait.timer = self._loop.call_later(left, _resolve, wait.future, _TIMED_OUT)
+        self._consider_rest()
+        try:
+            outcome = await wait.future
+        except Suspended:
+            raise  # still waiting: how long is told by what stays in the table
+        except BaseException:
+            self._waits.pop(key, None)
+            raise
+        self._waits.pop(key, None)
+        return None if outcome is _TIMED_OUT else outcome
+
+    def hand_out(self, found: list[Letter]) -> None:
+        """Give messages to the waits that they are for; a cancel request ends every wait."""
+        self._letters = [letter for letter in found if letter.key not in self._taken]
+        cancel = next((letter for letter in self._letters if letter.kind == CANCEL), None)
+        if cancel is not None and self.cancel is None:
+            self.cancel = cancel
+            self._warned |= {wait.path for wait in self._waits.values()}
+            self.fail(ExecutionCancelled())
+        for wait in list(self._waits.values()):
+            self._try_letter(wait)
+
+    def deliver_cancel(self, position: str) -> None:
+        """A cancelled execution learns of it at its next call; calls after that one are its cleaning up, and are made."""
+        path = _path(position)
+        if self.cancel is not None and path not in self._warned:
+            self._warned.add(path)
+            raise ExecutionCancelled
+
+    def fail(self, error: BaseException) -> None:
+        """End every wait with an error."""
+        for wait in self._waits.values():
+            if not wait.future.done():
+                wait.future.set_exception(error)
+
+    def stop(self) -> None:
+        """The session is over: nothing is timed any more."""
+        timers = [self._linger, *(wait.timer for wait in self._waits.values())]
+        for timer in timers:
+            if timer is not None:
+                timer.cancel()
+
+    def _try_letter(self, wait: _Wait) -> bool:
+        for letter in self._letters:
+            if (letter.kind, letter.name) == (wait.kind, wait.name) and letter.key not in self._taken and not wait.future.done():
+                self._taken.add(letter.key)
+                wait.future.set_result(letter)
+                return True
+        return False
+
+    def _consider_rest(self) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+        self._linger = self._loop.call_later(LINGER_SECONDS, self._rest_if_idle)
+
+    def _rest_if_idle(self) -> None:
+        if self._is_busy():
+            self._consider_rest()
+        elif any(not wait.future.done() for wait in self._waits.values()):
+            soon = self._clock.now_ms() + round(LINGER_SECONDS * 1000)
+            if self.soonest_ms is not None and self.soonest_ms <= soon:
+                self._consider_rest()
+            else:
+                self.fail(Suspended())
+
+
+def _path(position: str) -> str:
+    return position.rpartition("/")[0]
+
+
+def _resolve(future: asyncio.Future[Any], outcome: object) -> None:
+    if not future.done():
+        future.set_result(outcome)
