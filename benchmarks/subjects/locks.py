@@ -64,7 +64,7 @@ def _contests(plan: Plan, url: str, rival: Rival | None, judge: workload.Judge |
             takes["_apart"] = [_taking(well) for well in wells]
         for name, kind, turns, rival_turns in (
             ("contended", contended, plan.size(25, 1), plan.size(25, 1)),
-            ("hand_over", hand_overs, plan.size(200, 8), 0 if rival is None else plan.size(rival.hand_overs, 4)),
+            ("hand_over", hand_overs, plan.size(80, 8), 0 if rival is None else plan.size(rival.hand_overs, 4)),
         ):
             ours = {f"{name}{suffix}": kind(each, turns) for suffix, each in takes.items()}
             theirs = None if rival is None else kind([rival.take] * threads, rival_turns)
@@ -87,7 +87,7 @@ def _contest(
 def memory(plan: Plan) -> Iterator[Measurement]:
     """Locks of a well in memory."""
     lock, url = threading.Lock(), servers.URLS["memory"](plan)
-    rival = Rival("threading.Lock", lambda: lock, 200)
+    rival = Rival("threading.Lock", lambda: lock, 80)
     with Stepwell(url) as well:
         yield from _pairs(plan, _taking(well), ("pairs", f"pairs/s of {rival.name}", pairs(_pairs_size(plan), rival.take), None))
     yield from _contests(plan, url, rival)
@@ -122,7 +122,7 @@ def redis(plan: Plan) -> Iterator[Measurement]:
             client.evalsha(acquire, 2, "raw-door", "raw-fence", str(number), str(_SECONDS * 1000))
             client.evalsha(release, 1, "raw-door", str(number))
 
-        rival = Rival("redis-py's Lock", lambda: client.lock("rival-door", timeout=_SECONDS), 40)
+        rival = Rival("redis-py's Lock", lambda: client.lock("rival-door", timeout=_SECONDS), 20)
         size = _pairs_size(plan)
         with Stepwell(url) as well:
             yield from _pairs(

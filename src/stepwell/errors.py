@@ -237,9 +237,9 @@ class StepFailed(StepwellError):
 
     code = "SW-402"
 
-    def __init__(self, step: str = "", kind: str = "", message: str = "") -> None:
+    def __init__(self, step: str = "", kind: str = "", message: str = "", key: str = "") -> None:
         super().__init__(f"step {step!r} failed: {kind}: {message}" if step else None)
-        self.step, self.kind = step, kind
+        self.step, self.kind, self.key = step, kind, key
 
 
 class ExecutionFailed(StepwellError):

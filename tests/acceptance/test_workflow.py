@@ -118,7 +118,10 @@ async def fan_out(numbers: list[int]) -> list[int]:
     async def branch(number: int) -> int:
         return await async_double(await async_double(number))
 
-    return [*await asyncio.gather(*(branch(number) for number in numbers)), *await stepwell.map(async_double, numbers, concurrency=2)]
+    return [
+        *await asyncio.gather(*(branch(number) for number in numbers)),
+        *await stepwell.map(async_double, numbers, concurrency=2),
+    ]
 
 
 @step
@@ -154,7 +157,7 @@ def test_failed_attempts_are_tried_again(well: Any) -> None:
 
 def test_step_that_fails_for_good_fails_the_run_and_a_retry_goes_on_from_it(well: Any) -> None:
     run = well.start(patient, 3)
-    with pytest.raises(ExecutionFailed, match="flaky.*ConnectionError: attempt 3"):
+    with pytest.raises(ExecutionFailed, match=r"flaky.*ConnectionError: attempt 3"):
         run.result(WAIT)
     run.retry()
     assert run.result(WAIT) == 4
@@ -179,7 +182,7 @@ async def wrong() -> Any:
 
 
 @step
-async def gives_a_tuple():  # noqa: ANN201 - without an annotation only plain values can be recorded
+async def gives_a_tuple():
     return 1, 2
 
 
@@ -275,7 +278,7 @@ def test_child_workflow_runs_as_an_execution_of_its_own(well: Any) -> None:
 
 
 def test_failure_of_a_child_fails_its_parent(well: Any) -> None:
-    with pytest.raises(ExecutionFailed, match="child execution.*ConnectionError"):
+    with pytest.raises(ExecutionFailed, match=r"child execution.*ConnectionError"):
         well.start(hopeless_parent, 99).result(WAIT)
 
 

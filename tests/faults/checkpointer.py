@@ -8,9 +8,9 @@ import threading
 from pathlib import Path
 
 import apsw
+from tests.faults.acks import AckLog
 
 from stepwell import Conflict, Stepwell
-from tests.faults.acks import AckLog
 
 COMMITS = 120
 

@@ -1,7 +1,7 @@
 """The writes that crash tests interrupt, and what the world looks like before and after them.
 
 Together they write everything a commit can write: an execution, its head, its commit row, an automatic snapshot, scoped entries
-and their totals. Clock and commit ids are fixed, so every store must come to the very same receipts, and "old or new" is a comparison.
+and their totals. Clock and commit ids are fixed, so every store must come to the same receipts, and old or new can be compared.
 """
 
 from __future__ import annotations
@@ -33,16 +33,6 @@ class Act:
     execution_id: str
     commit_id: str
     begin: Callable[[Caller], Callable[[], Receipt]]
-
-
-ACTS = {
-    act.name: act
-    for act in (
-        Act("create", FRESH, "creation", lambda caller: lambda: caller.create(FRESH, "creation")),
-        Act("ordinary", ORDER, "r3.ordinary", lambda caller: _begin_ordinary(caller)),
-        Act("commit", ORDER, "third", lambda caller: caller.begin(ORDER, "third", change).commit),
-    )
-}
 
 
 def _begin_ordinary(caller: Caller) -> Callable[[], Receipt]:
@@ -86,6 +76,16 @@ def follow_up(tx: Buffer) -> None:
 def world(caller: Caller) -> tuple[Whole | None, Whole | None]:
     """Everything there is to see."""
     return caller.whole(ORDER), caller.whole(FRESH)
+
+
+ACTS = {
+    act.name: act
+    for act in (
+        Act("create", FRESH, "creation", lambda caller: lambda: caller.create(FRESH, "creation")),
+        Act("ordinary", ORDER, "r3.ordinary", _begin_ordinary),
+        Act("commit", ORDER, "third", lambda caller: caller.begin(ORDER, "third", change).commit),
+    )
+}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from stepwell import StepwellError, Stepwell
+from stepwell import Stepwell, StepwellError
 from stepwell.faults import armed
 
 

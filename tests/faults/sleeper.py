@@ -6,10 +6,11 @@ import os
 import signal
 import sys
 
-from stepwell import LeaseLost, Stepwell
-from stepwell.faults import armed
 from tests.faults.hooks import at
 from tests.faults.leases import claim
+
+from stepwell import LeaseLost, Stepwell
+from stepwell.faults import armed
 
 
 def stop_this_process() -> None:

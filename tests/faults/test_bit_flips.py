@@ -1,4 +1,4 @@
-"""T11: a bit that flips at rest is found: the file does not open, or the execution it hit is quarantined; others are not affected."""
+"""T11: a bit that flips at rest is found: the file does not open, or the execution it hit is quarantined; others go on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from stepwell import ExecutionState, FakeClock, NotFound, Receipt, StepOutput, Stepwell, StoreUnavailable
+from stepwell import ExecutionState, FakeClock, NotFound, StepOutput, Stepwell, StoreUnavailable
 from stepwell.model import ledger
 
 _VICTIM, _OTHERS = "victim", ("before", "behind")
@@ -108,9 +108,10 @@ def test_every_flip_in_a_receipt_a_body_or_a_snapshot_is_found_and_others_are_no
     assert {table for table, _, _, _ in rows} == {"commits", "snapshots"}
     assert len({rowid for table, _, rowid, _ in rows if table == "snapshots"}) >= 2
     for table, column, rowid, content in rows:
-        for at in range(0, len(content), _STRIDE):
-            update = f"UPDATE {table} SET {column} = ? WHERE rowid = ?"
-            connection.execute(update, (flipped(content, min(at + choice.randrange(_STRIDE), len(content) - 1), choice.randrange(8)), rowid))
+        update = f"UPDATE {table} SET {column} = ? WHERE rowid = ?"
+        for start in range(0, len(content), _STRIDE):
+            at = min(start + choice.randrange(_STRIDE), len(content) - 1)
+            connection.execute(update, (flipped(content, at, choice.randrange(8)), rowid))
             with Stepwell(f"sqlite:///{path}") as well:
                 assert check_execution(well, original, _VICTIM), f"{column} of {table}: not found"
                 for execution_id in _OTHERS:
@@ -168,5 +169,3 @@ def test_an_execution_that_is_quarantined_takes_no_commits(original: Original, q
         with well.transaction(_OTHERS[0]) as tx:
             tx.set_variable("goes", "on")
         assert well.verify(_OTHERS[0]).ok
-
-

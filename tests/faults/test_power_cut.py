@@ -9,6 +9,10 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.faults.callers import Blocking
+from tests.faults.crash_case import ORDER, Picture, follow_up, prepare, world
+from tests.faults.faulty_disk import FaultyDisk, Image
+from tests.faults.invariants import check_chain
 
 import stepwell.app
 import stepwell.stores.sqlite.connection
@@ -16,10 +20,6 @@ from stepwell import CommitUnknown, StoreUnavailable
 from stepwell.clock import Clock
 from stepwell.model.limits import Limits
 from stepwell.stores.sqlite.store import SQLiteStore
-from tests.faults.callers import Blocking
-from tests.faults.crash_case import ORDER, Picture, follow_up, prepare, world
-from tests.faults.faulty_disk import FaultyDisk, Image
-from tests.faults.invariants import check_chain
 
 _CUTS_PER_OPERATION = 2
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from stepwell import AlreadyExists, AsyncStepwell, Conflict, Scope, Stepwell
-from stepwell.state.transaction import AsyncTransaction
 from tests.faults.callers import Blocking
 from tests.faults.children import Child
 from tests.faults.invariants import check_chain
+
+from stepwell import AlreadyExists, AsyncStepwell, Conflict, Scope, Stepwell
+from stepwell.state.transaction import AsyncTransaction
 
 _COUNTER = Scope.globals()
 _THREADS = 4
@@ -81,9 +81,7 @@ def test_of_racing_threads_exactly_one_commits_each_revision(store: str, wells: 
 def test_of_racing_threads_exactly_one_creates_each_execution(store: str, tmp_path: Path) -> None:
     """T05: the same for an id that is new."""
     well = Stepwell("memory://" if store == "memory" else f"sqlite:///{tmp_path}/well.db")
-    results = run_races(
-        200, lambda racer, race: lambda: well.create(f"run-{race}", context={"by": racer}), AlreadyExists
-    )
+    results = run_races(200, lambda racer, race: lambda: well.create(f"run-{race}", context={"by": racer}), AlreadyExists)
     assert all(result == {"won": 1, "lost": _THREADS - 1} for result in results)
     assert all(well.verify(f"run-{race}").receipts == 1 for race in range(200))
     well.close()

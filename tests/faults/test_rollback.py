@@ -11,8 +11,10 @@ from typing import get_args
 import apsw
 import msgspec
 import pytest
+from tests.faults.hooks import Boom, Trace, at
+from tests.faults.leases import claim
 
-from stepwell import CommitUnknown, FakeClock, Scope, StepwellError, Stepwell
+from stepwell import CommitUnknown, FakeClock, Scope, Stepwell, StepwellError
 from stepwell.faults import armed
 from stepwell.model.commit import (
     Acquire,
@@ -36,8 +38,6 @@ from stepwell.model.commit import (
 from stepwell.model.entry import Clear, Copy, Increment, Put
 from stepwell.model.snapshot import read_snapshot, store_snapshot
 from stepwell.stores.memory import MemoryStore
-from tests.faults.hooks import Boom, Trace, at
-from tests.faults.leases import claim
 
 _SHELF, _OTHER = Scope.globals().path, Scope.custom("other").path
 
@@ -107,7 +107,8 @@ class Site:
             return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for (name,) in tables}
         rows = {name: value for name, value in vars(self.store).items() if name not in ("_clock", "_limits", "_lock", "_mark")}
         executions = {
-            name: {part: copy.copy(getattr(each, part)) for part in each.__slots__} for name, each in rows.pop("_executions").items()
+            name: {part: copy.copy(getattr(each, part)) for part in each.__slots__}
+            for name, each in rows.pop("_executions").items()
         }
         return executions, copy.deepcopy(rows)
 

@@ -14,10 +14,6 @@ from pathlib import Path
 
 import apsw
 import pytest
-
-from stepwell import LockHeld, StepwellError, Stepwell, StoreUnavailable
-from stepwell.faults import armed
-from stepwell.stores.sqlite.connection import journal_mode
 from tests.faults.acks import AckLog
 from tests.faults.callers import Blocking
 from tests.faults.checkpointer import COMMITS
@@ -25,6 +21,10 @@ from tests.faults.children import Child
 from tests.faults.hooks import at
 from tests.faults.invariants import check_acks, check_chain
 from tests.faults.leases import claim
+
+from stepwell import LockHeld, Stepwell, StepwellError, StoreUnavailable
+from stepwell.faults import armed
+from stepwell.stores.sqlite.connection import journal_mode
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
+from tests.faults.callers import CALLERS, Blocking, Caller
+from tests.faults.hooks import at
+from tests.faults.invariants import check_chain
 
 from stepwell import AlreadyExists, AlreadyRecorded, Conflict, NotFound, Scope, StepOutput
 from stepwell.faults import armed
 from stepwell.state.buffer import Buffer
-from tests.faults.callers import CALLERS, Blocking, Caller
-from tests.faults.hooks import at
-from tests.faults.invariants import check_chain
 
 _COUNTER = Scope.globals()
 _DONE_AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -24,7 +24,9 @@ POINTS = [
 
 
 def run_program(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(PROGRAM), url, str(folder)], capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), url, str(folder)], capture_output=True, text=True, timeout=100, check=False
+    )
 
 
 @pytest.mark.parametrize("point", POINTS)

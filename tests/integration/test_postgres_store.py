@@ -6,6 +6,7 @@ import queue
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -13,8 +14,23 @@ import pytest
 from tests.support.postgres_server import PostgresServer
 
 from stepwell.clock import FakeClock
-from stepwell.errors import Conflict, InvalidInput, LimitExceeded, StoreUnavailable
-from stepwell.model.commit import Acquire, ClaimDue, Commit, Creation, Deletion, Release, Rest, StateBatch, Unit, Unlock, Written
+from stepwell.errors import Conflict, InvalidInput, LeaseLost, LimitExceeded, LockHeld, StoreUnavailable
+from stepwell.model.commit import (
+    Acquire,
+    ClaimDue,
+    Commit,
+    Creation,
+    Deletion,
+    Lease,
+    LockGuard,
+    Release,
+    Renew,
+    Rest,
+    StateBatch,
+    Unit,
+    Unlock,
+    Written,
+)
 from stepwell.model.draft import Draft
 from stepwell.model.entry import Clear, Increment
 from stepwell.model.ids import new_commit_id
@@ -76,6 +92,7 @@ def other(open_url: OpenUrl, postgres_url: str) -> PostgresStore:
 
 def take_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "is_ordinary", lambda _: False)
+    monkeypatch.setattr(writer, "is_one_lock", lambda _: False)
 
 
 def table(server: PostgresServer, schema: str, name: str, *, without: str) -> list[object]:
@@ -118,6 +135,85 @@ def test_both_ways_to_write_come_to_the_same_rows_and_outcomes(
     assert {Written, Conflict} <= {kind for kind, _ in found[0][0]}
 
 
+def lock_history(store: PostgresStore, clock: FakeClock) -> list[object]:
+    """A lock acquired, refused, renewed, lost and given back: what came of each, without what differs from run to run."""
+    outcomes: list[object] = []
+
+    def note(unit: Unit) -> Lease:
+        outcome = write(store, unit)
+        answers = outcome.answers if isinstance(outcome, Written) else ()
+        leases = [answer for answer in answers if isinstance(answer, Lease)]
+        outcomes.append((type(outcome), [(lease.name, lease.holder) for lease in leases], store.change_mark() == mark))
+        return leases[0] if leases else Lease("", "", 0, 0)
+
+    mark = store.change_mark()
+    first = note(Acquire("door", "a", 2 * HOUR))
+    assert note(Acquire("door", "a", 2 * HOUR)).fence == first.fence
+    note(Acquire("door", "b", HOUR))
+    for holder, fence in (("b", first.fence), ("a", first.fence + 1)):
+        note(Renew("door", holder, fence, HOUR))
+        note(Unlock("door", holder, fence))
+    assert note(Renew("door", "a", first.fence, 3 * HOUR)).until_ms > first.until_ms
+    clock.advance(4 * HOUR)
+    note(Renew("door", "a", first.fence, HOUR))
+    note(Unlock("door", "a", first.fence))
+    second = note(Acquire("door", "b", 2 * HOUR))
+    assert second.fence > first.fence
+    note(Unlock("door", "b", second.fence, at_least_seconds=HOUR))
+    note(Acquire("door", "c", HOUR))
+    clock.advance(HOUR + 1)
+    third = note(Acquire("door", "c", HOUR))
+    note(StateBatch((put("guarded"),), guards=(LockGuard("door", third.fence),)))
+    note(Unlock("door", "c", third.fence))
+    note(StateBatch((put("guarded"),), guards=(LockGuard("door", third.fence),)))
+    assert note(Acquire("door", "d", HOUR)).fence > third.fence
+    return outcomes
+
+
+def test_both_ways_to_lock_come_to_the_same_outcomes(
+    monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    found = []
+    for go in (lambda: None, lambda: take_the_long_way(monkeypatch)):
+        go()
+        clock = FakeClock()
+        store = PostgresStore(postgres_url, clock, Limits())
+        store.open()
+        found.append(lock_history(store, clock))
+        landed(write(store, Unlock("door", "d", acquire(store, holder="d").fence)))
+        store.close()
+    assert found[0] == found[1]
+    assert {kind for kind, _, _ in found[0]} == {Written, LockHeld, LeaseLost}
+
+
+def test_fences_rise_from_holder_to_holder_whichever_way_they_came(
+    open_url: OpenUrl, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T19, T21: whoever comes later has the higher fence, also if it began to ask earlier."""
+    stores, fences, counter = [open_url(postgres_url) for _ in range(4)], list[int](), [0]
+    for store in stores[2:]:
+        monkeypatch.setattr(store._writer, "_way_of", lambda _, store=store: store._writer._write_long)
+
+    def work(number: int) -> None:
+        done = 0
+        while done < 25:
+            outcome = write(stores[number], Acquire("door", f"{number}-{done}", HOUR))
+            if isinstance(outcome, Written):
+                [lease] = outcome.answers
+                assert isinstance(lease, Lease)
+                before = counter[0]
+                fences.append(lease.fence)
+                counter[0] = before + 1
+                landed(write(stores[number], Unlock("door", lease.holder, lease.fence)))
+                done += 1
+
+    with ThreadPoolExecutor(4) as pool:
+        for end in [pool.submit(work, number) for number in range(4)]:
+            end.result()
+    assert counter == [100]
+    assert fences == sorted(set(fences))
+
+
 def statements(store: PostgresStore, units: list[Unit], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements, or the pipelines of them, that a write sends: one word for each round trip."""
     link, sent = store._writer._fresh_link(), []
@@ -137,6 +233,7 @@ def test_ordinary_commits_are_one_round_trip_and_everything_else_is_two(
     assert statements(store, [each.foresee() for each in many], monkeypatch) == ["create_group"]
     assert statements(store, [each.foresee() for each in many], monkeypatch) == ["commit_group"]
     assert statements(store, [many[0].foresee()], monkeypatch) == ["commit_one"]
+    assert statements(store, [Acquire("gate", "a", HOUR)], monkeypatch) == ["acquire_one"]
     mixed = [many[0].foresee(), many[0].foresee(), many[1].foresee(snapshot=many[1].snapshot()), Deletion("run-2")]
     mixed += [
         StateBatch((put("a"), put("b"), Clear(SCOPE), put("c"))),

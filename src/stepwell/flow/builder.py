@@ -18,7 +18,7 @@ from typing import Literal
 from msgspec import UNSET, UnsetType
 
 from stepwell.errors import InvalidDefinition
-from stepwell.flow.check import checked
+from stepwell.flow.checker import checked
 from stepwell.flow.coercion import Nodelike, as_node, as_seconds, as_value, body_of
 from stepwell.flow.definition import Definition, DefinitionStatus
 from stepwell.flow.duration import Span, seconds_of

@@ -8,7 +8,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from stepwell.errors import InvalidDefinition
-from stepwell.flow.node import Node, Positive, Seconds, Templated
+from stepwell.flow.duration import Seconds
+from stepwell.flow.node import Node, Positive, Templated
 from stepwell.flow.retry import Retry
 from stepwell.model.value import Value
 

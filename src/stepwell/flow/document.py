@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Literal
 
 from stepwell.errors import InvalidInput, LimitExceeded
-from stepwell.flow.check import Finding, findings_of
+from stepwell.flow.checker import Finding, findings_of
 from stepwell.flow.definition import Definition
 from stepwell.flow.json_text import read_json
 from stepwell.flow.located import MAX_CHARACTERS, Mark, Reading, TooManyFaults

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from msgspec import Meta
 
 from stepwell.errors import InvalidInput
 
-__all__ = ["LONGEST_SECONDS", "Span", "moment_of", "seconds_of", "time_of"]
+__all__ = ["LONGEST_SECONDS", "Seconds", "Span", "moment_of", "seconds_of", "time_of"]
+
+Seconds = Annotated[float, Meta(ge=0, extra={"written": "seconds"})]
+"""A field of a definition in seconds; in a document a span such as ``2h`` may stand there."""
 
 Span = int | float | str | timedelta
 """A span of time: seconds as a number, a text such as ``"2h"`` or ``"1h30m"``, or a timedelta."""

@@ -23,7 +23,7 @@ from stepwell.flow.suggestion import listed, suggest
 from stepwell.flow.syntax import Access, Binary, Call, Items, Joined, Literal, Root, Syntax, Unary, parse_expression
 from stepwell.model.value import Value
 
-__all__ = ["Expression", "Facts", "expression"]
+__all__ = ["Expression", "Facts", "compile_expression"]
 
 Facts = Mapping[str, Any]
 """What an expression is worked out on: for each root its value. A mapping may read lazily, and a root may be absent."""
@@ -87,11 +87,11 @@ class Expression:
         return value
 
     def __repr__(self) -> str:
-        return f"expression({self.text!r})"
+        return f"<Expression {self.text!r}>"
 
 
 @lru_cache(maxsize=4096)
-def expression(text: str) -> Expression:
+def compile_expression(text: str) -> Expression:
     """The compiled expression of a text; the same text is compiled once. ``MalformedExpression`` if it is written wrong."""
     return Expression(text)
 

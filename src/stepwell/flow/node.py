@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from stepwell.flow.duration import Seconds
 from stepwell.flow.retry import Retry
 
 __all__ = [
@@ -42,8 +43,6 @@ Condition = Annotated[str, Meta(extra={"written": "expression"})]
 Templated = Annotated[Any, Meta(extra={"written": "template"})]
 """Any value; texts inside it may be templates."""
 TemplateText = Annotated[str, Meta(extra={"written": "template"})]
-Seconds = Annotated[float, Meta(ge=0, extra={"written": "seconds"})]
-"""In a document a span such as ``2h`` may stand here."""
 Positive = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=0)] | TemplateText
 Bound = int | TemplateText

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from stepwell.errors import StepwellError
 from stepwell.flow.builtin import BUILTINS, PREFIX, builtin_of
-from stepwell.flow.expression import expression
+from stepwell.flow.expression import compile_expression
 from stepwell.flow.finding import Finding, Findings
 from stepwell.flow.graph_rules import graph_findings
 from stepwell.flow.node import (
@@ -173,7 +173,7 @@ def _choice(place: Place, node: Choice) -> Findings:
 def _constant(condition: str) -> object:
     """What a condition without references gives, or None."""
     try:
-        found = expression(condition)
+        found = compile_expression(condition)
         return found.holds({}) if found.is_constant else None
     except StepwellError:
         return None  # a condition that fails on all data is reported where it is written

@@ -29,7 +29,7 @@ from stepwell.flow.node import (
     Wait,
 )
 from stepwell.flow.reference import path_text
-from stepwell.flow.template import Template, template
+from stepwell.flow.template import Template, compile_template
 from stepwell.model.value import Value
 
 __all__ = ["Outline", "Path", "Place", "children_of", "kind_word"]
@@ -83,7 +83,7 @@ class Place:
 
     def _form(self, field: str, source: Value) -> Template:
         if field not in self._forms:
-            self._forms[field] = template(source)
+            self._forms[field] = compile_template(source)
         return self._forms[field]
 
     def ancestors(self) -> Iterator[Place]:

@@ -17,14 +17,14 @@ from stepwell.errors import InvalidInput, ValidationFailed
 from stepwell.flow.builtin import BUILTINS
 from stepwell.flow.definition import Definition
 from stepwell.flow.duration import seconds_of, time_of
-from stepwell.flow.expression import expression
+from stepwell.flow.expression import compile_expression
 from stepwell.flow.failure import MalformedExpression
 from stepwell.flow.located import Located, Reading, plain_of
 from stepwell.flow.node import Node, Sequence, Step, Wait
 from stepwell.flow.outline import Path
 from stepwell.flow.shape import describe, fits, shown, written
 from stepwell.flow.suggestion import suggest
-from stepwell.flow.template import is_template, template, texts_of
+from stepwell.flow.template import compile_template, is_template, texts_of
 from stepwell.model.value import DEFAULT_LIMITS, canonical
 
 __all__ = ["FAILED", "MAX_DEPTH", "WORDS", "read_definition"]
@@ -194,7 +194,7 @@ def _read_expression(inner: Reader, reading: Reading, located: Located, path: Pa
     if text is FAILED:
         return FAILED
     try:
-        expression(text)
+        compile_expression(text)
     except MalformedExpression as error:
         reading.fault(located.place_in(error.position), error.message)
         return FAILED
@@ -207,7 +207,7 @@ def _read_template(inner: Reader, reading: Reading, located: Located, path: Path
         return FAILED
     for here, text in list(texts_of(value, path)):
         try:
-            template(text)
+            compile_template(text)
         except MalformedExpression as error:
             reading.fault(reading.marks.get(here, located).place_in(error.position), error.message)
             if here == path:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from stepwell.flow.expression import expression
+from stepwell.flow.expression import compile_expression
 from stepwell.flow.finding import Finding, Findings
 from stepwell.flow.graph_rules import predecessors_of
 from stepwell.flow.node import (
@@ -110,7 +110,7 @@ def _in_condition(
     text: str | None, path: Path, place: Place, *, after: Place | None = None, has_item: bool = False
 ) -> Iterator[Asked]:
     if text is not None:
-        for reference in expression(text).references:
+        for reference in compile_expression(text).references:
             yield Asked(reference, path, reference.position, place, after, has_item)
 
 

@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 
 from stepwell.errors import InvalidInput, Problem
-from stepwell.flow.duration import LONGEST_SECONDS
+from stepwell.flow.duration import LONGEST_SECONDS, Seconds
 
 __all__ = ["Retry"]
 
@@ -19,11 +19,11 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
     attempts: int = 3
     """Attempts in all, the first among them; 1 means no retry."""
-    first_seconds: float = 1.0
+    first_seconds: Seconds = 1.0
     """The wait after the first failed attempt."""
     factor: float = 2.0
     """Each further wait is this many times longer."""
-    max_seconds: float = 300.0
+    max_seconds: Seconds = 300.0
     """No wait is longer."""
     jitter: float = 0.1
     """The part of a wait that is left to chance, so that many retries do not come at once: 0 to 1."""

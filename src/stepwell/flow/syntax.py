@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NoReturn
+
+import msgspec
 
 from stepwell.flow.failure import MalformedExpression
 from stepwell.flow.function import FUNCTIONS, arity_fault
@@ -41,8 +42,7 @@ ROOTS = {
 """Where a path may begin."""
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(msgspec.Struct, frozen=True):
     """A number, text, true, false or null."""
 
     value: Any
@@ -50,8 +50,7 @@ class Literal:
     depth: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(msgspec.Struct, frozen=True):
     """A list of expressions."""
 
     items: tuple[Syntax, ...]
@@ -59,8 +58,7 @@ class Items:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(msgspec.Struct, frozen=True):
     """Where a path begins."""
 
     name: str
@@ -68,8 +66,7 @@ class Root:
     depth: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """A way into a value: keys, indexes, and expressions that give one of these."""
 
     source: Syntax
@@ -80,8 +77,7 @@ class Access:
     """As it was written, for messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unary:
+class Unary(msgspec.Struct, frozen=True):
     """``not`` or a sign before a value."""
 
     operator: str
@@ -90,8 +86,7 @@ class Unary:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(msgspec.Struct, frozen=True):
     """An operator between two values."""
 
     operator: str
@@ -101,8 +96,7 @@ class Binary:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """Any number of conditions with ``and`` between them, or ``or``: flat, so that a long list is not deep."""
 
     operator: str
@@ -111,8 +105,7 @@ class Joined:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A function of the language, and what it is given."""
 
     name: str

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple, cast
 
-from stepwell.flow.expression import Expression, Facts, expression
+from stepwell.flow.expression import Expression, Facts, compile_expression
 from stepwell.flow.failure import EvaluationFailed, MalformedExpression
 from stepwell.flow.function import as_text
 from stepwell.flow.meter import MAX_MADE
 from stepwell.flow.reference import Reference
 from stepwell.model.value import Value
 
-__all__ = ["Template", "TextPart", "is_template", "parts_of", "template", "texts_of"]
+__all__ = ["Template", "TextPart", "compile_template", "is_template", "parts_of", "texts_of"]
 
 Path = tuple[str | int, ...]
 _Fill = Callable[[Facts], Value]
@@ -74,10 +74,10 @@ class Template:
         return self._fill(facts)
 
     def __repr__(self) -> str:
-        return f"template({self.source!r})"
+        return f"<Template {self.source!r}>"
 
 
-def template(source: Value) -> Template:
+def compile_template(source: Value) -> Template:
     """The compiled template of a value; ``MalformedExpression`` if a text in it is written wrong."""
     return Template(source)
 
@@ -142,6 +142,6 @@ def _part(text: str, start: int, end: int) -> Expression:
     if not inner.strip():
         raise MalformedExpression.at(text, start, "the template is empty")
     try:
-        return expression(inner)
+        return compile_expression(inner)
     except MalformedExpression as error:
         raise MalformedExpression.at(text, start + error.position, error.reason) from None

@@ -54,6 +54,8 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     workflow_name: str | None = None
     parent_id: str | None = None
     trace_id: str | None = None
+    is_child: bool = False
+    """Whether the parent waits for it; the parent of a fork does not."""
 
     def __post_init__(self) -> None:
         for what in ("execution_id", "workspace_id", "workflow_id"):

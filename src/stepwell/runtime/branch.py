@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any
 
-__all__ = ["Branch", "branch", "follow_tasks"]
+__all__ = ["Branch", "branch", "follow_tasks", "is_before"]
 
 
 class Branch:
@@ -40,6 +40,13 @@ class Branch:
     def upcoming(self) -> str:
         """The position that the next call will have."""
         return f"{self.path}{self._calls + 1}"
+
+
+def is_before(one: str, other: str) -> bool:
+    """Whether a call's position comes before another's; positions of different branches have no order, so then it does not."""
+    path, _, number = one.rpartition("/")
+    other_path, _, other_number = other.rpartition("/")
+    return path == other_path and int(number or 0) < int(other_number or 0)
 
 
 branch: ContextVar[Branch | None] = ContextVar("stepwell_branch", default=None)

@@ -17,7 +17,7 @@ from stepwell.model.receipt import Receipt
 from stepwell.model.state import ExecutionState
 from stepwell.model.status import FINAL, Status
 from stepwell.model.value import Value, canonical
-from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery
+from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
 from stepwell.state.datastore import DataStore
 from stepwell.state.executions import Executions, Terms
 from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write_or_raise
@@ -80,13 +80,17 @@ class RunOperations:
         head = yield from self._executions.head(self.execution_id)
         if head.status in FINAL:
             raise Conflict(f"execution {self.execution_id!r} has ended as {head.status}; it takes no {kind} any more")
-        yield from write_or_raise(delivery(self.execution_id, head.workspace_id, kind, name, value, self._new_id()))
+        key = fresh_key(self._new_id())
+        yield from write_or_raise(delivery(self.execution_id, head.workspace_id, kind, name, value, key))
 
     def retry(self) -> Operation[None]:
         """Run a failed execution again, from the step that failed: what was recorded before it is kept."""
         session = yield from self._executions.begin(self.execution_id, Terms(rest=Rest(wake_ms=0)))
-        state = session.live.state
-        failed = [name for name, step in ExecutionState(state).steps.items() if step.status == "FAILED"]
+        state = ExecutionState(session.live.state)
+        # Only the step that failed the run: failures that its code has handled are part of its way.
+        result: dict[str, Any] = state.result or {}
+        culprit = result.get("error", {}).get("step")
+        failed = [name for name, step in state.steps.items() if name == culprit and step.status == "FAILED"]
         yield from self._executions.commit(session, [SetStatus(Status.PENDING), *(ReopenStep(name) for name in failed)])
 
     def state(self) -> Operation[DataStore]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from stepwell.errors import Conflict, StepwellError, ValidationFailed
+from stepwell.errors import CommitUnknown, Conflict, StepwellError, ValidationFailed
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
 from stepwell.model.ids import NewId
@@ -84,6 +84,10 @@ class Recorder:
                 self._is_writing = False
                 raise
 
+    async def _has_landed(self, commit_id: str) -> bool:
+        """Whether a commit whose reply was lost is in the store."""
+        return await self._driver.run(self._executions.receipt(self._live.execution_id, commit_id)) is not None
+
     async def _write_alone(self, entry: _Entry) -> None:
         try:
             await self._write([entry])
@@ -96,13 +100,17 @@ class Recorder:
         nudges = tuple(dict.fromkeys(execution_id for entry in entries for execution_id in entry.nudges))
         terms = Terms(None, self._fence, (), rest, nudges)
         for attempt in range(_MOST_CONFLICTS):
+            session = Session(self._live, terms, self._new_id)
             try:
-                await self._driver.run(self._executions.commit(Session(self._live, terms, self._new_id), batch))
+                await self._driver.run(self._executions.commit(session, batch))
                 break
-            except Conflict:
+            except (Conflict, CommitUnknown) as error:
                 if attempt == _MOST_CONFLICTS - 1:
                     raise
-                self._live = await self._driver.run(self._executions.newest(self._live.execution_id))
+                execution_id = self._live.execution_id
+                self._live = await self._driver.run(self._executions.newest(execution_id))
+                if isinstance(error, CommitUnknown) and await self._has_landed(session.commit_id):
+                    break
         for entry in entries:
             if not entry.done.done():
                 entry.done.set_result(None)

@@ -20,6 +20,7 @@ import msgspec
 
 from stepwell.clock import Clock
 from stepwell.errors import (
+    CommitUnknown,
     ExecutionCancelled,
     ExecutionFailed,
     InvalidInput,
@@ -58,11 +59,11 @@ from stepwell.model.state import ONLY
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical, decode
 from stepwell.runtime.attempt import attempt, in_thread
-from stepwell.runtime.branch import Branch, branch
+from stepwell.runtime.branch import Branch, branch, is_before
 from stepwell.runtime.context import StepContext, WorkflowContext, here
-from stepwell.runtime.inbox import CHILD, SIGNAL, Letter, put, take
+from stepwell.runtime.inbox import CHILD, SIGNAL, Letter, fresh_key, put, take
 from stepwell.runtime.recorder import Recorder
-from stepwell.runtime.waiting import Suspended, Waits
+from stepwell.runtime.waiting import Abandoned, Suspended, Waits
 
 __all__ = ["ExecutionSession", "Surroundings"]
 
@@ -77,6 +78,7 @@ class Surroundings(Protocol):
     clock: Clock
     limits: Limits
     threads: Executor
+    code_threads: Executor
 
     def new_id(self) -> str:
         """A fresh id."""
@@ -104,10 +106,12 @@ class ExecutionSession:
         self._recorded = {decode_step(data).node_id: name for name, data in recorder.state.sections["steps"].items()}
         self._buffered: list[Planned] = []
         self._variables: dict[str, bytes] = {}
+        self._patches: dict[str, str] = {}
         self._waits = Waits(around.clock, may_linger=workflow.is_async, is_busy=self._is_busy)
         self._active = 0
         self._task: asyncio.Task[Any] | None = None
-        self._lost: LeaseLost | None = None
+        self._end: Abandoned | None = None
+        self._is_handing_back = False
 
     @property
     def execution_id(self) -> str:
@@ -124,8 +128,8 @@ class ExecutionSession:
             await self._finish(Status.COMPLETED, {"output": decode(output)})
         except Suspended:
             return await self._rest()
-        except (LeaseLost, StoreUnavailable):
-            raise
+        except Abandoned as end:
+            raise end.reason from None
         except BaseExceptionGroup as group:
             if group.split(Suspended)[1] is None:
                 return await self._rest()
@@ -154,9 +158,7 @@ class ExecutionSession:
             self._task = self._loop.create_task(self._workflow.function(**arguments), context=context)
             result = await self._task
         else:
-            result = await in_thread(self._around.threads, context, lambda: self._workflow.function(**arguments))
-        if self._lost is not None:
-            raise self._lost
+            result = await in_thread(self._around.code_threads, context, lambda: self._workflow.function(**arguments))
         return self._workflow.encode(result)
 
     async def _finish(self, status: Status, result: dict[str, Value]) -> None:
@@ -166,29 +168,34 @@ class ExecutionSession:
             status, result = Status.CANCELLED, {"error": _error_value(ExecutionCancelled())}
             batch.append(take(self.execution_id, self._identity.workspace_id, self._waits.cancel))
         batch.append(SetResult(Raw(canonical(result))))
-        parent = self._identity.parent_id
+        parent = self._identity.parent_id if self._identity.is_child else None
         if parent is not None:
             news = {"status": str(status), "result": result}
-            letter = put(parent, self._identity.workspace_id, CHILD, self.execution_id, news, self._around.new_id())
+            letter = put(parent, self._identity.workspace_id, CHILD, self.execution_id, news, fresh_key(self._around.new_id()))
             batch.append(WriteState(letter))
         batch.append(SetStatus(status))
         await self._commit(batch, rest=Rest(None, is_final=True), nudges=() if parent is None else (parent,))
 
     async def _rest(self) -> int | None:
-        wake = self._waits.soonest_ms
-        await self._commit([SetStatus(Status.WAITING)], rest=Rest(wake))
+        """Give the execution back to the store. Steps that are still under way in other branches end and are recorded first."""
+        while self._is_busy():
+            await asyncio.sleep(0.01)
+        wake = self._around.clock.now_ms() if self._is_handing_back else self._waits.soonest_ms
+        await self._recorder.commit([*self._buffered, SetStatus(Status.WAITING)], rest=Rest(wake))
         return wake
 
     def lose(self, error: LeaseLost) -> None:
         """Stop at once: somebody else may run this execution now, and nothing more of this session is taken."""
-        self._lost = error
-        self._waits.fail(error)
+        self._end = Abandoned(error)
+        self._waits.fail(self._end)
         if self._task is not None:
             self._task.cancel()
 
-    def suspend(self) -> None:
-        """Unwind the code, so that the execution rests; it goes on from the record when it is claimed again."""
-        self._waits.fail(Suspended())
+    def hand_back(self) -> None:
+        """Stop soon, so that another worker can go on: at once if nothing is under way, else at the next call."""
+        self._is_handing_back = True
+        if not self._is_busy():
+            self._waits.suspend()
 
     async def look(self) -> None:
         """Look into the inbox and hand out what came."""
@@ -226,13 +233,18 @@ class ExecutionSession:
         return [function(item) for item in items]
 
     def patched(self, name: str) -> bool:
-        """Whether the code takes its new way: yes, unless this execution passed here before the patch."""
+        """Whether the code takes its new way: yes, unless this execution passed this place before the patch."""
+        on = branch.get()
         key = f"patched:{name}"
-        if key in self._recorder.state.sections["steps"]:
-            return True
+        place = "" if on is None else on.upcoming()
+        data = self._recorder.state.sections["steps"].get(key)
+        since = self._patches.get(key) or (None if data is None else decode_step(data).output)
+        if since is not None:
+            return not is_before(place, since)
         if self._is_replaying():
             return False
-        self._buffered.append(self._record(key, key, StepStatus.COMPLETED, b"true", 0))
+        self._patches[key] = place
+        self._buffered.append(self._record(key, key, StepStatus.COMPLETED, canonical(place), 0))
         return True
 
     # Variables: read from the state, written with the next commit.
@@ -263,7 +275,7 @@ class ExecutionSession:
     ) -> Any:
         recorded = self._answer(step.name, position, key)
         if recorded is not None:
-            return step.decode(_output_of(recorded, step.name))
+            return step.decode(_output_of(recorded, step.name, key))
         self._waits.deliver_cancel(position)
         number, waits_until = self._attempts_so_far(key)
         if waits_until is not None:
@@ -274,8 +286,6 @@ class ExecutionSession:
             context = StepContext(self._identity, key, number, self._around.limits)
             try:
                 output = step.encode(await self._busily(attempt(step, context, arguments, keywords, self._around.threads)))
-            except (Suspended, LeaseLost, asyncio.CancelledError):
-                raise
             except Exception as error:  # noqa: BLE001 - the policy decides what it means
                 await self._failed_attempt(step, position, key, number, error)
                 continue
@@ -287,11 +297,11 @@ class ExecutionSession:
     async def _failed_attempt(self, step: Step[..., Any], position: str, key: str, attempt: int, error: Exception) -> None:
         """Plan the next attempt and wait for it; if there is none, record the failure and raise it."""
         told = _error_value(error)
-        names = [kind.__name__ for kind in type(error).__mro__]
+        names = [kind.__name__ for kind in type(error).__mro__] + ([error.code] if isinstance(error, StepwellError) else [])
         if isinstance(error, InvalidInput) or not step.retry.allows(attempt, names):
             record = self._record(key, position, StepStatus.FAILED, canonical({"error": told, "attempts": attempt}), 0, step.name)
             await self._commit([*self._drop_token(key), record])
-            raise StepFailed(step.name, told["kind"], told["message"]) from error
+            raise StepFailed(step.name, told["kind"], told["message"], key) from error
         log.info("step %r of execution %r failed (attempt %d): %s", key, self.execution_id, attempt, error)
         due = self._around.clock.now_ms() + round(step.retry.delay(attempt, random.random()) * 1000)  # noqa: S311
         await self._put_token(key, "retry", {"attempt": attempt, "error": told, "due_ms": due})
@@ -360,6 +370,10 @@ class ExecutionSession:
     # The record.
 
     def _next(self, name: str) -> tuple[str, str]:
+        if self._is_handing_back and not self._waits.is_suspended:
+            self._waits.suspend()
+        if self._waits.is_suspended:
+            raise Suspended
         on = branch.get()
         if on is None:
             raise InvalidInput("steps and waits belong into the workflow's own code, not into threads that it starts by itself")
@@ -387,10 +401,15 @@ class ExecutionSession:
         return RecordStep(key, Raw(encode_record(step)))
 
     async def _commit(self, batch: list[Planned], *, rest: Rest | None = None, nudges: tuple[str, ...] = ()) -> None:
-        if self._lost is not None:
-            raise self._lost
+        if self._end is not None:
+            raise self._end
         buffered, self._buffered = self._buffered, []
-        await self._recorder.commit([*buffered, *batch], rest=rest, nudges=nudges)
+        try:
+            await self._recorder.commit([*buffered, *batch], rest=rest, nudges=nudges)
+        except (LeaseLost, StoreUnavailable, CommitUnknown) as error:
+            # Not for the workflow's code to handle: it stops here, and goes on from the record when it is claimed again.
+            self._end = Abandoned(error)
+            raise self._end from error
 
     async def _busily(self, work: Awaitable[T]) -> T:
         """Await something that is not a wait: while it is under way, the session does not rest."""
@@ -461,14 +480,15 @@ def child_result(workflow: Workflow[..., Any], child_id: str, news: Any) -> Any:
             raise NotFound(f"child execution {child_id!r} left no result")
 
 
-def _output_of(step: StepOutput, name: str) -> bytes:
+def _output_of(step: StepOutput, name: str, key: str) -> bytes:
     """A recorded output; a recorded failure is raised as it was the first time."""
     if step.status == StepStatus.FAILED:
         error = step.output["error"]
-        raise StepFailed(name, error["kind"], error["message"])
+        raise StepFailed(name, error["kind"], error["message"], key)
     return canonical(step.output)
 
 
 def _error_value(error: BaseException) -> dict[str, Any]:
     code = error.code if isinstance(error, StepwellError) else None
-    return {"kind": type(error).__name__, "message": str(error)[:10_000], "code": code}
+    told = {"kind": type(error).__name__, "message": str(error)[:10_000], "code": code}
+    return {**told, "step": error.key} if isinstance(error, StepFailed) else told

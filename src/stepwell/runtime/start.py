@@ -59,7 +59,15 @@ class Starting:
     ) -> Operation[None]:
         """Create an execution; a worker of this process with room gets it under a lease, else it is due for any."""
         data = workflow.encode_input(value)
-        identity = Metadata(execution_id, workspace, workflow.name, workflow.version, self._clock.now(), parent_id=parent_id)
+        identity = Metadata(
+            execution_id,
+            workspace,
+            workflow.name,
+            workflow.version,
+            self._clock.now(),
+            parent_id=parent_id,
+            is_child=parent_id is not None,
+        )
         mine = worker if worker is not None and worker.has_room else None
         creation = Creation(
             workflow.name,

@@ -10,7 +10,7 @@ from stepwell.clock import Clock
 from stepwell.errors import ExecutionCancelled
 from stepwell.runtime.inbox import CANCEL, Letter
 
-__all__ = ["LINGER_SECONDS", "Suspended", "Waits"]
+__all__ = ["LINGER_SECONDS", "Abandoned", "Suspended", "Waits"]
 
 LINGER_SECONDS = 0.2
 """How long a session with nothing but waits stays at hand before it rests: long enough for an answer that is on its way."""
@@ -20,6 +20,14 @@ _TIMED_OUT = object()
 
 class Suspended(BaseException):
     """Unwinds the code of a workflow that rests. Not an Exception, so that ``except Exception`` does not catch it."""
+
+
+class Abandoned(BaseException):
+    """Unwinds the code of a workflow whose commits are not taken any more; another session goes on from the record."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class _Wait:
@@ -44,6 +52,8 @@ class Waits:
         self._taken: set[str] = set()
         self._warned: set[str] = set()
         self._linger: asyncio.TimerHandle | None = None
+        self.is_suspended = False
+        """Whether the code is being unwound: whatever it still calls on its way out is not made."""
         self.cancel: Letter | None = None
         """The request to cancel the execution, once there is one."""
 
@@ -63,6 +73,7 @@ class Waits:
             return None
         self._waits[key] = wait
         if not self._may_linger and (left is None or left > LINGER_SECONDS):
+            self.is_suspended = True
             raise Suspended
         if left is not None:
             wait.timer = self._loop.call_later(left, _resolve, wait.future, _TIMED_OUT)
@@ -83,7 +94,8 @@ class Waits:
         cancel = next((letter for letter in self._letters if letter.kind == CANCEL), None)
         if cancel is not None and self.cancel is None:
             self.cancel = cancel
-            self._warned |= {wait.path for wait in self._waits.values()}
+            for wait in self._waits.values():
+                self._warned |= _lineage(wait.path)
             self.fail(ExecutionCancelled())
         for wait in list(self._waits.values()):
             self._try_letter(wait)
@@ -92,8 +104,13 @@ class Waits:
         """A cancelled execution learns of it at its next call; calls after that one are its cleaning up, and are made."""
         path = _path(position)
         if self.cancel is not None and path not in self._warned:
-            self._warned.add(path)
+            self._warned |= _lineage(path)
             raise ExecutionCancelled
+
+    def suspend(self) -> None:
+        """Unwind the code, so that the execution rests; it goes on from the record when it is claimed again."""
+        self.is_suspended = True
+        self.fail(Suspended())
 
     def fail(self, error: BaseException) -> None:
         """End every wait with an error."""
@@ -129,7 +146,13 @@ class Waits:
             if self.soonest_ms is not None and self.soonest_ms <= soon:
                 self._consider_rest()
             else:
-                self.fail(Suspended())
+                self.suspend()
+
+
+def _lineage(path: str) -> set[str]:
+    """A branch and those it came from: an error in it comes to them, too, so they know."""
+    parts = path.split("/")
+    return {"", *("/".join(parts[:length]) for length in range(1, len(parts) + 1))}
 
 
 def _path(position: str) -> str:

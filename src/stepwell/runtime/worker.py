@@ -63,6 +63,8 @@ class Worker:
         self._concurrency, self.lease_seconds = concurrency, lease_seconds
         # Unique to this start of this process: one that restarts on the same host is somebody else.
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{new_id()}"
+        # Apart, since the code of plain workflows holds its thread while it waits for steps that need one.
+        self.code_threads: Executor = ThreadPoolExecutor(concurrency, thread_name_prefix="stepwell-code")
         self.threads: Executor = ThreadPoolExecutor(min(concurrency, 64), thread_name_prefix="stepwell-step")
         self._sessions: dict[str, ExecutionSession] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -158,7 +160,7 @@ class Worker:
         return await session.run()
 
     async def _bury(self, recorder: Recorder, head: Head) -> None:
-        message = f"the execution brought down its worker {head.claims - 1} times without a step in between"
+        message = f"the execution brought down its worker again and again, without a step in between: {head.claims} claims"
         result = SetResult(msgspec.Raw(canonical({"error": {"kind": "WorkerCrashed", "message": message, "code": None}})))
         await recorder.commit([result, SetStatus(Status.FAILED)], rest=Rest(None, is_final=True))
 
@@ -205,10 +207,11 @@ class Worker:
     async def _drain(self) -> None:
         """Let sessions hand their executions back; those that are inside a step finish it first."""
         while self._tasks:
-            for session in self._sessions.values():
-                session.suspend()
+            for session in list(self._sessions.values()):
+                session.hand_back()
             await asyncio.wait(self._tasks, timeout=0.05)
         self.threads.shutdown(wait=False)
+        self.code_threads.shutdown(wait=False)
 
     # What sessions ask for.
 

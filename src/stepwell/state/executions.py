@@ -121,7 +121,7 @@ class Executions:
         """Start a transaction on the newest state of an execution."""
         if terms.commit_id is not None:
             check_key(terms.commit_id, "commit_id")
-        if terms.fence is not None and not (type(terms.fence) is int and 0 <= terms.fence < 2**63):
+        if terms.fence is not None and not (type(terms.fence) is int and abs(terms.fence) < 2**63):
             raise InvalidInput(f"a fence is a whole number that a lease came with, not {terms.fence!r}")
         live = yield from self.newest(execution_id)
         return Session(live, terms, self._new_id)

@@ -137,12 +137,10 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS c;
 
--- name: open_locks
--- Makes a row for each lock that has none, held by nobody, and locks the row of each that has one, writing nothing. A row that was
--- only seen could be dropped by its holder before it is locked; then two would find the lock free, with no row to meet at.
-INSERT INTO {schema}.locks AS l (address, name, holder, fence, acquired_ms, until_ms)
-SELECT address, name, '', 0, 0, 0 FROM unnest($1::bytea[], $2::text[]) AS g (address, name)
-ON CONFLICT (address) DO UPDATE SET holder = l.holder WHERE false;
+-- name: take_turns
+-- One process at a time acquires a lock: there may be no row to wait for, and a fence must be drawn after all that were granted.
+-- The turn ends with the transaction. args: numbers of the locks, sorted
+SELECT pg_advisory_xact_lock(turn) FROM unnest($1::bigint[]) AS g (turn);
 
 -- name: lock_locks
 -- Locks the rows of locks in the order given.

@@ -72,7 +72,7 @@ class Readers:
 
     def _take(self) -> Link | None:
         """A place, and a connection that still stands, if there is one: the one used last, so that the others can be dropped."""
-        deadline = time.monotonic() + self._settings.connect_timeout
+        deadline = time.monotonic() + self._settings.reply_timeout
         with self._returned:
             while self._lent >= self._settings.pool_size and not self._is_closed:
                 if not self._returned.wait(deadline - time.monotonic()):

@@ -36,7 +36,7 @@ def channel_of(schema: str) -> str:
 
 
 def turn(schema: str, name: str) -> int:
-    """The number by which the server keeps processes that acquire a lock apart; two locks that share one only wait for each other."""
+    """The number by which the server lets one process at a time acquire a lock; two locks that share one merely take turns, too."""
     return int.from_bytes(sha256(f"{schema}\0{name}".encode()).digest()[:8], "big", signed=True)
 
 

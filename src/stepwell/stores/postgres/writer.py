@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
 
 from stepwell.clock import Clock
 from stepwell.errors import CommitUnknown, InvalidInput, StoreUnavailable
 from stepwell.faults import fault, is_armed
-from stepwell.model.commit import Commit, Outcome, Unit
+from stepwell.model.commit import Acquire, Commit, Outcome, Renew, Unit, Unlock
 from stepwell.model.limits import Limits
 from stepwell.stores.postgres.connecting import connect, connect_database
 from stepwell.stores.postgres.deciding import misfit
 from stepwell.stores.postgres.link import Link, Lost, Refused
+from stepwell.stores.postgres.locking import is_one_lock, why_held, write_lock
 from stepwell.stores.postgres.migrating import migrate
 from stepwell.stores.postgres.ordinary import is_ordinary, why_refused, write_ordinary
 from stepwell.stores.postgres.settings import Settings
@@ -44,27 +46,35 @@ class Writer:
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         """Write each unit whole or not at all, in one transaction; the whole of it is tried again if others were in the way."""
         fault("store.before_begin")
-        is_short = is_ordinary(units) and not is_armed()
+        write = self._way_of(units)
         tries, has_reconnected = 0, False
         while True:
             link = self._fresh_link()
             try:
-                return self._write_short(link, cast(Sequence[Commit], units)) if is_short else self._write_long(link, units)
+                return write(link, units)
             except Refused as refused:
                 if isinstance(refused, Lost) or refused.sqlstate == READ_ONLY:
                     link.close()
                     if has_reconnected:
                         raise error_for(refused.sqlstate, refused.words, self._settings) from refused
                     has_reconnected = True
-                elif is_short and refused.sqlstate[:2] in _FOR_THE_LONG_WAY:
-                    is_short = False
+                elif write != self._write_long and refused.sqlstate[:2] in _FOR_THE_LONG_WAY:
+                    write = self._write_long
                 else:
                     tries += 1
                     self._pause_or_raise(refused, tries)
             except InvalidInput:
-                if not is_short:
+                if write == self._write_long:
                     raise
-                is_short = False
+                write = self._write_long
+
+    def _way_of(self, units: Sequence[Unit]) -> Callable[[Link, Sequence[Any]], list[Outcome]]:
+        """One statement where that is enough; the long way for all else, and past every point if a test listens."""
+        if is_armed():
+            return self._write_long
+        if is_ordinary(units):
+            return self._write_commits
+        return self._write_lock if is_one_lock(units) else self._write_long
 
     def open(self) -> None:
         """Connect, and bring the schema up to what this code needs."""
@@ -92,15 +102,29 @@ class Writer:
         # Jitter, so that the two who met do not meet again.
         time.sleep(random.uniform(0, _FIRST_PAUSE_SECONDS * 2**tries))  # noqa: S311 - nothing secret about it
 
-    def _write_short(self, link: Link, commits: Sequence[Commit]) -> list[Outcome]:
-        fault("store.begun")
-        fault("store.before_commit")
+    def _write_lock(self, link: Link, units: Sequence[Acquire | Renew | Unlock]) -> list[Outcome]:
+        unit = units[0]
+        with self._in_doubt():
+            outcome = write_lock(link, unit, self._settings.schema, self._clock.ahead_ms(), self._channel)
+        if outcome is None and isinstance(unit, Acquire):
+            outcome = why_held(link, unit)
+        return cast(list[Outcome], [outcome])
+
+    @contextmanager
+    def _in_doubt(self) -> Generator[None]:
+        """A statement that is a whole transaction: once it is sent, a lost connection leaves it in doubt."""
         try:
-            outcomes = write_ordinary(link, commits, self._clock.ahead_ms(), self._channel)
+            yield
         except Lost as lost:
             if lost.was_sent:
                 raise self._unknown(lost) from lost
             raise
+
+    def _write_commits(self, link: Link, commits: Sequence[Commit]) -> list[Outcome]:
+        fault("store.begun")
+        fault("store.before_commit")
+        with self._in_doubt():
+            outcomes = write_ordinary(link, commits, self._clock.ahead_ms(), self._channel)
         self._note_committed()
         refused = [position for position, outcome in enumerate(outcomes) if outcome is None]
         if refused:

@@ -14,18 +14,19 @@ from hypothesis.stateful import run_state_machine_as_test
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.testing.conformance.fixtures import OpenStore
+from stepwell.testing.machine.commits import CommitRules
 from stepwell.testing.machine.executions import ExecutionRules
 from stepwell.testing.machine.leases import LeaseRules
 from stepwell.testing.machine.state import StateRules
 
 
-class StoreMachine(ExecutionRules, LeaseRules, StateRules):
+class StoreMachine(ExecutionRules, CommitRules, LeaseRules, StateRules):
     """A store beside its plain model, with every rule there is."""
 
 
 # A few seconds on a store in memory, some more on one behind a network.
 EFFORT = settings(
-    max_examples=30,
+    max_examples=60,
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,

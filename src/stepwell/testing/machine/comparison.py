@@ -36,7 +36,7 @@ from stepwell.testing.machine.plain import (
     view_of,
 )
 
-__all__ = ["Comparison", "Expected", "Writer", "assert_same", "has_executions"]
+__all__ = ["Comparison", "Expected", "Writer", "assert_same", "has_executions", "has_room"]
 
 T = TypeVar("T")
 
@@ -60,9 +60,9 @@ class Writer:
         """Do what a user's call does."""
         return self._driver.run(operation)
 
-    def transaction(self, execution_id: str, commit_id: str | None = None, fence: int | None = None) -> Transaction:
+    def transaction(self, execution_id: str, terms: Terms | None = None) -> Transaction:
         """Begin a transaction as a user does."""
-        return Transaction(self.executions, execution_id, Terms(commit_id, fence), Limits(), self._driver)
+        return Transaction(self.executions, execution_id, terms or Terms(), Limits(), self._driver)
 
     def anew(self) -> Writer:
         """The same process, just started: it knows nothing but what the store says."""
@@ -220,6 +220,11 @@ class Comparison(RuleBasedStateMachine):
 def has_executions(machine: Comparison) -> bool:
     """Whether there is an execution to do something to."""
     return bool(machine.executions)
+
+
+def has_room(machine: Comparison) -> bool:
+    """Whether another execution may be made; few of them are met more often."""
+    return len(machine.executions) < 4
 
 
 def assert_same(actual: PlainState, expected: PlainState) -> None:

@@ -19,8 +19,10 @@ __all__ = [
     "FENCES",
     "HOUR_MS",
     "Move",
+    "batches",
     "changes",
     "contexts",
+    "doors",
     "fences",
     "hours",
     "moves",
@@ -48,7 +50,7 @@ values: st.SearchStrategy[Value] = st.sampled_from(
     [None, True, 0, 1, 1.0, -0.0, 2**53 + 1, "", "text", "a\0b é 😀", [], {}, [1, [2.5, None]], {"k": {"é": [True]}, "": 0}]
 )
 numbers = st.sampled_from([1, -2, 0.5, 2**60])
-names = st.sampled_from(["a", "b", "é"])
+names = st.sampled_from(["a", "B", "é"])
 scopes = st.sampled_from(["root", "x", "y"])
 contexts = st.dictionaries(names, values, max_size=2)
 
@@ -73,6 +75,10 @@ changes: st.SearchStrategy[Change] = st.one_of(
     _change("set_metadata", contexts),
     _change("set_status", st.sampled_from([Status.RUNNING, Status.RUNNING, Status.WAITING, Status.FAILED, Status.PENDING])),
 )
+
+
+batches = st.lists(changes, min_size=1, max_size=4)
+doors = st.sampled_from(["front", "back"])
 
 
 def perform(change: Change, transaction: Transaction) -> None:

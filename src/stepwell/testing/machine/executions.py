@@ -1,33 +1,27 @@
-"""Rules for executions: created, changed, looked back at, restored, forked, archived, deleted."""
+"""Rules for executions: created, looked back at, restored, forked, archived, deleted."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
 
-from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
-from stepwell.errors import AlreadyExists, Conflict, LeaseLost, NotFound, StepwellError, ValidationFailed
-from stepwell.model.commit import Archiving
-from stepwell.model.entry import StateOp
+from stepwell.errors import AlreadyExists, NotFound
+from stepwell.model.commit import Archiving, Claim
 from stepwell.model.ledger import rebuild
 from stepwell.model.limits import Limits
-from stepwell.model.receipt import Receipt
 from stepwell.model.snapshot import store_snapshot
-from stepwell.model.status import FINAL
 from stepwell.model.value import Value
 from stepwell.stores.memory import MemoryStore
-from stepwell.testing.conformance.sample import fresh_id
-from stepwell.testing.machine.comparison import Comparison, Writer, assert_same, has_executions
-from stepwell.testing.machine.draws import FENCES, Move, changes, contexts, fences, moves, op_of, perform, picks, values, writers
+from stepwell.testing.conformance.sample import HOUR, fresh_id
+from stepwell.testing.machine.comparison import Comparison, Writer, assert_same, has_executions, has_room
+from stepwell.testing.machine.draws import batches, contexts, perform, picks, writers
 from stepwell.testing.machine.plain import Change, PlainExecution, PlainState, view_of
 
 __all__ = ["ExecutionRules"]
-
-batches = st.lists(changes, min_size=1, max_size=5)
 
 
 class ExecutionRules(Comparison):
@@ -37,84 +31,20 @@ class ExecutionRules(Comparison):
         super().__init__(stores, clock)
         self.kept: list[tuple[str, bytes, PlainState]] = []
 
-    @rule(pick=picks, writer=writers, context=contexts, is_used=st.sampled_from([False, False, False, True]))
-    def create(self, pick: int, writer: int, context: dict[str, Value], is_used: bool) -> None:
-        name = self.pick_used_id(pick) if is_used else fresh_id(self.workspace)
-        by = self.writers[writer]
-        refusals = (AlreadyExists,) if name in (*self.executions, *self.deleted) else ()
-        receipt = self.expect(lambda: by.run(by.executions.create(name, self.workspace, copy.deepcopy(context))), *refusals)
-        if receipt is not None:
-            self.executions[name] = PlainExecution(0, [PlainState(context=context)], [receipt])
+    @precondition(has_room)
+    @rule(writer=writers, context=contexts)
+    def create(self, writer: int, context: dict[str, Value]) -> None:
+        name, by = fresh_id(self.workspace), self.writers[writer]
+        receipt = by.run(by.executions.create(name, self.workspace, copy.deepcopy(context)))
+        self.executions[name] = PlainExecution(0, [PlainState(context=context)], [receipt])
         self.compare_execution(name)
 
-    @precondition(has_executions)
-    @rule(pick=picks, writer=writers, batch=batches, state=st.lists(moves, max_size=2), is_named=st.booleans())
-    def commit(self, pick: int, writer: int, batch: list[Change], state: list[Move], is_named: bool) -> None:
-        self.commit_changes(pick, writer, batch, state, is_named=is_named)
-
-    @precondition(has_executions)
-    @rule(pick=picks, writer=writers, batch=batches, state=st.lists(moves, max_size=2), fence=fences)
-    def commit_with_a_fence(self, pick: int, writer: int, batch: list[Change], state: list[Move], fence: str) -> None:
-        self.commit_changes(pick, writer, batch, state, fence=fence)
-
-    def commit_changes(
-        self, pick: int, writer: int, batch: list[Change], state: list[Move], *, is_named: bool = False, fence: str | None = None
-    ) -> None:
-        """A transaction with changes to an execution and operations on state, in one commit."""
-        name = self.pick_execution(pick)
-        plain, before = self.executions[name], self.scopes
-        after, faults = plain.state.changed(batch)
-        ops = [op_of(move, self.paths, self.scopes, self.now_ms) for move in state]
-        refusals: list[type[StepwellError]] = [LeaseLost] if fence in ("lower", "higher") else []
-        _, refusal = self.apply(ops)
-        refusals += [refusal] if refusal else []
-        if faults or (ops and after.status in FINAL):
-            refusals = [ValidationFailed]
-        number = None if fence is None else plain.lease.fence + FENCES[fence]
-        commit_id = fresh_id("named") if is_named else None
-        receipt = self.expect(lambda: self.transact(writer, name, batch, ops, commit_id, number), *refusals)
-        if receipt is None:
-            self.scopes = before
-        else:
-            plain.land(after, receipt)
-        self.compare_execution(name)
-        self.compare_scopes()
-
-    def transact(
-        self, writer: int, name: str, batch: list[Change], ops: list[StateOp], commit_id: str | None, fence: int | None = None
-    ) -> Receipt:
-        """Make and commit one transaction."""
-        transaction = self.writers[writer].transaction(name, commit_id, fence)
-        for change in batch:
-            perform(copy.deepcopy(change), transaction)
-        for op in ops:
-            transaction.write_state(lambda op=op: op)
-        return transaction.commit()
-
-    @precondition(has_executions)
-    @rule(pick=picks, writer=writers, value=values)
-    def commit_again(self, pick: int, writer: int, value: Value) -> None:
-        """T03: a commit id that landed gives its first receipt back, whatever comes with it."""
-        name = self.pick_execution(pick)
-        receipts = self.executions[name].receipts
-        if receipts:
-            first = receipts[pick % len(receipts)]
-            assert self.transact(writer, name, [("set_variable", ("a", value))], [], first.commit_id) == first
-            self.compare_execution(name)
-
-    @precondition(has_executions)
-    @rule(pick=picks, writer=writers, value=values)
-    def collide(self, pick: int, writer: int, value: Value) -> None:
-        """T05: of two transactions that began on one revision, the first to commit wins."""
-        name = self.pick_execution(pick)
-        plain = self.executions[name]
-        if plain.state.status in FINAL:
-            return
-        first, second = self.writers[writer].transaction(name), self.writers[1 - writer].transaction(name)
-        first.set_variable("a", value)
-        second.set_variable("b", value)
-        plain.land(plain.state.changed([("set_variable", ("a", value))])[0], first.commit())
-        self.expect(second.commit, Conflict)
+    @precondition(lambda self: bool(self.executions or self.deleted))
+    @rule(pick=picks, writer=writers)
+    def create_again(self, pick: int, writer: int) -> None:
+        """An id that is or was an execution's is never used again."""
+        name, by = self.pick_used_id(pick), self.writers[writer]
+        self.expect(lambda: by.run(by.executions.create(name, self.workspace, {})), AlreadyExists)
         self.compare_execution(name)
 
     @precondition(has_executions)
@@ -149,6 +79,7 @@ class ExecutionRules(Comparison):
             plain.land(state, receipt)
         self.compare_execution(name)
 
+    @precondition(has_room)
     @rule(writer=writers, batch=batches)
     def adopt(self, writer: int, batch: list[Change]) -> None:
         """An execution moves in from another store, as a snapshot."""
@@ -166,18 +97,17 @@ class ExecutionRules(Comparison):
         self.executions[name] = PlainExecution(restored.revision, [state], is_based=True)
         self.compare_execution(name)
 
-    @precondition(has_executions)
-    @rule(pick=picks, writer=writers, at=picks, is_used=st.sampled_from([False, False, False, True]))
-    def fork(self, pick: int, writer: int, at: int, is_used: bool) -> None:
-        name, by = self.pick_execution(pick), self.writers[writer]
-        plain, new = self.executions[name], self.pick_used_id(at) if is_used else fresh_id(self.workspace)
+    @precondition(lambda self: has_executions(self) and has_room(self))
+    @rule(pick=picks, writer=writers, at=picks)
+    def fork(self, pick: int, writer: int, at: int) -> None:
+        name, new, by = self.pick_execution(pick), fresh_id(self.workspace), self.writers[writer]
+        plain = self.executions[name]
         revision = plain.base + at % len(plain.states)
-        refusals = (AlreadyExists,) if is_used else ()
-        receipt = self.expect(lambda: by.run(by.executions.fork(name, new, revision)), *refusals)
-        if receipt is not None:
-            state = copy.deepcopy(plain.at(revision))
-            state.status = "PENDING"
-            self.executions[new] = PlainExecution(0, [state], [receipt])
+        receipt = by.run(by.executions.fork(name, new, revision))
+        state = copy.deepcopy(plain.at(revision))
+        state.status = "PENDING"
+        self.executions[new] = PlainExecution(0, [state], [receipt])
+        self.expect(lambda: by.run(by.executions.fork(name, self.pick_used_id(at), revision)), AlreadyExists)
         self.compare_execution(new)
         self.compare_execution(name)
 
@@ -195,13 +125,20 @@ class ExecutionRules(Comparison):
         self.compare_execution(name)
 
     @precondition(has_executions)
-    @rule(pick=picks, writer=writers, is_sure=st.sampled_from([True, False, False]))
-    def delete(self, pick: int, writer: int, is_sure: bool) -> None:
+    @rule(pick=picks, writer=writers)
+    def delete(self, pick: int, writer: int) -> None:
         name, by = self.pick_execution(pick), self.writers[writer]
-        if is_sure:
-            by.run(by.executions.delete(name))
-            del self.executions[name]
-            self.deleted.append(name)
-        for gone in self.deleted:
-            self.expect(lambda name=gone: by.run(by.executions.delete(name)), NotFound)
-            self.compare_execution(gone)
+        by.run(by.executions.delete(name))
+        del self.executions[name]
+        self.deleted.append(name)
+        self.compare_execution(name)
+
+    @precondition(lambda self: bool(self.deleted))
+    @rule(pick=picks, writer=writers)
+    def write_to_the_deleted(self, pick: int, writer: int) -> None:
+        """T07: nothing that comes late revives it."""
+        name, by = self.deleted[pick % len(self.deleted)], self.writers[writer]
+        self.expect(lambda: by.transaction(name).commit(), NotFound)
+        self.expect(lambda: by.run(by.executions.delete(name)), NotFound)
+        self.write(writer, Claim(name, "a", HOUR), NotFound)
+        self.compare_execution(name)

@@ -13,13 +13,12 @@ from stepwell.errors import LeaseLost, LockHeld
 from stepwell.model.commit import Acquire, Claim, Extension, Lease, Release, Renew, Unlock
 from stepwell.testing.conformance.sample import HOUR
 from stepwell.testing.machine.comparison import Comparison, has_executions
-from stepwell.testing.machine.draws import FENCES, HOUR_MS, fences, hours, picks, writers
+from stepwell.testing.machine.draws import FENCES, HOUR_MS, doors, fences, hours, picks, writers
 from stepwell.testing.machine.plain import PlainLease
 
 __all__ = ["LeaseRules"]
 
 holders = st.sampled_from(["a", "b"])
-doors = st.sampled_from(["front", "back"])
 
 
 class LeaseRules(Comparison):

@@ -11,7 +11,7 @@ from stepwell.errors import LeaseLost
 from stepwell.model.commit import LockGuard, StateBatch, Sweep, Unit
 from stepwell.testing.conformance.sample import HOUR
 from stepwell.testing.machine.comparison import Comparison, Expected
-from stepwell.testing.machine.draws import FENCES, HOUR_MS, Move, fences, moves, op_of, writers
+from stepwell.testing.machine.draws import FENCES, HOUR_MS, Move, doors, fences, moves, op_of, writers
 from stepwell.testing.machine.plain import PlainEntry, PlainLease
 
 __all__ = ["StateRules"]
@@ -33,7 +33,7 @@ class StateRules(Comparison):
             self.compare_answers(self.check(outcome, refusal), answers)
         self.compare_scopes()
 
-    @rule(writer=writers, door=st.sampled_from(["front", "back"]), fence=fences, move=moves)
+    @rule(writer=writers, door=doors, fence=fences, move=moves)
     def write_under_a_lock(self, writer: int, door: str, fence: str, move: Move) -> None:
         """Whether the lock has ended does not matter; whether its row still has this fence does."""
         name = self.name_of(door)

@@ -1,0 +1,113 @@
+"""Rules for commits: changes of an execution and operations on state that land together or not at all."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from stepwell.errors import Conflict, LeaseLost, StepwellError, ValidationFailed
+from stepwell.model.commit import LockGuard
+from stepwell.model.receipt import Receipt
+from stepwell.model.status import FINAL
+from stepwell.model.value import Value
+from stepwell.state.executions import Terms
+from stepwell.testing.conformance.sample import fresh_id
+from stepwell.testing.machine.comparison import Comparison, has_executions
+from stepwell.testing.machine.draws import FENCES, Move, batches, doors, fences, moves, op_of, perform, picks, values, writers
+from stepwell.testing.machine.plain import Change, PlainLease
+
+__all__ = ["CommitRules"]
+
+few_moves = st.lists(moves, max_size=2)
+
+
+class CommitRules(Comparison):
+    """What writers do to executions."""
+
+    @precondition(has_executions)
+    @rule(pick=picks, writer=writers, batch=batches, state=few_moves, is_named=st.booleans())
+    def commit(self, pick: int, writer: int, batch: list[Change], state: list[Move], is_named: bool) -> None:
+        terms = Terms(fresh_id("named") if is_named else None)
+        self.transact(self.pick_execution(pick), writer, batch, state, terms, ())
+
+    @precondition(has_executions)
+    @rule(pick=picks, writer=writers, value=values, state=few_moves, fence=fences)
+    def commit_with_a_fence(self, pick: int, writer: int, value: Value, state: list[Move], fence: str) -> None:
+        name = self.pick_execution(pick)
+        terms = Terms(fence=self.executions[name].lease.fence + FENCES[fence])
+        refusals = () if fence == "own" else (LeaseLost,)
+        self.transact(name, writer, [("set_variable", ("a", value))], state, terms, refusals)
+
+    @precondition(has_executions)
+    @rule(pick=picks, writer=writers, value=values, state=few_moves, door=doors, fence=fences)
+    def commit_under_a_lock(self, pick: int, writer: int, value: Value, state: list[Move], door: str, fence: str) -> None:
+        name = self.name_of(door)
+        lock = self.locks.get(name)
+        terms = Terms(guards=(LockGuard(name, (lock or PlainLease(fence=1)).fence + FENCES[fence]),))
+        refusals = (LeaseLost,) if lock is None or fence != "own" else ()
+        self.transact(self.pick_execution(pick), writer, [("set_variable", ("a", value))], state, terms, refusals)
+
+    def transact(
+        self,
+        name: str,
+        writer: int,
+        batch: list[Change],
+        state: list[Move],
+        terms: Terms,
+        refusals: Sequence[type[StepwellError]],
+    ) -> None:
+        """A transaction on both sides; it is refused for these reasons, and for those that its changes and operations give."""
+        plain, before = self.executions[name], self.scopes
+        after, faults = plain.state.changed(batch)
+        ops = [op_of(move, self.paths, self.scopes, self.now_ms) for move in state]
+        _, refusal = self.apply(ops)
+        reasons = [*refusals, *([refusal] if refusal else [])]
+        if faults or (ops and after.status in FINAL):
+            reasons = [ValidationFailed]
+        transaction = self.writers[writer].transaction(name, terms)
+        for change in batch:
+            perform(copy.deepcopy(change), transaction)
+        for op in ops:
+            transaction.write_state(lambda op=op: op)
+        receipt = self.expect(transaction.commit, *reasons)
+        if receipt is None:
+            self.scopes = before
+        else:
+            plain.land(after, receipt)
+        self.compare_execution(name)
+        self.compare_scopes()
+
+    @precondition(has_executions)
+    @rule(pick=picks, which=picks, writer=writers, value=values)
+    def commit_again(self, pick: int, which: int, writer: int, value: Value) -> None:
+        """T03: a commit id that landed gives its first receipt back, whatever comes with it."""
+        name = self.pick_execution(pick)
+        receipts = self.executions[name].receipts
+        if receipts:
+            first = receipts[which % len(receipts)]
+            assert self.set_variable(name, writer, value, Terms(first.commit_id)) == first
+            self.compare_execution(name)
+
+    def set_variable(self, name: str, writer: int, value: Value, terms: Terms) -> Receipt:
+        """The smallest of transactions."""
+        transaction = self.writers[writer].transaction(name, terms)
+        transaction.set_variable("a", value)
+        return transaction.commit()
+
+    @precondition(has_executions)
+    @rule(pick=picks, writer=writers, value=values)
+    def collide(self, pick: int, writer: int, value: Value) -> None:
+        """T05: of two transactions that began on one revision, the first to commit wins."""
+        name = self.pick_execution(pick)
+        plain = self.executions[name]
+        if plain.state.status in FINAL:
+            return
+        first, second = self.writers[writer].transaction(name), self.writers[1 - writer].transaction(name)
+        first.set_variable("a", value)
+        second.set_variable("b", value)
+        plain.land(plain.state.changed([("set_variable", ("a", value))])[0], first.commit())
+        self.expect(second.commit, Conflict)
+        self.compare_execution(name)
