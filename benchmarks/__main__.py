@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import pkgutil
 import sys
@@ -42,6 +43,7 @@ def _stands_for(name: str, full: str) -> bool:
 
 def run(measures: dict[str, Measure], folder: Path | None, *, is_quick: bool) -> None:
     """Take all measures in turn, each in a new folder, and print what comes."""
+    gc.freeze()  # what is imported stays: to look through it before every round would take longer than many a round
     with tempfile.TemporaryDirectory(prefix="stepwell-bench-", dir=folder) as parent:
         print(environment_line(Path(parent), is_quick=is_quick), flush=True)
         for number, (name, measure) in enumerate(measures.items(), 1):

@@ -265,7 +265,7 @@ class Stepwell:
         workspace: str = DEFAULT_WORKSPACE,
         execution_id: str | None = None,
     ) -> Run:
-        """Start a run of a workflow, with one value as its input. With an ``execution_id`` that is known, that run is given back."""
+        """Start a run of a workflow, with one value as its input. With an ``execution_id`` that is known, it is that run."""
         run = self._run_of(execution_id or new_id(), workflow)
         starting = Starting(self._parts.executions, self._parts.clock)
         try:
@@ -459,7 +459,7 @@ class AsyncStepwell:
         workspace: str = DEFAULT_WORKSPACE,
         execution_id: str | None = None,
     ) -> AsyncRun:
-        """Start a run of a workflow, with one value as its input. With an ``execution_id`` that is known, that run is given back."""
+        """Start a run of a workflow, with one value as its input. With an ``execution_id`` that is known, it is that run."""
         run = self._run_of(execution_id or new_id(), workflow)
         starting = Starting(self._parts.executions, self._parts.clock)
         try:

@@ -13,7 +13,7 @@ from tests.faults.invariants import check_acks, check_chain
 from tests.faults.swarm import EXECUTIONS, LEDGER
 
 _ROUNDS = 12
-_MOST_ACKS = 250
+_MOST_ACKS = 120
 
 
 def check_whole(caller: Blocking) -> None:

@@ -89,7 +89,7 @@ class Store(Protocol):
         An execution whose creation ``is_runnable`` is due when its ``wake_ms`` has come and nobody holds its lease: at once, if the
         creation names no holder; when its lease ends, if its holder dies (a claim or extension moves ``wake_ms`` to the lease's
         end); at the time that a ``Rest`` names. A nudge makes a resting execution due at once; one that comes while the lease is
-        held is remembered and makes the next ``Rest`` due at once, unless that is final. Unknown or ended executions are not nudged.
+        held is remembered and makes the next ``Rest`` due at once, unless that is final. Ended executions are not nudged.
         """
         ...
 
@@ -117,7 +117,7 @@ class Store(Protocol):
         ...
 
     def base(self, execution_id: str) -> StoredSnapshot | None:
-        """The snapshot at the head's ``base_revision``, that the retained chain starts from; None if it starts with the creation."""
+        """The snapshot that the retained chain starts from, at ``base_revision``; None if it starts with the creation."""
         ...
 
     def commit_of(self, execution_id: str, commit_id: str) -> StoredCommit | None:
@@ -159,9 +159,10 @@ class Store(Protocol):
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
         """Call ``wake`` with a topic whenever another process may have written to it; the function that is returned ends it.
 
-        Topics are ``lock`` (one was given back), ``state`` (scoped state changed) and ``due`` (an execution came due by a write); an empty topic means anything. Calls may come
-        from any thread, late, twice, or for nothing, and after a lost connection some may be missing: callers look again by
-        themselves from time to time. Writes of this process need not be reported.
+        Topics are ``lock`` (one was given back), ``state`` (scoped state changed) and ``due`` (an execution came due by a
+        write); an empty topic means anything. Calls may come from any thread, late, twice, or for nothing, and after a lost
+        connection some may be missing: callers look again by themselves from time to time. Writes of this process need not be
+        reported.
         """
         ...
 

@@ -62,7 +62,7 @@ def _all_findings(definition: Definition, steps: Collection[str] | None, workflo
         yield Finding(paths[line], problem.message, offset)
     if read is not None:
         for finding in findings_of(read, steps=steps, workflows=workflows):
-            if not reading.is_lost(finding.unknown):
+            if not reading.is_consequence(finding.path, finding.unknown):
                 yield finding
 
 

@@ -7,13 +7,12 @@ from enum import StrEnum
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from stepwell.errors import InvalidDefinition
 from stepwell.flow.duration import Seconds
 from stepwell.flow.node import Node, Positive, Templated
 from stepwell.flow.retry import Retry
 from stepwell.model.value import Value
 
-__all__ = ["Definition", "DefinitionStatus", "decode_definition", "encode_definition"]
+__all__ = ["Definition", "DefinitionStatus"]
 
 
 class DefinitionStatus(StrEnum):
@@ -48,17 +47,3 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         from stepwell.flow.drawing import draw_svg
 
         return draw_svg(self)
-
-
-encode_definition = msgspec.json.Encoder(order="deterministic").encode
-"""The canonical bytes of a definition, for a store."""
-
-_decode = msgspec.json.Decoder(Definition).decode
-
-
-def decode_definition(data: bytes) -> Definition:
-    """The definition of ``encode_definition``; ``InvalidDefinition`` for bytes that this version cannot read."""
-    try:
-        return _decode(data)
-    except msgspec.MsgspecError as error:
-        raise InvalidDefinition(f"the stored definition cannot be read; was it written by a newer Stepwell? {error}") from None

@@ -41,7 +41,7 @@ def parse(
         document = read(content, reading)
         definition = read_definition(reading, document) if document is not None else None
         for finding in findings_of(definition, steps=steps, workflows=workflows) if definition is not None else ():
-            if not reading.is_lost(finding.unknown):
+            if not reading.is_consequence(finding.path, finding.unknown):
                 reading.fault(_mark_of(reading, finding), finding.message)
     except TooManyFaults:
         pass

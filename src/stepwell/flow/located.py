@@ -36,7 +36,7 @@ class Mark(NamedTuple):
 class Located:
     """A value of a document with its place: a scalar, a list of these, or a mapping of them by key."""
 
-    __slots__ = ("height", "inner", "items", "keys", "mark", "members", "scalar", "size")
+    __slots__ = ("height", "inner", "is_faulty", "items", "keys", "mark", "members", "scalar", "size")
 
     def __init__(self, mark: Mark, scalar: Value = None, *, inner: int = -1) -> None:
         self.mark = mark
@@ -48,6 +48,8 @@ class Located:
         """For a mapping: the places of its keys."""
         self.inner = inner
         """For a text: how far after the mark its first letter stands, or -1 if places in it cannot be told from it."""
+        self.is_faulty = False
+        """Whether it is noted already that this is wrong, so that nothing more need be said."""
         self.size, self.height = 1, 1
         """Values in it, and levels, with itself. Known without walking, so a bomb of aliases is found before it goes off."""
 
@@ -107,6 +109,8 @@ class Reading:
         self.key_marks: dict[tuple[str | int, ...], Mark] = {}
         self.depth = 0
         """Nodes around the one that is being read."""
+        self.damaged: set[tuple[str | int, ...]] = set()
+        """Places of nodes with a field that could not be read: what the node lacks now, it may have had."""
         self.lost_names: set[str] = set()
         """Names that nodes may have that could not be read; if one of these is unknown, that may be the only reason."""
 
@@ -115,6 +119,10 @@ class Reading:
         if len(self.problems) >= MAX_FAULTS:
             raise TooManyFaults
         self.problems.append(Problem(InvalidDefinition.code, message, f"{self.source}:{mark.line}:{mark.column}"))
+
+    def is_consequence(self, path: tuple[str | int, ...], unknown: str) -> bool:
+        """Whether a finding may be due to what could not be read: a field of the same node, or the node of a name."""
+        return path in self.damaged or path[:-1] in self.damaged or (unknown != "" and self.is_lost(unknown))
 
     def is_lost(self, name: str) -> bool:
         """Whether a name, perhaps with a number added, may be that of a node that could not be read."""

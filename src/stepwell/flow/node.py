@@ -1,7 +1,7 @@
 """The nodes that a workflow is made of: frozen values, a tagged union, plain JSON when encoded.
 
 Every kind has a word (its tag: ``step``, ``parallel`` ...) and a main field. In a document a node is written
-``{word: main field, other: fields}``; encoded for a store it is ``{"type": word, ...}`` with all fields by name.
+``{word: main field, other: fields}``; encoded for a store it is ``{"type": word, ...}`` as well.
 """
 
 from __future__ import annotations

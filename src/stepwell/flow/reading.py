@@ -48,7 +48,8 @@ def read_definition(reading: Reading, document: Located) -> Definition | None:
 
 
 def _expected(reading: Reading, located: Located, what: str) -> Any:
-    reading.fault(located.mark, f"expected {what}, not {shown(located)}")
+    if not located.is_faulty:
+        reading.fault(located.mark, f"expected {what}, not {shown(located)}")
     return FAILED
 
 
@@ -84,6 +85,8 @@ def _read_struct(
         value = readers[name](reading, part, here)
         if value is not FAILED:
             values[field.name] = value
+        else:
+            reading.damaged.add(path)
     return _make(reading, located, kind, fields, values)
 
 

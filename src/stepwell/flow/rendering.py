@@ -15,7 +15,7 @@ from stepwell.flow.node import NodeFields, Step
 from stepwell.flow.yaml_text import is_plain_text
 from stepwell.model.value import Value
 
-__all__ = ["json_text", "plain_definition", "yaml_text"]
+__all__ = ["json_text", "plain_definition", "tagged_definition", "yaml_text"]
 
 _PLAIN = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_./+-]| (?! |#|$))*")
 """Texts that need no quotes wherever they stand; fewer than YAML allows, but nobody has to know the rest."""
@@ -30,7 +30,12 @@ _json = msgspec.json.Encoder().encode
 
 def plain_definition(definition: Definition) -> dict[str, Value]:
     """The document of a definition as plain data."""
-    return _plain(definition)
+    return _plain(definition, is_tagged=False)
+
+
+def tagged_definition(definition: Definition) -> dict[str, Value]:
+    """A definition as plain data in which every node says its type."""
+    return _plain(definition, is_tagged=True)
 
 
 def json_text(document: Value) -> str:
@@ -38,12 +43,12 @@ def json_text(document: Value) -> str:
     return msgspec.json.format(_json(document), indent=2).decode() + "\n"
 
 
-def _plain(value: Any) -> Value:
+def _plain(value: Any, *, is_tagged: bool) -> Value:
     """Structs as mappings, their tuples as lists. One function, without comprehensions: each level of nesting costs one frame."""
     if isinstance(value, dict):
         members: dict[str, Value] = {}
         for key, part in cast("dict[str, Any]", value).items():
-            members[key] = _plain(part)
+            members[key] = _plain(part, is_tagged=is_tagged)
         return members
     if not isinstance(value, msgspec.Struct):
         return value
@@ -52,10 +57,12 @@ def _plain(value: Any) -> Value:
         if isinstance(part, tuple):
             found[name] = items = list[Value]()
             for item in cast("tuple[Any, ...]", part):
-                items.append(_plain(item))
+                items.append(_plain(item, is_tagged=is_tagged))
         else:
-            found[name] = _plain(part)
-    return _under_own_word(value, found)
+            found[name] = _plain(part, is_tagged=is_tagged)
+    if not is_tagged:
+        return _under_own_word(value, found)
+    return {"type": value.__struct_config__.tag, **found} if isinstance(value, NodeFields) else found
 
 
 class _Field(NamedTuple):

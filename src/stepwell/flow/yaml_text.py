@@ -43,7 +43,7 @@ def read_yaml(text: str, reading: Reading) -> Located | None:
         for event in cast("Iterator[Any]", cast("Any", yaml).parse(text, Loader=loader)):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
-        reading.fault(_mark(error.problem_mark or error.context_mark), _explain(error))
+        reading.fault(_mark(error.problem_mark or error.context_mark), _explain(error, text))
         return None
     except yaml.YAMLError as error:
         reading.fault(Mark(1, 1), f"the text cannot be read as YAML: {' '.join(str(error).split())}")
@@ -61,9 +61,10 @@ def is_plain_text(text: str) -> bool:
     return not is_other
 
 
-def _explain(error: Any) -> str:
+def _explain(error: Any, text: str) -> str:
     problem = str(error.problem or "the text cannot be read as YAML")
-    if "\\t" in problem or " tab " in problem:
+    place = error.problem_mark.index if error.problem_mark is not None else len(text)
+    if text[place : place + 1] == "\t":
         return "a tab stands where YAML allows only spaces; indent with spaces"
     context = f" {error.context}" if error.context else ""
     return f"the text is not YAML:{context} {problem}"
@@ -140,7 +141,10 @@ class _Builder:
         self.check_tag(event, mark)
         style = event.style or ""
         if style not in ("'", '"', "|", ">"):
-            return Located(mark, self.word(event.value, mark), inner=0)
+            before = len(self.reading.problems)
+            word = Located(mark, self.word(event.value, mark), inner=0)
+            word.is_faulty = len(self.reading.problems) > before
+            return word
         return Located(mark, event.value, inner=1 if style in ("'", '"') else -1)
 
     def word(self, text: str, mark: Mark) -> Value:
@@ -151,17 +155,17 @@ class _Builder:
             return self.number(text, mark)
         if _ODD_INT.fullmatch(text):
             self.reading.fault(mark, f"{text} is read as different numbers by different readers; write it in decimal or in quotes")
-            return text
+            return None
         if _NO_NUMBER.fullmatch(text) or (_FLOAT.fullmatch(text) and abs(float(text)) == float("inf")):
             self.reading.fault(mark, f"{text} is not a number that JSON has; write null or a text in quotes")
-            return text
+            return None
         return float(text) if _FLOAT.fullmatch(text) else text
 
     def number(self, text: str, mark: Mark) -> Value:
         # Length first: turning a very long text into an int takes time that grows with its square.
         if len(text) > 20 or not -_INT_MAX - 1 <= int(text) <= _INT_MAX:
             self.reading.fault(mark, "the number needs more than 64 bits; write it as a text in quotes")
-            return 0
+            return None
         return int(text)
 
     def add(self, part: Located, anchor: str | None) -> None:
@@ -182,6 +186,8 @@ class _Builder:
 
     def pair(self, owner: Located, key: Located, part: Located) -> None:
         name = key.scalar
+        if key.is_faulty:
+            return
         if not isinstance(name, str):
             what = "a list or mapping" if key.is_container else f"{name!r}"
             self.reading.fault(key.mark, f"a key must be a text, not {what}; put it in quotes")

@@ -95,7 +95,7 @@ def read_receipts(execution_id: str, rows: Iterable[tuple[bytes, bytes]]) -> lis
     for last, receipt in zip([None, *receipts], receipts, strict=False):
         follows = last is None or last.revision + 1 < receipt.revision or receipt.previous == last.digest
         if not follows or receipt.execution_id != execution_id:
-            raise Corrupted(f"the receipt at revision {receipt.revision} is not of the chain of execution {execution_id!r}; verify it")
+            raise Corrupted(f"the receipt at revision {receipt.revision} is not of the chain of {execution_id!r}; verify it")
     return receipts
 
 

@@ -28,7 +28,7 @@ def store_of(url: str, clock: Clock, limits: Limits) -> Store:
             try:
                 from stepwell.stores.postgres.store import PostgresStore
             except ImportError as error:  # also raised by psycopg when it finds no libpq
-                raise InvalidInput(f"a postgresql:// store needs a driver; run pip install 'stepwell[postgres]' ({error})") from error
+                raise InvalidInput(f"postgresql:// needs a driver; run pip install 'stepwell[postgres]' ({error})") from error
 
             return PostgresStore(url, clock, limits)
         case "redis" | "rediss" | "valkey" | "valkeys":

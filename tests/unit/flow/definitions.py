@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import strategies as st
 
 from stepwell.flow import Keep, Range, Retry
@@ -51,7 +53,9 @@ texts = st.text(letters, max_size=20).map(lambda text: text.replace("{{", "{ {")
     ]
 )
 """Any text that is no template, and those that YAML is known to read as something else."""
-keys = st.text(letters.filter(lambda letter: letter != "\0"), min_size=1, max_size=12) | st.just("k" * 1100)
+names = st.text(letters.filter(lambda letter: letter != "\0"), min_size=1, max_size=12)
+keys = names | st.just("k" * 1100)
+"""Keys of values; YAML reads a long one only in a form of its own."""
 templates = st.sampled_from(
     [
         "{{ trigger.input }}",
@@ -88,7 +92,7 @@ class Trees:
 
     def common(self) -> dict[str, str]:
         self.named += 1
-        name = self.draw(st.just("") | keys.map(lambda key: f"{key[:40]}{self.named}"))
+        name = self.draw(st.just("") | names.map(lambda key: f"{key}·{self.named}"))
         return {"name": name, "description": self.draw(st.just("") | texts)}
 
     def action(self, *, may_undo: bool = True) -> dict[str, object]:
@@ -98,7 +102,7 @@ class Trees:
         found["retry"], found["timeout_seconds"] = self.draw(retries), self.draw(spans)
         found["on_error"] = self.draw(st.sampled_from(["fail", "continue", "retry"]))
         if may_undo and self.draw(st.integers(0, 5)) == 0:
-            found["compensate"] = Step(uses=self.draw(keys), **self.action(may_undo=False))
+            found["compensate"] = Step(uses=self.draw(names), **self.action(may_undo=False))
         return found
 
     def node(self, depth: int) -> Node:
@@ -111,11 +115,11 @@ class Trees:
         return [self.node(depth) for _ in range(self.draw(st.integers(1, most)))]
 
     def branches(self, depth: int) -> dict[str, Node]:
-        names = self.draw(st.lists(keys.filter(lambda key: key != "on_timeout"), min_size=1, max_size=3, unique=True))
-        return {name: self.node(depth) for name in names}
+        found = self.draw(st.lists(names.filter(lambda key: key != "on_timeout"), min_size=1, max_size=3, unique=True))
+        return {name: self.node(depth) for name in found}
 
     def step(self, depth: int) -> Node:
-        return Step(uses=self.draw(keys.filter(lambda key: not key.startswith("stepwell."))), **self.action())
+        return Step(uses=self.draw(names.filter(lambda key: not key.startswith("stepwell."))), **self.action())
 
     def builtin(self, depth: int) -> Node:
         uses, args = self.draw(
@@ -139,7 +143,7 @@ class Trees:
 
     def child(self, depth: int) -> Node:
         return Subworkflow(
-            workflow=self.draw(keys),
+            workflow=self.draw(names),
             version=self.draw(st.none() | counts),
             context=self.draw(st.sampled_from(["inherit", "isolate", "copy", "share"])),
             is_detached=self.draw(st.booleans()),
@@ -152,7 +156,7 @@ class Trees:
 
     def signal(self, depth: int) -> Node:
         return Signal(
-            signal=self.draw(keys),
+            signal=self.draw(names),
             timeout_seconds=self.draw(spans),
             on_timeout=self.draw(st.sampled_from(["fail", "continue"])),
             is_transient=self.draw(st.booleans()),
@@ -238,20 +242,18 @@ class Trees:
 
     def graph(self, depth: int) -> Node:
         self.named += 1
-        names = [
-            f"{name[:20]}{self.named}" for name in self.draw(st.lists(keys, min_size=1, max_size=4, unique_by=lambda key: key[:20]))
-        ]
-        edges = [Edge(source=a, target=b) for a, b in zip(names, names[1:], strict=False)]
-        if len(names) > 2:
-            edges.append(Edge(source=names[0], target=names[-1], when=self.draw(conditions)))
-        nodes = {name: self.node(depth) for name in names}
+        found = [f"{name}·{self.named}" for name in self.draw(st.lists(names, min_size=1, max_size=4, unique=True))]
+        edges = [Edge(source=a, target=b) for a, b in pairwise(found)]
+        if len(found) > 2:
+            edges.append(Edge(source=found[0], target=found[-1], when=self.draw(conditions)))
+        nodes = {name: self.node(depth) for name in found}
         return Graph(nodes=nodes, edges=tuple(edges), max_concurrency=self.draw(st.none() | counts), **self.common())
 
     def scope(self, depth: int) -> Node:
         return Scope(
             do=self.node(depth),
             timeout_seconds=self.draw(spans),
-            cancel_on=self.draw(st.none() | keys),
+            cancel_on=self.draw(st.none() | names),
             on_cancel=self.draw(st.sampled_from(["continue", "fail"])),
             **self.common(),
         )
@@ -273,12 +275,12 @@ def definitions(draw: st.DrawFn, depth: int = 3) -> Definition:
     if draw(st.booleans()):
         found["output"] = draw(values)
     return Definition(
-        name=draw(keys.filter(lambda key: len(key.encode()) <= 512)),
+        name=draw(names),
         version=draw(counts),
         description=draw(texts),
         status=draw(st.sampled_from(DefinitionStatus)),
         input_schema=draw(st.none() | st.just({"type": "object", "required": ["n"]})),
-        variables=draw(st.dictionaries(keys.filter(lambda key: len(key.encode()) <= 512), atoms, max_size=2)),
+        variables=draw(st.dictionaries(names, atoms, max_size=2)),
         retry=draw(retries),
         timeout_seconds=draw(spans),
         root=Trees(draw).node(draw(st.integers(0, depth))),

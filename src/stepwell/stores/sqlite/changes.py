@@ -53,9 +53,10 @@ def _memory_of(path: str) -> mmap.mmap:
 class Tips:
     """The newest receipts of the executions that this process wrote last, valid while nobody else has written.
 
-    The counter after our last commit is known. A transaction in which a commit of ours landed moves it by exactly one; so if it moved
-    by one, nobody else has written in between, and if by more, somebody has. Of any other transaction it is not known whether it
-    changed a page, so only a counter that stands still proves that nobody wrote. In doubt everything remembered is dropped.
+    The counter after our last commit is known. A transaction in which a commit of ours landed moves it by exactly one; so if it
+    moved by one, nobody else has written in between, and if by more, somebody has. Of any other transaction it is not known
+    whether it changed a page, so only a counter that stands still proves that nobody wrote. In doubt everything remembered is
+    dropped.
     """
 
     def __init__(self, counter: Callable[[], int] | None) -> None:

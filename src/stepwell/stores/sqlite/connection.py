@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def parse_url(url: str) -> Settings:
-    """The settings in ``sqlite:///relative/path`` or ``sqlite:////absolute/path``, with ``?synchronous=`` and ``?busy_seconds=``."""
+    """The settings in ``sqlite:///relative`` or ``sqlite:////absolute``, with ``?synchronous=`` and ``?busy_seconds=``."""
     parts = urlsplit(url)
     if parts.netloc or not parts.path.startswith("/") or len(parts.path) < 2:
         raise InvalidInput(f"{url!r} names no file; write sqlite:///relative/path.db or sqlite:////absolute/path.db")
