@@ -10,12 +10,14 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 
+import psycopg
+from redis import Redis
 from tests.support.postgres_server import PostgresServer
 from tests.support.redis_server import RedisServer
 
 from benchmarks.plan import Plan
 
-__all__ = ["URLS", "postgres", "redis"]
+__all__ = ["URLS", "postgres", "postgres_connection", "redis", "redis_client"]
 
 _servers = ExitStack()
 _wells = count()
@@ -54,6 +56,16 @@ def postgres(plan: Plan) -> PostgresServer:
 def redis(plan: Plan) -> RedisServer:
     """The Redis server of this run. It writes nothing to a disk: what is measured is the way there and back, and its scripts."""
     return _redis(_disk(plan))
+
+
+def postgres_connection(plan: Plan) -> psycopg.Connection[tuple[object, ...]]:
+    """A plain connection to the PostgreSQL server, closed with the run."""
+    return _servers.enter_context(postgres(plan).connect())
+
+
+def redis_client(plan: Plan) -> Redis:
+    """A plain client of the Redis server, closed with the run."""
+    return _servers.enter_context(redis(plan).client())
 
 
 def _disk(plan: Plan) -> Path:

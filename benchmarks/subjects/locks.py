@@ -114,24 +114,23 @@ def postgres(plan: Plan) -> Iterator[Measurement]:
 
 def redis(plan: Plan) -> Iterator[Measurement]:
     """Locks in Redis, beside redis-py's, which sleeps for 0.1 s between two tries, and beside the least that two scripts can do."""
-    url = servers.URLS["redis"](plan)
-    with servers.redis(plan).client() as client:
-        acquire, release = str(client.script_load(_ACQUIRE)), str(client.script_load(_RELEASE))
+    url, client = servers.URLS["redis"](plan), servers.redis_client(plan)
+    acquire, release = str(client.script_load(_ACQUIRE)), str(client.script_load(_RELEASE))
 
-        def two_scripts(number: int) -> None:
-            client.evalsha(acquire, 2, "raw-door", "raw-fence", str(number), str(_SECONDS * 1000))
-            client.evalsha(release, 1, "raw-door", str(number))
+    def two_scripts(number: int) -> None:
+        client.evalsha(acquire, 2, "raw-door", "raw-fence", str(number), str(_SECONDS * 1000))
+        client.evalsha(release, 1, "raw-door", str(number))
 
-        rival = Rival("redis-py's Lock", lambda: client.lock("rival-door", timeout=_SECONDS), 20)
-        size = _pairs_size(plan)
-        with Stepwell(url) as well:
-            yield from _pairs(
-                plan,
-                _taking(well),
-                ("pairs", f"pairs/s of {rival.name}", pairs(size, rival.take), _at_least(0.95)),
-                ("scripts", "pairs/s of two scripts that take, with a fence, and give back", per_second(size, two_scripts), None),
-            )
-        yield from _contests(plan, url, rival, _at_least(1.2))
+    rival = Rival("redis-py's Lock", lambda: client.lock("rival-door", timeout=_SECONDS), 20)
+    size = _pairs_size(plan)
+    with Stepwell(url) as well:
+        yield from _pairs(
+            plan,
+            _taking(well),
+            ("pairs", f"pairs/s of {rival.name}", pairs(size, rival.take), _at_least(0.95)),
+            ("scripts", "pairs/s of two scripts that take, with a fence, and give back", per_second(size, two_scripts), None),
+        )
+    yield from _contests(plan, url, rival, _at_least(1.2))
 
 
 def _at_least(wanted: float) -> workload.Judge:

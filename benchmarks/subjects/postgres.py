@@ -29,7 +29,7 @@ class RawTable:
 
     def __init__(self, plan: Plan) -> None:
         name = sql.Identifier(f"raw_{next(_tables)}")
-        self._cursor = servers.postgres(plan).connect().cursor()
+        self._cursor = servers.postgres_connection(plan).cursor()
         create = sql.SQL("CREATE TABLE {} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, data bytea NOT NULL)")
         self._cursor.execute(create.format(name))
         self._insert = sql.SQL("INSERT INTO {} (data) VALUES (%b)").format(name).as_bytes()

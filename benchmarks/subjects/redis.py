@@ -27,7 +27,7 @@ class RawScript:
     grouped_is = f"EVALSHA/s of a script that appends the same bytes, {workload.COROUTINES} in a packet"
 
     def __init__(self, plan: Plan) -> None:
-        self._client = servers.redis(plan).client()
+        self._client = servers.redis_client(plan)
         self._sha = str(self._client.script_load(_APPEND))
         self._list, self._row = f"raw-{next(_lists)}", b"x" * workload.row_bytes()
 

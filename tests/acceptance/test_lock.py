@@ -238,7 +238,7 @@ def test_a_span_that_is_none_is_refused_before_any_store_call(
     ask: Callable[[Any, Any], object], open_well: OpenWell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T22."""
-    well = open_well("memory://")
+    well = open_well("memory://", worker=False)
     refuse_every_call(well, monkeypatch)
     for span in NO_SPANS:
         with pytest.raises(InvalidInput, match=r"is a number of seconds from 0\.001 to one year"):
@@ -250,7 +250,7 @@ def test_a_timeout_that_is_none_is_refused_before_any_store_call(
     ask: Callable[[Any, Any], object], open_well: OpenWell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T22: and so is the least time that a scheduled lock stays taken."""
-    well = open_well("memory://")
+    well = open_well("memory://", worker=False)
     refuse_every_call(well, monkeypatch)
     for span in NO_TIMEOUTS:
         with pytest.raises(InvalidInput, match="is a number of seconds from 0 to one year"):

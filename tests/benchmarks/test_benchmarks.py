@@ -53,6 +53,16 @@ def test_every_figure_that_has_to_be_reached_is_measured(quick_run: list[dict[st
         "datastore.set",
         "importing.duration",
         "importing.modules.heavy",
+        "locks.redis.contended",
+        "locks.redis.hand_over",
+        "locks.redis.pairs",
+        "postgres.alone",
+        "postgres.coroutines",
+        "races.memory",
+        "races.postgres",
+        "races.redis",
+        "races.sqlite",
+        "redis.alone",
         "sqlite.alone",
         "sqlite.awaited",
         "sqlite.coroutines",
@@ -63,6 +73,21 @@ def test_every_figure_that_has_to_be_reached_is_measured(quick_run: list[dict[st
         "sqlite.verify",
     ):
         assert any(name.startswith(prefix) for name in judged), prefix
+
+
+def test_servers_and_locks_are_measured_on_every_store(quick_run: list[dict[str, object]]):
+    names = {str(line["name"]) for line in quick_run[1:]}
+    for store in ("postgres", "redis"):
+        assert {f"{store}.{how}" for how in ("alone", "prepared", "awaited", "threads", "coroutines")} <= names
+    for store in ("memory", "sqlite", "postgres", "redis"):
+        assert {f"locks.{store}.{what}" for what in ("pairs", "contended", "hand_over")} <= names
+    assert "locks.redis.scripts" in names
+
+
+def test_every_race_of_a_run_had_one_winner(quick_run: list[dict[str, object]]):
+    """T05: a count, not a time, so it holds however short the run is."""
+    races = [line for line in quick_run[1:] if str(line["name"]).startswith("races.")]
+    assert [line["met"] for line in races] == [True] * 4
 
 
 def test_a_name_stands_for_its_group_or_for_one_measure():

@@ -168,7 +168,7 @@ def test_all_faults_come_at_once_with_their_places_in_the_order_of_the_document(
         "19:63 there is no node 'q' in the graph",
         "21:16 this case can never be chosen: its condition is always false",
         "22:19 the expression ends where a value should stand",
-        "23:11 expected seconds, a span such as '2h', or a timestamp with a zone such as '2027-01-01T09:00:00Z', not the text '5 parsecs'",
+        "23:11 expected seconds, a span such as '2h', or a timestamp with a zone such as '2027-01-01T09:00:00Z', not the text '5 parsecs'",  # noqa: E501
         "25:21 the name 'dup' is taken by another node, at do.sequence[8]",
     ]
 
@@ -180,7 +180,7 @@ def test_a_fault_in_an_expression_has_a_caret_under_it() -> None:
 
 
 def test_a_name_that_a_broken_node_may_have_is_not_called_unknown() -> None:
-    text = "name: a\ndo:\n  - {stepp: charge}\n  - {step: b, with: '{{ steps.charge.output }}'}\n  - {step: c, with: '{{ steps.d.output }}'}"
+    text = "name: a\ndo:\n  - {stepp: charge}\n  - {step: b, with: '{{ steps.charge.output }}'}\n  - {step: c, with: '{{ steps.d.output }}'}"  # noqa: E501
     assert [line[:25] for line in faults(text)] == ["3:5 what kind of node is ", "5:25 there is no node 'd'"[:25]]
 
 

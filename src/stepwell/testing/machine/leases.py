@@ -19,6 +19,8 @@ from stepwell.testing.machine.plain import PlainLease
 __all__ = ["LeaseRules"]
 
 holders = st.sampled_from(["a", "b"])
+parties = st.sampled_from(["holder", "holder", "holder", "stranger"])
+"""Who prolongs or gives back: mostly the holder, or nothing would ever be prolonged."""
 
 
 class LeaseRules(Comparison):
@@ -27,6 +29,10 @@ class LeaseRules(Comparison):
     def __init__(self, stores: Sequence[Store], clock: FakeClock) -> None:
         super().__init__(stores, clock)
         self._highest_fence = 0
+
+    def party_of(self, lease: PlainLease, party: str) -> str:
+        """The name that somebody goes by."""
+        return lease.holder or "a" if party == "holder" else "stranger"
 
     def ends_ms(self, hours: float) -> int:
         """The end of a lease that begins now."""
@@ -47,10 +53,11 @@ class LeaseRules(Comparison):
         self.compare_execution(name)
 
     @precondition(has_executions)
-    @rule(pick=picks, writer=writers, holder=holders, hours=hours, fence=fences)
-    def extend(self, pick: int, writer: int, holder: str, hours: float, fence: str) -> None:
+    @rule(pick=picks, writer=writers, party=parties, hours=hours, fence=fences)
+    def extend(self, pick: int, writer: int, party: str, hours: float, fence: str) -> None:
         name = self.pick_execution(pick)
         lease = self.executions[name].lease
+        holder = self.party_of(lease, party)
         is_lost = lease.holder != holder or fence != "own" or lease.until_ms <= self.now_ms
         unit = Extension(name, holder, lease.fence + FENCES[fence], hours * HOUR)
         if self.write(writer, unit, LeaseLost if is_lost else None) is not None:
@@ -58,10 +65,11 @@ class LeaseRules(Comparison):
         self.compare_execution(name)
 
     @precondition(has_executions)
-    @rule(pick=picks, writer=writers, holder=holders, fence=fences)
-    def release(self, pick: int, writer: int, holder: str, fence: str) -> None:
+    @rule(pick=picks, writer=writers, party=parties, fence=fences)
+    def release(self, pick: int, writer: int, party: str, fence: str) -> None:
         name = self.pick_execution(pick)
         lease = self.executions[name].lease
+        holder = self.party_of(lease, party)
         is_lost = lease.holder != holder or fence != "own"
         unit = Release(name, holder, lease.fence + FENCES[fence])
         if self.write(writer, unit, LeaseLost if is_lost else None) is not None:
@@ -74,10 +82,12 @@ class LeaseRules(Comparison):
         held = self.locks.get(name, PlainLease())
         is_live = held.until_ms > self.now_ms
         is_held = is_live and held.holder != holder
-        answers = self.write(writer, Acquire(name, holder, hours * HOUR), LockHeld if is_held else None)
-        if answers is None:
+        [outcome] = self.writers[writer].store.write([Acquire(name, holder, hours * HOUR)])
+        if is_held:
+            assert isinstance(outcome, LockHeld)
+            self.compare_time(outcome.until_ms, held.until_ms)
             return
-        [granted] = answers
+        [granted] = self.check(outcome)
         assert isinstance(granted, Lease)
         assert granted.fence == held.fence if is_live else granted.fence > self._highest_fence
         self._highest_fence = max(self._highest_fence, granted.fence)
@@ -85,18 +95,20 @@ class LeaseRules(Comparison):
         self.locks[name] = PlainLease(holder, granted.fence, self.ends_ms(hours), acquired_ms)
         self.compare_time(granted.until_ms, self.locks[name].until_ms)
 
-    @rule(door=doors, writer=writers, holder=holders, hours=hours, fence=fences)
-    def renew(self, door: str, writer: int, holder: str, hours: float, fence: str) -> None:
+    @rule(door=doors, writer=writers, party=parties, hours=hours, fence=fences)
+    def renew(self, door: str, writer: int, party: str, hours: float, fence: str) -> None:
         name = self.name_of(door)
         held = self.locks.get(name, PlainLease())
+        holder = self.party_of(held, party)
         unit = Renew(name, holder, held.fence + FENCES[fence], hours * HOUR)
         if self.write(writer, unit, LeaseLost if self.is_lost(held, holder, fence) else None) is not None:
             held.until_ms = self.ends_ms(hours)
 
-    @rule(door=doors, writer=writers, holder=holders, least=st.just(0.0) | hours, fence=fences)
-    def unlock(self, door: str, writer: int, holder: str, least: float, fence: str) -> None:
+    @rule(door=doors, writer=writers, party=parties, least=st.just(0.0) | hours, fence=fences)
+    def unlock(self, door: str, writer: int, party: str, least: float, fence: str) -> None:
         name = self.name_of(door)
         held = self.locks.get(name, PlainLease())
+        holder = self.party_of(held, party)
         unit = Unlock(name, holder, held.fence + FENCES[fence], least * HOUR)
         if self.write(writer, unit, LeaseLost if self.is_lost(held, holder, fence) else None) is None:
             return
@@ -106,6 +118,6 @@ class LeaseRules(Comparison):
         else:
             del self.locks[name]
 
-    def is_lost(self, held: PlainLease, holder: str, fence: str) -> bool:
+    def is_lost(self, held: PlainLease, party: str, fence: str) -> bool:
         """Whether a lock is not this holder's any more."""
         return held.holder != holder or fence != "own" or held.until_ms <= self.now_ms
