@@ -7,6 +7,7 @@ from tests.support.postgres_server import fresh_postgres_url, postgres_schema, p
 from tests.support.redis_server import redis_server, redis_url
 from tests.support.stores import STORES
 
+from stepwell.flow import program
 from stepwell.testing.conformance.fixtures import *  # noqa: F403 - fixtures are found by their names
 from stepwell.testing.conformance.fixtures import MakeStore
 
@@ -17,3 +18,10 @@ __all__ = ["fresh_postgres_url", "postgres_schema", "postgres_server", "postgres
 def make_store(request: pytest.FixtureRequest) -> MakeStore:
     """Makes stores of one kind, all on the same place within a test."""
     return STORES[request.param](request)
+
+
+@pytest.fixture(autouse=True)
+def own_workflows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the workflows of the test's own module are registered: others would give every well a worker to run them."""
+    own = {name: each for name, each in program._workflows.items() if each.function.__module__ == request.module.__name__}
+    monkeypatch.setattr(program, "_workflows", own)

@@ -214,7 +214,7 @@ def test_every_function_is_tried_here() -> None:
         ("1e999", 0, "the number is too large"),
         ("__import__('os')", 0, "there is no function '__import__'"),
         ("steps.x.__class__()", 17, "expected an operator or the end here, not '('"),
-        ("lambda: 1", 0, "unknown name 'lambda'"),
+        ("lambda: 1", 6, "':' has no meaning here"),
         ("trigger := 1", 8, "':' has no meaning here"),
     ],
 )
@@ -372,7 +372,7 @@ def test_a_long_or_deep_expression_is_refused() -> None:
         "[" * 1900,
     ):
         with pytest.raises(
-            MalformedExpression, match="at most 10,000 are read|more than 2,000 words|nested more than 64 deep|64 bits"
+            MalformedExpression, match=r"at most 10,000 are read|more than 2,000 words|nested more than 64 deep|64 bits"
         ):
             compile_expression(text)
 

@@ -1,7 +1,9 @@
 -- The statements of the PostgreSQL store. Each is named, says what it guarantees, and is run by that name, prepared and in binary.
 -- Arguments come as arrays, one element for each row, so that a group of any size is one statement. Rows are locked in the order of
 -- the arrays, which the caller sorts: two processes never wait for each other in a circle. Nothing relies on a strict isolation
--- level: a row is locked first and compared as it is then.
+-- level: a row is locked first and compared as it is then. "Not deleted" is asked as coalesce(...) = 0 wherever an execution is looked
+-- up by its id: in plain words it would match the condition of the indexes for listing, and for a small table the planner may take
+-- one of those and keep to it when the table is large.
 
 -- name: commit_one
 -- Moves one execution's head, only from exactly the head that the commit was built on, and adds the commit; or does nothing.
@@ -10,7 +12,7 @@ WITH moved AS (
     UPDATE {schema}.executions AS e
     SET revision = $2::bigint, digest = $3::text, signature = $4::bytea, updated_ms = $5::bigint, claims = 0,
         status = coalesce($6::text, e.status)
-    WHERE e.execution_id = $1::text AND e.revision = $2::bigint - 1 AND e.digest = $7::text AND e.deleted_ms IS NULL
+    WHERE e.execution_id = $1::text AND e.revision = $2::bigint - 1 AND e.digest = $7::text AND coalesce(e.deleted_ms, 0) = 0
       AND ($8::bigint IS NULL OR e.fence = $8::bigint)
       AND NOT EXISTS (SELECT 1 FROM {schema}.commits AS c WHERE c.number = e.number AND c.commit_id = $9::text AND c.is_named)
     RETURNING e.number
@@ -35,7 +37,7 @@ WITH given AS (
         SELECT number, revision, digest, fence, deleted_ms FROM {schema}.executions WHERE execution_id = g.execution_id
         FOR NO KEY UPDATE
     ) AS e
-    WHERE e.revision = g.revision - 1 AND e.digest = g.previous AND e.deleted_ms IS NULL AND (g.fence IS NULL OR e.fence = g.fence)
+    WHERE e.revision = g.revision - 1 AND e.digest = g.previous AND coalesce(e.deleted_ms, 0) = 0 AND (g.fence IS NULL OR e.fence = g.fence)
       AND NOT EXISTS (SELECT 1 FROM {schema}.commits AS c WHERE c.number = e.number AND c.commit_id = g.commit_id AND c.is_named)
 ), moved AS (
     UPDATE {schema}.executions AS e
@@ -128,7 +130,7 @@ FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
 -- returns: position from 1, revision, header, body
 SELECT g.position, c.revision, c.header, c.body
 FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS g (execution_id, commit_id, revision, position)
-JOIN {schema}.executions AS e ON e.execution_id = g.execution_id AND e.deleted_ms IS NULL
+JOIN {schema}.executions AS e ON e.execution_id = g.execution_id AND coalesce(e.deleted_ms, 0) = 0
 CROSS JOIN LATERAL (
     (SELECT revision, header, body FROM {schema}.commits
      WHERE number = e.number AND revision = g.revision AND commit_id = g.commit_id)
@@ -337,20 +339,20 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 -- name: head
 SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
        signature, parent_id, created_ms, updated_ms, wake_ms, claims
-FROM {schema}.executions WHERE execution_id = $1::text AND deleted_ms IS NULL;
+FROM {schema}.executions WHERE execution_id = $1::text AND coalesce(deleted_ms, 0) = 0;
 
 -- name: newest_snapshot
 -- The newest snapshot not after a revision (NULL: of all).
 SELECT s.revision, s.data, s.accumulator, s.digest
 FROM {schema}.executions AS e JOIN {schema}.snapshots AS s ON s.number = e.number
-WHERE e.execution_id = $1::text AND e.deleted_ms IS NULL AND s.revision <= coalesce($2::bigint, e.revision)
+WHERE e.execution_id = $1::text AND coalesce(e.deleted_ms, 0) = 0 AND s.revision <= coalesce($2::bigint, e.revision)
 ORDER BY s.revision DESC LIMIT 1;
 
 -- name: commits_since_snapshot
 -- The commits from the newest snapshot not after a revision (NULL: of all) up to that revision, in order.
 SELECT c.revision, c.header, c.body
 FROM {schema}.executions AS e JOIN {schema}.commits AS c ON c.number = e.number
-WHERE e.execution_id = $1::text AND e.deleted_ms IS NULL AND c.revision <= coalesce($2::bigint, e.revision)
+WHERE e.execution_id = $1::text AND coalesce(e.deleted_ms, 0) = 0 AND c.revision <= coalesce($2::bigint, e.revision)
   AND c.revision > coalesce((
       SELECT max(s.revision) FROM {schema}.snapshots AS s WHERE s.number = e.number AND s.revision <= coalesce($2::bigint, e.revision)
   ), -1)
@@ -360,14 +362,14 @@ ORDER BY c.revision;
 -- Up to so many commits after one revision and up to another (NULL: the head), in order.
 SELECT c.revision, c.header, c.body
 FROM {schema}.executions AS e JOIN {schema}.commits AS c ON c.number = e.number
-WHERE e.execution_id = $1::text AND e.deleted_ms IS NULL AND c.revision > $2::bigint AND c.revision <= coalesce($3::bigint, e.revision)
+WHERE e.execution_id = $1::text AND coalesce(e.deleted_ms, 0) = 0 AND c.revision > $2::bigint AND c.revision <= coalesce($3::bigint, e.revision)
 ORDER BY c.revision LIMIT $4::bigint;
 
 -- name: base
 -- The snapshot that the retained chain starts from.
 SELECT s.revision, s.data, s.accumulator, s.digest
 FROM {schema}.executions AS e JOIN {schema}.snapshots AS s ON s.number = e.number AND s.revision = e.base_revision
-WHERE e.execution_id = $1::text AND e.deleted_ms IS NULL;
+WHERE e.execution_id = $1::text AND coalesce(e.deleted_ms, 0) = 0;
 
 -- name: commit_of
 -- The commit with an id. A revision is given for an id of our own, NULL for one that a user chose.
@@ -378,7 +380,7 @@ FROM {schema}.executions AS e CROSS JOIN LATERAL (
     (SELECT revision, header, body FROM {schema}.commits WHERE number = e.number AND commit_id = $2::text AND is_named)
     LIMIT 1
 ) AS c
-WHERE e.execution_id = $1::text AND e.deleted_ms IS NULL;
+WHERE e.execution_id = $1::text AND coalesce(e.deleted_ms, 0) = 0;
 
 -- name: find
 -- A page of executions, newest first; a filter that is NULL is no filter.

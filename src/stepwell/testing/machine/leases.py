@@ -118,6 +118,6 @@ class LeaseRules(Comparison):
         else:
             del self.locks[name]
 
-    def is_lost(self, held: PlainLease, party: str, fence: str) -> bool:
+    def is_lost(self, held: PlainLease, holder: str, fence: str) -> bool:
         """Whether a lock is not this holder's any more."""
         return held.holder != holder or fence != "own" or held.until_ms <= self.now_ms
