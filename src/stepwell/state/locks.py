@@ -84,22 +84,24 @@ class Keeper:
         self._group = group
         self._lock = threading.Condition()
         self._due: dict[HeldLock, float] = {}
+        self._wakes_at = inf
         self._thread: threading.Thread | None = None
 
     def keep(self, held: HeldLock) -> None:
         """Renew a lock from now on."""
         with self._lock:
-            self._due[held] = monotonic() + held.seconds / _RENEWALS_PER_LEASE
+            due = self._due[held] = monotonic() + held.seconds / _RENEWALS_PER_LEASE
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="stepwell-keeper", daemon=True)
                 self._thread.start()
-            self._lock.notify()
+            elif due < self._wakes_at:
+                self._lock.notify()
 
     def let_go(self, held: HeldLock) -> None:
         """Renew a lock no more."""
         with self._lock:
+            # Without waking the thread: it finds out when it next looks, and most locks are given back long before that.
             self._due.pop(held, None)
-            self._lock.notify()
 
     def close(self) -> None:
         """Renew nothing more: what is still held ends by itself."""
@@ -117,6 +119,7 @@ class Keeper:
                 held, due = min(self._due.items(), key=lambda item: item[1])
                 left = due - monotonic()
                 if left > 0:
+                    self._wakes_at = due
                     self._lock.wait(left)
                     continue
             self._renew(held)
