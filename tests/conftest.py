@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.support.postgres_server import fresh_postgres_url, postgres_schema, postgres_server, postgres_url
 from tests.support.redis_server import redis_server, redis_url
@@ -20,8 +22,17 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
     return STORES[request.param](request)
 
 
+_workflows: dict[str, program.Workflow[..., Any]] = {}
+
+
+def pytest_collection_finish() -> None:
+    """Take away the workflows that the test modules registered: with them, every well would have a worker to run them."""
+    _workflows.update(program._workflows)
+    program._workflows.clear()
+
+
 @pytest.fixture(autouse=True)
 def own_workflows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the workflows of the test's own module are registered: others would give every well a worker to run them."""
-    own = {name: each for name, each in program._workflows.items() if each.function.__module__ == request.module.__name__}
+    """Give a test the workflows of its own module."""
+    own = {name: each for name, each in _workflows.items() if each.function.__module__ == request.module.__name__}
     monkeypatch.setattr(program, "_workflows", own)

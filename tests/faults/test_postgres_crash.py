@@ -374,4 +374,4 @@ def test_the_short_way_is_taken_when_no_test_listens(site: Site, monkeypatch: py
     with armed(lambda _: None):
         caller.begin("run", None, _count).commit()
     caller.close()
-    assert ways == ["_write_short", "_write_commits", "_write_long"]
+    assert ways == ["_write_commits", "_write_commits", "_write_long"]

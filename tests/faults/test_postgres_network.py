@@ -394,7 +394,7 @@ def test_rows_that_another_transaction_holds_are_waited_for_and_then_given_up(
         blocker.execute(f"SELECT 1 FROM {site.schema}.locks FOR UPDATE")
         wait_briefly()
         with pytest.raises(StoreUnavailable, match="55P03"):
-            site.direct.write([Acquire("door", "a", HOUR)])
+            site.direct.write([Acquire("door", "a", HOUR), Acquire("gate", "a", HOUR)])
     assert acquire(site.direct).fence == lease.fence
 
 

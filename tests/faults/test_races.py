@@ -14,6 +14,7 @@ from tests.faults.children import Child
 from tests.faults.invariants import check_chain
 
 from stepwell import AlreadyExists, AsyncStepwell, Conflict, Scope, Stepwell
+from stepwell.faults import armed
 from stepwell.state.transaction import AsyncTransaction
 
 _COUNTER = Scope.globals()
@@ -21,14 +22,21 @@ _THREADS = 4
 
 
 def run_races(races: int, begin: Callable[[int, int], Callable[[], object]], lost: type[Exception]) -> list[Counter[str]]:
-    """Let threads begin together and finish together, race after race; how many won and lost each."""
+    """Let threads begin together and finish together, race after race; how many won and lost each.
+
+    All of a race have validated their commits before any is written, so that it is the store that decides.
+    """
     barrier, results = threading.Barrier(_THREADS), [Counter[str]() for _ in range(races)]
+
+    def wait_for_all(point: str) -> None:
+        if point == "commit.validated":
+            barrier.wait()
 
     def compete(racer: int) -> None:
         try:
             for race, result in enumerate(results):
                 finish = begin(racer, race)
-                barrier.wait()
+                barrier.wait()  # nobody may win before all have begun
                 try:
                     finish()
                     outcome = "won"
@@ -41,10 +49,11 @@ def run_races(races: int, begin: Callable[[int, int], Callable[[], object]], los
             raise
 
     threads = [threading.Thread(target=compete, args=(racer,)) for racer in range(_THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with armed(wait_for_all):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     return results
 
 

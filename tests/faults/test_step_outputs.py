@@ -170,3 +170,23 @@ def test_a_deletion_in_the_middle_of_a_commit_wins_and_nothing_is_revived(url: s
     with pytest.raises(NotFound):
         pending.commit()
     caller.close()
+
+
+def test_a_deletion_by_another_process_is_final_for_a_writer_that_knew_the_execution(tmp_path: Path) -> None:
+    """T07: whatever the writer remembers of the execution, the tombstone in the file decides; a short commit and a long one."""
+    url = f"sqlite:///{tmp_path}/well.db"
+    writer, other = Blocking(url), Blocking(url)
+    for execution_id, commit_id, change in (
+        ("short", None, lambda tx: tx.set_variable("x", 1)),
+        ("long", "same", record("right")),
+    ):
+        writer.create(execution_id, "creation")
+        writer.begin(execution_id, None, lambda tx: tx.set_variable("x", 0)).commit()
+        pending = writer.begin(execution_id, commit_id, change)
+        other.delete(execution_id)
+        with pytest.raises(NotFound):
+            pending.commit()
+        assert writer.whole(execution_id) is other.whole(execution_id) is None
+        assert other.scopes() == {}
+    writer.close()
+    other.close()

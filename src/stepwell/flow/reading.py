@@ -154,6 +154,8 @@ def _read_list(item: Reader, reading: Reading, located: Located, path: Path) -> 
     for index, part in enumerate(located.items):
         reading.marks.setdefault((*path, index), part)
         found.append(item(reading, part, (*path, index)))
+    if FAILED in found:
+        reading.damaged.add(path[:-1])
     return tuple(value for value in found if value is not FAILED)
 
 
@@ -165,6 +167,8 @@ def _read_mapping(item: Reader, reading: Reading, located: Located, path: Path) 
         reading.marks.setdefault((*path, key), part)
         reading.key_marks[(*path, key)] = located.keys.get(key, part.mark)
         found[key] = item(reading, part, (*path, key))
+    if FAILED in found.values():
+        reading.damaged.add(path[:-1])
     return {key: value for key, value in found.items() if value is not FAILED}
 
 

@@ -276,7 +276,7 @@ def test_what_has_no_result_says_why(text: str, reason: str) -> None:
     [
         (
             "variables.cuont",
-            "variables.cuont leads to nothing: no key 'cuont' in an object with the keys 0, a-b, count, empty, name, nested",
+            "variables.cuont leads to nothing: no key 'cuont' in an object with the keys 0, a-b, count",
         ),
         ("variables.cuont", "did you mean 'count'?"),
         ("variables.count.x", "variables.count.x leads to nothing: a number has no key 'x'"),
@@ -371,9 +371,7 @@ def test_a_long_or_deep_expression_is_refused() -> None:
         "-" * 1900 + "1",
         "[" * 1900,
     ):
-        with pytest.raises(
-            MalformedExpression, match=r"at most 10,000 are read|more than 2,000 words|nested more than 64 deep|64 bits"
-        ):
+        with pytest.raises(MalformedExpression, match=r"at most 10,000 are read|more than 2,000 words|64 deep|64 bits"):
             compile_expression(text)
 
 
