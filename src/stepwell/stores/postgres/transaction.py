@@ -58,10 +58,12 @@ class Transaction:
     def finish(self, view: View) -> None:
         """Write what changed and commit, in one round trip. If its answer is lost, so is the knowledge of what became of it."""
         questions = [batch.question(batch.rows) for batch in _batches(view) if batch.rows]
-        self._link.ask_all([*questions, *self._last_words(view), ("commit", ())])
+        self._link.ask_all([*_first_words(view), *questions, *self._last_words(view), ("commit", ())])
 
     def finish_stepwise(self, view: View) -> None:
         """The same, row by row and with every fault point, and without the commit: for tests that fail in between."""
+        for name, arguments in _first_words(view):
+            self._link.ask(name, *arguments)
         for batch in _batches(view):
             for row in batch.rows:
                 name, arguments = batch.question([row])
@@ -72,9 +74,6 @@ class Transaction:
             self._link.ask(name, *arguments)
 
     def _last_words(self, view: View) -> Iterator[Question]:
-        for sweep in view.sweeps:
-            yield "drop_tombstones", (view.now_ms - sweep.tombstone_ms, sweep.limit)
-            yield "drop_expired_locks", (view.now_ms - sweep.tombstone_ms, sweep.limit)
         if view.topics:
             yield "notify", (channel_of(self._schema), texts(sorted(view.topics)))
 
@@ -147,6 +146,13 @@ def _commit_ids(touched: Footprint) -> list[bytes]:
         texts(commit.commit_id for commit in commits),
         integers(revision_in(commit.commit_id) for commit in commits),
     ]
+
+
+def _first_words(view: View) -> Iterator[Question]:
+    """What a sweep drops, before anything else is written: the tombstones that it makes itself stay for the watchers."""
+    for sweep in view.sweeps:
+        yield "drop_tombstones", (view.now_ms - sweep.tombstone_ms, sweep.limit)
+        yield "drop_expired_locks", (view.now_ms - sweep.tombstone_ms, sweep.limit)
 
 
 def _batches(view: View) -> Iterator[_Batch]:
