@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -195,10 +196,9 @@ def test_lost_reply_to_a_commit_of_a_run_is_looked_up_and_nothing_is_done_twice(
 
 def _started(well: Stepwell) -> Any:
     """Start the run; if the reply to that is lost, again with the same id, which is the same run."""
-    try:
-        return well.start(two_notes, execution_id="r")
-    except CommitUnknown:
-        return well.start(two_notes, execution_id="r")
+    while True:
+        with suppress(CommitUnknown):
+            return well.start(two_notes, execution_id="r")
 
 
 @workflow
