@@ -1,65 +1,86 @@
-"""Stepwell: durable workflows and their state."""
+"""Stepwell: durable workflows and their state.
 
-from stepwell.app import AsyncStepwell, ExecutionSummary, Health, Stepwell
-from stepwell.clock import FakeClock, SystemClock
-from stepwell.errors import (
-    AlreadyExists,
-    AlreadyRecorded,
-    CommitUnknown,
-    Conflict,
-    Corrupted,
-    ExecutionCancelled,
-    ExecutionFailed,
-    InvalidDefinition,
-    InvalidInput,
-    InvalidSnapshot,
-    LeaseLost,
-    LimitExceeded,
-    LockHeld,
-    NotFound,
-    Problem,
-    StepFailed,
-    StepwellError,
-    StoreForeign,
-    StoreFull,
-    StoreNewer,
-    StoreUnavailable,
-    StoreUnsafe,
-    ValidationFailed,
-)
-from stepwell.flow.program import step, workflow
-from stepwell.flow.retry import Retry
-from stepwell.model.entry import Entry, StateChange
-from stepwell.model.ledger import Verification
-from stepwell.model.limits import Limits
-from stepwell.model.proof import verify_proof
-from stepwell.model.receipt import Receipt
-from stepwell.model.record import (
-    CancelScope,
-    EventTrigger,
-    FunctionTrigger,
-    LoopContext,
-    ManualTrigger,
-    Metadata,
-    ScheduleTrigger,
-    StepOutput,
-    Token,
-    WebhookTrigger,
-)
-from stepwell.model.scope import Scope
-from stepwell.model.state import Change, ExecutionState
-from stepwell.model.status import Status, StepStatus
-from stepwell.runtime.context import current
-from stepwell.runtime.durable import map, patched, sleep, wait_signal
-from stepwell.runtime.handle import AsyncRun, Run
-from stepwell.state.conversation import Answer, ConversationSummary, Turn, TurnResult
-from stepwell.state.datastore import DataStore
-from stepwell.state.locks import HeldLock
+Names are fetched from their modules when they are first used, so that ``import stepwell`` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepwell.app import AsyncStepwell, ExecutionSummary, Health, Stepwell
+    from stepwell.clock import FakeClock, SystemClock
+    from stepwell.errors import (
+        AlreadyExists,
+        AlreadyRecorded,
+        CommitUnknown,
+        Conflict,
+        Corrupted,
+        ExecutionCancelled,
+        ExecutionEnded,
+        ExecutionFailed,
+        ExecutionTimedOut,
+        GovernanceViolated,
+        InvalidDefinition,
+        InvalidInput,
+        InvalidSnapshot,
+        LeaseLost,
+        LimitExceeded,
+        LockHeld,
+        NotFound,
+        Problem,
+        ProcessDied,
+        StepFailed,
+        StepwellError,
+        StoreForeign,
+        StoreFull,
+        StoreNewer,
+        StoreUnavailable,
+        StoreUnsafe,
+        ValidationFailed,
+    )
+    from stepwell.flow.governance import Governance
+    from stepwell.flow.program import step, workflow
+    from stepwell.flow.retry import Retry
+    from stepwell.model.entry import Entry, StateChange
+    from stepwell.model.ledger import Verification
+    from stepwell.model.limits import Limits
+    from stepwell.model.proof import verify_proof
+    from stepwell.model.queue import ItemStatus, QueueSettings, Tier, Workspace
+    from stepwell.model.receipt import Receipt
+    from stepwell.model.record import (
+        CancelScope,
+        EventTrigger,
+        FunctionTrigger,
+        LoopContext,
+        ManualTrigger,
+        Metadata,
+        ScheduleTrigger,
+        StepOutput,
+        Token,
+        WebhookTrigger,
+    )
+    from stepwell.model.scope import Scope
+    from stepwell.model.state import Change, ExecutionState
+    from stepwell.model.status import Status, StepStatus
+    from stepwell.queue.inside import enqueue
+    from stepwell.queue.insight import Demand, LaneStats
+    from stepwell.queue.item import AsyncQueueItem, ItemSummary, QueueItem
+    from stepwell.queue.presence import WorkerPresence
+    from stepwell.queue.reason import WaitingReason
+    from stepwell.queue.request import QueueRequest, workspace_queue
+    from stepwell.queue.schedule import ScheduleSummary
+    from stepwell.runtime.context import current
+    from stepwell.runtime.durable import compensate, map, patched, sleep, wait_signal
+    from stepwell.runtime.handle import AsyncRun, Run
+    from stepwell.state.conversation import Answer, ConversationSummary, Turn, TurnResult
+    from stepwell.state.datastore import DataStore
+    from stepwell.state.locks import HeldLock
 
 __all__ = [
     "AlreadyExists",
     "AlreadyRecorded",
     "Answer",
+    "AsyncQueueItem",
     "AsyncRun",
     "AsyncStepwell",
     "CancelScope",
@@ -69,19 +90,27 @@ __all__ = [
     "ConversationSummary",
     "Corrupted",
     "DataStore",
+    "Demand",
     "Entry",
     "EventTrigger",
     "ExecutionCancelled",
+    "ExecutionEnded",
     "ExecutionFailed",
     "ExecutionState",
     "ExecutionSummary",
+    "ExecutionTimedOut",
     "FakeClock",
     "FunctionTrigger",
+    "Governance",
+    "GovernanceViolated",
     "Health",
     "HeldLock",
     "InvalidDefinition",
     "InvalidInput",
     "InvalidSnapshot",
+    "ItemStatus",
+    "ItemSummary",
+    "LaneStats",
     "LeaseLost",
     "LimitExceeded",
     "Limits",
@@ -91,9 +120,14 @@ __all__ = [
     "Metadata",
     "NotFound",
     "Problem",
+    "ProcessDied",
+    "QueueItem",
+    "QueueRequest",
+    "QueueSettings",
     "Receipt",
     "Retry",
     "Run",
+    "ScheduleSummary",
     "ScheduleTrigger",
     "Scope",
     "StateChange",
@@ -109,13 +143,19 @@ __all__ = [
     "StoreUnavailable",
     "StoreUnsafe",
     "SystemClock",
+    "Tier",
     "Token",
     "Turn",
     "TurnResult",
     "ValidationFailed",
     "Verification",
+    "WaitingReason",
     "WebhookTrigger",
+    "WorkerPresence",
+    "Workspace",
+    "compensate",
     "current",
+    "enqueue",
     "map",
     "patched",
     "sleep",
@@ -123,5 +163,93 @@ __all__ = [
     "verify_proof",
     "wait_signal",
     "workflow",
+    "workspace_queue",
 ]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "app": ("AsyncStepwell", "ExecutionSummary", "Health", "Stepwell"),
+    "clock": ("FakeClock", "SystemClock"),
+    "errors": (
+        "AlreadyExists",
+        "AlreadyRecorded",
+        "CommitUnknown",
+        "Conflict",
+        "Corrupted",
+        "ExecutionCancelled",
+        "ExecutionEnded",
+        "ExecutionFailed",
+        "ExecutionTimedOut",
+        "GovernanceViolated",
+        "InvalidDefinition",
+        "InvalidInput",
+        "InvalidSnapshot",
+        "LeaseLost",
+        "LimitExceeded",
+        "LockHeld",
+        "NotFound",
+        "Problem",
+        "ProcessDied",
+        "StepFailed",
+        "StepwellError",
+        "StoreForeign",
+        "StoreFull",
+        "StoreNewer",
+        "StoreUnavailable",
+        "StoreUnsafe",
+        "ValidationFailed",
+    ),
+    "flow.governance": ("Governance",),
+    "flow.program": ("step", "workflow"),
+    "flow.retry": ("Retry",),
+    "model.entry": ("Entry", "StateChange"),
+    "model.ledger": ("Verification",),
+    "model.limits": ("Limits",),
+    "model.proof": ("verify_proof",),
+    "model.receipt": ("Receipt",),
+    "model.record": (
+        "CancelScope",
+        "EventTrigger",
+        "FunctionTrigger",
+        "LoopContext",
+        "ManualTrigger",
+        "Metadata",
+        "ScheduleTrigger",
+        "StepOutput",
+        "Token",
+        "WebhookTrigger",
+    ),
+    "model.scope": ("Scope",),
+    "model.state": ("Change", "ExecutionState"),
+    "model.status": ("Status", "StepStatus"),
+    "model.queue": ("ItemStatus", "QueueSettings", "Tier", "Workspace"),
+    "queue.inside": ("enqueue",),
+    "queue.insight": ("Demand", "LaneStats"),
+    "queue.item": ("AsyncQueueItem", "ItemSummary", "QueueItem"),
+    "queue.presence": ("WorkerPresence",),
+    "queue.reason": ("WaitingReason",),
+    "queue.request": ("QueueRequest", "workspace_queue"),
+    "queue.schedule": ("ScheduleSummary",),
+    "runtime.context": ("current",),
+    "runtime.durable": ("compensate", "map", "patched", "sleep", "wait_signal"),
+    "runtime.handle": ("AsyncRun", "Run"),
+    "state.conversation": ("Answer", "ConversationSummary", "Turn", "TurnResult"),
+    "state.datastore": ("DataStore",),
+    "state.locks": ("HeldLock",),
+}
+_MODULES = ("clock", "errors", "flow", "testing")
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"stepwell.{name}")
+    for module, names in _HOMES.items():
+        if name in names:
+            found = getattr(import_module(f"stepwell.{module}"), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_MODULES]
