@@ -9,7 +9,9 @@
     │   └── InvalidDefinition   a workflow definition with faults
     ├── NotFound                no such execution, revision or receipt
     ├── Conflict                another writer was first
-    │   └── AlreadyExists       the id is taken
+    │   ├── AlreadyExists       the id is taken
+    │   ├── ExecutionEnded      the execution has ended and takes no message any more
+    │   └── NotActive           the workflow is a draft or paused
     ├── LeaseLost               the lease expired or another holder took it
     ├── LockHeld                somebody else holds the lock
     ├── StoreUnavailable        the store cannot serve now
@@ -20,7 +22,13 @@
     │   └── Corrupted           stored bytes do not match their digests
     ├── CommitUnknown           the reply to a commit was lost
     ├── StepFailed              a step failed for good
+    ├── ProcessDied             the process of a step died under it
+    ├── NoScriptEngine          no engine for this language of scripts is installed
+    ├── RequestFailed           a server answered with a status that was not expected
+    ├── AddressRefused          a private or local address was not called
+    ├── GovernanceViolated      a step was refused: over a budget, or of a kind that is not allowed
     ├── ExecutionFailed
+    ├── ExecutionTimedOut       the execution took longer than it may
     └── ExecutionCancelled
 
 Each class has a stable ``code``; ``str(error)`` says what happened and what to do next.
@@ -33,21 +41,29 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 __all__ = [
+    "AddressRefused",
     "AlreadyExists",
     "AlreadyRecorded",
     "CommitUnknown",
     "Conflict",
     "Corrupted",
     "ExecutionCancelled",
+    "ExecutionEnded",
     "ExecutionFailed",
+    "ExecutionTimedOut",
+    "GovernanceViolated",
     "InvalidDefinition",
     "InvalidInput",
     "InvalidSnapshot",
     "LeaseLost",
     "LimitExceeded",
     "LockHeld",
+    "NoScriptEngine",
+    "NotActive",
     "NotFound",
     "Problem",
+    "ProcessDied",
+    "RequestFailed",
     "StepFailed",
     "StepwellError",
     "StoreForeign",
@@ -166,6 +182,18 @@ class AlreadyExists(Conflict):
     code = "SW-202"
 
 
+class ExecutionEnded(Conflict):
+    """The execution has ended and takes no message any more."""
+
+    code = "SW-205"
+
+
+class NotActive(Conflict):
+    """The workflow is a draft or paused and cannot be started; activate it first."""
+
+    code = "SW-206"
+
+
 class LeaseLost(StepwellError):
     """The lease expired or another holder took it; nothing was written."""
 
@@ -237,15 +265,63 @@ class StepFailed(StepwellError):
 
     code = "SW-402"
 
-    def __init__(self, step: str = "", kind: str = "", message: str = "", key: str = "") -> None:
+    def __init__(self, step: str = "", kind: str = "", message: str = "", key: str = "", error_class: str = "") -> None:
         super().__init__(f"step {step!r} failed: {kind}: {message}" if step else None)
-        self.step, self.kind, self.key = step, kind, key
+        self.step, self.kind, self.key, self.error_class = step, kind, key, error_class
+
+
+class ProcessDied(StepwellError):
+    """The process that a step ran in died under it: it crashed, was killed, or ran out of memory."""
+
+    code = "SW-403"
+
+
+class NoScriptEngine(StepwellError):
+    """No engine for this language of scripts is installed in this process."""
+
+    code = "SW-406"
+
+
+class RequestFailed(StepwellError):
+    """A server answered an HTTP request with a status that was not expected."""
+
+    code = "SW-407"
+
+    def __init__(self, message: str | None = None, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class AddressRefused(StepwellError):
+    """The address of an HTTP request is private, local or reserved; the request was not sent."""
+
+    code = "SW-408"
+
+
+class GovernanceViolated(StepwellError):
+    """The step was not made: a budget of its execution is used up, or effects of its kind are not allowed."""
+
+    code = "SW-404"
+
+    def __init__(self, message: str | None = None, *, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class ExecutionFailed(StepwellError):
     """The execution ended as FAILED."""
 
     code = "SW-400"
+
+    def __init__(self, message: str | None = None, *, key: str = "", child_id: str | None = None) -> None:
+        super().__init__(message)
+        self.key, self.child_id = key, child_id
+
+
+class ExecutionTimedOut(StepwellError):
+    """The execution took longer than it may; its code learns of it at its wait or next call."""
+
+    code = "SW-405"
 
 
 class ExecutionCancelled(StepwellError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-__all__ = ["POINTS", "armed", "fault", "is_armed"]
+__all__ = ["POINTS", "QUEUE_POINTS", "armed", "fault", "is_armed"]
 
 # The numbers are the fault points FP0-FP14 of the reliability catalogue.
 POINTS: dict[str, str] = {
@@ -31,6 +31,14 @@ POINTS: dict[str, str] = {
     "commit.persisted": "FP13 stored, memory not updated",
     "commit.applied": "FP14 memory updated, caller not answered",
 }
+
+QUEUE_POINTS: dict[str, str] = {
+    "queue.items_written": "FP7 the items of an enqueue, or of a commit, are written",
+    "queue.items_claimed": "FP7 items are claimed, fairness and rates not counted",
+    "queue.claim_counted": "FP7 a claim's fairness and rates are counted",
+    "queue.item_moved": "FP7 after each item that is marked, returned, cancelled, driven again, recovered or dropped",
+}
+"""The points that only writes to the queue reach."""
 
 _hook: Callable[[str], None] | None = None
 

@@ -14,6 +14,7 @@ import msgspec
 
 from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Unit
 from stepwell.model.entry import ScopeTotals, StoredEntry
+from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
 from stepwell.model.snapshot import StoredSnapshot
 
 __all__ = ["Capabilities", "Durability", "ExecutionQuery", "Store"]
@@ -90,14 +91,29 @@ class Store(Protocol):
         creation names no holder; when its lease ends, if its holder dies (a claim or extension moves ``wake_ms`` to the lease's
         end); at the time that a ``Rest`` names. A nudge makes a resting execution due at once; one that comes while the lease is
         held is remembered and makes the next ``Rest`` due at once, unless that is final. Ended executions are not nudged.
+
+        Queue units are described where they are defined, in ``model.queue``. A deleted execution ends its queue item as CANCELLED.
         """
         ...
 
-    def known_tip(self, execution_id: str) -> str | None:
+    def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:
         """The digest of the execution's newest receipt, if that can be told for sure and without waiting; else None.
 
-        A store that other processes write to may answer only if it knows that none of them has written since.
+        A store that other processes write to may answer only if it knows that none of them has written since. With ``is_guarded``
+        the caller only commits on top of the answer: then a store may also answer while it cannot tell a write of its own, that is
+        under way, from one of another process. If it was the other's, the commit is refused with ``Conflict``.
         """
+        ...
+
+    def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
+        """The digest of each execution's newest receipt as it is now, in one question; None if there is none or it was deleted.
+
+        Every transaction begins with this, so it should be the cheapest thing that a store can be asked.
+        """
+        ...
+
+    def nudged(self, execution_ids: Sequence[str]) -> list[str]:
+        """Which of these executions were nudged since they were last claimed or rested, in one question."""
         ...
 
     def head(self, execution_id: str) -> Head | None:
@@ -148,6 +164,35 @@ class Store(Protocol):
         """The paths of all scopes that hold anything, of one workspace or of all."""
         ...
 
+    def item(self, item_id: str) -> Item | None:
+        """A queue item as it is now."""
+        ...
+
+    def items(self, query: ItemQuery) -> list[Item]:
+        """Queue items, newest first."""
+        ...
+
+    def lanes(self, workspace_id: str | None = None) -> list[Lane]:
+        """What waits and runs, by workspace and queue; lanes with nothing in them may be left out."""
+        ...
+
+    def next_ready_ms(self) -> int | None:
+        """When the next delayed item becomes ready, by the store's clock: a time in the past if it has not been claimed since; None
+        if no item is delayed. One look at an index."""
+        ...
+
+    def workspaces(self) -> list[Workspace]:
+        """All workspaces by id. ``default`` is always among them."""
+        ...
+
+    def tiers(self) -> list[Tier]:
+        """All tiers by name; those of ``model.queue.TIERS`` are always among them."""
+        ...
+
+    def queues(self) -> list[QueueSettings]:
+        """The queues that were set up, by name."""
+        ...
+
     def now_ms(self) -> int:
         """The store's clock, in milliseconds since 1970."""
         ...
@@ -159,13 +204,9 @@ class Store(Protocol):
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
         """Call ``wake`` with a topic whenever another process may have written to it; the function that is returned ends it.
 
-        Topics are ``lock`` (one was given back), ``state`` (scoped state changed) and ``due`` (an execution came due by a
-        write); an empty topic means anything. Calls may come from any thread, late, twice, or for nothing, and after a lost
+        Topics are ``lock`` (one was given back), ``state`` (scoped state changed), ``due`` (an execution came due by a write) and
+        ``queue`` (an item became ready, or a slot free); an empty topic means anything. Calls may come from any thread, late, twice, or for nothing, and after a lost
         connection some may be missing: callers look again by themselves from time to time. Writes of this process need not be
         reported.
         """
-        ...
-
-    def change_mark(self) -> object:
-        """A value that differs from an earlier one if anything may have been written since; cheap enough to poll."""
         ...

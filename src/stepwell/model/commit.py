@@ -8,9 +8,23 @@ import msgspec
 
 from stepwell.errors import StepwellError
 from stepwell.model.entry import StateOp
+from stepwell.model.queue import (
+    CancelItem,
+    ClaimItems,
+    Enqueue,
+    ItemMark,
+    NewItem,
+    PutQueue,
+    PutTier,
+    PutWorkspace,
+    RecoverItems,
+    Redrive,
+    ReturnItem,
+)
 from stepwell.model.snapshot import StoredSnapshot
 
 __all__ = [
+    "ANY_VERSION",
     "Acquire",
     "Adoption",
     "Archiving",
@@ -36,6 +50,10 @@ __all__ = [
     "Unlock",
     "Written",
 ]
+
+
+ANY_VERSION = 2**31 - 1
+"""A version that none is newer than."""
 
 
 class Creation(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +84,7 @@ class LockGuard(msgspec.Struct, frozen=True, gc=False):
     fence: int
 
 
-class Commit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Commit(msgspec.Struct, frozen=True, gc=False):
     """An atomic batch of changes to one execution, ready to be stored."""
 
     execution_id: str
@@ -96,6 +114,21 @@ class Commit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What becomes of the lease; None: the holder goes on."""
     nudges: tuple[str, ...] = ()
     """Executions that should be looked at because of this commit."""
+    items: tuple[NewItem, ...] = ()
+    """Queue items that land with it; if one is refused, so is the commit."""
+    mark: ItemMark | None = None
+    """What becomes of the queue item that the execution came from."""
+    is_named: bool = True
+    """Whether its user chose the commit id; one that Stepwell made says its revision, and is used for no other."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it does nothing but add a receipt to the chain."""
+        return (
+            self.creation is self.snapshot is self.status is self.rest is self.mark is None
+            and not self.is_named
+            and not (self.ops or self.guards or self.nudges or self.items)
+        )
 
 
 class StateBatch(msgspec.Struct, frozen=True, gc=False):
@@ -151,6 +184,12 @@ class ClaimDue(msgspec.Struct, frozen=True, gc=False):
     holder: str
     seconds: float
     limit: int
+    versions: tuple[int, ...] = ()
+    """The newest version of each workflow that the holder can run; without it, any. What newer code started stays due for others."""
+
+    def newest(self) -> dict[str, int]:
+        """The newest version of each workflow that is asked for."""
+        return dict(zip(self.workflows, self.versions or (ANY_VERSION,) * len(self.workflows), strict=True))
 
 
 class Extension(msgspec.Struct, frozen=True, gc=False):
@@ -220,6 +259,16 @@ Unit = (
     | Renew
     | Unlock
     | Sweep
+    | Enqueue
+    | ClaimItems
+    | ItemMark
+    | ReturnItem
+    | CancelItem
+    | Redrive
+    | RecoverItems
+    | PutTier
+    | PutWorkspace
+    | PutQueue
 )
 
 

@@ -20,12 +20,14 @@ from stepwell.errors import (
 )
 from stepwell.faults import fault
 from stepwell.model.digest import MASK, element, state_digest
+from stepwell.model.entry import StateOp
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import (
     AddToken,
     CancelScopeMutation,
     Create,
+    EnqueueItem,
     EnterScope,
     ExitScope,
     IncrementStepCount,
@@ -45,6 +47,7 @@ from stepwell.model.mutation import (
     UpdateToken,
     WriteState,
 )
+from stepwell.model.queue import NewItem
 from stepwell.model.record import CancelScope, Presence, decode_scope, decode_step, decode_token, encode_record
 from stepwell.model.state import ONLY, SECTIONS, State
 from stepwell.model.status import FINAL, Status, StepStatus, may_follow
@@ -62,7 +65,7 @@ _MOST_ELEMENTS = 64
 class Draft:
     """A state with a batch of mutations on top of it, not yet applied."""
 
-    __slots__ = ("_elements", "_pending", "accumulator", "base", "digest", "mutations", "size", "status")
+    __slots__ = ("_elements", "_pending", "accumulator", "base", "digest", "items", "mutations", "ops", "size", "status")
 
     def __init__(self, base: State) -> None:
         self.base = base
@@ -72,6 +75,8 @@ class Draft:
         self.accumulator, self.digest, self.size = base.accumulator, base.digest, base.size
         self.status: Status | None = None
         """The status that this batch sets, if it sets one."""
+        self.ops: list[StateOp] = []
+        self.items: list[NewItem] = []
 
     def get(self, section: str, key: str) -> bytes | None:
         """An entry as the mutations so far leave it."""
@@ -368,6 +373,12 @@ def _set_status(draft: Draft, mutation: SetStatus) -> None:
 
 def _write_state(draft: Draft, mutation: WriteState) -> None:
     """Scoped state is the store's to check; here it only rides along and is part of the receipt."""
+    draft.ops.append(mutation.op)
+
+
+def _enqueue_item(draft: Draft, mutation: EnqueueItem) -> None:
+    """The same for queue items: whether there is room for one is the store's to say."""
+    draft.items.append(mutation.whole())
 
 
 def _need_token(draft: Draft, token_id: str) -> bytes:
@@ -417,4 +428,5 @@ _RULES: dict[type, Callable[[Draft, Any], None]] = {
     SetResult: _set_result,
     SetStatus: _set_status,
     WriteState: _write_state,
+    EnqueueItem: _enqueue_item,
 }

@@ -37,6 +37,8 @@ def check_key(text: object, what: str, maximum: int = MAX_KEY_BYTES) -> str:
     return text
 
 
+_time_ns = time.time_ns
+
 # A generator of our own: a program may seed the shared one, and then two processes would make the same ids.
 _random = random.Random(os.urandom(32))  # noqa: S311 - ids must be unique, not secret
 if hasattr(os, "register_at_fork"):
@@ -45,7 +47,7 @@ if hasattr(os, "register_at_fork"):
 
 def new_id() -> str:
     """A fresh id that sorts by the time it was made: 48 bits of milliseconds, 80 random bits."""
-    return f"{time.time_ns() // 1_000_000:012x}{_random.getrandbits(80):020x}"
+    return f"{_time_ns() // 1_000_000 << 80 | _random.getrandbits(80):032x}"
 
 
 def new_commit_id(revision: int, fresh: str) -> str:

@@ -13,7 +13,8 @@ from stepwell.model.commit import Commit, Creation, Head, Loaded, LockGuard, Res
 from stepwell.model.digest import sha256_hex
 from stepwell.model.draft import Draft, plan
 from stepwell.model.limits import Limits
-from stepwell.model.mutation import Mutation, WriteState, decode_mutations, encode_mutations
+from stepwell.model.mutation import Mutation, decode_mutations, encode_mutations
+from stepwell.model.queue import ItemMark
 from stepwell.model.receipt import RECEIPT_SCHEMA, Receipt, ReceiptHeader, decode_header, encode_header, sign_head
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot, stored_state
 from stepwell.model.state import State
@@ -56,6 +57,8 @@ def build_commit(
     nudges: tuple[str, ...] = (),
     key: bytes | None = None,
     creation: Creation | None = None,
+    mark: ItemMark | None = None,
+    is_named: bool = True,
 ) -> tuple[Commit, Receipt]:
     """The commit of a validated draft, and the receipt it will have once it is stored."""
     state = draft.base
@@ -76,24 +79,27 @@ def build_commit(
     encoded = encode_header(header)
     digest = sha256_hex(encoded)
     commit = Commit(
-        execution_id=execution_id,
-        workspace_id=workspace_id,
-        commit_id=commit_id,
-        revision=revision,
-        previous=state.receipt,
-        digest=digest,
-        header=encoded,
-        body=body,
-        committed_ms=to_ms(committed_at),
-        status=draft.status,
-        fence=fence,
-        signature=None if key is None else sign_head(key, execution_id, revision, digest, draft.digest),
-        creation=creation,
-        snapshot=store_snapshot(state) if snapshot_due(state) else None,
-        ops=tuple(mutation.op for mutation in draft.mutations if isinstance(mutation, WriteState)),
-        guards=guards,
-        rest=rest,
-        nudges=nudges,
+        execution_id,
+        workspace_id,
+        commit_id,
+        revision,
+        state.receipt,
+        digest,
+        encoded,
+        body,
+        to_ms(committed_at),
+        draft.status,
+        fence,
+        None if key is None else sign_head(key, execution_id, revision, digest, draft.digest),
+        creation,
+        store_snapshot(state) if snapshot_due(state) else None,
+        tuple(draft.ops),
+        guards,
+        rest,
+        nudges,
+        tuple(draft.items),
+        mark,
+        is_named,
     )
     return commit, Receipt.of(header, digest, body)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from stepwell.model.entry import StateOp
+from stepwell.model.queue import NewItem
 
 __all__ = [
     "AddToken",
     "CancelScopeMutation",
     "Create",
+    "EnqueueItem",
     "EnterScope",
     "ExitScope",
     "IncrementStepCount",
@@ -169,6 +171,23 @@ class WriteState(_Mutation, frozen=True, gc=False, tag="write_state"):
     op: StateOp
 
 
+class EnqueueItem(_Mutation, frozen=True, gc=False, tag="enqueue_item"):
+    """Add an item to the queue in the same transaction as this commit."""
+
+    item: NewItem
+    """Without its input, which is beside it as the value that it is."""
+    input: Raw
+
+    @classmethod
+    def of(cls, item: NewItem) -> EnqueueItem:
+        """The mutation that adds an item."""
+        return cls(msgspec.structs.replace(item, input=b""), Raw(item.input))
+
+    def whole(self) -> NewItem:
+        """The item as the store takes it."""
+        return msgspec.structs.replace(self.item, input=bytes(self.input))
+
+
 Mutation = (
     Create
     | Restore
@@ -190,6 +209,7 @@ Mutation = (
     | SetResult
     | SetStatus
     | WriteState
+    | EnqueueItem
 )
 
 encode_mutations = msgspec.json.Encoder(order="deterministic").encode

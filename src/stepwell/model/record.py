@@ -35,6 +35,7 @@ __all__ = [
     "decode_token",
     "decode_trigger",
     "encode_loop",
+    "encode_plain_trigger",
     "encode_record",
     "encode_step",
     "encode_token",
@@ -56,6 +57,12 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     trace_id: str | None = None
     is_child: bool = False
     """Whether the parent waits for it; the parent of a fork does not."""
+    deadline_ms: int | None = None
+    """When it must have ended, in milliseconds since 1970."""
+    governance: dict[str, Any] | None = None
+    """What it may use up and do; ``flow.governance`` knows the fields."""
+    item_id: str | None = None
+    """The queue item that it came from."""
 
     def __post_init__(self) -> None:
         for what in ("execution_id", "workspace_id", "workflow_id"):
@@ -180,8 +187,9 @@ def encode_step(step: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
         raise InvalidInput(f"{step.status!r} is no status of a step; use one of {', '.join(StepStatus)}")
     _aware(step.executed_at, "executed_at")
     _whole(step.duration_ms, "duration_ms")
-    output = msgspec.Raw(canonical(step.output, limits, what=f"the output of step {step.node_name!r}"))
-    return _encode(msgspec.structs.replace(step, output=output, status=str(step.status)))
+    name = step.node_name
+    output = canonical(step.output, limits, what=f"the output of step {name!r}")
+    return _encode(StepOutput(step.node_id, name, str(step.status), msgspec.Raw(output), step.executed_at, step.duration_ms))
 
 
 def encode_loop(loop: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
@@ -214,6 +222,11 @@ def encode_trigger(trigger: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
     return _encode(_PlainTrigger(msgspec.Raw(canonical(trigger, limits, what="the trigger"))))
 
 
+def encode_plain_trigger(data: bytes) -> bytes:
+    """The same for a plain value whose canonical bytes are at hand."""
+    return _encode(_PlainTrigger(msgspec.Raw(data)))
+
+
 def _plain_trigger(trigger: Trigger, limits: Limits) -> Value:
     """A typed trigger as a plain value, with nothing in it that would come back changed or not at all."""
     if isinstance(trigger, ScheduleTrigger):
@@ -240,6 +253,8 @@ def trigger_value(data: bytes) -> Mapping[str, Value]:
 
 
 def _aware(moment: object, what: str) -> None:
+    if type(moment) is datetime and moment.tzinfo is UTC:
+        return
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         raise InvalidInput(f"{what} must be a datetime with a time zone, such as datetime.now(UTC)")
     if moment.utcoffset() != UTC.utcoffset(None):

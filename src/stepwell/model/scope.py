@@ -15,6 +15,8 @@ DEFAULT_WORKSPACE = "default"
 
 # kind -> how many names address it inside its workspace; the global scope belongs to no workspace.
 _KINDS = {"global": 0, "workspace": 0, "workflow": 1, "step": 2, "conversation": 1, "user": 1, "inbox": 1, "custom": 1}
+_KINDS |= {"schedule": 0, "worker": 0}  # of the queue: what fires when, and who takes items
+_KINDS |= {"definition": 0}  # stored definitions of declared workflows
 
 
 class Scope(msgspec.Struct, frozen=True):

@@ -1,0 +1,41 @@
+"""The engine contract: where the executions that the queue asks for are run."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from stepwell.model.queue import Claimed
+
+__all__ = ["Engine"]
+
+
+class Engine(Protocol):
+    """Runs executions. The dispatcher claims items for it and hands them over one by one."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in logs and statistics."""
+        ...
+
+    @property
+    def room(self) -> int:
+        """How many more items can be started now."""
+        ...
+
+    def workflows(self) -> tuple[str, ...]:
+        """The names of the workflows that it can run; items of others are not claimed for it."""
+        ...
+
+    async def start(self, claimed: Claimed) -> None:
+        """Start the execution of an item and see to it that the item is marked.
+
+        The execution has the id that the item says, so one that was started before is found and not started twice; that is no
+        error. The first thing that becomes durable of the execution moves the item to DISPATCHED (or to its end) under the claim's
+        fence, and does not happen if the claim is no longer good. The end of the execution ends the item. Raises for an item that
+        cannot be started; the dispatcher then gives it back, and goes on with the others.
+        """
+        ...
+
+    async def cancel(self, execution_id: str) -> None:
+        """Ask an execution to end. ``NotFound`` if there is none, ``Conflict`` if it has ended."""
+        ...

@@ -1,0 +1,193 @@
+"""Which items a claim takes: capacity, rates and fairness as pure functions, for the stores that decide in Python.
+
+A store finds the lanes that have something ready, each with its first item, and says how many each workspace and each queue may
+still start (``free_slots``, ``rate_allowance``). ``Choosing`` then takes the items with the smallest start tags, as ``model.queue``
+has them, and asks for more of a lane only when it has taken all that it knew of.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+__all__ = ["Candidate", "Choosing", "Contender", "LaneKey", "More", "Queued", "free_slots", "later_rate_ms", "rate_allowance"]
+
+_UNBOUNDED = 2**53
+
+# Sums of fractions come out a little short of a whole number; a thousandth of an item is more than they are ever short of.
+_ROUNDING = 0.001
+
+
+class LaneKey(NamedTuple):
+    """Where items queue up one behind the other: a workspace, in one queue, for one workflow."""
+
+    workspace_id: str
+    queue: str
+    workflow_id: str
+
+
+class Candidate(NamedTuple):
+    """An item that could be taken. The smallest is the first of its workspace."""
+
+    rank: int
+    """The priority, negated: higher priorities come first."""
+    number: int
+
+
+class Queued(NamedTuple):
+    """A lane and some of its items, in order."""
+
+    key: LaneKey
+    candidates: Sequence[Candidate]
+    is_whole: bool
+    """Whether there are no others behind them."""
+
+
+class Contender(NamedTuple):
+    """A workspace that has something ready."""
+
+    workspace_id: str
+    weight: float
+    passed: float
+    """Its pass: the tag of the next item that it may start."""
+    allowance: int
+    """How many it may start now."""
+
+
+def free_slots(concurrency: int | None, used: int) -> int:
+    """How many more may be active."""
+    return _UNBOUNDED if concurrency is None else max(concurrency - used, 0)
+
+
+def rate_allowance(rate_per_second: float | None, rate_ms: float, now_ms: int) -> int:
+    """How many may start now, if ``rate_ms`` is what ``later_rate_ms`` said after those before.
+
+    This is the generic cell rate algorithm: each start is due one interval after the one before, and may come before it is due by a
+    second's worth. In any t seconds no more than rate * (t + 1) start. A rate below one still lets single items through.
+    """
+    if rate_per_second is None:
+        return _UNBOUNDED
+    if rate_per_second <= 0:
+        return 0
+    interval = 1000 / rate_per_second
+    ahead = now_ms + max(1000 - interval, 0) - max(rate_ms, now_ms)
+    return max(math.floor(ahead / interval + _ROUNDING) + 1, 0)
+
+
+def later_rate_ms(rate_per_second: float | None, rate_ms: float, now_ms: int, started: int) -> float:
+    """When the next start is due, after ``started`` of them now."""
+    if not rate_per_second or not started:
+        return rate_ms
+    return max(rate_ms, now_ms) + started * 1000 / rate_per_second
+
+
+More = Callable[[LaneKey, Candidate], Queued]
+"""Gives the items of a lane behind one, as many as it likes."""
+
+
+class _Line:
+    """A lane while a claim takes from it."""
+
+    __slots__ = ("at", "queued")
+
+    def __init__(self, queued: Queued) -> None:
+        self.queued, self.at = queued, 0
+
+    @property
+    def first(self) -> Candidate:
+        return self.queued.candidates[self.at]
+
+    def has_first(self, more: More) -> bool:
+        """Whether there is an item left; asks for those behind the last one when that has been taken."""
+        if self.at < len(self.queued.candidates):
+            return True
+        if self.queued.is_whole:
+            return False
+        self.queued, self.at = more(self.queued.key, self.queued.candidates[-1]), 0
+        return bool(self.queued.candidates)
+
+
+class _Share:
+    """A workspace while a claim takes from it."""
+
+    __slots__ = ("base", "contender", "lines", "taken")
+
+    def __init__(self, contender: Contender, base: float) -> None:
+        self.contender, self.base, self.taken = contender, base, 0
+        self.lines: list[_Line] = []
+
+    @property
+    def tag(self) -> float:
+        """The tag of the next item."""
+        return self.base + self.taken / self.contender.weight
+
+
+class Choosing:
+    """One claim's choice. ``numbers`` are the items in the order in which to start them."""
+
+    def __init__(
+        self,
+        turn: float,
+        contenders: Iterable[Contender],
+        lanes: Iterable[Queued],
+        queue_allowance: dict[str, int],
+        more: More,
+    ) -> None:
+        self.numbers: list[int] = []
+        self.turn = turn
+        self._more = more
+        self._queues = queue_allowance
+        self._shares = {each.workspace_id: _Share(each, max(each.passed, turn)) for each in contenders}
+        for queued in lanes:
+            share = self._shares.get(queued.key.workspace_id)
+            if share is not None and queued.candidates:
+                share.lines.append(_Line(queued))
+
+    def take(self, limit: int) -> None:
+        """Take the items with the smallest tags; of equal ones, the one that came first."""
+        heap = [entry for share in self._shares.values() if (entry := self._entry(share)) is not None]
+        heapq.heapify(heap)
+        while heap and len(self.numbers) < limit:
+            entry = heap[0]
+            share = self._shares[entry[2]]
+            line = self._first_line(share)
+            # A queue may have become full since: then this workspace has another first item, or none.
+            if line is not None and line.first.number == entry[1]:
+                self._take_one(share, line)
+                if len(self.numbers) == limit:
+                    return
+            following = self._entry(share)
+            if following is None:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, following)
+
+    def passes(self) -> dict[str, tuple[float, int]]:
+        """The new pass of each workspace that gave something, and how many it gave."""
+        return {name: (share.tag, share.taken) for name, share in self._shares.items() if share.taken}
+
+    def _entry(self, share: _Share) -> tuple[float, int, str] | None:
+        line = self._first_line(share)
+        return None if line is None else (share.tag, line.first.number, share.contender.workspace_id)
+
+    def _first_line(self, share: _Share) -> _Line | None:
+        """The lane that the workspace's next item stands in; None if it may start no more."""
+        if share.taken >= share.contender.allowance:
+            return None
+        best: _Line | None = None
+        for line in share.lines:
+            is_open = self._queues.get(line.queued.key.queue, _UNBOUNDED) > 0
+            if is_open and line.has_first(self._more) and (best is None or line.first < best.first):
+                best = line
+        return best
+
+    def _take_one(self, share: _Share, line: _Line) -> None:
+        self.numbers.append(line.first.number)
+        self.turn = max(self.turn, share.tag)
+        share.taken += 1
+        line.at += 1
+        queue = line.queued.key.queue
+        if queue in self._queues:
+            self._queues[queue] -= 1

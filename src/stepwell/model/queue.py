@@ -1,0 +1,365 @@
+"""Queue items, workspaces, tiers and lanes: what waits for capacity, who owns it, and how much each may have.
+
+An item's life: PENDING (waiting for its time and for capacity) -> CLAIMED (a dispatcher has it, under a lease with a fence) ->
+DISPATCHED (its execution exists) -> COMPLETED, FAILED or CANCELLED. A workspace's *used* slots are its CLAIMED and DISPATCHED
+items, counted from the rows whenever they are needed.
+
+Fairness is by start tags. A workspace has a *pass*: the tag of the next item that it may start. The n-th item that a claim would
+take from it has the tag ``max(pass, turn) + (n - 1) / weight``, where the *turn* is the greatest tag that any claim has taken. A
+claim takes the smallest tags first, of equal ones the item that came first; afterwards the workspace's pass is its last tag +
+1 / weight. One that was empty or full for a while does not save up its turns, since it begins at the turn again.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from stepwell.errors import InvalidInput
+from stepwell.model.ids import check_key
+
+__all__ = [
+    "ACTIVE",
+    "DEFAULT_QUEUE",
+    "TIERS",
+    "CancelItem",
+    "ClaimItems",
+    "Claimed",
+    "Enqueue",
+    "Enqueued",
+    "Item",
+    "ItemMark",
+    "ItemQuery",
+    "ItemStatus",
+    "Lane",
+    "NewItem",
+    "PutQueue",
+    "PutTier",
+    "PutWorkspace",
+    "QueueSettings",
+    "RecoverItems",
+    "Redrive",
+    "ReturnItem",
+    "Tier",
+    "Workspace",
+]
+
+DEFAULT_QUEUE = "default"
+
+
+class ItemStatus(StrEnum):
+    """Where a queue item stands."""
+
+    PENDING = "PENDING"
+    CLAIMED = "CLAIMED"
+    DISPATCHED = "DISPATCHED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+ACTIVE = frozenset((ItemStatus.CLAIMED, ItemStatus.DISPATCHED))
+"""The statuses that use a slot of the workspace."""
+
+
+_MARKS = frozenset((ItemStatus.DISPATCHED, ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.CANCELLED))
+
+
+class Tier(msgspec.Struct, frozen=True, kw_only=True):
+    """A named set of limits; None: no limit."""
+
+    name: str
+    """In small letters."""
+    concurrency: int | None = None
+    """How many executions of a workspace run at once."""
+    weight: float = 1.0
+    """Its share of the starts when workspaces compete."""
+    rate_per_second: float | None = None
+    """How many executions of a workspace start in a second; a second's worth may start at once, so that in any t seconds no more
+    than rate * (t + 1) do. Below one, single ones start, one interval apart."""
+    queue_depth: int | None = None
+    """How many PENDING items a workspace may have."""
+    state_bytes: int | None = None
+    """How much scoped state a workspace may hold."""
+    retention_seconds: float | None = 7 * 24 * 3600.0
+    """How long ended items stay."""
+
+    def __post_init__(self) -> None:
+        check_key(self.name, "a tier's name")
+        if self.name != self.name.lower():
+            raise InvalidInput(f"a tier's name is in small letters: {self.name.lower()!r}, not {self.name!r}")
+        for what, least in (("concurrency", 0), ("queue_depth", 0), ("state_bytes", 0)):
+            _at_least(getattr(self, what), least, f"{what} of tier {self.name!r}", (int,))
+        for what in ("rate_per_second", "retention_seconds"):
+            _at_least(getattr(self, what), 0, f"{what} of tier {self.name!r}", (int, float))
+        if isinstance(self.weight, bool) or not isinstance(self.weight, int | float) or not 0.001 <= self.weight <= 1_000_000:
+            raise InvalidInput(f"weight of tier {self.name!r} is a number from 0.001 to 1,000,000, not {self.weight!r}")
+
+
+def _at_least(value: object, least: float, what: str, kinds: tuple[type, ...]) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= 2**53:  # pyright: ignore[reportOperatorIssue]
+        raise InvalidInput(f"{what} is a number from {least:g} on, or None for no limit, not {value!r}")
+
+
+TIERS = (
+    Tier(name="free", concurrency=1, weight=1, queue_depth=1_000),
+    Tier(name="startup", concurrency=3, weight=3, queue_depth=10_000),
+    Tier(name="scale", concurrency=5, weight=5, queue_depth=100_000),
+    Tier(name="enterprise", concurrency=10, weight=10),
+    Tier(name="unlimited"),
+)
+"""The tiers that a new store has. ``unlimited`` is what the workspace ``default`` is given."""
+
+
+class Workspace(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant and its tier."""
+
+    workspace_id: str
+    tier: str
+    is_paused: bool = False
+    """Whether its items wait, whatever capacity there is."""
+    created_ms: int = 0
+
+
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A named queue; one that was never set up has these defaults."""
+
+    name: str
+    is_paused: bool = False
+    concurrency: int | None = None
+    """How many of its items are active at once, over all workspaces."""
+    rate_per_second: float | None = None
+
+
+class NewItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A request for an execution, ready to be stored. What it names was checked before."""
+
+    item_id: str
+    workspace_id: str
+    workflow_id: str
+    version: int
+    execution_id: str
+    """Fixed here, so that whoever dispatches it, and however often, there is one execution."""
+    input: bytes
+    """Canonical."""
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    """Higher first."""
+    delay_ms: int = 0
+    """Counted by the store's clock from when it lands; ``run_at_ms`` wins if it is given."""
+    run_at_ms: int | None = None
+    key: str | None = None
+    """Idempotency key, unique in the workspace for as long as the item stays. The same body again: the item that is there."""
+    body_digest: str = ""
+    """Of workflow, input and options: what "the same body" means."""
+    singleton: str | None = None
+    """While an item of the workspace with this name is PENDING, CLAIMED or DISPATCHED, that one is the answer."""
+    debounce: str | None = None
+    """A PENDING item of the workspace with this name gets this one's workflow, input and time instead of a second item."""
+    max_attempts: int = 3
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A queue item as it is stored."""
+
+    item_id: str
+    number: int
+    """Grows with every item: first in, first out."""
+    workspace_id: str
+    workflow_id: str
+    version: int
+    execution_id: str
+    input: bytes
+    queue: str
+    status: ItemStatus
+    priority: int
+    enqueued_ms: int
+    run_at_ms: int
+    key: str | None = None
+    body_digest: str = ""
+    singleton: str | None = None
+    debounce: str | None = None
+    attempts: int = 0
+    max_attempts: int = 3
+    holder: str | None = None
+    fence: int = 0
+    lease_until_ms: int | None = None
+    claimed_ms: int | None = None
+    dispatched_ms: int | None = None
+    finished_ms: int | None = None
+    error: str | None = None
+    """What the last attempt failed with."""
+
+
+# Units of writing: they go to ``Store.write`` among the others.
+
+
+class Enqueue(msgspec.Struct, frozen=True, gc=False):
+    """Add items. The answers are one ``Enqueued`` or one error for each item, in order; one that is refused stops no other.
+
+    What is there already is the answer: by the item's id (a retry whose first reply was lost), then by key, by singleton, and by
+    debounce name. Refusals: ``NotFound`` for a workspace that was never put, ``LimitExceeded`` (limit ``queue_depth``) for a full
+    one, ``Conflict`` for an id or a key that another body has.
+    """
+
+    items: tuple[NewItem, ...]
+
+
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
+    """The item that a request came to."""
+
+    item_id: str
+    execution_id: str
+    status: str
+    is_new: bool
+    """False: it was there before, by its key, singleton or debounce name."""
+
+
+class ClaimItems(msgspec.Struct, frozen=True, gc=False):
+    """Take items that are ready and have capacity, fairly; the answers are ``Claimed``, in the order in which to start them.
+
+    Under the lock of each workspace that it takes from: free slots are ``concurrency`` less the CLAIMED and DISPATCHED rows of the
+    workspace, no more than its rate allows; inside a lane by priority (higher first), then number; between lanes by start tag (see
+    this module). Workspaces that another claimer has locked are passed over, not waited for. Paused workspaces and queues give
+    nothing. An attempt is counted with the claim.
+    """
+
+    holder: str
+    seconds: float
+    limit: int
+    queues: tuple[str, ...] = ()
+    """Empty: all."""
+    workflows: tuple[str, ...] = ()
+    """Empty: all; else only items of these, and others do not stand in their way."""
+
+
+class Claimed(msgspec.Struct, frozen=True, gc=False):
+    """An item that was claimed, and what it takes to start it."""
+
+    item_id: str
+    workspace_id: str
+    workflow_id: str
+    version: int
+    execution_id: str
+    input: bytes
+    fence: int
+    attempts: int
+    until_ms: int
+    queue: str = DEFAULT_QUEUE
+    enqueued_ms: int = 0
+
+
+class ItemMark(msgspec.Struct, frozen=True, gc=False):
+    """Move an item on: rides with the commit that makes it true (``Commit.mark``), or is a unit of its own.
+
+    With a fence: the item is CLAIMED with that fence (or DISPATCHED already by it), else ``LeaseLost`` and nothing of the commit
+    lands. Without one: an item that has not ended moves, one that has ended stays as it is, silently: the first end wins. A mark
+    that rides with a commit moves only the item of that execution: an item that was driven again has another one, and what becomes
+    of the old one does not matter to it.
+    """
+
+    item_id: str
+    status: str
+    """DISPATCHED, COMPLETED, FAILED or CANCELLED."""
+    fence: int | None = None
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.status not in _MARKS:
+            raise InvalidInput(f"an item is marked as one of {', '.join(sorted(_MARKS))}, not {self.status!r}")
+
+
+class ReturnItem(msgspec.Struct, frozen=True, gc=False):
+    """Give a claimed item back. ``LeaseLost`` if the fence is not the present one.
+
+    With an ``error`` the attempt is used up: PENDING again after ``delay_ms``, or FAILED with the error if it was the last. Without
+    one the attempt is given back, too. The answer is its ``Item`` afterwards.
+    """
+
+    item_id: str
+    fence: int
+    error: str | None = None
+    delay_ms: int = 0
+    is_final: bool = False
+    """FAILED at once, whatever attempts are left."""
+
+
+class CancelItem(msgspec.Struct, frozen=True, gc=False):
+    """Cancel an item that is PENDING or CLAIMED: CANCELLED, and its claim is worth nothing any more.
+
+    The answer is its ``Item`` afterwards: one that is DISPATCHED is unchanged, since its execution must be cancelled instead.
+    ``NotFound`` if there is none.
+    """
+
+    item_id: str
+
+
+class Redrive(msgspec.Struct, frozen=True, gc=False):
+    """Make a FAILED or CANCELLED item PENDING again, with no attempts used and a new execution; the answer is its ``Item``.
+
+    ``Conflict`` for any other, and while another item of its singleton name has not ended; ``NotFound`` if there is none.
+    """
+
+    item_id: str
+    execution_id: str
+
+
+class RecoverItems(msgspec.Struct, frozen=True, gc=False):
+    """Return items whose claim has expired: PENDING again, or FAILED if that was their last attempt. The answer is their ids.
+
+    Also drops ended items that are older than their workspace's tier keeps them."""
+
+    limit: int = 1_000
+
+
+class PutTier(msgspec.Struct, frozen=True, gc=False):
+    """Make a tier or change it; at once effective for all its workspaces."""
+
+    tier: Tier
+
+
+class PutWorkspace(msgspec.Struct, frozen=True, gc=False):
+    """Make a workspace or change it; when it was made stays as it was. ``NotFound`` for an unknown tier."""
+
+    workspace: Workspace
+
+
+class PutQueue(msgspec.Struct, frozen=True, gc=False):
+    """Set up a named queue."""
+
+    settings: QueueSettings
+
+
+# Reading.
+
+
+class ItemQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which items to find; everything given must match. Newest first."""
+
+    workspace_id: str | None = None
+    queue: str | None = None
+    status: str | None = None
+    workflow_id: str | None = None
+    before: int | None = None
+    """The number of the last one of the page before."""
+    limit: int = 100
+
+
+class Lane(msgspec.Struct, frozen=True, kw_only=True):
+    """A workspace in one queue, counted now."""
+
+    workspace_id: str
+    queue: str
+    ready: int
+    """PENDING, and its time has come."""
+    delayed: int
+    """PENDING, for later."""
+    claimed: int
+    dispatched: int
+    oldest_ready_ms: int | None = None
+    """When the longest waiting of the ready ones became so."""
+    waits_ms: tuple[int, ...] = ()
+    """How long the latest started ones had been ready, up to 1,000, ascending."""
