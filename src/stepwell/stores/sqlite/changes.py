@@ -53,38 +53,85 @@ def _memory_of(path: str) -> mmap.mmap:
 class Tips:
     """The newest receipts of the executions that this process wrote last, valid while nobody else has written.
 
-    The counter after our last commit is known. A transaction in which a commit of ours landed moves it by exactly one; so if it
-    moved by one, nobody else has written in between, and if by more, somebody has. Of any other transaction it is not known
-    whether it changed a page, so only a counter that stands still proves that nobody wrote. In doubt everything remembered is
-    dropped.
+    The counter after our last transaction is known, and one of ours that changed anything moves it by exactly one. So if it moved
+    by that, nobody else has written in between, and if by more, somebody has. In doubt everything remembered is dropped.
     """
 
     def __init__(self, counter: Callable[[], int] | None) -> None:
         self._counter = counter
         self._known: int | None = None
         self._tips: dict[str, str] = {}
+        self._outrun = 0
+        """How often others have, or may have, written between two transactions of ours."""
+        self.is_writing = False
+        """Whether a transaction of ours is under way. When the counter moves by one meanwhile, it was ours, or another process was
+        quick; which of them is known when ours is done."""
 
-    def get(self, execution_id: str) -> str | None:
-        """The digest of the execution's newest receipt, or None if it is not known for sure."""
+    def get(self, execution_id: str, is_guarded: bool = False) -> str | None:
+        """The digest of the execution's newest receipt, or None if it is not known for sure (see ``Store.known_tip``)."""
         tip = self._tips.get(execution_id)
-        return tip if tip is not None and self._counter is not None and self._counter() == self._known else None
+        if tip is None or self._counter is None or self._known is None:
+            return None
+        moved = self._counter() - self._known
+        return tip if moved == 0 or (moved == 1 and is_guarded and self.is_writing) else None
 
-    def note(self, written: dict[str, str | None]) -> None:
-        """A transaction was committed; these executions have new receipts (None: something else about them changed)."""
+    def landed(self, execution_id: str, tip: str) -> None:
+        """A transaction with one commit, and nothing else, was committed."""
+        if self._counter is not None and self._follow(1):
+            self._tips[execution_id] = tip
+
+    def note(self, written: dict[str, str | None], *, has_changed: bool | None = None) -> None:
+        """A transaction was committed; these executions have new receipts (None: something else about them changed).
+
+        Whether it changed the file at all is known if one of them has a new receipt, or if the caller knows.
+        """
         if self._counter is None:
             return
-        before, self._known = self._known, self._counter()
-        has_landed = any(tip is not None for tip in written.values())
-        if before is None or self._known != (before + has_landed) % 2**32 or len(self._tips) > _MOST:
-            self._tips.clear()
-            return
-        for execution_id, tip in written.items():
-            if tip is None:
-                self._tips.pop(execution_id, None)
-            else:
-                self._tips[execution_id] = tip
+        if any(tip is not None for tip in written.values()):
+            has_changed = True
+        if has_changed is None:
+            self._outrun += 1
+            self.forget()
+        elif self._follow(int(has_changed)):
+            for execution_id, tip in written.items():
+                if tip is None:
+                    self._tips.pop(execution_id, None)
+                else:
+                    self._tips[execution_id] = tip
+
+    def _follow(self, step: int) -> bool:
+        """Take the counter's new value; whether it is as far from the last one as our own transaction moved it."""
+        assert self._counter is not None  # noqa: S101 - the callers looked
+        before, self._known, self.is_writing = self._known, self._counter(), False
+        if before is not None and self._known == (before + step) % 2**32 and len(self._tips) <= _MOST:
+            return True
+        self._tips.clear()
+        self._outrun += 1
+        return False
 
     def forget(self) -> None:
         """A transaction failed: nothing is known for sure."""
         self._tips.clear()
-        self._known = None
+        self._known, self.is_writing = None, False
+
+    def news(self) -> Callable[[], bool] | None:
+        """A function that tells whether others may have written since it was last asked; None if the counter cannot be read.
+
+        What this process writes itself is no news to it.
+        """
+        counter = self._counter
+        if counter is None:
+            return None
+        told, outrun = counter(), self._outrun
+
+        def has_news() -> bool:
+            nonlocal told, outrun
+            now, mine = counter(), self._known
+            was, told = (told, outrun), now
+            outrun = self._outrun
+            if mine is not None and (now == mine or (self.is_writing and now == (mine + 1) % 2**32)):
+                told = mine
+                return was[1] != outrun
+            return was != (now, outrun)
+
+        return has_news

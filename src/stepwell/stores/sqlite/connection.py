@@ -112,17 +112,31 @@ class Database:
         self._cursor.execute(sql, arguments)
         return self._connection.changes()
 
-    def run_view(self, sql: str, arguments: tuple[object, ...]) -> bool:
-        """Run a statement on a view and say whether its triggers changed anything."""
+    def run_view(self, sql: str, *arguments: object) -> int:
+        """Run a statement on a view and say how many rows its triggers changed."""
         before = self._connection.total_changes()
         self._cursor.execute(sql, arguments)
-        return self._connection.total_changes() != before
+        return self._connection.total_changes() - before
 
-    def run_view_many(self, sql: str, rows: list[tuple[object, ...]]) -> int:
-        """Run a statement on a view once for each row and say how many rows its triggers changed altogether."""
+    def run_many(self, sql: str, rows: list[tuple[object, ...]]) -> int:
+        """Run a statement once for each row of arguments and say how many rows it changed altogether."""
         before = self._connection.total_changes()
         self._cursor.executemany(sql, rows)
         return self._connection.total_changes() - before
+
+    def total_changes(self) -> int:
+        """How many rows this connection has changed so far."""
+        return self._connection.total_changes()
+
+    def run_all(self, sql: str, *arguments: object) -> bool:
+        """Run a statement that raises unless all of it can be done, and say whether it was done."""
+        try:
+            self._cursor.execute(sql, arguments)
+        except apsw.ConstraintError as error:
+            if getattr(error, "extendedresult", 0) != apsw.SQLITE_CONSTRAINT_TRIGGER:
+                raise
+            return False
+        return True
 
     def value(self, sql: str) -> Any:
         """The single value that a statement gives."""

@@ -5,6 +5,17 @@
 INSERT INTO ordinary_commits (number, revision, previous, fence, digest, signature, committed_ms, commit_id, is_named, header, body)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: commits
+-- The same for many commits, in order; if any of them does not follow from its head, none is written and it is an error. The first
+-- argument is a list of rows, the second their headers, bodies and signatures one after another. One statement, since every
+-- statement gives up Python's lock and has to wait for it again.
+INSERT INTO ordinary_commits (number, revision, previous, fence, digest, signature, committed_ms, commit_id, is_named, header, body,
+                              must_land)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4,
+       iif(value ->> 10, substr(?2, (value ->> 7) + (value ->> 8) + (value ->> 9), value ->> 10), NULL),
+       value ->> 5, value ->> 6, 0, substr(?2, value ->> 7, value ->> 8), substr(?2, (value ->> 7) + (value ->> 8), value ->> 9), 1
+FROM json_each(?1);
+
 -- name: insert_commit
 -- Adds the commit row of a new execution.
 INSERT INTO commits (position, commit_id, is_named, header, body) VALUES ((?1 << 32) + ?2, ?3, ?4, ?5, ?6);
@@ -30,12 +41,14 @@ WHERE execution_id = ?1 AND deleted_ms IS NULL AND (holder IS NULL OR holder = ?
 RETURNING fence;
 
 -- name: claim_due
--- Leases executions that are due and whose workflow is in the list, the longest due first, each with a fence higher than before.
+-- Leases executions that are due and whose workflow is asked for in this version or a newer one, the longest due first, each with a
+-- fence higher than before.
 UPDATE executions SET fence = fence + 1, holder = ?2, lease_until_ms = ?3, wake_ms = ?3, is_nudged = 0, claims = claims + 1
 WHERE number IN (
     SELECT number FROM executions
     WHERE wake_ms <= ?4 AND deleted_ms IS NULL AND (holder IS NULL OR lease_until_ms <= ?4)
-      AND workflow_id IN (SELECT value FROM json_each(?1))
+      AND workflow_id IN (SELECT value ->> 0 FROM json_each(?1))
+      AND version <= (SELECT value ->> 1 FROM json_each(?1) WHERE value ->> 0 = workflow_id)
     ORDER BY wake_ms, number LIMIT ?5)
 RETURNING execution_id, fence;
 
@@ -81,6 +94,14 @@ RETURNING number;
 SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
        signature, parent_id, created_ms, updated_ms, wake_ms, claims, number
 FROM executions WHERE execution_id = ? AND deleted_ms IS NULL;
+
+-- name: nudged
+-- Which of these executions somebody wants looked at.
+SELECT execution_id FROM executions
+WHERE execution_id IN (SELECT value FROM json_each(?1)) AND is_nudged AND deleted_ms IS NULL;
+
+-- name: tip
+SELECT digest FROM executions WHERE execution_id = ? AND deleted_ms IS NULL;
 
 -- name: newest_snapshot
 SELECT position & 0xffffffff, data, accumulator, digest FROM snapshots

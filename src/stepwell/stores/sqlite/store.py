@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import apsw
+import msgspec
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
 from stepwell.errors import CommitUnknown, StoreUnavailable
 from stepwell.faults import fault
-from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Unit
+from stepwell.model.commit import Commit, Head, Loaded, Outcome, StoredCommit, Unit, Written
 from stepwell.model.entry import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
@@ -21,12 +22,14 @@ from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.sql import read_queries
 from stepwell.stores.sqlite.changes import Tips, change_counter
 from stepwell.stores.sqlite.connection import Database, Settings, parse_url, translate
-from stepwell.stores.sqlite.writing import Writing
+from stepwell.stores.sqlite.queue_reading import QueueReading
+from stepwell.stores.sqlite.writing import Writing, commit_row
 
 __all__ = ["SQLiteStore"]
 
 T = TypeVar("T")
 SQL = read_queries("stepwell.stores.sqlite")
+_WRITTEN = Written()
 _MOST_READERS = 8
 _MOST_REVISIONS = 2**32 - 1
 _NO_LIMIT = 2**62
@@ -35,7 +38,7 @@ _NO_LIMIT = 2**62
 _LOOK_SECONDS = 0.01
 
 
-class SQLiteStore:
+class SQLiteStore(QueueReading):
     """Keeps executions and state in one SQLite file."""
 
     def __init__(self, url: str, clock: Clock, limits: Limits, *, vfs: str | None = None) -> None:
@@ -82,30 +85,34 @@ class SQLiteStore:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
-    def change_mark(self) -> object:
-        # Each connection counts for itself, so that a number says something only beside the reader that gave it.
-        return self._read(lambda db: (id(db), db.value("PRAGMA data_version")))
-
     def check(self) -> None:
         self._rows("totals", "")
 
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
-        """SQLite tells nobody: one thread looks at the file's change counter, which costs a few microseconds."""
+        """SQLite tells nobody: one thread looks at the file's change counter, which costs next to nothing."""
         ended = threading.Event()
-        watcher = Database(self._settings, is_writer=False, vfs=self._vfs)
         # Before the thread is there: what is written until it first looks must not pass it by.
-        first = watcher.value("PRAGMA data_version")
+        has_news = self._tips.news() or self._watch()
 
         def look() -> None:
-            mark = first
             while not ended.wait(_LOOK_SECONDS):
-                seen, mark = mark, watcher.value("PRAGMA data_version")
-                if seen != mark:
+                if has_news():
                     wake("")
-            watcher.close()
 
         threading.Thread(target=look, name="stepwell-listener", daemon=True).start()
         return ended.set
+
+    def _watch(self) -> Callable[[], bool]:
+        """What tells of changes where there is no counter to read: everybody's, this store's own among them."""
+        watcher = Database(self._settings, is_writer=False, vfs=self._vfs)
+        mark = watcher.value("PRAGMA data_version")
+
+        def has_news() -> bool:
+            nonlocal mark
+            seen, mark = mark, watcher.value("PRAGMA data_version")
+            return seen != mark
+
+        return has_news
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         db = self._usable_writer()
@@ -114,11 +121,16 @@ class SQLiteStore:
             self._doubt()
             self._roll_back(db)
             db = self._usable_writer()
+        self._tips.is_writing = True
+        if len(units) == 1 and type(units[0]) is Commit and units[0].is_plain and self._write_alone(db, units[0]):
+            return [_WRITTEN]
         writing = Writing(db, SQL, self._clock.now_ms(), self._limits, self._numbers)
         fault("store.before_begin")
+        outcomes = self._write_plain(db, writing, units) if all(map(writing.is_plain, units)) else None
+        if outcomes is not None:
+            return outcomes
+        changes = db.total_changes()
         try:
-            if len(units) == 1 and writing.is_one_statement(units[0]):
-                return self._write_alone(db, writing, units[0])
             db.rows("BEGIN IMMEDIATE")
             fault("store.begun")
             outcomes = writing.write_all(units)
@@ -130,21 +142,49 @@ class SQLiteStore:
                 raise translate(error, self._settings) from error
             raise
         self._commit(db)
-        self._tips.note(writing.tips)
+        # What was taken back is counted, too, and whether that leaves the file as it was is SQLite's to know.
+        has_changed = None if writing.took_back else db.total_changes() != changes
+        self._tips.note(writing.tips, has_changed=has_changed)
         return outcomes
 
-    def _write_alone(self, db: Database, writing: Writing, unit: Unit) -> list[Outcome]:
-        """An ordinary commit by itself is one statement, and SQLite makes a transaction of that without being told."""
+    def _write_alone(self, db: Database, commit: Commit) -> bool:
+        """A plain commit by itself is one statement, and SQLite makes a transaction of that without being told.
+
+        False: nothing was written, since the execution's number is not known here or the commit does not follow from its head.
+        """
+        number = self._numbers.get(commit.execution_id)
+        if number is None:
+            return False
+        fault("store.before_begin")
         fault("store.begun")
         fault("store.before_commit")
         try:
-            outcomes = [writing.write(unit)]
+            if not db.run_view(SQL["commit"], *commit_row(number, commit)):
+                return False
+            fault("store.commit_written")
         except apsw.Error as error:
             self._raise_unknown(db, error)
         except Exception as error:
+            self._doubt()
             raise CommitUnknown from error  # the statement may have been its own commit by then
         self._announce()
-        self._tips.note(writing.tips)
+        self._tips.landed(commit.execution_id, commit.digest)
+        return True
+
+    def _write_plain(self, db: Database, writing: Writing, commits: Sequence[Any]) -> list[Outcome] | None:
+        """Plain commits are one statement, too, however many. None: nothing was written, since one is to be refused."""
+        fault("store.begun")
+        fault("store.before_commit")
+        try:
+            outcomes = writing.write_plain(commits)
+        except apsw.Error as error:
+            self._raise_unknown(db, error)
+        except Exception as error:
+            self._doubt()
+            raise CommitUnknown from error
+        if outcomes is not None:
+            self._announce()
+            self._tips.note(writing.tips)
         return outcomes
 
     def _doubt(self) -> None:
@@ -253,8 +293,15 @@ class SQLiteStore:
     def _rows(self, name: str, *arguments: object) -> list[tuple[Any, ...]]:
         return self._read(lambda db: db.rows(SQL[name], *arguments))
 
-    def known_tip(self, execution_id: str) -> str | None:
-        return self._tips.get(execution_id)
+    def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:
+        return self._tips.get(execution_id, is_guarded)
+
+    def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
+        found = self._read(lambda db: [db.rows(SQL["tip"], execution_id) for execution_id in execution_ids])
+        return [rows[0][0] if rows else None for rows in found]
+
+    def nudged(self, execution_ids: Sequence[str]) -> list[str]:
+        return [row[0] for row in self._rows("nudged", msgspec.json.encode(execution_ids).decode())]
 
     def head(self, execution_id: str) -> Head | None:
         rows = self._rows("head", execution_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -36,11 +36,13 @@ from stepwell.model.commit import (
 from stepwell.model.entry import Delete, Resolution, ScopeTotals, StateOp, StoredEntry, resolve
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
+from stepwell.model.queue import ItemMark
 from stepwell.model.scope import Scope
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.sqlite.connection import Database
+from stepwell.stores.sqlite.queue import QUEUE_UNITS, QueueWriting
 
-__all__ = ["Writing"]
+__all__ = ["Writing", "commit_row"]
 
 _WRITTEN = Written()
 _ALL = 2**32 - 1
@@ -55,34 +57,34 @@ class Writing:
         self._numbers = numbers
         self.tips: dict[str, str | None] = {}
         """The executions written to, with their new newest receipts."""
+        self.took_back = False
+        """Whether part of what was written was taken back."""
+        self._queue: QueueWriting | None = None
 
     def write_all(self, units: Sequence[Unit]) -> list[Outcome]:
         """Write units in order; ordinary commits that stand together go in one go."""
         outcomes: list[Outcome] = []
         together: list[Commit] = []
         for unit in units:
-            if isinstance(unit, Commit) and self.is_one_statement(unit):
+            if self.is_plain(unit):
                 together.append(unit)
                 continue
-            if together:
-                outcomes += self._write_many(together)
-                together = []
+            outcomes += self._write_together(together)
+            together = []
             outcomes.append(self.write(unit))
-        return outcomes + self._write_many(together) if together else outcomes
+        return outcomes + self._write_together(together)
+
+    def _write_together(self, commits: list[Commit]) -> list[Outcome]:
+        outcomes = self.write_plain(commits) if len(commits) > 1 else None
+        return [self.write(commit) for commit in commits] if outcomes is None else outcomes
+
+    def is_plain(self, unit: Unit) -> TypeGuard[Commit]:
+        """Whether a unit is a plain commit to an execution whose number is known."""
+        return type(unit) is Commit and unit.is_plain and unit.execution_id in self._numbers
 
     def write(self, unit: Unit) -> Outcome:
         """Write one unit, or say why not."""
         return _WRITERS[type(unit)](self, unit)
-
-    def is_one_statement(self, unit: Unit) -> bool:
-        """Whether a unit is an ordinary commit, to an execution whose number is known: a single statement."""
-        return (
-            type(unit) is Commit
-            and unit.execution_id in self._numbers
-            and unit.creation is unit.snapshot is unit.status is unit.rest is None
-            and not (unit.ops or unit.guards or unit.nudges)
-            and revision_in(unit.commit_id) == unit.revision
-        )
 
     def _run(self, name: str, *arguments: object) -> int:
         """Run a statement and say how many rows it changed."""
@@ -91,16 +93,57 @@ class Writing:
     def _rows(self, name: str, *arguments: object) -> list[tuple[Any, ...]]:
         return self._db.rows(self._sql[name], *arguments)
 
+    @property
+    def queue(self) -> QueueWriting:
+        """The queue's part of this transaction, made when something first asks for it."""
+        if self._queue is None:
+            self._queue = QueueWriting(self._db, self._now_ms)
+        return self._queue
+
+    def queue_unit(self, unit: Unit) -> Outcome:
+        return self.queue.write(unit)
+
     def commit(self, commit: Commit) -> Outcome:
+        if commit.items:
+            return self._commit_with_items(commit)
+        return self._commit_alone(commit) if commit.mark is None else self._commit_with_mark(commit, commit.mark)
+
+    def _commit_with_items(self, commit: Commit) -> Outcome:
+        """A commit and the items that it enqueues: if any of them is refused, nothing of it stays."""
+        self._db.rows("SAVEPOINT items")
+        added = self.queue.add(commit.items)
+        refusal = next((answer for answer in added if isinstance(answer, StepwellError)), None)
+        if refusal is not None:
+            outcome = self._seen(commit) or refusal
+        else:
+            outcome = self._commit_alone(commit) if commit.mark is None else self._commit_with_mark(commit, commit.mark)
+        if not isinstance(outcome, Written):
+            self._db.rows("ROLLBACK TO items")
+            self.took_back = True
+            self.queue.forget()
+        self._db.rows("RELEASE items")
+        return outcome
+
+    def _commit_with_mark(self, commit: Commit, mark: ItemMark) -> Outcome:
+        """A commit and what becomes of the item that its execution came from."""
+        after = self.queue.plan_mark(mark, commit.execution_id)
+        if isinstance(after, StepwellError):
+            return self._seen(commit) or after
+        outcome = self._commit_alone(commit)
+        if after is not None and isinstance(outcome, Written):
+            self.queue.write_mark(after)
+        return outcome
+
+    def _commit_alone(self, commit: Commit) -> Outcome:
         resolution = self._resolve(commit.ops) if commit.ops else None
         if isinstance(resolution, StepwellError):
             return self._seen(commit) or resolution  # a retry meets its own first writes
-        is_named = revision_in(commit.commit_id) != commit.revision
-        broken = (self._seen(commit) if is_named else None) or (self._broken_guard(commit.guards) if commit.guards else None)
+        broken = self._seen(commit) if commit.is_named else None
+        broken = broken or (self._broken_guard(commit.guards) if commit.guards else None)
         if broken is not None:
             return self._seen(commit) or broken
         write = self._write_creation if commit.creation is not None else self._write_ordinary
-        number = write(commit, is_named=is_named)
+        number = write(commit)
         if number is None:
             return self._refusal(commit)
         fault("store.commit_written")
@@ -110,28 +153,24 @@ class Writing:
         self._rest_and_nudge(number, commit.rest, commit.nudges)
         return _WRITTEN if resolution is None else self._write_state(resolution)
 
-    def _write_ordinary(self, commit: Commit, *, is_named: bool) -> int | None:
+    def _write_ordinary(self, commit: Commit) -> int | None:
         """Write a commit to an execution, and give its number; None if the commit does not follow from the head."""
         number = self._numbers.get(commit.execution_id) or self._find_number(commit.execution_id)
-        landed = self._db.run_view(self._sql["commit"], _row(number, commit, is_named))
+        landed = self._db.run_view(self._sql["commit"], *commit_row(number, commit))
         if landed and commit.status is not None:
             self._run("set_status", number, commit.status)
         return number if landed else None
 
-    def _write_many(self, commits: list[Commit]) -> list[Outcome]:
-        """Write ordinary commits, one after the other, in one go; if any does not land, each by itself, to tell which."""
-        rows = [_row(self._numbers[commit.execution_id], commit, is_named=False) for commit in commits]
-        self._db.rows("SAVEPOINT together")
-        landed = self._db.run_view_many(self._sql["commit"], rows) == 2 * len(commits)
-        if not landed:
-            self._db.rows("ROLLBACK TO together")
-        self._db.rows("RELEASE together")
-        if not landed:
-            return [self.write(commit) for commit in commits]
+    def write_plain(self, commits: Sequence[Commit]) -> list[Outcome] | None:
+        """Write plain commits to executions whose numbers are known, by one statement; None, and nothing written, if one does not
+        follow from its head."""
+        if not self._db.run_all(self._sql["commits"], *commit_rows(self._numbers, commits)):
+            self.took_back = True
+            return None
         for commit in commits:
             fault("store.commit_written")
             self.tips[commit.execution_id] = commit.digest
-        return [_WRITTEN] * len(commits)
+        return [_WRITTEN for _ in commits]
 
     def _find_number(self, execution_id: str) -> int | None:
         rows = self._rows("head", execution_id)
@@ -143,7 +182,7 @@ class Writing:
         self._numbers[execution_id] = rows[0][-1]
         return rows[0][-1]
 
-    def _write_creation(self, commit: Commit, *, is_named: bool) -> int | None:
+    def _write_creation(self, commit: Commit) -> int | None:
         """Write the first commit of a new execution, and give its number; None if the id is taken."""
         creation = commit.creation
         rows = creation and self._rows(
@@ -165,7 +204,7 @@ class Writing:
             return None
         fault("store.head_written")
         number = rows[0][0]
-        self._run("insert_commit", number, commit.revision, commit.commit_id, is_named, commit.header, commit.body)
+        self._run("insert_commit", number, commit.revision, commit.commit_id, commit.is_named, commit.header, commit.body)
         return number
 
     def _first_lease(self, creation: Creation) -> tuple[str | None, int | None, int | None]:
@@ -272,7 +311,7 @@ class Writing:
 
     def claim_due(self, claim: ClaimDue) -> Outcome:
         until = self._now_ms + round(claim.seconds * 1000)
-        names = msgspec.json.encode(claim.workflows).decode()
+        names = msgspec.json.encode(list(claim.newest().items())).decode()
         rows = self._rows("claim_due", names, claim.holder, until, self._now_ms, claim.limit)
         return Written([Lease(execution_id, claim.holder, fence, until) for execution_id, fence in rows])
 
@@ -321,6 +360,7 @@ class Writing:
         self.tips[deletion.execution_id] = None
         self._run("delete_commits", rows[0][0], _ALL)
         self._run("delete_snapshots", rows[0][0], _ALL)
+        self.queue.end_of(deletion.execution_id)
         return _WRITTEN
 
     def archive(self, archiving: Archiving) -> Outcome:
@@ -367,7 +407,8 @@ class Writing:
         return Written([len(ops)])
 
 
-def _row(number: int | None, commit: Commit, is_named: bool) -> tuple[object, ...]:
+def commit_row(number: int | None, commit: Commit) -> tuple[object, ...]:
+    """The arguments of the statement ``commit``."""
     return (
         number,
         commit.revision,
@@ -377,10 +418,24 @@ def _row(number: int | None, commit: Commit, is_named: bool) -> tuple[object, ..
         commit.signature,
         commit.committed_ms,
         commit.commit_id,
-        is_named,
+        commit.is_named,
         commit.header,
         commit.body,
     )
+
+
+def commit_rows(numbers: Mapping[str, int], commits: Sequence[Commit]) -> tuple[str, bytes]:
+    """The arguments of the statement ``commits``."""
+    rows: list[tuple[object, ...]] = []
+    blobs: list[bytes] = []
+    start = 1
+    for commit in commits:
+        header, body, signature = commit.header, commit.body, commit.signature or b""
+        head = numbers[commit.execution_id], commit.revision, commit.previous, commit.fence, commit.digest, commit.committed_ms
+        rows.append((*head, commit.commit_id, start, len(header), len(body), len(signature)))
+        blobs += (header, body, signature)
+        start += len(header) + len(body) + len(signature)
+    return msgspec.json.encode(rows).decode(), b"".join(blobs)
 
 
 _WRITERS: dict[type, Callable[[Writing, Any], Outcome]] = {
@@ -397,4 +452,5 @@ _WRITERS: dict[type, Callable[[Writing, Any], Outcome]] = {
     Archiving: Writing.archive,
     Adoption: Writing.adopt,
     Sweep: Writing.sweep,
+    **dict.fromkeys(QUEUE_UNITS, Writing.queue_unit),
 }

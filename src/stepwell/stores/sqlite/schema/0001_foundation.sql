@@ -42,20 +42,19 @@ CREATE TABLE commits (
 CREATE INDEX commits_by_name ON commits (commit_id, position) WHERE is_named;
 
 -- One insert into this view is an ordinary commit: it moves the head, only from exactly the head that the commit was built on, and
--- adds the commit row if the head moved. It must not name the status: SQLite rewrites the index of every column that is named.
+-- adds the commit row if the head moved. One that must land and does not takes back the whole statement. The update must not name
+-- the status: SQLite rewrites the index of every column that is named.
 CREATE VIEW ordinary_commits AS
 SELECT 0 AS number, 0 AS revision, '' AS previous, 0 AS fence, '' AS digest, x'' AS signature, 0 AS committed_ms,
-       '' AS commit_id, 0 AS is_named, x'' AS header, x'' AS body;
+       '' AS commit_id, 0 AS is_named, x'' AS header, x'' AS body, 0 AS must_land;
 
 CREATE TRIGGER write_ordinary_commit INSTEAD OF INSERT ON ordinary_commits
 BEGIN
     UPDATE executions SET revision = new.revision, digest = new.digest, signature = new.signature, updated_ms = new.committed_ms,
                           claims = 0
     WHERE number = new.number AND revision = new.revision - 1 AND digest = new.previous AND deleted_ms IS NULL
-      AND (new.fence IS NULL OR fence = new.fence)
-      AND NOT EXISTS (  -- an id that says this revision, but was used for another one before
-          SELECT 1 FROM commits WHERE is_named AND commit_id = new.commit_id
-            AND position BETWEEN new.number << 32 AND (new.number << 32) + 0xffffffff);
+      AND (new.fence IS NULL OR fence = new.fence);
+    SELECT raise(ABORT, 'a commit of the group does not follow from its head') WHERE new.must_land AND changes() = 0;
     INSERT INTO commits (position, commit_id, is_named, header, body)
     SELECT (new.number << 32) + new.revision, new.commit_id, new.is_named, new.header, new.body WHERE changes() = 1;
 END;

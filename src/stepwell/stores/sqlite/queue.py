@@ -1,0 +1,308 @@
+"""Writes the queue's units inside the transaction that the SQLite store has begun.
+
+A transaction is the only writer, so what it counts stays true until it ends: the caps hold at every instant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from stepwell.errors import Conflict, NotFound, StepwellError
+from stepwell.faults import fault
+from stepwell.model.admission import admit, is_plain, unknown_workspace
+from stepwell.model.claiming import free_slots
+from stepwell.model.commit import Outcome, Written
+from stepwell.model.lifecycle import answer, cancelled, entered, is_same, marked, recovered, redriven, returned, run_at
+from stepwell.model.queue import (
+    CancelItem,
+    ClaimItems,
+    Enqueue,
+    Enqueued,
+    Item,
+    ItemMark,
+    NewItem,
+    PutQueue,
+    PutTier,
+    PutWorkspace,
+    RecoverItems,
+    Redrive,
+    ReturnItem,
+)
+from stepwell.stores.sql import read_queries
+from stepwell.stores.sqlite.connection import Database
+from stepwell.stores.sqlite.queue_claim import claim_items
+from stepwell.stores.sqlite.rows import item_of
+
+__all__ = ["QUEUE_UNITS", "QueueWriting"]
+
+SQL = read_queries("stepwell.stores.sqlite", "queue.sql")
+
+
+class QueueWriting:
+    """The queue's part of one transaction under way."""
+
+    def __init__(self, db: Database, now_ms: int) -> None:
+        self._db, self._now_ms = db, now_ms
+        self._rooms: dict[str, int | StepwellError] = {}
+        """How many more items each workspace may have waiting; forgotten whenever something else than an enqueue happens."""
+
+    def write(self, unit: Any) -> Outcome:
+        """Write one unit, or say why not."""
+        if type(unit) is not Enqueue:
+            self.forget()
+        return _WRITERS[type(unit)](self, unit)
+
+    def forget(self) -> None:
+        """What was counted may have changed."""
+        self._rooms.clear()
+
+    def _rows(self, name: str, *arguments: object) -> list[tuple[Any, ...]]:
+        return self._db.rows(SQL[name], *arguments)
+
+    # What rides with a commit.
+
+    def add(self, items: Sequence[NewItem]) -> list[Enqueued | StepwellError]:
+        """Add items, each if it can be."""
+        answers = self._add_plain(items) if self._are_plain(items) else [admit(new, self, self._now_ms) for new in items]
+        fault("queue.items_written")
+        return answers
+
+    def plan_mark(self, mark: ItemMark, execution_id: str | None = None) -> Item | StepwellError | None:
+        """The item as a mark leaves it, not written yet; None if it stays as it is."""
+        return marked(self.item(mark.item_id), mark, self._now_ms, execution_id)
+
+    def write_mark(self, item: Item) -> None:
+        """Write an item that a mark has changed."""
+        self.forget()
+        self._db.run(SQL["mark_item"], item.number, item.status.value, item.dispatched_ms, item.finished_ms, item.error)
+        fault("queue.item_moved")
+
+    def end_of(self, execution_id: str) -> None:
+        """An execution was deleted: its item ends with it."""
+        item = self._found("item_of_execution", execution_id)
+        after = None if item is None else cancelled(item, self._now_ms, is_forced=True)
+        if after is not None:
+            self.write_mark(after)
+
+    # The desk.
+
+    def room(self, workspace_id: str) -> int | StepwellError:
+        """How many more items a workspace may have waiting."""
+        room = self._rooms.get(workspace_id)
+        if room is None:
+            room = self._rooms[workspace_id] = self._counted_room(workspace_id)
+        return room
+
+    def _counted_room(self, workspace_id: str) -> int | StepwellError:
+        rows = self._rows("tenant", workspace_id)
+        if not rows:
+            return unknown_workspace(workspace_id)
+        depth = rows[0][0]
+        return free_slots(depth, 0 if depth is None else self._rows("count_pending", workspace_id, depth)[0][0])
+
+    def item(self, item_id: str) -> Item | None:
+        """The item with this id."""
+        rows = self._rows("item", item_id)
+        return item_of(rows[0]) if rows else None
+
+    def _found(self, query: str, *arguments: object) -> Item | None:
+        rows = self._rows(query, *arguments)
+        return self.item(rows[0][0]) if rows else None
+
+    def named(self, new: NewItem) -> Item | None:
+        """The item with a request's id."""
+        return self.item(new.item_id)
+
+    def keyed(self, workspace_id: str, key: str) -> Item | None:
+        """The item with an idempotency key."""
+        return self._found("item_with_key", workspace_id, key)
+
+    def single(self, workspace_id: str, singleton: str) -> Item | None:
+        """The item with a singleton name that has not ended."""
+        return self._found("single_item", workspace_id, singleton)
+
+    def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
+        """The newest PENDING item with a debounce name."""
+        return self._found("bouncing_item", workspace_id, debounce)
+
+    def enter(self, new: NewItem) -> Item:
+        """Add an item whose id is not there."""
+        self._db.run(SQL["add_item"], *_row(new, self._now_ms))
+        self._use_room(new.workspace_id, 1)
+        return entered(new, 0, self._now_ms)
+
+    def change(self, before: Item, after: Item) -> None:
+        """Write an item anew."""
+        self._db.run(
+            SQL["change_item"],
+            before.number,
+            after.workflow_id,
+            after.version,
+            after.execution_id,
+            after.input,
+            after.status.value,
+            after.run_at_ms,
+            after.attempts,
+            after.holder,
+            after.lease_until_ms,
+            after.claimed_ms,
+            after.dispatched_ms,
+            after.finished_ms,
+            after.error,
+            self._now_ms,
+        )
+
+    # Many items in one go.
+
+    def _are_plain(self, items: Sequence[NewItem]) -> bool:
+        """Whether there is room for all of them and only an id that is there already can stand in the way of any."""
+        if not all(map(is_plain, items)):
+            return False
+        for workspace_id, count in Counter(new.workspace_id for new in items).items():
+            room = self.room(workspace_id)
+            if isinstance(room, StepwellError) or room < count:
+                return False
+        return True
+
+    def _add_plain(self, items: Sequence[NewItem]) -> list[Enqueued | StepwellError]:
+        newest = self._rows("newest_item")[0][0] if len(items) > 1 else 0
+        added = self._db.run_many(SQL["add_item"], [_row(new, self._now_ms) for new in items])
+        for workspace_id, count in Counter(new.workspace_id for new in items).items():
+            self._use_room(workspace_id, count)
+        if added == len(items):
+            return [Enqueued(new.item_id, new.execution_id, "PENDING", True) for new in items]
+        self.forget()
+        return list(self._sorted_out(items, newest if len(items) > 1 else None))
+
+    def _sorted_out(self, items: Sequence[NewItem], newest: int | None) -> Iterable[Enqueued | StepwellError]:
+        """Tell those that were there already from those that were added; ``newest`` was the last one before."""
+        seen: set[str] = set()
+        for new in items:
+            item = self.item(new.item_id)
+            if item is None or not is_same(item, new):
+                yield Conflict(f"item {new.item_id!r} is there and asks for something else")
+            else:
+                is_new = newest is not None and item.number > newest and new.item_id not in seen
+                yield answer(item, is_new=is_new)
+            seen.add(new.item_id)
+
+    def _use_room(self, workspace_id: str, count: int) -> None:
+        room = self._rooms.get(workspace_id)
+        if isinstance(room, int):
+            self._rooms[workspace_id] = room - count
+
+    # Units.
+
+    def _move(self, before: Item, after: Item) -> None:
+        self.change(before, after)
+        fault("queue.item_moved")
+
+    def enqueue(self, unit: Enqueue) -> Outcome:
+        return Written(self.add(unit.items))
+
+    def claim(self, unit: ClaimItems) -> Outcome:
+        return Written(claim_items(self._db, SQL, unit, self._now_ms))
+
+    def mark(self, unit: ItemMark) -> Outcome:
+        after = self.plan_mark(unit)
+        if isinstance(after, StepwellError):
+            return after
+        if after is not None:
+            self.write_mark(after)
+        return Written()
+
+    def give_back(self, unit: ReturnItem) -> Outcome:
+        item = self.item(unit.item_id)
+        after = returned(item, unit, self._now_ms)
+        if item is None or isinstance(after, StepwellError):
+            return after if isinstance(after, StepwellError) else NotFound()
+        self._move(item, after)
+        return Written([after])
+
+    def cancel(self, unit: CancelItem) -> Outcome:
+        item = self.item(unit.item_id)
+        if item is None:
+            return NotFound(f"there is no item {unit.item_id!r}")
+        after = cancelled(item, self._now_ms)
+        if after is not None:
+            self.write_mark(after)
+        return Written([after or item])
+
+    def redrive(self, unit: Redrive) -> Outcome:
+        item = self.item(unit.item_id)
+        if item is None:
+            return NotFound(f"there is no item {unit.item_id!r}")
+        after = redriven(item, unit, self._now_ms)
+        if isinstance(after, Conflict):
+            return after
+        if item.singleton is not None and self.single(item.workspace_id, item.singleton) is not None:
+            return Conflict(f"another item of singleton {item.singleton!r} has not ended; wait for it, or cancel it")
+        self._move(item, after)
+        return Written([after])
+
+    def recover(self, unit: RecoverItems) -> Outcome:
+        expired = [item_id for (item_id,) in self._rows("expired_claims", self._now_ms, unit.limit)]
+        for item_id in expired:
+            item = self.item(item_id)
+            if item is not None:
+                self._move(item, recovered(item, self._now_ms))
+        for (number,) in self._rows("old_items", self._now_ms, unit.limit):
+            self._db.run(SQL["drop_item"], number)
+            fault("queue.item_moved")
+        return Written(expired)
+
+    def put_tier(self, unit: PutTier) -> Outcome:
+        tier = unit.tier
+        limits = (tier.rate_per_second, tier.queue_depth, tier.state_bytes, tier.retention_seconds)
+        self._db.run(SQL["put_tier"], tier.name, tier.concurrency, tier.weight, *limits)
+        return Written()
+
+    def put_workspace(self, unit: PutWorkspace) -> Outcome:
+        wanted = unit.workspace
+        if not self._rows("put_workspace", wanted.workspace_id, wanted.tier, wanted.is_paused, self._now_ms):
+            names = ", ".join(row[0] for row in self._rows("tiers"))
+            return NotFound(f"there is no tier {wanted.tier!r}; there are {names}")
+        return Written()
+
+    def put_queue(self, unit: PutQueue) -> Outcome:
+        queue = unit.settings
+        self._db.run(SQL["put_queue"], queue.name, queue.is_paused, queue.concurrency, queue.rate_per_second)
+        return Written()
+
+
+def _row(new: NewItem, now_ms: int) -> tuple[object, ...]:
+    return (
+        new.item_id,
+        new.workspace_id,
+        new.workflow_id,
+        new.version,
+        new.execution_id,
+        new.input,
+        new.queue,
+        new.priority,
+        now_ms,
+        run_at(new, now_ms),
+        new.key,
+        new.body_digest,
+        new.singleton,
+        new.debounce,
+        new.max_attempts,
+    )
+
+
+_WRITERS: dict[type, Callable[[QueueWriting, Any], Outcome]] = {
+    Enqueue: QueueWriting.enqueue,
+    ClaimItems: QueueWriting.claim,
+    ItemMark: QueueWriting.mark,
+    ReturnItem: QueueWriting.give_back,
+    CancelItem: QueueWriting.cancel,
+    Redrive: QueueWriting.redrive,
+    RecoverItems: QueueWriting.recover,
+    PutTier: QueueWriting.put_tier,
+    PutWorkspace: QueueWriting.put_workspace,
+    PutQueue: QueueWriting.put_queue,
+}
+
+QUEUE_UNITS = tuple(_WRITERS)

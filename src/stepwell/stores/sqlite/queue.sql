@@ -1,0 +1,215 @@
+-- The queue's statements of the SQLite store. All run inside the one write transaction, so what one counts the next one can rely on.
+
+-- name: add_item
+-- Adds an item unless its id is there.
+INSERT INTO items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms,
+                   key, body_digest, singleton, debounce, max_attempts, is_ready)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'PENDING', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?10 <= ?9)
+ON CONFLICT (item_id) DO NOTHING;
+
+-- name: newest_item
+SELECT coalesce(max(number), 0) FROM items;
+
+-- name: item
+SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,
+       body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms, finished_ms,
+       error
+FROM items WHERE item_id = ?;
+
+-- name: item_with_key
+SELECT item_id FROM items WHERE workspace_id = ?1 AND key = ?2;
+
+-- name: single_item
+SELECT item_id FROM items WHERE workspace_id = ?1 AND singleton = ?2 AND singleton IS NOT NULL AND finished_ms IS NULL;
+
+-- name: bouncing_item
+SELECT item_id FROM items WHERE workspace_id = ?1 AND debounce = ?2 AND debounce IS NOT NULL AND status = 'PENDING'
+ORDER BY number DESC LIMIT 1;
+
+-- name: item_of_execution
+SELECT item_id FROM items WHERE execution_id = ?1 AND finished_ms IS NULL;
+
+-- name: change_item
+-- Writes everything of an item that may change.
+UPDATE items SET workflow_id = ?2, version = ?3, execution_id = ?4, input = ?5, status = ?6, run_at_ms = ?7, attempts = ?8, holder = ?9,
+                 lease_until_ms = ?10, claimed_ms = ?11, dispatched_ms = ?12, finished_ms = ?13, error = ?14,
+                 is_ready = ?6 = 'PENDING' AND ?7 <= ?15
+WHERE number = ?1;
+
+-- name: mark_item
+-- Moves an item on without touching what no mark changes.
+UPDATE items SET status = ?2, lease_until_ms = NULL, dispatched_ms = ?3, finished_ms = ?4, error = ?5, is_ready = 0 WHERE number = ?1;
+
+-- name: drop_item
+DELETE FROM items WHERE number = ?1;
+
+-- name: tenant
+-- A workspace's limit of waiting items (a row without one: no limit).
+SELECT tiers.queue_depth FROM workspaces JOIN tiers ON tiers.name = workspaces.tier WHERE workspace_id = ?1;
+
+-- name: count_pending
+-- How many items of a workspace wait, counted no further than asked.
+SELECT (SELECT count(*) FROM (SELECT 1 FROM items WHERE workspace_id = ?1 AND status = 'PENDING' AND is_ready = 1 LIMIT ?2))
+     + (SELECT count(*) FROM (SELECT 1 FROM items WHERE workspace_id = ?1 AND status = 'PENDING' AND is_ready = 0 LIMIT ?2));
+
+-- name: promote
+-- Shows claims the items whose time has come, the earliest first.
+UPDATE items SET is_ready = 1 WHERE number IN (
+    SELECT number FROM items WHERE status = 'PENDING' AND is_ready = 0 AND run_at_ms <= ?1 ORDER BY run_at_ms LIMIT ?2);
+
+-- name: ready_lanes
+-- Every lane with something ready, and its first item: one step in the index for each lane, however long it is.
+WITH RECURSIVE lanes (workspace_id, queue, workflow_id, priority, number) AS (
+    SELECT * FROM (
+        SELECT workspace_id, queue, workflow_id, priority, number FROM items
+        WHERE status = 'PENDING' AND is_ready = 1
+        ORDER BY workspace_id, queue, workflow_id, priority DESC, number LIMIT 1)
+    UNION ALL
+    SELECT items.workspace_id, items.queue, items.workflow_id, items.priority, items.number
+    FROM lanes JOIN items ON items.number = coalesce(  -- three questions, since SQLite walks through a comparison of rows
+        (SELECT number FROM items
+         WHERE status = 'PENDING' AND is_ready = 1
+           AND workspace_id = lanes.workspace_id AND queue = lanes.queue AND workflow_id > lanes.workflow_id
+         ORDER BY workflow_id, priority DESC, number LIMIT 1),
+        (SELECT number FROM items
+         WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = lanes.workspace_id AND queue > lanes.queue
+         ORDER BY queue, workflow_id, priority DESC, number LIMIT 1),
+        (SELECT number FROM items
+         WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id > lanes.workspace_id
+         ORDER BY workspace_id, queue, workflow_id, priority DESC, number LIMIT 1))
+)
+SELECT workspace_id, queue, workflow_id, -priority, number FROM lanes;
+
+-- name: tenants
+-- What the workspaces in a list may do.
+SELECT workspace_id, is_paused, concurrency, weight, rate_per_second, passed, rate_ms
+FROM json_each(?1) CROSS JOIN workspaces ON workspaces.workspace_id = json_each.value JOIN tiers ON tiers.name = workspaces.tier;
+
+-- name: used_by
+-- Used slots of the workspaces in a list.
+SELECT value, (SELECT count(*) FROM items WHERE workspace_id = value AND status IN ('CLAIMED', 'DISPATCHED')) FROM json_each(?1);
+
+-- name: used_in
+-- Active items of the queues in a list.
+SELECT value, (SELECT count(*) FROM items WHERE queue = value AND status IN ('CLAIMED', 'DISPATCHED')) FROM json_each(?1);
+
+-- name: first_of_lanes
+-- The first items of each lane in a list of [workspace, queue, workflow].
+SELECT lane.key, -priority, number
+FROM json_each(?1) AS lane CROSS JOIN items ON number IN (
+    SELECT number FROM items
+    WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = lane.value ->> 0 AND queue = lane.value ->> 1
+      AND workflow_id = lane.value ->> 2
+    ORDER BY priority DESC, number LIMIT ?2)
+ORDER BY lane.key, priority DESC, number;
+
+-- name: more_of_lane
+-- The items of a lane behind one.
+SELECT -priority, number FROM items
+WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = ?1 AND queue = ?2 AND workflow_id = ?3 AND priority <= -?4
+  AND (priority < -?4 OR number > ?5)
+ORDER BY priority DESC, number LIMIT ?6;
+
+-- name: claim_items
+-- Leases the items in a list of numbers, each with a fence higher than before, and counts the attempt.
+UPDATE items SET status = 'CLAIMED', is_ready = 0, holder = ?2, fence = fence + 1, attempts = attempts + 1, lease_until_ms = ?3,
+                 claimed_ms = ?4
+WHERE number IN (SELECT value FROM json_each(?1))
+RETURNING number, item_id, workspace_id, workflow_id, version, execution_id, input, fence, attempts, lease_until_ms, queue, enqueued_ms;
+
+-- name: turn
+SELECT turn FROM turns;
+
+-- name: set_turn
+UPDATE turns SET turn = ?1;
+
+-- name: count_tenant
+UPDATE workspaces SET passed = ?2, rate_ms = ?3 WHERE workspace_id = ?1;
+
+-- name: count_queue
+UPDATE queues SET rate_ms = ?2 WHERE name = ?1;
+
+-- name: expired_claims
+-- Items whose claim has ended, the longest first.
+SELECT item_id FROM items WHERE status = 'CLAIMED' AND lease_until_ms <= ?1 ORDER BY lease_until_ms, number LIMIT ?2;
+
+-- name: old_items
+-- Ended items that are older than their workspace's tier keeps them.
+SELECT items.number
+FROM workspaces JOIN tiers ON tiers.name = workspaces.tier AND tiers.retention_seconds IS NOT NULL
+CROSS JOIN items ON items.workspace_id = workspaces.workspace_id AND items.finished_ms IS NOT NULL
+                AND items.finished_ms <= ?1 - CAST(round(tiers.retention_seconds * 1000) AS INTEGER)
+LIMIT ?2;
+
+-- name: put_tier
+INSERT OR REPLACE INTO tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds)
+VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: put_workspace
+-- Makes a workspace or changes it, if its tier is there; when it was made, its pass and its rate stay.
+INSERT INTO workspaces (workspace_id, tier, is_paused, created_ms)
+SELECT ?1, name, ?3, ?4 FROM tiers WHERE name = ?2
+ON CONFLICT (workspace_id) DO UPDATE SET tier = excluded.tier, is_paused = excluded.is_paused
+RETURNING 1;
+
+-- name: put_queue
+INSERT INTO queues (name, is_paused, concurrency, rate_per_second) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (name) DO UPDATE SET is_paused = excluded.is_paused, concurrency = excluded.concurrency,
+                                 rate_per_second = excluded.rate_per_second;
+
+-- name: queue_rates
+SELECT name, is_paused, concurrency, rate_per_second, rate_ms FROM queues;
+
+-- name: tiers
+SELECT name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds FROM tiers ORDER BY name;
+
+-- name: workspaces
+SELECT workspace_id, tier, is_paused, created_ms FROM workspaces ORDER BY workspace_id;
+
+-- name: queues
+SELECT name, is_paused, concurrency, rate_per_second FROM queues ORDER BY name;
+
+-- name: next_ready
+-- When the next delayed item becomes ready: the first entry of an index.
+SELECT run_at_ms FROM items WHERE status = 'PENDING' AND is_ready = 0 ORDER BY run_at_ms LIMIT 1;
+
+-- name: find_items
+-- A page of items, newest first; a filter that is NULL is no filter.
+SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,
+       body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms, finished_ms,
+       error
+FROM items
+WHERE (?1 IS NULL OR workspace_id = ?1) AND (?2 IS NULL OR queue = ?2) AND (?3 IS NULL OR status = ?3)
+  AND (?4 IS NULL OR workflow_id = ?4) AND number < ?5
+ORDER BY number DESC LIMIT ?6;
+
+-- name: waiting_lanes
+SELECT workspace_id, queue, count(*) FILTER (WHERE run_at_ms <= ?2), count(*) FILTER (WHERE run_at_ms > ?2),
+       min(max(run_at_ms, enqueued_ms)) FILTER (WHERE run_at_ms <= ?2)
+FROM (SELECT workspace_id, queue, run_at_ms, enqueued_ms FROM items WHERE status = 'PENDING' AND is_ready = 1
+      UNION ALL
+      SELECT workspace_id, queue, run_at_ms, enqueued_ms FROM items WHERE status = 'PENDING' AND is_ready = 0)
+WHERE ?1 IS NULL OR workspace_id = ?1 GROUP BY workspace_id, queue;
+
+-- name: active_lanes
+SELECT workspace_id, queue, count(*) FILTER (WHERE status = 'CLAIMED'), count(*) FILTER (WHERE status = 'DISPATCHED')
+FROM items WHERE status IN ('CLAIMED', 'DISPATCHED') AND (?1 IS NULL OR workspace_id = ?1) GROUP BY workspace_id, queue;
+
+-- name: started_lanes
+-- Every lane from which something was ever started and is still there, one step in the index for each.
+WITH RECURSIVE lanes (workspace_id, queue) AS (
+    SELECT * FROM (SELECT workspace_id, queue FROM items WHERE claimed_ms IS NOT NULL ORDER BY workspace_id, queue LIMIT 1)
+    UNION ALL
+    SELECT items.workspace_id, items.queue
+    FROM lanes JOIN items ON items.number = coalesce(
+        (SELECT number FROM items WHERE claimed_ms IS NOT NULL AND workspace_id = lanes.workspace_id AND queue > lanes.queue
+         ORDER BY queue LIMIT 1),
+        (SELECT number FROM items WHERE claimed_ms IS NOT NULL AND workspace_id > lanes.workspace_id
+         ORDER BY workspace_id, queue LIMIT 1))
+)
+SELECT workspace_id, queue FROM lanes WHERE ?1 IS NULL OR workspace_id = ?1;
+
+-- name: waits
+-- How long the latest started items of a lane had been ready.
+SELECT claimed_ms - max(run_at_ms, enqueued_ms) FROM items
+WHERE workspace_id = ?1 AND queue = ?2 AND claimed_ms IS NOT NULL ORDER BY claimed_ms DESC LIMIT ?3;

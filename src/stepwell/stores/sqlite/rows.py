@@ -1,0 +1,71 @@
+"""Rows of the queue's tables as the values that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stepwell.model.queue import Item, ItemStatus, QueueSettings, Tier, Workspace
+
+__all__ = ["item_of", "queue_of", "tier_of", "workspace_of"]
+
+_ITEM = (
+    "item_id",
+    "number",
+    "workspace_id",
+    "workflow_id",
+    "version",
+    "execution_id",
+    "input",
+    "queue",
+    "status",
+    "priority",
+    "enqueued_ms",
+    "run_at_ms",
+    "key",
+    "body_digest",
+    "singleton",
+    "debounce",
+    "attempts",
+    "max_attempts",
+    "holder",
+    "fence",
+    "lease_until_ms",
+    "claimed_ms",
+    "dispatched_ms",
+    "finished_ms",
+    "error",
+)
+
+
+def item_of(row: Sequence[Any]) -> Item:
+    """An item from the columns of the query ``item``."""
+    fields: dict[str, Any] = dict(zip(_ITEM, row, strict=True))
+    fields["status"] = ItemStatus(fields["status"])
+    return Item(**fields)
+
+
+def tier_of(row: Sequence[Any]) -> Tier:
+    """A tier from its columns."""
+    name, concurrency, weight, rate, depth, state_bytes, retention = row
+    return Tier(
+        name=name,
+        concurrency=concurrency,
+        weight=weight,
+        rate_per_second=rate,
+        queue_depth=depth,
+        state_bytes=state_bytes,
+        retention_seconds=retention,
+    )
+
+
+def workspace_of(row: Sequence[Any]) -> Workspace:
+    """A workspace from its columns."""
+    workspace_id, tier, is_paused, created_ms = row
+    return Workspace(workspace_id=workspace_id, tier=tier, is_paused=bool(is_paused), created_ms=created_ms)
+
+
+def queue_of(row: Sequence[Any]) -> QueueSettings:
+    """A named queue from its columns."""
+    name, is_paused, concurrency, rate = row
+    return QueueSettings(name=name, is_paused=bool(is_paused), concurrency=concurrency, rate_per_second=rate)
