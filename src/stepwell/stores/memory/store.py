@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -26,7 +25,6 @@ from stepwell.model.commit import (
     Head,
     Lease,
     Loaded,
-    LockGuard,
     Outcome,
     Release,
     Renew,
@@ -41,39 +39,19 @@ from stepwell.model.commit import (
 )
 from stepwell.model.entry import Delete, Resolution, ScopeTotals, StoredEntry, alive, resolve
 from stepwell.model.limits import Limits
+from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
 from stepwell.model.scope import Scope
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.model.status import FINAL
+from stepwell.stores.memory.execution import Execution, first_head
+from stepwell.stores.memory.locks import Locks
+from stepwell.stores.memory.queue import Queue
+from stepwell.stores.memory.undo import Undo
 
 __all__ = ["MemoryStore"]
 
 T = TypeVar("T")
 replace = msgspec.structs.replace
-
-
-class _Lock(msgspec.Struct, frozen=True):
-    lease: Lease
-    acquired_ms: int
-
-
-class _Execution:
-    """One execution's rows; ``commits`` starts right after the head's base revision."""
-
-    __slots__ = ("by_commit_id", "commits", "head", "is_nudged", "snapshots")
-
-    def __init__(self, head: Head) -> None:
-        self.head = head
-        self.commits: list[StoredCommit] = []
-        self.by_commit_id: dict[str, int] = {}
-        self.snapshots: list[StoredSnapshot] = []
-        self.is_nudged = False
-
-    def row(self, revision: int) -> StoredCommit:
-        return self.commits[revision - self.head.base_revision - 1]
-
-    def rows(self, after: int, upto: int) -> list[StoredCommit]:
-        base = self.head.base_revision + 1
-        return self.commits[max(after + 1 - base, 0) : max(upto + 1 - base, 0)]
 
 
 class MemoryStore:
@@ -82,13 +60,12 @@ class MemoryStore:
     def __init__(self, clock: Clock, limits: Limits) -> None:
         self._clock, self._limits = clock, limits
         self._lock = threading.RLock()
-        self._executions: dict[str, _Execution] = {}
+        self._executions: dict[str, Execution] = {}
         self._deleted: set[str] = set()
         self._entries: dict[str, dict[str, StoredEntry]] = {}
         self._totals: dict[str, ScopeTotals] = {}
-        self._locks: dict[str, _Lock] = {}
-        self._fences = 0
-        self._mark = 0
+        self._locks = Locks(clock)
+        self._queue = Queue(clock)
 
     def open(self) -> None:
         """There is nothing to open."""
@@ -105,9 +82,6 @@ class MemoryStore:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
-    def change_mark(self) -> object:
-        return self._mark
-
     def check(self) -> None:
         """Memory is always there."""
 
@@ -120,7 +94,7 @@ class MemoryStore:
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         fault("store.before_begin")
         with self._lock:
-            undo = _Undo()
+            undo = Undo()
             try:
                 fault("store.begun")
                 outcomes = [self._write_one(unit, undo) for unit in units]
@@ -128,27 +102,26 @@ class MemoryStore:
             except BaseException:
                 undo.take_back()
                 raise
-            self._mark += 1
         try:
             fault("store.committed")
         except Exception as error:
             raise CommitUnknown from error
         return outcomes
 
-    def _write_one(self, unit: Unit, undo: _Undo) -> Outcome:
+    def _write_one(self, unit: Unit, undo: Undo) -> Outcome:  # noqa: PLR0912 - one branch for each kind of unit
         match unit:
             case Commit():
                 return self._commit(unit, undo)
             case StateBatch():
-                resolution = self._broken_guard(unit.guards) or self._resolve(unit.ops)
+                resolution = self._locks.broken(unit.guards) or self._resolve(unit.ops)
                 if isinstance(resolution, StepwellError):
                     return resolution
                 self._nudge(unit.nudges, undo)
                 return self._write_state(resolution, undo)
             case Acquire():
-                return self._acquire(unit, undo)
+                return self._locks.acquire(unit, undo)
             case Renew() | Unlock():
-                return self._keep_lock(unit, undo)
+                return self._locks.keep(unit, undo)
             case Claim():
                 return self._claim(unit, undo)
             case ClaimDue():
@@ -163,8 +136,27 @@ class MemoryStore:
                 return self._adopt(unit, undo)
             case Sweep():
                 return self._sweep(unit, undo)
+            case _:
+                return self._queue.write(unit, undo)
 
-    def _commit(self, commit: Commit, undo: _Undo) -> Outcome:
+    def _commit(self, commit: Commit, undo: Undo) -> Outcome:
+        if commit.items or commit.mark is not None:
+            return self._commit_with_items(commit, undo)
+        return self._commit_alone(commit, undo)
+
+    def _commit_with_items(self, commit: Commit, undo: Undo) -> Outcome:
+        """A commit and what it does to the queue: if any of it is refused, all of it is taken back."""
+        before = len(undo)
+        added = self._queue.add(commit.items, undo) if commit.items else []
+        refusal = next((answer for answer in added if isinstance(answer, StepwellError)), None)
+        if refusal is None and commit.mark is not None:
+            refusal = self._queue.mark(commit.mark, undo, commit.execution_id)
+        outcome = (self._seen(commit) or refusal) if refusal is not None else self._commit_alone(commit, undo)
+        if not isinstance(outcome, Written):
+            undo.take_back(before)
+        return outcome
+
+    def _commit_alone(self, commit: Commit, undo: Undo) -> Outcome:
         resolution = self._resolve(commit.ops) if commit.ops else None
         if isinstance(resolution, StepwellError):
             return self._seen(commit) or resolution  # a retry meets its own first writes
@@ -173,7 +165,7 @@ class MemoryStore:
             return refusal
         execution = self._executions.get(commit.execution_id)
         if execution is None:
-            execution = _Execution(_first_head(commit, self.now_ms()))
+            execution = Execution(first_head(commit, self.now_ms()))
             undo.put(self._executions, commit.execution_id, execution)
         undo.put(execution.by_commit_id, commit.commit_id, commit.revision)
         undo.append(execution.commits, StoredCommit(commit.revision, commit.header, commit.body))
@@ -200,12 +192,12 @@ class MemoryStore:
         self._nudge(commit.nudges, undo)
         return Written() if resolution is None else self._write_state(resolution, undo)
 
-    def _rest(self, execution: _Execution, rest: Rest, undo: _Undo) -> None:
+    def _rest(self, execution: Execution, rest: Rest, undo: Undo) -> None:
         wake = None if rest.is_final else self.now_ms() if execution.is_nudged else rest.wake_ms
         undo.set(execution, "head", replace(execution.head, holder=None, lease_until_ms=None, wake_ms=wake))
         undo.set(execution, "is_nudged", False)
 
-    def _nudge(self, execution_ids: Sequence[str], undo: _Undo) -> None:
+    def _nudge(self, execution_ids: Sequence[str], undo: Undo) -> None:
         for execution_id in execution_ids:
             execution = self._executions.get(execution_id)
             if execution is not None and execution.head.status not in FINAL:
@@ -213,20 +205,20 @@ class MemoryStore:
                 if execution.head.holder is None:
                     undo.set(execution, "head", replace(execution.head, wake_ms=self.now_ms()))
 
-    def _claim_due(self, claim: ClaimDue, undo: _Undo) -> Outcome:
-        now = self.now_ms()
+    def _claim_due(self, claim: ClaimDue, undo: Undo) -> Outcome:
+        now, newest = self.now_ms(), claim.newest()
         due = [
             execution
             for execution in self._executions.values()
             if execution.head.wake_ms is not None
             and execution.head.wake_ms <= now
             and (execution.head.holder is None or (execution.head.lease_until_ms or 0) <= now)
-            and execution.head.workflow_id in claim.workflows
+            and execution.head.version <= newest.get(execution.head.workflow_id, -1)
         ]
         due.sort(key=lambda execution: (execution.head.wake_ms or 0, execution.head.execution_id))
         return Written([self._grant(execution, claim.holder, claim.seconds, undo) for execution in due[: claim.limit]])
 
-    def _grant(self, execution: _Execution, holder: str, seconds: float, undo: _Undo) -> Lease:
+    def _grant(self, execution: Execution, holder: str, seconds: float, undo: Undo) -> Lease:
         head, until = execution.head, self.now_ms() + round(seconds * 1000)
         wake = None if head.wake_ms is None else until
         granted = replace(head, holder=holder, fence=head.fence + 1, lease_until_ms=until, wake_ms=wake, claims=head.claims + 1)
@@ -234,47 +226,13 @@ class MemoryStore:
         undo.set(execution, "is_nudged", False)
         return Lease(head.execution_id, holder, granted.fence, until)
 
-    def _broken_guard(self, guards: Sequence[LockGuard]) -> LeaseLost | None:
-        for guard in guards:
-            lock = self._locks.get(guard.name)
-            if lock is None or lock.lease.fence != guard.fence:
-                return LeaseLost(f"lock {guard.name!r} was lost; nothing was written", fence=guard.fence)
-        return None
-
-    def _acquire(self, unit: Acquire, undo: _Undo) -> Outcome:
-        now, lock = self.now_ms(), self._locks.get(unit.name)
-        is_held = lock is not None and lock.lease.until_ms > now
-        if lock is not None and is_held and lock.lease.holder != unit.holder:
-            return LockHeld(f"lock {unit.name!r} is held by another", until_ms=lock.lease.until_ms)
-        if lock is None or not is_held:
-            undo.set(self, "_fences", self._fences + 1)
-            lock = _Lock(Lease(unit.name, unit.holder, self._fences, 0), now)
-        lease = replace(lock.lease, until_ms=now + round(unit.seconds * 1000))
-        undo.put(self._locks, unit.name, _Lock(lease, lock.acquired_ms))
-        return Written([lease])
-
-    def _keep_lock(self, unit: Renew | Unlock, undo: _Undo) -> Outcome:
-        now, lock = self.now_ms(), self._locks.get(unit.name)
-        if lock is None or (lock.lease.holder, lock.lease.fence) != (unit.holder, unit.fence) or lock.lease.until_ms <= now:
-            return LeaseLost(f"lock {unit.name!r} expired or was taken by another", fence=unit.fence)
-        if isinstance(unit, Renew):
-            lease = replace(lock.lease, until_ms=now + round(unit.seconds * 1000))
-            undo.put(self._locks, unit.name, _Lock(lease, lock.acquired_ms))
-            return Written([lease])
-        until = lock.acquired_ms + round(unit.at_least_seconds * 1000)
-        if until > now:
-            undo.put(self._locks, unit.name, _Lock(replace(lock.lease, holder="", until_ms=until), lock.acquired_ms))
-        else:
-            undo.drop(self._locks, unit.name)
-        return Written()
-
     def _check(self, commit: Commit) -> Outcome | None:
         """Why a commit cannot be written; None if it can."""
         seen = self._seen(commit)
         if seen is not None:
             return seen
         execution = self._executions.get(commit.execution_id)
-        broken = self._broken_guard(commit.guards)
+        broken = self._locks.broken(commit.guards)
         if broken is not None:
             return broken
         if commit.creation is not None:
@@ -293,7 +251,7 @@ class MemoryStore:
         row = self.commit_of(commit.execution_id, commit.commit_id)
         return None if row is None else Seen(row.header, row.body)
 
-    def _claim(self, claim: Claim, undo: _Undo) -> Outcome:
+    def _claim(self, claim: Claim, undo: Undo) -> Outcome:
         execution = self._executions.get(claim.execution_id)
         if execution is None:
             return NotFound(f"there is no execution {claim.execution_id!r}")
@@ -302,7 +260,7 @@ class MemoryStore:
             return LockHeld(f"execution {claim.execution_id!r} is leased to another holder")
         return Written([self._grant(execution, claim.holder, claim.seconds, undo)])
 
-    def _keep(self, unit: Extension | Release, undo: _Undo) -> Outcome:
+    def _keep(self, unit: Extension | Release, undo: Undo) -> Outcome:
         execution = self._executions.get(unit.execution_id)
         head, now = execution.head if execution else None, self.now_ms()
         if execution is None or head is None or (head.holder, head.fence) != (unit.holder, unit.fence):
@@ -318,14 +276,15 @@ class MemoryStore:
         undo.set(execution, "head", replace(head, lease_until_ms=until, wake_ms=wake))
         return Written([Lease(unit.execution_id, unit.holder, unit.fence, until)])
 
-    def _delete(self, deletion: Deletion, undo: _Undo) -> Outcome:
+    def _delete(self, deletion: Deletion, undo: Undo) -> Outcome:
         if deletion.execution_id not in self._executions:
             return NotFound(f"there is no execution {deletion.execution_id!r}")
         undo.drop(self._executions, deletion.execution_id)
         undo.mark(self._deleted, deletion.execution_id)
+        self._queue.end_of(deletion.execution_id, undo)
         return Written()
 
-    def _archive(self, archiving: Archiving, undo: _Undo) -> Outcome:
+    def _archive(self, archiving: Archiving, undo: Undo) -> Outcome:
         execution, through = self._executions.get(archiving.execution_id), archiving.snapshot.revision
         if execution is None or not execution.head.base_revision <= through <= execution.head.revision:
             return NotFound(f"execution {archiving.execution_id!r} has no revision {through} to archive")
@@ -337,10 +296,10 @@ class MemoryStore:
         undo.set(execution, "head", replace(execution.head, base_revision=through))
         return Written()
 
-    def _adopt(self, adoption: Adoption, undo: _Undo) -> Outcome:
+    def _adopt(self, adoption: Adoption, undo: Undo) -> Outcome:
         if adoption.execution_id in self._executions or adoption.execution_id in self._deleted:
             return AlreadyExists(f"execution {adoption.execution_id!r} exists already; ids are never used twice")
-        execution = _Execution(
+        execution = Execution(
             Head(
                 execution_id=adoption.execution_id,
                 workspace_id=adoption.workspace_id,
@@ -374,7 +333,7 @@ class MemoryStore:
         now, rows = self.now_ms(), self._entries.get(scope, {})
         return [key for key, row in rows.items() if row.data is not None and alive(row, now) is None]
 
-    def _write_state(self, resolution: Resolution, undo: _Undo) -> Outcome:
+    def _write_state(self, resolution: Resolution, undo: Undo) -> Outcome:
         for scope, revision in resolution.cleared.items():
             rows = self._entries.get(scope, {})
             tomb = StoredEntry(None, revision, resolution.now_ms)
@@ -389,10 +348,9 @@ class MemoryStore:
             fault("store.scope_written")
         return Written(resolution.answers)
 
-    def _sweep(self, sweep: Sweep, undo: _Undo) -> Outcome:
+    def _sweep(self, sweep: Sweep, undo: Undo) -> Outcome:
         oldest = self.now_ms() - sweep.tombstone_ms
-        for name in [name for name, lock in self._locks.items() if lock.lease.until_ms <= oldest][: sweep.limit]:
-            undo.drop(self._locks, name)
+        self._locks.drop_expired(oldest, sweep.limit, undo)
         for rows in self._entries.values():
             dead = [key for key, row in rows.items() if row.data is None and (row.expires_ms or 0) <= oldest]
             for key in dead[: sweep.limit]:
@@ -406,9 +364,17 @@ class MemoryStore:
 
     # Reading. Rows are frozen, so handing them out is handing out copies.
 
-    def known_tip(self, execution_id: str) -> str | None:
+    def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:  # noqa: ARG002 - it is always sure
         head = self.head(execution_id)
         return None if head is None else head.digest
+
+    def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
+        return [self.known_tip(execution_id) for execution_id in execution_ids]
+
+    def nudged(self, execution_ids: Sequence[str]) -> list[str]:
+        with self._lock:
+            found = ((execution_id, self._executions.get(execution_id)) for execution_id in execution_ids)
+            return [execution_id for execution_id, execution in found if execution is not None and execution.is_nudged]
 
     def head(self, execution_id: str) -> Head | None:
         with self._lock:
@@ -487,57 +453,30 @@ class MemoryStore:
             paths = sorted(path for path, totals in self._totals.items() if totals.keys)
         return (path for path in paths if workspace_id is None or Scope.parse(path).workspace == workspace_id)
 
+    def item(self, item_id: str) -> Item | None:
+        with self._lock:
+            return self._queue.rows.get(item_id)
 
-def _first_head(commit: Commit, now_ms: int) -> Head:
-    assert commit.creation is not None, "only a creation makes a new execution"  # noqa: S101
-    is_held = commit.creation.holder is not None
-    until = now_ms + round(commit.creation.lease_seconds * 1000) if is_held else None
-    return Head(
-        fence=int(is_held),
-        holder=commit.creation.holder,
-        lease_until_ms=until,
-        wake_ms=None if not commit.creation.is_runnable else until if is_held else now_ms,
-        execution_id=commit.execution_id,
-        workspace_id=commit.workspace_id,
-        workflow_id=commit.creation.workflow_id,
-        version=commit.creation.version,
-        parent_id=commit.creation.parent_id,
-        status=commit.status or "PENDING",
-        revision=-1,
-        digest=commit.previous,
-        created_ms=commit.committed_ms,
-        updated_ms=commit.committed_ms,
-    )
+    def items(self, query: ItemQuery) -> list[Item]:
+        with self._lock:
+            return self._queue.items(query)
 
+    def lanes(self, workspace_id: str | None = None) -> list[Lane]:
+        with self._lock:
+            return self._queue.lanes(workspace_id)
 
-class _Undo:
-    """Does the writes of a group and remembers how to take them back, newest first."""
+    def next_ready_ms(self) -> int | None:
+        with self._lock:
+            return self._queue.rows.next_ready_ms()
 
-    def __init__(self) -> None:
-        self._steps: list[Callable[[], object]] = []
+    def workspaces(self) -> list[Workspace]:
+        with self._lock:
+            return self._queue.workspaces()
 
-    def take_back(self) -> None:
-        for step in reversed(self._steps):
-            step()
+    def tiers(self) -> list[Tier]:
+        with self._lock:
+            return self._queue.tiers()
 
-    def put(self, table: dict[str, T], key: str, value: T) -> None:
-        if key in table:
-            self._steps.append(partial(table.__setitem__, key, table[key]))
-        else:
-            self._steps.append(partial(table.pop, key))
-        table[key] = value
-
-    def drop(self, table: dict[str, T], key: str) -> None:
-        self._steps.append(partial(table.__setitem__, key, table.pop(key)))
-
-    def append(self, rows: list[T], row: T) -> None:
-        self._steps.append(rows.pop)
-        rows.append(row)
-
-    def mark(self, marks: set[str], mark: str) -> None:
-        self._steps.append(partial(marks.discard, mark))
-        marks.add(mark)
-
-    def set(self, thing: object, attribute: str, value: object) -> None:
-        self._steps.append(partial(setattr, thing, attribute, getattr(thing, attribute)))
-        setattr(thing, attribute, value)
+    def queues(self) -> list[QueueSettings]:
+        with self._lock:
+            return self._queue.queues()

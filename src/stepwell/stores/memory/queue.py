@@ -1,0 +1,315 @@
+"""The queue of the memory store: workspaces, tiers, named queues and items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from stepwell.clock import Clock
+from stepwell.errors import Conflict, NotFound, StepwellError
+from stepwell.faults import fault
+from stepwell.model.admission import admit, unknown_workspace
+from stepwell.model.claiming import Candidate, Choosing, Contender, LaneKey, Queued, free_slots, later_rate_ms, rate_allowance
+from stepwell.model.commit import Outcome, Written
+from stepwell.model.lifecycle import cancelled, claimed, claimed_answer, entered, has_ended, marked, recovered, redriven, returned
+from stepwell.model.queue import (
+    TIERS,
+    CancelItem,
+    ClaimItems,
+    Enqueue,
+    Enqueued,
+    Item,
+    ItemMark,
+    ItemQuery,
+    ItemStatus,
+    Lane,
+    NewItem,
+    PutQueue,
+    PutTier,
+    PutWorkspace,
+    QueueSettings,
+    RecoverItems,
+    Redrive,
+    ReturnItem,
+    Tier,
+    Workspace,
+)
+from stepwell.stores.memory.items import Items
+from stepwell.stores.memory.lanes import lanes_of
+from stepwell.stores.memory.undo import Undo
+
+__all__ = ["Queue", "QueueUnit"]
+
+QueueUnit = Enqueue | ClaimItems | ItemMark | ReturnItem | CancelItem | Redrive | RecoverItems | PutTier | PutWorkspace | PutQueue
+
+replace = msgspec.structs.replace
+
+
+class _Tenant(msgspec.Struct, frozen=True):
+    workspace: Workspace
+    passed: float = 0.0
+    rate_ms: float = 0.0
+
+
+class _Named(msgspec.Struct, frozen=True):
+    settings: QueueSettings
+    rate_ms: float = 0.0
+
+
+class _MemoryDesk:
+    """The items as a request sees them."""
+
+    def __init__(self, queue: Queue, undo: Undo) -> None:
+        self._queue, self._undo = queue, undo
+        self.keyed, self.single, self.bouncing = queue.rows.keyed, queue.rows.single, queue.rows.bouncing
+
+    def room(self, workspace_id: str) -> int | StepwellError:
+        return self._queue.room(workspace_id)
+
+    def named(self, new: NewItem) -> Item | None:
+        return self._queue.rows.get(new.item_id)
+
+    def enter(self, new: NewItem) -> Item:
+        return self._queue.enter(new, self._undo)
+
+    def change(self, before: Item, after: Item) -> None:
+        self._queue.rows.put(before, after, self._undo)
+
+
+class Queue:
+    """What waits for capacity. Called under the store's lock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tiers = {tier.name: tier for tier in TIERS}
+        self._tenants = {"default": _Tenant(Workspace(workspace_id="default", tier="unlimited"))}
+        self._queues: dict[str, _Named] = {}
+        self.rows = Items()
+        self.turn = 0.0
+        self.last_number = 0
+        self._writers: dict[type, Callable[..., Outcome]] = {
+            Enqueue: self._enqueue,
+            ClaimItems: self._claim,
+            ItemMark: self._mark,
+            ReturnItem: self._return,
+            CancelItem: self._cancel,
+            Redrive: self._redrive,
+            RecoverItems: self._recover,
+            PutTier: self._put_tier,
+            PutWorkspace: self._put_workspace,
+            PutQueue: self._put_queue,
+        }
+
+    def write(self, unit: QueueUnit, undo: Undo) -> Outcome:
+        """Write one unit, or say why not."""
+        return self._writers[type(unit)](unit, undo)
+
+    # What rides with a commit.
+
+    def add(self, items: Sequence[NewItem], undo: Undo) -> list[Enqueued | StepwellError]:
+        """Add items, each if it can be."""
+        desk, now = _MemoryDesk(self, undo), self._clock.now_ms()
+        answers = [admit(new, desk, now) for new in items]
+        fault("queue.items_written")
+        return answers
+
+    def mark(self, mark: ItemMark, undo: Undo, execution_id: str | None = None) -> StepwellError | None:
+        """Move an item on, or say why not."""
+        item = self.rows.get(mark.item_id)
+        after = marked(item, mark, self._clock.now_ms(), execution_id)
+        if isinstance(after, StepwellError):
+            return after
+        if after is not None:
+            self._change(item, after, undo)
+        return None
+
+    def end_of(self, execution_id: str, undo: Undo) -> None:
+        """An execution was deleted: its item ends with it."""
+        item = self.rows.of_execution(execution_id)
+        if item is not None:
+            self._change(item, cancelled(item, self._clock.now_ms(), is_forced=True), undo)
+
+    # What the desk asks.
+
+    def room(self, workspace_id: str) -> int | StepwellError:
+        """How many more items a workspace may have waiting."""
+        if workspace_id not in self._tenants:
+            return unknown_workspace(workspace_id)
+        return free_slots(self._tier_of(workspace_id).queue_depth, self.rows.pending_in(workspace_id))
+
+    def enter(self, new: NewItem, undo: Undo) -> Item:
+        """Add an item."""
+        undo.set(self, "last_number", self.last_number + 1)
+        item = entered(new, self.last_number, self._clock.now_ms())
+        self.rows.put(None, item, undo)
+        return item
+
+    # Units.
+
+    def _change(self, before: Item | None, after: Item | None, undo: Undo) -> None:
+        self.rows.put(before, after, undo)
+        fault("queue.item_moved")
+
+    def _enqueue(self, unit: Enqueue, undo: Undo) -> Outcome:
+        return Written(self.add(unit.items, undo))
+
+    def _mark(self, unit: ItemMark, undo: Undo) -> Outcome:
+        return self.mark(unit, undo) or Written()
+
+    def _return(self, unit: ReturnItem, undo: Undo) -> Outcome:
+        item = self.rows.get(unit.item_id)
+        after = returned(item, unit, self._clock.now_ms())
+        if isinstance(after, StepwellError):
+            return after
+        self._change(item, after, undo)
+        return Written([after])
+
+    def _cancel(self, unit: CancelItem, undo: Undo) -> Outcome:
+        item = self.rows.get(unit.item_id)
+        if item is None:
+            return NotFound(f"there is no item {unit.item_id!r}")
+        after = cancelled(item, self._clock.now_ms())
+        if after is not None:
+            self._change(item, after, undo)
+        return Written([after or item])
+
+    def _redrive(self, unit: Redrive, undo: Undo) -> Outcome:
+        item = self.rows.get(unit.item_id)
+        if item is None:
+            return NotFound(f"there is no item {unit.item_id!r}")
+        after = redriven(item, unit, self._clock.now_ms())
+        if isinstance(after, Conflict):
+            return after
+        if item.singleton is not None and self.rows.single(item.workspace_id, item.singleton) is not None:
+            return Conflict(f"another item of singleton {item.singleton!r} has not ended; wait for it, or cancel it")
+        self._change(item, after, undo)
+        return Written([after])
+
+    def _recover(self, unit: RecoverItems, undo: Undo) -> Outcome:
+        now = self._clock.now_ms()
+        items = list(self.rows)
+        expired = [item for item in items if item.status is ItemStatus.CLAIMED and (item.lease_until_ms or 0) <= now]
+        expired.sort(key=lambda item: (item.lease_until_ms or 0, item.number))
+        for item in expired[: unit.limit]:
+            self._change(item, recovered(item, now), undo)
+        for item in [item for item in items if has_ended(item) and self._is_old(item, now)][: unit.limit]:
+            self._change(item, None, undo)
+        return Written([item.item_id for item in expired[: unit.limit]])
+
+    def _is_old(self, item: Item, now_ms: int) -> bool:
+        kept = self._tier_of(item.workspace_id).retention_seconds
+        return kept is not None and (item.finished_ms or 0) <= now_ms - round(kept * 1000)
+
+    def _put_tier(self, unit: PutTier, undo: Undo) -> Outcome:
+        undo.put(self._tiers, unit.tier.name, unit.tier)
+        return Written()
+
+    def _put_workspace(self, unit: PutWorkspace, undo: Undo) -> Outcome:
+        wanted = unit.workspace
+        if wanted.tier not in self._tiers:
+            return NotFound(f"there is no tier {wanted.tier!r}; there are {', '.join(sorted(self._tiers))}")
+        before = self._tenants.get(wanted.workspace_id)
+        created_ms = self._clock.now_ms() if before is None else before.workspace.created_ms
+        after = _Tenant(replace(wanted, created_ms=created_ms)) if before is None else before
+        undo.put(self._tenants, wanted.workspace_id, replace(after, workspace=replace(wanted, created_ms=created_ms)))
+        return Written()
+
+    def _put_queue(self, unit: PutQueue, undo: Undo) -> Outcome:
+        before = self._queues.get(unit.settings.name)
+        undo.put(self._queues, unit.settings.name, _Named(unit.settings, before.rate_ms if before else 0.0))
+        return Written()
+
+    # Claiming.
+
+    def _claim(self, unit: ClaimItems, undo: Undo) -> Outcome:
+        now = self._clock.now_ms()
+        self.rows.promote(now)
+        lanes = {key: line for key, line in self.rows.ready().items() if _is_wanted(key, unit)}
+        names = {key.workspace_id for key in lanes}
+        choosing = Choosing(
+            self.turn,
+            [contender for name in names if (contender := self._contender(name, now)) is not None],
+            [Queued(key, line[: unit.limit], len(line) <= unit.limit) for key, line in lanes.items()],
+            {name: self._queue_allowance(named, now) for name, named in self._queues.items()},
+            lambda key, after: _behind(key, lanes[key], after, unit.limit),
+        )
+        choosing.take(unit.limit)
+        taken = [self.rows.at(number) for number in choosing.numbers]
+        after = [claimed(item, unit, now) for item in taken]
+        for before, item in zip(taken, after, strict=True):
+            self.rows.put(before, item, undo)
+        fault("queue.items_claimed")
+        self._count(choosing, taken, now, undo)
+        fault("queue.claim_counted")
+        return Written([claimed_answer(item) for item in after])
+
+    def _contender(self, workspace_id: str, now_ms: int) -> Contender | None:
+        tenant, tier = self._tenants[workspace_id], self._tier_of(workspace_id)
+        free = free_slots(tier.concurrency, self.rows.used_by(workspace_id))
+        allowance = min(free, rate_allowance(tier.rate_per_second, tenant.rate_ms, now_ms))
+        if tenant.workspace.is_paused or not allowance:
+            return None
+        return Contender(workspace_id, tier.weight, tenant.passed, allowance)
+
+    def _queue_allowance(self, named: _Named, now_ms: int) -> int:
+        settings = named.settings
+        if settings.is_paused:
+            return 0
+        free = free_slots(settings.concurrency, self.rows.used_in(settings.name))
+        return min(free, rate_allowance(settings.rate_per_second, named.rate_ms, now_ms))
+
+    def _count(self, choosing: Choosing, taken: Sequence[Item], now_ms: int, undo: Undo) -> None:
+        """Note what was taken for the next claim's fairness and rates."""
+        undo.set(self, "turn", choosing.turn)
+        for name, (passed, started) in choosing.passes().items():
+            tenant = self._tenants[name]
+            rate_ms = later_rate_ms(self._tier_of(name).rate_per_second, tenant.rate_ms, now_ms, started)
+            undo.put(self._tenants, name, replace(tenant, passed=passed, rate_ms=rate_ms))
+        for name in {item.queue for item in taken} & self._queues.keys():
+            named, started = self._queues[name], sum(item.queue == name for item in taken)
+            rate_ms = later_rate_ms(named.settings.rate_per_second, named.rate_ms, now_ms, started)
+            undo.put(self._queues, name, replace(named, rate_ms=rate_ms))
+
+    # Reading.
+
+    def _tier_of(self, workspace_id: str) -> Tier:
+        return self._tiers[self._tenants[workspace_id].workspace.tier]
+
+    def items(self, query: ItemQuery) -> list[Item]:
+        """Items that match, newest first."""
+        wanted = [
+            item
+            for item in self.rows
+            if query.workspace_id in (None, item.workspace_id)
+            and query.queue in (None, item.queue)
+            and query.status in (None, item.status)
+            and query.workflow_id in (None, item.workflow_id)
+            and (query.before is None or item.number < query.before)
+        ]
+        return sorted(wanted, key=lambda item: -item.number)[: query.limit]
+
+    def lanes(self, workspace_id: str | None) -> list[Lane]:
+        """What waits and runs."""
+        return lanes_of([item for item in self.rows if workspace_id in (None, item.workspace_id)], self._clock.now_ms())
+
+    def workspaces(self) -> list[Workspace]:
+        """All workspaces by id."""
+        return [self._tenants[name].workspace for name in sorted(self._tenants)]
+
+    def tiers(self) -> list[Tier]:
+        """All tiers by name."""
+        return [self._tiers[name] for name in sorted(self._tiers)]
+
+    def queues(self) -> list[QueueSettings]:
+        """The queues that were set up, by name."""
+        return [self._queues[name].settings for name in sorted(self._queues)]
+
+
+def _is_wanted(key: LaneKey, claim: ClaimItems) -> bool:
+    return (not claim.queues or key.queue in claim.queues) and (not claim.workflows or key.workflow_id in claim.workflows)
+
+
+def _behind(key: LaneKey, line: list[Candidate], after: Candidate, limit: int) -> Queued:
+    start = line.index(after) + 1
+    return Queued(key, line[start : start + limit], len(line) <= start + limit)

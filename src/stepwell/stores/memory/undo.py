@@ -1,0 +1,52 @@
+"""Takes back the writes of a group that failed on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+__all__ = ["Undo"]
+
+T = TypeVar("T")
+
+
+class Undo:
+    """Does the writes of a group and remembers how to take them back, newest first."""
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], object]] = []
+
+    def take_back(self, to: int = 0) -> None:
+        """Take back what was written, all of it or what came after ``to`` steps."""
+        while len(self._steps) > to:
+            self._steps.pop()()
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def put(self, table: dict[str, T], key: str, value: T) -> None:
+        if key in table:
+            self._steps.append(partial(table.__setitem__, key, table[key]))
+        else:
+            self._steps.append(partial(table.pop, key))
+        table[key] = value
+
+    def drop(self, table: dict[str, T], key: str) -> None:
+        self._steps.append(partial(table.__setitem__, key, table.pop(key)))
+
+    def append(self, rows: list[T], row: T) -> None:
+        self._steps.append(rows.pop)
+        rows.append(row)
+
+    def mark(self, marks: set[str], mark: str) -> None:
+        self._steps.append(partial(marks.discard, mark))
+        marks.add(mark)
+
+    def set(self, thing: object, attribute: str, value: object) -> None:
+        self._steps.append(partial(setattr, thing, attribute, getattr(thing, attribute)))
+        setattr(thing, attribute, value)
+
+    def call(self, step: Callable[[], object]) -> None:
+        """Remember how to take back a write that was done elsewhere."""
+        self._steps.append(step)
