@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from redis.connection import Connection
 from tests.support.proxy import Proxy, Verdict, at_match
 from tests.support.redis_server import RedisServer
 
@@ -22,6 +21,7 @@ from stepwell.model.limits import Limits
 from stepwell.stores.group import GroupCommit
 from stepwell.stores.redis.scripts import SCRIPTS
 from stepwell.stores.redis.store import RedisStore
+from stepwell.stores.redis.wire import Wire
 from stepwell.testing.conformance.sample import (
     HOUR,
     SCOPE,
@@ -89,7 +89,7 @@ def test_commit_that_never_reached_the_server_is_unknown_and_its_id_tells(site: 
     """T03: the other ending; the sender cannot see the difference."""
     execution = Execution(site.store, "run").create()
     commit = execution.foresee()
-    site.spoil("commit", Verdict.CUT)
+    site.spoil("append", Verdict.CUT)
     with pytest.raises(CommitUnknown):
         site.store.write([commit])
     assert site.store.commit_of("run", commit.commit_id) is None
@@ -114,7 +114,7 @@ def test_caller_of_a_group_is_told_its_own_commit_id(site: Site) -> None:
     """T03."""
     commit = Execution(site.store, "run").create().foresee()
     group = GroupCommit(site.store.write)
-    site.spoil("commit", Verdict.SWALLOW)
+    site.spoil("append", Verdict.SWALLOW)
     with pytest.raises(CommitUnknown) as caught:
         group.write(commit)
     assert (caught.value.commit_id, caught.value.execution_id) == (commit.commit_id, "run")
@@ -165,13 +165,13 @@ def test_interrupted_connection_is_closed_and_never_used_again(
 ) -> None:
     """T08, B10: an interrupt between sending and reading leaves a reply behind, which nobody may ever read."""
     make_two(site.store)
-    read = Connection.read_response
+    read = Wire.read
 
-    def interrupted(self: Connection, *arguments: object, **options: object) -> object:
-        monkeypatch.setattr(Connection, "read_response", read)
+    def interrupted(self: Wire) -> object:
+        monkeypatch.setattr(Wire, "read", read)
         raise error
 
-    monkeypatch.setattr(Connection, "read_response", interrupted)
+    monkeypatch.setattr(Wire, "read", interrupted)
     with pytest.raises(error):
         site.store.head("first")
     assert workflow_of(site.store, "second") == "of second"

@@ -48,6 +48,7 @@ from stepwell.testing.conformance.sample import (
     acquire,
     claim,
     content,
+    everything,
     landed,
     put,
     refused,
@@ -108,7 +109,8 @@ class Repeated(Execution):
     """An execution whose commits have the same ids each time that its history is made."""
 
     def _build(self, mutations: Sequence[Mutation], fields: dict[str, Any]) -> tuple[Draft, Commit]:
-        return super()._build(mutations, {"commit_id": new_commit_id(self.state.revision + 1, "again"), **fields})
+        own = {"commit_id": new_commit_id(self.state.revision + 1, "again"), "is_named": "commit_id" in fields}
+        return super()._build(mutations, {**own, **fields})
 
 
 def ordinary_history(store: PostgresStore) -> list[object]:
@@ -118,6 +120,10 @@ def ordinary_history(store: PostgresStore) -> list[object]:
     outcomes += store.write([first.foresee(status("RUNNING"))])
     outcomes += store.write([second.foresee(variable("n")), third.foresee(commit_id="mine"), Repeated(store, "four").commit()])
     outcomes += store.write([third.commit(commit_id="mine"), second.commit(revision=9), first.foresee(signature=b"signed")])
+    for alone in (first.foresee(), first.foresee(signature=b"again"), first.commit(fence=4), first.commit(revision=9)):
+        outcomes += store.write([alone])
+    outcomes += store.write([first.commit(previous="0" * 64)])
+    outcomes += store.write([Repeated(store, "four").commit()])
     outcomes += store.write([second.commit(fence=4), first.foresee(rest=Rest(9**9)), third.foresee(rest=Rest(is_final=True))])
     return [(type(outcome), str(outcome)) for outcome in outcomes]
 
@@ -145,10 +151,9 @@ def lock_history(store: PostgresStore, clock: FakeClock) -> list[object]:
         outcome = write(store, unit)
         answers = outcome.answers if isinstance(outcome, Written) else ()
         leases = [answer for answer in answers if isinstance(answer, Lease)]
-        outcomes.append((type(outcome), [(lease.name, lease.holder) for lease in leases], store.change_mark() == mark))
+        outcomes.append((type(outcome), [(lease.name, lease.holder) for lease in leases]))
         return leases[0] if leases else Lease("", "", 0, 0)
 
-    mark = store.change_mark()
     first = note(Acquire("door", "a", 2 * HOUR))
     assert note(Acquire("door", "a", 2 * HOUR)).fence == first.fence
     note(Acquire("door", "b", HOUR))
@@ -185,7 +190,7 @@ def test_both_ways_to_lock_come_to_the_same_outcomes(
         landed(write(store, Unlock("door", "d", acquire(store, holder="d").fence)))
         store.close()
     assert found[0] == found[1]
-    assert {kind for kind, _, _ in found[0]} == {Written, LockHeld, LeaseLost}
+    assert {kind for kind, _ in found[0]} == {Written, LockHeld, LeaseLost}
 
 
 def test_fences_rise_from_holder_to_holder_whichever_way_they_came(
@@ -234,7 +239,9 @@ def test_ordinary_commits_are_one_round_trip_and_everything_else_is_two(
     many = [Execution(store, f"run-{number}") for number in range(30)]
     assert statements(store, [each.foresee() for each in many], monkeypatch) == ["create_group"]
     assert statements(store, [each.foresee() for each in many], monkeypatch) == ["commit_group"]
-    assert statements(store, [many[0].foresee()], monkeypatch) == ["commit_one"]
+    assert statements(store, [many[0].foresee()], monkeypatch) == ["commit_plain"]
+    assert statements(store, [many[0].foresee(status("RUNNING"))], monkeypatch) == ["commit_one"]
+    assert statements(store, [many[0].foresee(commit_id="mine")], monkeypatch) == ["commit_one"]
     assert statements(store, [Acquire("gate", "a", HOUR)], monkeypatch) == ["acquire_one"]
     mixed = [many[0].foresee(), many[0].foresee(), many[1].foresee(snapshot=many[1].snapshot()), Deletion("run-2")]
     mixed += [
@@ -250,13 +257,10 @@ def test_ordinary_commits_are_one_round_trip_and_everything_else_is_two(
 def test_group_of_refusals_leaves_nothing_not_even_empty_rows(
     store: PostgresStore, postgres_server: PostgresServer, postgres_schema: str
 ) -> None:
-    before = store.change_mark()
     refused(write(store, StateBatch((put("a", expected=7),))), Conflict)
     assert list(store.scopes()) == []
     with postgres_server.connect() as connection:
         assert connection.execute(f"SELECT count(*) FROM {postgres_schema}.state_scopes").fetchone() == (0,)
-    write_state(store, put("a"))
-    assert store.change_mark() != before
 
 
 def test_commit_that_rests_gives_its_lease_back_in_the_same_statement(store: PostgresStore) -> None:
@@ -437,14 +441,6 @@ def test_listeners_of_one_store_share_a_connection_and_other_schemas_are_not_hea
     assert not [thread for thread in threading.enumerate() if thread.name == "stepwell-listener"]
 
 
-def test_change_mark_is_still_while_nobody_writes_and_never_misses_a_commit(store: PostgresStore, other: PostgresStore) -> None:
-    run, marks = Execution(other).create(), [store.change_mark()]
-    for _ in range(20):
-        run.land()
-        marks.append(store.change_mark())
-    assert len(set(marks)) == len(marks)
-
-
 # Row-level security.
 
 
@@ -471,8 +467,8 @@ def test_role_of_one_workspace_sees_no_row_of_another(
     tables = ("executions", "commits", "snapshots", "state_scopes", "state_entries", "locks")
     with postgres_server.connect() as owner:
         owner.execute(f"GRANT USAGE ON SCHEMA {schema} TO tenant; GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO tenant")
-        everything = [owner.execute(f"SELECT count(*) FROM {schema}.{name}").fetchone() for name in tables]
-    assert everything == [(2,), (4,), (2,), (3,), (3,), (1,)]
+        counted = [owner.execute(f"SELECT count(*) FROM {schema}.{name}").fetchone() for name in tables]
+    assert counted == [(2,), (4,), (2,), (3,), (3,), (1,)]
     with psycopg.connect(postgres_server.dsn.replace("stepwell@", "tenant@"), autocommit=True) as connection:
         nothing = [connection.execute(f"SELECT count(*) FROM {schema}.{name}").fetchone() for name in tables]
         assert nothing == [(0,)] * 6
@@ -518,6 +514,25 @@ def test_store_works_without_prepared_statements_and_leaves_nothing_in_its_sessi
                      (SELECT count(*) FROM pg_class WHERE relpersistence = 't')"""
     link = store._writer._fresh_link()
     assert link._database.execute(left).fetchall() == [(0, 0, "0", "0", 0)]
+
+
+def test_session_that_a_pooler_took_from_another_schema_runs_no_statement_of_that(
+    store: PostgresStore, open_url: OpenUrl, postgres_server: PostgresServer
+) -> None:
+    """The same names are prepared there, for other tables; what they would write to belongs to somebody else."""
+    schema = postgres_server.new_schema()
+    theirs = open_url(postgres_server.url(schema))
+    our_run, their_run = (Execution(each, "run").create().grow(2) for each in (store, theirs))
+    before = everything(theirs, "run")
+    ours, session = store._writer._fresh_link(), theirs._writer._fresh_link()
+    session._statements, store._writer._link = ours._statements, session
+    with pytest.raises(StoreUnavailable, match="prepare=off"):
+        store.write([their_run.commit()])
+    assert everything(theirs, "run") == before
+    store._writer._link = ours
+    our_run.land()
+    theirs.close()
+    postgres_server.drop_schema(schema)
 
 
 # More than one process.

@@ -44,7 +44,7 @@ def all_keys(keys: Keys, name: str) -> list[bytes]:
 def test_no_two_ids_share_a_key() -> None:
     """T46: also across kinds, and across prefixes that contain what separates them."""
     names = [key for prefix, name in product(("p", "p:{i}", "p%3A"), _NASTY) for key in all_keys(Keys(prefix), name)]
-    central = [getattr(Keys(prefix), name) for prefix in ("p", "p:{i}") for name in ("store", "mark", "executions", "fence")]
+    central = [getattr(Keys(prefix), name) for prefix in ("p", "p:{i}") for name in ("store", "executions", "fence")]
     assert len(set(names) | set(central)) == len(names) + len(central)
 
 
@@ -60,7 +60,7 @@ def test_keys_of_one_thing_are_on_one_node(prefix: str, name: str) -> None:
     keys = Keys(prefix)
     for group in (keys.execution(name), keys.scope(name), keys.lock(name)):
         assert len({slot_of(key) for key in group}) == 1
-    assert len({slot_of(key) for key in (keys.store, keys.mark, keys.executions, keys.scopes, keys.ends, keys.locks)}) == 1
+    assert len({slot_of(key) for key in (keys.store, keys.executions, keys.scopes, keys.ends, keys.locks)}) == 1
 
 
 @given(created_ms=st.integers(-(10**14), 10**15), workspace=_TEXT, name=_TEXT)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import pytest
 from tests.support.redis_server import RedisServer
@@ -21,7 +22,10 @@ from stepwell.model.commit import (
     StateBatch,
     Written,
 )
+from stepwell.model.draft import Draft as DraftOfState
 from stepwell.model.entry import Increment, StateOp, Touch
+from stepwell.model.ids import new_commit_id
+from stepwell.model.mutation import Mutation
 from stepwell.stores.redis.drafting import Draft
 from stepwell.stores.redis.scripts import SCRIPTS
 from stepwell.stores.redis.store import RedisStore
@@ -30,9 +34,11 @@ from stepwell.testing.conformance.sample import (
     SCOPE,
     Execution,
     answers,
+    everything,
     landed,
     put,
     refused,
+    status,
     variable,
     write,
     write_state,
@@ -65,6 +71,78 @@ def test_forgotten_scripts_do_not_change_the_order_of_a_group(site: Site) -> Non
     site.client.script_load(SCRIPTS["claim"].text)
     outcomes = site.store.write([first, Claim("run", "a", 60), StateBatch((put("k"),)), second, first, Claim("run", "b", 60)])
     assert [type(each) for each in outcomes] == [Written, Written, Written, Written, Seen, LockHeld]
+
+
+# The short path: plain commits
+
+
+class Repeated(Execution):
+    """An execution whose commits have the same ids each time that its history is made."""
+
+    def _build(self, mutations: Sequence[Mutation], fields: dict[str, Any]) -> tuple[DraftOfState, Commit]:
+        own = {"commit_id": new_commit_id(self.state.revision + 1, "again"), "is_named": "commit_id" in fields}
+        return super()._build(mutations, {**own, **fields})
+
+
+def plain_history(store: RedisStore) -> list[object]:
+    """Commits alone and in groups, some of them refused or seen: what came of each, and what is stored then."""
+    first, second, third = (Repeated(store, name).create() for name in ("one", "two", "three"))
+    outcomes = store.write([first.foresee()])
+    outcomes += store.write([first.foresee(signature=b"signed"), second.foresee(variable("n")), Repeated(store, "four").commit()])
+    ahead = {"revision": 9, "commit_id": new_commit_id(9, "again"), "is_named": False}
+    for late in (first.commit(**ahead), first.commit(revision=9), first.commit(previous="0" * 64), first.commit(fence=4)):
+        outcomes += store.write([late])
+        outcomes += store.write([second.foresee(), late, third.foresee()])
+    landed_twice = third.foresee()
+    outcomes += [*store.write([landed_twice]), *store.write([landed_twice]), *store.write([first.foresee(), landed_twice])]
+    outcomes += store.write([first.foresee(), second.foresee(commit_id="mine"), third.foresee(status("RUNNING"))])
+    outcomes += store.write([second.commit(commit_id="mine")])
+    outcomes += store.write([first.foresee(signature=b"last")])
+    return [(type(each), str(each)) for each in outcomes] + [everything(store, each.id) for each in (first, second, third)]
+
+
+def test_both_ways_to_commit_come_to_the_same_rows_and_outcomes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = plain_history(site.store)
+    site.client.delete(*site.names())
+    monkeypatch.setattr("stepwell.stores.redis.writing.is_ordinary", lambda _: False)
+    long = plain_history(site.open())
+    assert short == long
+    assert {"Written", "Conflict", "NotFound", "LeaseLost", "Seen"} <= {each[0].__name__ for each in short if len(each) == 2}
+
+
+def test_plain_commit_is_refused_by_a_store_that_lost_its_data(site: Site) -> None:
+    """T19: a server that was flushed and has the execution again, from another process, is not the store that was opened."""
+    commit = Execution(site.store, "run").create().foresee()
+    rows = {key: site.client.dump(key) for key in site.keys.execution("run")[:2]}
+    site.client.delete(*site.names())
+    site.open()
+    for key, row in rows.items():
+        site.client.restore(key, 0, row)
+    with pytest.raises(Corrupted):
+        raise write(site.store, commit)
+    assert site.store.tips(["run"]) == [commit.previous]
+    with pytest.raises(Corrupted):
+        site.store.tips(["run", "nobody"])
+
+
+def test_plain_commit_keeps_all_keys_of_its_execution_alive(site: Site) -> None:
+    store = site.open(execution_ttl="60")
+    execution = Execution(store, "run").create()
+    execution.land(snapshot=execution.snapshot())
+    keys = [key for key in site.keys.execution("run") if site.client.exists(key)]
+    for key in keys:
+        site.client.pexpire(key, 1_000)
+    landed(write(store, execution.foresee()))
+    assert all(site.client.pttl(key) > 50_000 for key in keys)
+
+
+def test_plain_commit_of_a_holder_starts_the_count_of_claims_anew(site: Site) -> None:
+    execution = Execution(site.store, "run").create()
+    for holder in ("a", "a"):
+        [lease] = answers(write(site.store, Claim("run", holder, 60)))
+    assert execution.head.claims == 2
+    execution.land(fence=lease.fence)
+    assert (execution.head.claims, execution.head.fence) == (0, lease.fence)
 
 
 # Groups and contention
@@ -206,7 +284,7 @@ def test_flushed_server_is_not_taken_for_a_new_store(tmp_path_factory: pytest.Te
     with RedisServer(tmp_path_factory.mktemp("flushed")) as server:
         site = Site(server, server.url("mine"), clock)
         execution = Execution(site.store, "run").create()
-        site.client.flushall()
+        site.client.delete(*site.names())
         late = execution.commit()
         refused(write(site.store, late), Corrupted)
         refused(write(site.store, Execution(site.store, "run").creation()), Corrupted)

@@ -13,10 +13,8 @@ from tests.support.redis_server import RedisSite as Site
 from stepwell.clock import FakeClock
 from stepwell.model.commit import (
     Acquire,
-    Claim,
     ClaimDue,
     Creation,
-    Deletion,
     Release,
     Rest,
     StateBatch,
@@ -155,19 +153,3 @@ def test_listener_that_was_ended_leaves_no_thread_and_no_connection(site: Site) 
             thread.join(timeout=10)
             assert not thread.is_alive()
     assert not [each for each in site.client.client_list(_type="pubsub") if each["sub"] != "0"]
-
-
-def test_change_mark_differs_after_every_kind_of_write(site: Site) -> None:
-    execution = Execution(site.store, "run").create()
-    units: list[object] = [
-        execution.foresee(),
-        StateBatch((put("k"),)),
-        Acquire("door", "a", 60),
-        Claim("run", "a", 60),
-        Deletion("run"),
-    ]
-    marks = [site.store.change_mark()]
-    for unit in units:
-        write(site.store, unit)
-        marks.append(site.store.change_mark())
-    assert len(set(marks)) == len(marks)

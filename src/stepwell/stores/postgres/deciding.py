@@ -218,7 +218,8 @@ def _claim(view: View, claim: Claim, _: Limits) -> Outcome:
 
 
 def _claim_due(view: View, claim: ClaimDue, _: Limits) -> Outcome:
-    due = [head for head in view.heads.values() if _is_due(head, view.now_ms) and head.workflow_id in claim.workflows]
+    newest = claim.newest()
+    due = [h for h in view.heads.values() if _is_due(h, view.now_ms) and h.version <= newest.get(h.workflow_id, -1)]
     due.sort(key=lambda head: (head.wake_ms or 0, head.execution_id))
     return Written([_grant(view, head, claim) for head in due[: claim.limit]])
 

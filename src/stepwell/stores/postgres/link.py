@@ -7,14 +7,18 @@ exchange the connection is either clean (``Refused`` is an answer, too) or close
 
 from __future__ import annotations
 
+import select
 import selectors
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from hashlib import sha256
 
 import psycopg
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
+from stepwell.stores.glance import Glance
 from stepwell.stores.postgres.settings import Settings
 from stepwell.stores.postgres.sqlstate import CONNECTION_FAILURE
 from stepwell.stores.postgres.wire import Row, encode, rows_of
@@ -27,6 +31,7 @@ Question = tuple[str, Sequence[object]]
 Database = psycopg.Connection[tuple[object, ...]]
 
 _FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.PIPELINE_ABORTED)
+_BINARY = [1] * 32
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 # poll() has no limit on descriptors' numbers and costs one call; Windows has only select().
 _Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
@@ -57,6 +62,9 @@ class Link:
         self._prepared: set[str] = set()
         self._selector = _Selector()
         self._selector.register(self._pgconn.socket, _READ)
+        self._glance, self._has_come = Glance(), _looking_at(self._pgconn.socket)
+        self.used_at = 0.0
+        """When it was last given back."""
 
     @property
     def is_closed(self) -> bool:
@@ -71,14 +79,14 @@ class Link:
         """
         if self.is_closed:
             return False
-        if self._selector.select(0):
+        if self._has_come():
             try:
                 self._pgconn.consume_input()
             except psycopg.Error:
                 self.close()
                 return False
             # Nothing is under way, so what came can only be a notice or the end.
-            if self._pgconn.status != ConnStatus.OK or self._selector.select(0):
+            if self._pgconn.status != ConnStatus.OK or self._has_come():
                 self.close()
                 return False
         return True
@@ -102,7 +110,7 @@ class Link:
         pgconn, was_sent = self._pgconn, False
         try:
             if self._is_preparing and name not in self._prepared:
-                pgconn.send_prepare(_prepared_name(name), self._statements[name])
+                pgconn.send_prepare(_prepared_name(name, self._statements[name]), self._statements[name])
                 self._answer(pgconn)
                 self._prepared.add(name)
             was_sent = True
@@ -144,16 +152,16 @@ class Link:
         sent: list[tuple[str, bool]] = []
         for name, data in questions:
             if self._is_preparing and name not in self._prepared and (name, True) not in sent:
-                self._pgconn.send_prepare(_prepared_name(name), self._statements[name])
+                self._pgconn.send_prepare(_prepared_name(name, self._statements[name]), self._statements[name])
                 sent.append((name, True))
             self._send(name, data)
             sent.append((name, False))
         return sent
 
     def _send(self, name: str, data: Sequence[bytes | None]) -> None:
-        formats = [1] * len(data)
+        formats = _BINARY[: len(data)]
         if self._is_preparing:
-            self._pgconn.send_query_prepared(_prepared_name(name), data, formats, 1)
+            self._pgconn.send_query_prepared(_prepared_name(name, self._statements[name]), data, formats, 1)
         else:
             self._pgconn.send_query_params(self._statements[name], data, None, formats, 1)
 
@@ -200,7 +208,8 @@ class Link:
 
     def _next(self, pgconn: PGconn, deadline: float) -> PGresult | None:
         while pgconn.is_busy():
-            self._wait(_READ, deadline)
+            if not self._glance.take(self._has_come):
+                self._wait(_READ, deadline)
             pgconn.consume_input()
         return pgconn.get_result()
 
@@ -220,8 +229,20 @@ class Link:
         return ready[0][1] & events
 
 
-def _prepared_name(name: str) -> bytes:
-    return b"stepwell_" + name.encode()
+def _looking_at(socket: int) -> Callable[[], object]:
+    """Says at once whether anything has come. A selector could, but what it does around the system call takes longer than that."""
+    if not hasattr(select, "poll"):
+        return lambda: select.select([socket], (), (), 0)[0]
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return partial(poll.poll, 0)
+
+
+@cache
+def _prepared_name(name: str, text: bytes) -> bytes:
+    """What a statement is called on the server. With a digest of its text: behind a pooler that hands sessions around, the name may
+    be known there from another schema or version, and must then be the same statement, or none."""
+    return f"{sha256(text).hexdigest()[:16]}_stepwell_{name}".encode()
 
 
 def _refusal(result: PGresult) -> Refused:

@@ -34,6 +34,8 @@ def is_ordinary(units: Sequence[Unit]) -> bool:
             or unit.ops
             or unit.guards
             or unit.nudges
+            or unit.items
+            or unit.mark is not None
             or unit.snapshot is not None
             or (unit.creation is not None) is not is_creation
             or (is_creation and unit.rest is not None)
@@ -49,12 +51,31 @@ def write_ordinary(link: Link, commits: Sequence[Commit], ahead_ms: int, channel
     if commits[0].creation is not None:
         return _create(link, commits, ahead_ms, channel)
     if len(commits) == 1 and commits[0].rest is None:
-        return [_WRITTEN if _commit_one(link, commits[0]) else None]
+        commit = commits[0]
+        is_plain = commit.is_plain and not _is_named(commit)
+        return [_WRITTEN if (_commit_plain if is_plain else _commit_one)(link, commit) else None]
     return _commit_group(link, commits, ahead_ms, channel)
 
 
 def _is_named(commit: Commit) -> bool:
     return revision_in(commit.commit_id) != commit.revision
+
+
+def _commit_plain(link: Link, commit: Commit) -> bool:
+    landed = link.tell(
+        "commit_plain",
+        commit.execution_id,
+        commit.revision,
+        commit.digest,
+        commit.signature,
+        commit.committed_ms,
+        commit.previous,
+        commit.fence,
+        commit.commit_id,
+        commit.header,
+        commit.body,
+    )
+    return bool(landed)
 
 
 def _commit_one(link: Link, commit: Commit) -> bool:

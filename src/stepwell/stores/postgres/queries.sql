@@ -20,6 +20,18 @@ WITH moved AS (
 INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
 SELECT number, $2::bigint, $9::text, $10::boolean, $11::bytea, $12::bytea FROM moved;
 
+-- name: commit_plain
+-- The same for a commit that does nothing but add a receipt, with an id that Stepwell made for this revision: none like it can be there.
+WITH moved AS (
+    UPDATE {schema}.executions AS e
+    SET revision = $2::bigint, digest = $3::text, signature = $4::bytea, updated_ms = $5::bigint, claims = 0
+    WHERE e.execution_id = $1::text AND e.revision = $2::bigint - 1 AND e.digest = $6::text AND coalesce(e.deleted_ms, 0) = 0
+      AND ($7::bigint IS NULL OR e.fence = $7::bigint)
+    RETURNING e.number
+)
+INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
+SELECT number, $2::bigint, $8::text, false, $9::bytea, $10::bytea FROM moved;
+
 -- name: commit_group
 -- The same for a group of commits to different executions: each lands or not by itself, all in one transaction. A commit that rests
 -- also gives its execution's lease back, with the time of the next look at it, which a nudge that came meanwhile makes now.
@@ -108,11 +120,12 @@ FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
 
 -- name: lock_due
 -- Locks executions of some workflows that are due, the longest due first, but none that another process is at.
--- args: workflows, how far the clock is ahead, how many. returns: as lock_heads
+-- args: workflows, how far the clock is ahead, how many, the newest version of each workflow. returns: as lock_heads
 SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
        signature, parent_id, created_ms, updated_ms, wake_ms, claims, deleted_ms, is_nudged
 FROM {schema}.executions, (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint) AS clock (now_ms)
 WHERE wake_ms <= now_ms AND deleted_ms IS NULL AND (holder IS NULL OR lease_until_ms <= now_ms) AND workflow_id = ANY($1::text[])
+  AND version <= ($4::bigint[])[array_position($1::text[], workflow_id)]
 ORDER BY wake_ms, execution_id LIMIT $3::bigint
 FOR NO KEY UPDATE OF executions SKIP LOCKED;
 
@@ -341,6 +354,24 @@ SELECT execution_id, workspace_id, workflow_id, version, status, revision, diges
        signature, parent_id, created_ms, updated_ms, wake_ms, claims
 FROM {schema}.executions WHERE execution_id = $1::text AND coalesce(deleted_ms, 0) = 0;
 
+-- name: tip
+-- The digest of an execution's newest receipt.
+SELECT digest FROM {schema}.executions WHERE execution_id = $1::text AND coalesce(deleted_ms, 0) = 0;
+
+-- name: nudged
+-- Which of these executions somebody wants looked at. Row by row through the index, as below.
+SELECT e.execution_id
+FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
+    SELECT execution_id FROM {schema}.executions WHERE execution_id = g.execution_id AND is_nudged AND deleted_ms IS NULL
+) AS e;
+
+-- name: tips
+-- The same for many. Row by row through the index, since a plan for a small table would be kept when it is large.
+SELECT e.execution_id, e.digest
+FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
+    SELECT execution_id, digest FROM {schema}.executions WHERE execution_id = g.execution_id AND coalesce(deleted_ms, 0) = 0
+) AS e;
+
 -- name: newest_snapshot
 -- The newest snapshot not after a revision (NULL: of all).
 SELECT s.revision, s.data, s.accumulator, s.digest
@@ -418,11 +449,6 @@ SELECT revision, keys, bytes FROM {schema}.state_scopes WHERE address = $1::byte
 
 -- name: scopes
 SELECT path FROM {schema}.state_scopes WHERE keys > 0 AND ($1::text IS NULL OR workspace_id = $1::text) ORDER BY path;
-
--- name: change_mark
--- Which transactions can be seen now: it changes whenever one that wrote anything ends. A position in the log would not do, since it
--- moves before the transaction can be seen.
-SELECT pg_current_snapshot()::text;
 
 -- name: durability
 SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes');

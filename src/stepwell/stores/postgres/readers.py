@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from stepwell.errors import StoreUnavailable
@@ -18,6 +17,9 @@ __all__ = ["Readers"]
 
 T = TypeVar("T")
 _TRIES = 5
+
+# A connection that was in use a moment ago is not looked at again: if it is lost after all, the read is repeated on another.
+_FRESH_SECONDS = 0.05
 
 
 class Readers:
@@ -36,8 +38,7 @@ class Readers:
         while True:
             tries += 1
             try:
-                with self._lend() as link:
-                    return query(link)
+                return self._lend(query)
             except Refused as refused:
                 may_try = isinstance(refused, Lost) or refused.sqlstate in LOST_RACE or refused.sqlstate == READ_ONLY
                 if not may_try or tries >= (2 if isinstance(refused, Lost) else _TRIES):
@@ -52,12 +53,11 @@ class Readers:
         for link in idle:
             link.close()
 
-    @contextmanager
-    def _lend(self) -> Generator[Link]:
+    def _lend(self, query: Callable[[Link], T]) -> T:
         link = self._take()
         try:
             link = link or connect(self._settings, self._statements)
-            yield link
+            return query(link)
         except BaseException:
             # It may be in the middle of a view of several reads.
             if link is not None:
@@ -67,12 +67,14 @@ class Readers:
             with self._returned:
                 self._lent -= 1
                 if link is not None and not link.is_closed:
+                    link.used_at = time.monotonic()
                     self._idle.append(link)
                 self._returned.notify()
 
     def _take(self) -> Link | None:
         """A place, and a connection that still stands, if there is one: the one used last, so that the others can be dropped."""
-        deadline = time.monotonic() + self._settings.reply_timeout
+        now = time.monotonic()
+        deadline = now + self._settings.reply_timeout
         with self._returned:
             while self._lent >= self._settings.pool_size and not self._is_closed:
                 if not self._returned.wait(deadline - time.monotonic()):
@@ -84,6 +86,6 @@ class Readers:
             self._lent += 1
             while self._idle:
                 link = self._idle.pop()
-                if link.is_fresh():
+                if now - link.used_at < _FRESH_SECONDS or link.is_fresh():
                     return link
         return None

@@ -70,8 +70,18 @@ class PostgresStore:
         self._check_usable()
         return self._writer.write(units) if units else []
 
-    def known_tip(self, execution_id: str) -> str | None:  # noqa: ARG002 - any process may have written meanwhile
+    def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:  # noqa: ARG002 - any process may have written meanwhile
         return None
+
+    def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
+        if len(execution_ids) == 1:
+            rows = self._rows("tip", execution_ids[0])
+            return [rows[0][0] if rows else None]
+        found: dict[str, str] = dict(self._rows("tips", texts(execution_ids)))
+        return [found.get(execution_id) for execution_id in execution_ids]
+
+    def nudged(self, execution_ids: Sequence[str]) -> list[str]:
+        return [row[0] for row in self._rows("nudged", texts(execution_ids))]
 
     def head(self, execution_id: str) -> Head | None:
         rows = self._rows("head", execution_id)
@@ -135,9 +145,6 @@ class PostgresStore:
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
         self._check_usable()
         return self._listener.join(wake)
-
-    def change_mark(self) -> object:
-        return self._rows("change_mark")[0][0]
 
     def _rows(self, name: str, *arguments: object) -> list[Row]:
         self._check_usable()

@@ -87,7 +87,7 @@ class Transaction:
         for number, claim in enumerate(touched.claims):
             # Those before it may take what it finds, so it looks for more.
             most = sum(each.limit for each in touched.claims[: number + 1])
-            asked.append(("lock_due", [texts(claim.workflows), self._ahead_ms, most]))
+            asked.append(("lock_due", [texts(claim.workflows), self._ahead_ms, most, integers(claim.newest().values())]))
         if touched.commits:
             asked.append(("seen_commits", _commit_ids(touched)))
         if touched.acquired:

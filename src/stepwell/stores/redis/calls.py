@@ -115,7 +115,7 @@ class Caller:
         names = (
             *keys.execution(unit.execution_id),
             *self._scoped_keys(unit, writes),
-            *self._central(keys.store, keys.mark, keys.executions, keys.due, keys.scopes, keys.ends, keys.tombs),
+            *self._central(keys.store, keys.executions, keys.due, keys.scopes, keys.ends, keys.tombs),
         )
         if unit.creation is not None:
             return self._create(unit, names, start, row, tail)
@@ -148,7 +148,7 @@ class Caller:
 
     def adopt(self, unit: Adoption) -> Call:
         keys, made = self._keys, unit.creation
-        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.mark, keys.executions))
+        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.executions))
         arguments = (
             *(self._id, unit.execution_id, unit.snapshot.revision, unit.digest, pack_snapshot(unit.snapshot), unit.adopted_ms),
             *(unit.status, unit.signature or b"", self._ttl_ms),
@@ -159,17 +159,17 @@ class Caller:
         return call
 
     def archive(self, unit: Archiving) -> Call:
-        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.mark))
+        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store))
         return Call("archive", names, (self._id, unit.snapshot.revision, pack_snapshot(unit.snapshot), self._ttl_ms))
 
     def delete(self, unit: Deletion) -> Call:
         keys = self._keys
-        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.mark, keys.executions, keys.due))
+        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.executions, keys.due))
         return Call("delete", names, (self._id, unit.execution_id, self._ahead_ms(), self._ttl_ms))
 
     def _state(self, unit: StateBatch, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> Call:
         keys = self._keys
-        central = self._central(keys.store, keys.mark, keys.due, keys.scopes, keys.ends, keys.tombs)
+        central = self._central(keys.store, keys.due, keys.scopes, keys.ends, keys.tombs)
         arguments = (
             *(self._id, self._ahead_ms(), keys.state_channel, keys.due_channel),
             *(len(unit.nudges), *unit.nudges, *_guard_arguments(unit.guards), *scopes),
@@ -184,42 +184,42 @@ class Caller:
         return heads + locks + [key for write in writes for key in write.keys]
 
     def claim(self, unit: Claim) -> Call:
-        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.mark, self._keys.due))
+        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.due))
         arguments = (self._id, unit.execution_id, unit.holder, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms)
         return Call("claim", names, arguments)
 
     def take(self, unit: ClaimDue) -> Call:
         if self._is_cluster:
             raise InvalidInput("workers need a single Redis server or PostgreSQL; a Redis cluster has no list of what is due")
-        names = (self._keys.store, self._keys.mark, self._keys.due)
+        names = (self._keys.store, self._keys.due)
         arguments = (
             *(self._id, self._keys.prefix, unit.holder, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms, unit.limit),
-            *(len(unit.workflows), *unit.workflows),
+            *(len(unit.workflows), *unit.workflows, *unit.newest().values()),
         )
         return Call("take", names, arguments)
 
     def extend(self, unit: Extension) -> Call:
-        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.mark, self._keys.due))
+        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.due))
         arguments = (self._id, unit.execution_id, unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms)
         return Call("extend", names, arguments)
 
     def release(self, unit: Release) -> Call:
         keys = self._keys
-        names = (keys.execution(unit.execution_id).head, *self._central(keys.store, keys.mark, keys.due))
+        names = (keys.execution(unit.execution_id).head, *self._central(keys.store, keys.due))
         arguments = (self._id, unit.execution_id, unit.holder, unit.fence, self._ahead_ms(), keys.due_channel)
         return Call("release", names, arguments)
 
     def acquire(self, unit: Acquire) -> Call:
         lock, fence = self._keys.lock(unit.name)
-        names = (lock, fence) if self._is_cluster else (lock, self._keys.fence, self._keys.mark, self._keys.locks)
+        names = (lock, fence) if self._is_cluster else (lock, self._keys.fence, self._keys.locks)
         return Call("acquire", names, (unit.holder, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS, unit.name))
 
     def renew(self, unit: Renew) -> Call:
-        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.mark, self._keys.locks))
+        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.locks))
         return Call("renew", names, (unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS, unit.name))
 
     def unlock(self, unit: Unlock) -> Call:
-        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.mark, self._keys.locks))
+        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.locks))
         least = _ms(unit.at_least_seconds) if unit.at_least_seconds else 0
         return Call("unlock", names, (unit.holder, unit.fence, least, self._ahead_ms(), self._keys.lock_channel, unit.name))
 

@@ -7,18 +7,21 @@ SCAN is ever needed).
     prefix:{x:execution}:head|commits|ids|snapshots
     prefix:{s:scope}:rows|keys|revisions|ends|tombs
     prefix:{l:lock}:lock|fence
-    prefix:{i}:store|mark|executions|scopes|ends|tombs|locks|fence|stop|due:workflow
+    prefix:{i}:store|executions|scopes|ends|tombs|locks|fence|stop|due:workflow
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
 from redis.crc import key_slot
 
 __all__ = ["AGE_BYTES", "ExecutionKeys", "Keys", "LockKeys", "ScopeKeys", "age_place", "in_place", "slot_of", "workspace_place"]
+
+_MOST_KNOWN = 4_096
 
 AGE_BYTES = 16
 """The length of the age in a place of the index of executions."""
@@ -55,10 +58,10 @@ class Keys:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = quote(prefix, safe="")
+        self.execution = lru_cache(_MOST_KNOWN)(self._execution)
+        """The keys of an execution: the same few are asked for with every commit."""
         self.store = self._central("store")
         """Says that this is a Stepwell store, of which schema, and which one."""
-        self.mark = self._central("mark")
-        """Counts writes."""
         self.executions = self._central("executions")
         """Sorted set: the place of every execution by age, workspace and status."""
         self.scopes = self._central("scopes")
@@ -84,8 +87,7 @@ class Keys:
     def _central(self, name: str) -> bytes:
         return f"{self.prefix}:{{i}}:{name}".encode()
 
-    def execution(self, execution_id: str) -> ExecutionKeys:
-        """The keys of an execution."""
+    def _execution(self, execution_id: str) -> ExecutionKeys:
         tag = f"{self.prefix}:{{x:{quote(execution_id, safe='')}}}:".encode()
         return ExecutionKeys(tag + b"head", tag + b"commits", tag + b"ids", tag + b"snapshots")
 

@@ -9,21 +9,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import cast
 
 import hiredis
 from redis import exceptions
-from redis.connection import Connection, SSLConnection
 
 from stepwell.errors import StoreUnavailable
 from stepwell.stores.redis.failure import translate
 from stepwell.stores.redis.settings import Settings
+from stepwell.stores.redis.wire import Reply, Wire
 
-__all__ = ["Command", "Link", "Lost", "Reply", "Unsent", "Wire"]
+__all__ = ["Command", "Link", "Lost", "Reply", "Unsent"]
 
 Command = tuple[bytes | str | int, ...]
-Reply = Any
-"""What the server answered: bytes, a number, a list or None; or an error, as a value."""
 
 # Its stub knows commands of one word only.
 _pack = cast("Callable[[Command], bytes]", hiredis.pack_command)
@@ -32,15 +30,6 @@ _MOST_IDLE = 16
 
 # A connection that was in use a moment ago is not looked at again before the next use: that would cost a tenth of a commit.
 _FRESH_SECONDS = 0.05
-
-
-class Wire(Protocol):
-    """What is used of the driver's connection."""
-
-    def send_packed_command(self, command: Sequence[bytes], check_health: bool = ...) -> None: ...
-    def read_response(self) -> Reply: ...
-    def can_read(self, timeout: float = ...) -> bool: ...
-    def disconnect(self) -> None: ...
 
 
 class Unsent:
@@ -63,7 +52,7 @@ class Link:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._lock = threading.Lock()
-        self._idle: list[tuple[Wire, float]] = []
+        self._idle: list[Wire] = []
         self._is_closed = False
 
     def exchange(self, commands: Sequence[Command]) -> list[Reply]:
@@ -74,17 +63,14 @@ class Link:
             return [Unsent(translate(error, self.settings))] * len(commands)
         replies: list[Reply] = []
         try:
-            wire.send_packed_command([self.pack(commands)], check_health=False)
+            wire.send(self.pack(commands))
             for _ in commands:
-                try:
-                    replies.append(wire.read_response())
-                except exceptions.ResponseError as error:
-                    replies.append(error)
+                replies.append(wire.read())
         except exceptions.RedisError as error:
-            wire.disconnect()
+            wire.close()
             return replies + [self._missing(error)] * (len(commands) - len(replies))
         except BaseException:
-            wire.disconnect()
+            wire.close()
             raise
         self._give_back(wire)
         return replies
@@ -102,42 +88,30 @@ class Link:
 
     def connect(self, reply_seconds: float | None) -> Wire:
         """A new connection, for whoever needs one alone; the caller closes it."""
-        kind = SSLConnection if self.settings.is_encrypted else Connection
-        connection = kind(**self.settings.connection())
-        connection.connect()
-        # Until here the shorter timeout of connecting held, also for a server that accepts and then says nothing.
-        connection._sock.settimeout(reply_seconds)  # pyright: ignore[reportOptionalMemberAccess, reportPrivateUsage] - no public way
-        return connection
+        return Wire(self.settings, reply_seconds)
 
     def _take(self) -> Wire:
         while True:
             with self._lock:
-                wire, used = self._idle.pop() if self._idle else (None, 0.0)
+                wire = self._idle.pop() if self._idle else None
             if wire is None:
                 return self.connect(self.settings.reply_seconds)
-            if time.monotonic() - used < _FRESH_SECONDS or _is_quiet(wire):
+            if time.monotonic() - wire.used_at < _FRESH_SECONDS or wire.is_quiet():
                 return wire
-            wire.disconnect()
+            wire.close()
 
     def _give_back(self, wire: Wire) -> None:
+        wire.used_at = time.monotonic()
         with self._lock:
             if not self._is_closed and len(self._idle) < _MOST_IDLE:
-                self._idle.append((wire, time.monotonic()))
+                self._idle.append(wire)
                 return
-        wire.disconnect()
+        wire.close()
 
     def close(self) -> None:
         """Close every connection that is not lent; a lent one is closed when it comes back."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
-        for wire, _ in idle:
-            wire.disconnect()
-
-
-def _is_quiet(wire: Wire) -> bool:
-    """Whether an idle connection is still open and has nothing to say; anything else means that it cannot be used."""
-    try:
-        return not wire.can_read(0)
-    except exceptions.RedisError:
-        return False
+        for wire in idle:
+            wire.close()

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 
 from redis import exceptions
 
-from stepwell.stores.redis.link import Link, Wire
+from stepwell.stores.redis.link import Link
+from stepwell.stores.redis.wire import Wire
 
 __all__ = ["Listening"]
 
@@ -33,7 +34,7 @@ class Listening:
         self._ended.set()
         with self._lock:
             if self._wire is not None:
-                self._wire.disconnect()
+                self._wire.close()
 
     def _run(self) -> None:
         failures = 0
@@ -54,16 +55,16 @@ class Listening:
         wire = self._link.connect(reply_seconds=None)
         with self._lock:
             self._wire = wire
-        wire.send_packed_command([self._link.pack([("SUBSCRIBE", *self._topics)])], check_health=False)
+        wire.send(self._link.pack([("SUBSCRIBE", *self._topics)]))
         for _ in self._topics:
-            wire.read_response()
+            wire.read()
         # What was published before this moment was missed; let everybody look.
         self._wake("")
 
     def _hear(self) -> None:
         wire = self._wire
         while wire is not None and not self._ended.is_set():
-            kind, channel, *_ = wire.read_response()
+            kind, channel, *_ = wire.read()
             if kind == b"message":
                 self._wake(self._topics[channel])
 
@@ -71,4 +72,4 @@ class Listening:
         with self._lock:
             wire, self._wire = self._wire, None
         if wire is not None:
-            wire.disconnect()
+            wire.close()

@@ -34,6 +34,25 @@ class Reading:
     def __init__(self, asking: Asking, keys: Keys, *, is_cluster: bool) -> None:
         self._asking, self._keys, self._is_cluster = asking, keys, is_cluster
 
+    def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
+        """The digests of newest receipts. A tombstone has none."""
+        keys = [self._keys.execution(execution_id).head for execution_id in execution_ids]
+        commands: list[tuple[bytes, Command]] = [(key, ("HGET", key, b"digest")) for key in keys]
+        # A digest is that of one chain alone, so only what is missing raises the question whether this is still the same store.
+        digests = self._asking.servers.send(commands) if commands else []
+        for digest in digests:
+            if type(digest) is not bytes:
+                digests = self._asking.ask(commands)
+                break
+        return [None if digest is None else digest.decode() for digest in digests]
+
+    def nudged(self, execution_ids: Sequence[str]) -> list[str]:
+        """Which of these executions somebody wants looked at."""
+        keys = [self._keys.execution(execution_id).head for execution_id in execution_ids]
+        commands: list[tuple[bytes, Command]] = [(key, ("HGET", key, b"nudged")) for key in keys]
+        marks = self._asking.ask(commands) if commands else []
+        return [execution_id for execution_id, mark in zip(execution_ids, marks, strict=True) if mark is not None]
+
     def head(self, execution_id: str) -> Head | None:
         key = self._keys.execution(execution_id).head
         return read_head(execution_id, self._asking.one("HGETALL", key, key=key))

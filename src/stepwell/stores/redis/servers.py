@@ -50,7 +50,7 @@ class SingleServer:
         self._link = link
 
     def send(self, commands: Sequence[tuple[bytes, Command]]) -> list[Reply]:
-        return self._link.exchange([command for _, command in commands])
+        return self._link.exchange([command for _, command in commands] if len(commands) > 1 else (commands[0][1],))
 
     def links(self) -> list[Link]:
         return [self._link]

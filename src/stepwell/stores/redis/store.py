@@ -19,6 +19,7 @@ from stepwell.stores.redis.calls import Call, Caller
 from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.link import Link
 from stepwell.stores.redis.listening import Listening
+from stepwell.stores.redis.ordinary import Appending
 from stepwell.stores.redis.reading import Reading
 from stepwell.stores.redis.servers import Cluster, Servers, SingleServer
 from stepwell.stores.redis.settings import Settings, parse_url
@@ -79,7 +80,8 @@ class RedisStore:
             ttl_ms=self._settings.execution_ttl_ms,
             ahead_ms=self._clock.ahead_ms,
         )
-        self._writing = Writing(self._asking, self._reading, caller, self._limits, self._clock.ahead_ms)
+        appending = None if servers.is_cluster else Appending(self._keys, store_id, self._settings.execution_ttl_ms)
+        self._writing = Writing(self._asking, self._reading, caller, self._limits, self._clock.ahead_ms, appending)
         self._sweeping = Sweeping(self._asking, store_id)
         self._servers = servers
 
@@ -165,8 +167,14 @@ class RedisStore:
         except StepwellError as error:
             return error
 
-    def known_tip(self, execution_id: str) -> str | None:  # noqa: ARG002 - other processes may have written since
+    def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:  # noqa: ARG002 - other processes may have written since
         return None
+
+    def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
+        return self._reads().tips(execution_ids)
+
+    def nudged(self, execution_ids: Sequence[str]) -> list[str]:
+        return self._reads().nudged(execution_ids)
 
     def head(self, execution_id: str) -> Head | None:
         return self._reads().head(execution_id)
@@ -217,7 +225,3 @@ class RedisStore:
         link = self._open_servers().links()[0]
         keys = self._keys
         return Listening(link, {keys.lock_channel: "lock", keys.state_channel: "state", keys.due_channel: "due"}, wake).end
-
-    def change_mark(self) -> object:
-        self._open_servers()
-        return self._asking.one("GET", self._keys.mark, key=self._keys.mark)

@@ -6,7 +6,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from redis import exceptions
 
@@ -21,6 +21,7 @@ from stepwell.stores.redis.calls import Call, Caller
 from stepwell.stores.redis.drafting import Draft
 from stepwell.stores.redis.failure import translate
 from stepwell.stores.redis.link import Command, Lost, Reply, Unsent
+from stepwell.stores.redis.ordinary import Appending, is_ordinary
 from stepwell.stores.redis.reading import Reading
 
 __all__ = ["Writing"]
@@ -28,6 +29,8 @@ __all__ = ["Writing"]
 # A scope that other processes write to all the time is tried again with growing, random pauses: about 1.5 seconds in all.
 _ROUNDS = 48
 _LONGEST_PAUSE_SECONDS = 0.064
+_FAILURES = (Unsent, Lost, exceptions.RedisError)
+_WRITTEN = Written()
 _UNKNOWN = "the server did not answer, so the write may or may not have landed; look its commit id up before you try again"
 
 
@@ -41,20 +44,71 @@ class _Refused(NamedTuple):
 class Writing:
     """Writes to one store."""
 
-    def __init__(self, asking: Asking, reading: Reading, caller: Caller, limits: Limits, ahead_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        asking: Asking,
+        reading: Reading,
+        caller: Caller,
+        limits: Limits,
+        ahead_ms: Callable[[], int],
+        appending: Appending | None,
+    ) -> None:
+        self._appending = appending
         self._asking, self._reading, self._caller, self._limits = asking, reading, caller, limits
         self._ahead_ms = ahead_ms
         self._servers, self._keys, self._settings = asking.servers, asking.keys, asking.settings
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         """An outcome for each unit. If none can be known, the error is raised instead."""
+        if not units:
+            return []
+        if self._appending is not None and is_ordinary(units):
+            return self._write_ordinary(self._appending, units)
+        if len(units) == 1 and not self._servers.is_cluster:
+            outcome = self._write_alone(units[0])
+            if outcome is not None:
+                return [outcome]
+        return self._write_all(units)
+
+    def _write_ordinary(self, appending: Appending, commits: Sequence[Commit]) -> list[Outcome]:
+        fault("store.begun")
+        commands = [appending.command(commit) for commit in commits]
+        fault("store.before_commit")
+        replies = self._servers.send(commands)
+        _raise_if_none_answered(replies)
+        _note_committed()
+        pairs = zip(commits, replies, strict=True)
+        outcomes: list[Outcome | None] = [_WRITTEN if reply == b"ok" else self._failed(commit, reply) for commit, reply in pairs]
+        others = [position for position, outcome in enumerate(outcomes) if outcome is None]
+        if others:
+            decided = self._write_all([commits[position] for position in others], is_told=len(others) < len(commits))
+            for position, outcome in zip(others, decided, strict=True):
+                outcomes[position] = outcome
+        return cast("list[Outcome]", outcomes)
+
+    def _write_alone(self, unit: Unit) -> Outcome | None:
+        """The outcome of a unit that builds on nothing read before; None for any other, and for one that has to be tried again."""
+        if isinstance(unit, Commit | StateBatch) and unit.ops:
+            return None
+        fault("store.begun")
+        call = self._caller.of(unit, (), 0)
+        if isinstance(call, StepwellError):
+            return call
+        fault("store.before_commit")
+        replies = self._servers.send(((call.keys[0], call.command()),))
+        _raise_if_none_answered(replies)
+        _note_committed()
+        return self._outcome(unit, call, replies[0])
+
+    def _write_all(self, units: Sequence[Unit], *, is_told: bool = False) -> list[Outcome]:
+        """The general path. Once anything of the group ``is_told``, what cannot be known of the others is told to those alone."""
         outcomes: dict[int, Outcome] = {}
         waiting = list(range(len(units)))
         for number in range(_ROUNDS):
             try:
                 outcomes |= self._round(units, waiting)
             except StepwellError as error:
-                if not outcomes:
+                if not outcomes and not is_told:
                     raise
                 outcomes |= {index: _unanswered(units[index], error) for index in waiting}
             waiting = [index for index in waiting if index not in outcomes]
@@ -71,10 +125,7 @@ class Writing:
         self._note([note for call in calls for note in call.notes])
         fault("store.before_commit")
         replies = self._send(calls)
-        try:
-            fault("store.committed")
-        except Exception as error:
-            raise CommitUnknown from error
+        _note_committed()
         outcomes = self._outcomes([units[index] for index in waiting], plans, iter(replies))
         self._note_after(calls, replies)
         return {index: outcome for index, outcome in zip(waiting, outcomes, strict=True) if outcome is not None}
@@ -140,23 +191,20 @@ class Writing:
         replies = self._servers.send([(call.keys[0], call.command(group, self._keys.stop)) for call in calls])
         if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
             self._asking.load_scripts()
-        first = replies[0]
-        if isinstance(first, Unsent) and all(isinstance(reply, Unsent) for reply in replies):
-            raise first.error
-        if isinstance(first, Lost) and all(isinstance(reply, Lost) for reply in replies):
-            raise CommitUnknown(f"{_UNKNOWN} ({first.error.message})")
+        _raise_if_none_answered(replies)
         return replies
 
     def _outcome(self, unit: Unit, call: Call, reply: Reply) -> Outcome | None:
-        if isinstance(reply, exceptions.NoScriptError):
-            return None
+        return self._failed(unit, reply) if isinstance(reply, _FAILURES) else outcome_of(unit, call, reply)
+
+    def _failed(self, unit: Unit, reply: Reply) -> StepwellError | None:
+        """What a reply that is no answer of a script means; None if the unit has to be tried again."""
         if isinstance(reply, Unsent):
             return reply.error
         if isinstance(reply, Lost):
             return _unanswered(unit, CommitUnknown(_UNKNOWN))
-        if isinstance(reply, exceptions.RedisError):
-            return translate(reply, self._settings)
-        return outcome_of(unit, call, reply)
+        is_failure = isinstance(reply, exceptions.RedisError) and not isinstance(reply, exceptions.NoScriptError)
+        return translate(reply, self._settings) if is_failure else None
 
     def _note(self, notes: Sequence[Command]) -> None:
         """Tell a cluster's central node what is about to be written. An index may name what is not there, never lack what is."""
@@ -164,10 +212,25 @@ class Writing:
             self._asking.ask([(self._keys.store, note) for note in notes])
 
     def _note_after(self, calls: Sequence[Call], replies: Sequence[Reply]) -> None:
-        """Say it again, in case a sweep has just taken it out, and count the writes. What is written stays, whatever comes here."""
+        """Say it again, in case a sweep has just taken it out. What is written stays, whatever comes here."""
         if calls and self._servers.is_cluster:
             notes = [note for call, reply in zip(calls, replies, strict=True) for note in self._caller.notes_after(call, reply)]
-            self._servers.send([(self._keys.store, note) for note in (*notes, ("INCR", self._keys.mark))])
+            self._servers.send([(self._keys.store, note) for note in notes])
+
+
+def _raise_if_none_answered(replies: Sequence[Reply]) -> None:
+    first = replies[0]
+    if isinstance(first, Unsent) and all(isinstance(reply, Unsent) for reply in replies):
+        raise first.error
+    if isinstance(first, Lost) and all(isinstance(reply, Lost) for reply in replies):
+        raise CommitUnknown(f"{_UNKNOWN} ({first.error.message})")
+
+
+def _note_committed() -> None:
+    try:
+        fault("store.committed")
+    except Exception as error:
+        raise CommitUnknown from error
 
 
 def _busy() -> Conflict:

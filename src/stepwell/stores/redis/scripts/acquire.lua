@@ -1,6 +1,6 @@
 -- acquire.lua: grants a lock that is free or expired, with a fence higher than any before; a holder that asks again (its first
 -- reply was lost) gets the fence it has. Nothing of a lock outlives its end by more than the grace that late guards need.
--- KEYS  lock, last fence; on a single server also mark, locks
+-- KEYS  lock, last fence; on a single server also locks
 -- ARGV  1 holder  2 milliseconds  3 milliseconds that the clock is ahead  4 grace in ms  5 name
 -- Gives {'ok', fence, end} or {'held', end}.
 --@include order.lua
@@ -20,8 +20,7 @@ end
 redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'fence', digits(fence), 'acquired', acquired, 'until', digits(ends))
 redis.call('PEXPIRE', KEYS[1], ARGV[2] + ARGV[4])
 if KEYS[3] then
-  redis.call('ZADD', KEYS[4], digits(ends), ARGV[5])
-  redis.call('INCR', KEYS[3])
+  redis.call('ZADD', KEYS[3], digits(ends), ARGV[5])
 else
   -- A cluster has a counter for each lock. The time keeps fences growing without it, so it may go some time after the lock.
   redis.call('PEXPIRE', KEYS[2], ARGV[2] + ARGV[4])

@@ -1,6 +1,6 @@
 -- archive.lua: drops the commits up to a snapshot's revision and makes the snapshot the start of the chain; never one that is
 -- behind the present start or ahead of the head.
--- KEYS  head, commits, ids, snapshots; on a single server also store, mark
+-- KEYS  head, commits, ids, snapshots; on a single server also store
 -- ARGV  1 store's id or ''  2 revision  3 snapshot  4 TTL in ms or '0'
 -- Gives 'ok', 'missing', 'torn' or 'lost'.
 --@include order.lua
@@ -24,7 +24,4 @@ redis.call('LTRIM', KEYS[2], through - head[2], -1)
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', through)
 redis.call('HSET', KEYS[1], 'base', through)
 keep(ARGV[4])
-if ARGV[1] ~= '' then
-  redis.call('INCR', KEYS[6])
-end
 return 'ok'

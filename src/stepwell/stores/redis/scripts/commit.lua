@@ -1,6 +1,6 @@
 -- commit.lua: lands a commit at the end of its execution's chain, with its snapshot and scoped state: all of it, or nothing.
 -- KEYS  head, commits, ids, snapshots; the head of each nudged execution; a lock for each guard; five for each scope;
---       on a single server also store, mark, executions, due, scopes, ends, tombs
+--       on a single server also store, executions, due, scopes, ends, tombs
 -- ARGV  1 store's id or ''  2 execution id  3 commit id  4 revision that the id says or ''  5 beginning of a row with this id
 --       6 revision  7 digest that must be the head  8 digest  9 row  10 time  11 status or ''  12 fence or ''  13 signature or ''
 --       14 TTL in ms or '0'  15 snapshot or ''  16 its revision  17 rest: '' (no), 'final', 'nudge' or when to wake
@@ -66,11 +66,11 @@ if ARGV[11] ~= '' and ARGV[11] ~= head[5] then
   if central then
     local _, _, before = places(ARGV[2], head[6], head[7], head[5])
     local _, _, after = places(ARGV[2], head[6], head[7], ARGV[11])
-    redis.call('ZREM', KEYS[central + 2], before)
-    redis.call('ZADD', KEYS[central + 2], 0, after)
+    redis.call('ZREM', KEYS[central + 1], before)
+    redis.call('ZADD', KEYS[central + 1], 0, after)
   end
 end
-local due = central and KEYS[central + 3]
+local due = central and KEYS[central + 2]
 if ARGV[17] ~= '' then
   local found = redis.call('HMGET', KEYS[1], 'nudged', 'workflow')
   redis.call('HDEL', KEYS[1], 'holder', 'until', 'nudged')
@@ -88,10 +88,7 @@ if ARGV[21] ~= '0' or (ARGV[17] ~= '' and ARGV[17] ~= 'final') then
 end
 keep(ARGV[14])
 if ARGV[scopes_at] ~= '0' then
-  write_scopes(scopes_key, scopes_at, central and central + 4)
+  write_scopes(scopes_key, scopes_at, central and central + 3)
   redis.call('PUBLISH', ARGV[19], '')
-end
-if central then
-  redis.call('INCR', KEYS[central + 1])
 end
 return 'ok'

@@ -51,7 +51,7 @@ end
 redis.call('HSET', KEYS[1], 'workspace', ARGV[13], 'workflow', ARGV[14], 'version', ARGV[15], 'parent', ARGV[16],
   'status', ARGV[10], 'revision', ARGV[6], 'digest', ARGV[7], 'signature', ARGV[11], 'fence', '0', 'base', '-1',
   'created', ARGV[9], 'updated', ARGV[9])
-local now, due = now_ms(ARGV[20]), central and KEYS[central + 3]
+local now, due = now_ms(ARGV[20]), central and KEYS[central + 2]
 local wake = now
 if ARGV[17] ~= '' then
   wake = now + ARGV[18]
@@ -68,12 +68,11 @@ if ARGV[23] ~= '0' or (ARGV[19] == '1' and ARGV[17] == '') then
 end
 keep(ARGV[12])
 if ARGV[scopes_at] ~= '0' then
-  write_scopes(scopes_key, scopes_at, central and central + 4)
+  write_scopes(scopes_key, scopes_at, central and central + 3)
   redis.call('PUBLISH', ARGV[21], '')
 end
 if central then
   local by_age, by_workspace, by_status = places(ARGV[2], ARGV[9], ARGV[13], ARGV[10])
-  redis.call('ZADD', KEYS[central + 2], 0, by_age, 0, by_workspace, 0, by_status)
-  redis.call('INCR', KEYS[central + 1])
+  redis.call('ZADD', KEYS[central + 1], 0, by_age, 0, by_workspace, 0, by_status)
 end
 return 'ok'

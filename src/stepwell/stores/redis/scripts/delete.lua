@@ -1,5 +1,5 @@
 -- delete.lua: removes an execution with its history and leaves a tombstone, so that its id is never used again.
--- KEYS  head, commits, ids, snapshots; on a single server also store, mark, executions, due
+-- KEYS  head, commits, ids, snapshots; on a single server also store, executions, due
 -- ARGV  1 store's id or ''  2 execution id  3 milliseconds that the clock is ahead  4 TTL in ms or '0'
 -- Gives {'ok', created, workspace} (where it stood in the index), 'missing' or 'lost'.
 --@include order.lua
@@ -20,8 +20,7 @@ redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 redis.call('HSET', KEYS[1], 'deleted', digits(now_ms(ARGV[3])))
 keep(ARGV[4])
 if ARGV[1] ~= '' then
-  redis.call('ZREM', KEYS[7], places(ARGV[2], head[2], head[3], head[4]))
-  redis.call('ZREM', due_of(KEYS[8], head[5]), ARGV[2])
-  redis.call('INCR', KEYS[6])
+  redis.call('ZREM', KEYS[6], places(ARGV[2], head[2], head[3], head[4]))
+  redis.call('ZREM', due_of(KEYS[7], head[5]), ARGV[2])
 end
 return {'ok', head[2], head[3]}

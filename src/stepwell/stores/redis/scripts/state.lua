@@ -1,6 +1,6 @@
 -- state.lua: lands operations on scoped state together, and nudges executions: all of it, on rows as they were read, or nothing.
 -- KEYS  the head of each nudged execution; a lock for each guard; five for each scope;
---       on a single server also store, mark, due, scopes, ends, tombs
+--       on a single server also store, due, scopes, ends, tombs
 -- ARGV  1 store's id or ''  2 milliseconds that the clock is ahead  3 channel for state  4 channel for what is due
 --       5 number of nudged, their ids; number of guards, their fences; number of scopes, the scopes (see rows.lua)
 -- Gives 'ok', {'guard', which}, 'stale' or 'lost'.
@@ -28,14 +28,11 @@ if is_stale(scopes_key, scopes_at) then
 end
 
 if ARGV[5] ~= '0' then
-  nudge(1, 5, central and KEYS[central + 2], now_ms(ARGV[2]))
+  nudge(1, 5, central and KEYS[central + 1], now_ms(ARGV[2]))
   redis.call('PUBLISH', ARGV[4], '')
 end
 if ARGV[scopes_at] ~= '0' then
-  write_scopes(scopes_key, scopes_at, central and central + 3)
+  write_scopes(scopes_key, scopes_at, central and central + 2)
   redis.call('PUBLISH', ARGV[3], '')
-end
-if central then
-  redis.call('INCR', KEYS[central + 1])
 end
 return 'ok'

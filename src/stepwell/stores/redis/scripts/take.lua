@@ -1,8 +1,8 @@
 -- take.lua: leases executions that are due, the longest due first, each with a fence higher than any before; never one that is
--- leased, nor one of a workflow that was not asked for. For a single server: the names of the heads are built here.
--- KEYS  store, mark, due
+-- leased, nor one of a workflow or a version that was not asked for. For a single server: the names of the heads are built here.
+-- KEYS  store, due
 -- ARGV  1 store's id  2 what every key begins with  3 holder  4 milliseconds  5 milliseconds that the clock is ahead
---       6 TTL in ms or '0'  7 most to lease  8 number of workflows, each of them
+--       6 TTL in ms or '0'  7 most to lease  8 number of workflows, each of them, the newest version of each
 -- Gives {'ok', end, id, fence, id, fence, ...} or 'lost'.
 --@include order.lua
 --@include store.lua
@@ -14,12 +14,16 @@ end
 local now, limit = now_ms(ARGV[5]), tonumber(ARGV[7])
 local ends, leases = now + ARGV[4], {'ok', now + ARGV[4]}
 
+-- How many of each workflow's list were passed over. What is leased leaves the list, so these are its first ones.
+local passed = {}
+
 local function candidates()
   local found = {}
   for i = 1, tonumber(ARGV[8]) do
-    local page = redis.call('ZRANGEBYSCORE', due_of(KEYS[3], ARGV[8 + i]), '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
+    local page = redis.call('ZRANGEBYSCORE', due_of(KEYS[2], ARGV[8 + i]), '-inf', now, 'WITHSCORES', 'LIMIT', passed[ARGV[8 + i]] or 0,
+      limit)
     for at = 1, #page, 2 do
-      found[#found + 1] = {page[at], tonumber(page[at + 1]), ARGV[8 + i]}
+      found[#found + 1] = {page[at], tonumber(page[at + 1]), ARGV[8 + i], tonumber(ARGV[8 + ARGV[8] + i])}
     end
   end
   table.sort(found, function(a, b)
@@ -28,19 +32,23 @@ local function candidates()
   return found
 end
 
-local function lease(id, workflow)
+local function lease(id, workflow, newest)
   local name = ARGV[2] .. ':{x:' .. encoded(id) .. '}:'
-  local head = redis.call('HMGET', name .. 'head', 'fence', 'wake', 'holder', 'until')
+  local head = redis.call('HMGET', name .. 'head', 'fence', 'wake', 'holder', 'until', 'version')
   if not head[2] then
     -- Its TTL ended: what is left of it is this entry.
-    redis.call('ZREM', due_of(KEYS[3], workflow), id)
+    redis.call('ZREM', due_of(KEYS[2], workflow), id)
+    return true
+  end
+  if tonumber(head[5]) > newest then
+    passed[workflow] = (passed[workflow] or 0) + 1
     return true
   end
   local fence = digits(next_fence(head[1]))
   redis.call('HSET', name .. 'head', 'fence', fence, 'holder', ARGV[3], 'until', digits(ends))
   redis.call('HINCRBY', name .. 'head', 'claims', 1)
   redis.call('HDEL', name .. 'head', 'nudged')
-  wake_at(name .. 'head', KEYS[3], id, workflow, ends)
+  wake_at(name .. 'head', KEYS[2], id, workflow, ends)
   if ARGV[6] ~= '0' then
     for _, part in ipairs({'head', 'commits', 'ids', 'snapshots'}) do
       redis.call('PEXPIRE', name .. part, ARGV[6])
@@ -51,15 +59,12 @@ local function lease(id, workflow)
 end
 
 repeat
-  local is_repaired = false
+  local is_unfinished = false
   for _, each in ipairs(candidates()) do
     if #leases >= 2 + 2 * limit then
-      break
+      return leases
     end
-    is_repaired = lease(each[1], each[3]) or is_repaired
+    is_unfinished = lease(each[1], each[3], each[4]) or is_unfinished
   end
-until not is_repaired
-if #leases > 2 then
-  redis.call('INCR', KEYS[2])
-end
+until not is_unfinished
 return leases
