@@ -145,6 +145,10 @@ class Buffer:
         """Scoped state that is written together with this transaction."""
         return BufferedScope(self, scope if isinstance(scope, Scope) else scope.scope, self._limits)
 
+    def add(self, mutation: Mutation) -> None:
+        """Add a change that was made elsewhere, and checked there."""
+        self._batch.append(mutation)
+
     def batch(self) -> list[Planned]:
         """What was collected, in order."""
         return list(self._batch)

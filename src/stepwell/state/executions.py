@@ -23,19 +23,22 @@ from stepwell.errors import (
 from stepwell.faults import fault
 from stepwell.model.commit import Adoption, Archiving, Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen, StoredCommit
 from stepwell.model.draft import Planned, plan
+from stepwell.model.ending import mark_of
 from stepwell.model.ids import NewId, check_key, new_commit_id
 from stepwell.model.ledger import Verification, build_commit, fast_forward, rebuild, settle, verify
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, Restore
 from stepwell.model.proof import write_proof
+from stepwell.model.queue import ItemMark
 from stepwell.model.receipt import Receipt, read_receipts, sign_head
 from stepwell.model.record import Metadata, encode_record
 from stepwell.model.snapshot import read_snapshot, store_snapshot, write_snapshot
 from stepwell.model.state import ONLY, Change, ExecutionState, State, difference
-from stepwell.model.status import Status
+from stepwell.model.status import FINAL, Status
 from stepwell.model.value import Value, canonical, decode
+from stepwell.state.endings import Ending, Endings
 from stepwell.state.live import Live, LiveStates
-from stepwell.state.operation import Operation, Write, read, write_or_raise
+from stepwell.state.operation import Operation, Tip, Write, read, write_or_raise
 
 __all__ = ["MANUAL", "Executions", "Session", "Terms"]
 
@@ -61,6 +64,8 @@ class Terms(msgspec.Struct, frozen=True):
     """What becomes of the lease with this commit."""
     nudges: tuple[str, ...] = ()
     """Executions that should be looked at because of it."""
+    mark: ItemMark | None = None
+    """What becomes of the queue item that the execution came from; its end needs no saying."""
 
 
 _FREE = Terms()
@@ -85,6 +90,7 @@ class Executions:
         self._store, self._clock, self._limits = store, clock, limits
         self._new_id, self._key = new_id, signing_key
         self._live = LiveStates()
+        self.endings = Endings()
 
     def create(
         self,
@@ -117,6 +123,14 @@ class Executions:
         self._live.put(live)
         return receipt
 
+    def keep(self, live: Live) -> None:
+        """Have the state of an execution that was just made at hand."""
+        self._live.put(live)
+
+    def at_hand(self, execution_id: str) -> Live | None:
+        """The state at hand of an execution, which may be behind the store: for a writer whose fence guards it."""
+        return self._live.get(execution_id)
+
     def begin(self, execution_id: str, terms: Terms = _FREE) -> Operation[Session]:
         """Start a transaction on the newest state of an execution."""
         if terms.commit_id is not None:
@@ -133,7 +147,7 @@ class Executions:
             live is None
             or terms.commit_id is not None
             or terms.fence is not None
-            or self._store.known_tip(execution_id) != live.state.receipt
+            or self._store.known_tip(execution_id, is_guarded=True) != live.state.receipt
         ):
             return None
         return Session(live, terms, self._new_id)
@@ -148,7 +162,7 @@ class Executions:
 
     def commit(self, session: Session, batch: Sequence[Planned], creation: Creation | None = None) -> Operation[Receipt]:
         """Validate, persist, apply: the whole batch or none of it. The receipt is the proof."""
-        live = session.live
+        live, terms = session.live, session.terms
         fault("commit.buffered")
         try:
             with live.lock:
@@ -162,12 +176,14 @@ class Executions:
                     workspace_id=live.workspace_id,
                     commit_id=session.commit_id,
                     committed_at=self._clock.now(),
-                    fence=session.terms.fence,
-                    guards=session.terms.guards,
-                    rest=session.terms.rest,
-                    nudges=session.terms.nudges,
+                    fence=terms.fence,
+                    guards=terms.guards,
+                    rest=terms.rest,
+                    nudges=terms.nudges,
                     key=self._key,
                     creation=creation,
+                    mark=None if draft.status is terms.mark is None else mark_of(draft, terms.mark),
+                    is_named=terms.commit_id is not None,
                 )
         except (Conflict, ValidationFailed):
             # A retry finds its own first try in the state: a step that is recorded, a revision that is taken.
@@ -189,6 +205,8 @@ class Executions:
             with live.lock:
                 if live.state.revision == commit.revision - 1:
                     settle(draft, commit)
+            if draft.status is not None and draft.status in FINAL:
+                self.endings.tell(live.execution_id, Ending(draft.status, draft.get("result", ONLY)))
         except BaseException:
             # Whether it landed is for the store to say; what is at hand may be behind it now, or half-way to it.
             self._live.forget(live.execution_id)
@@ -221,12 +239,12 @@ class Executions:
     def _catch_up(self, live: Live) -> Operation[bool]:
         """Ask the store for what is newer than the state at hand; False if the state cannot be brought up to it."""
         execution_id = live.execution_id
-        head = yield from read(lambda: self._store.head(execution_id))
-        if head is None:
+        tip = yield Tip(self._store, execution_id)
+        if tip is None:
             self._live.forget(execution_id)
             raise _no_execution(execution_id)
         with live.lock:
-            if live.state.receipt == head.digest:
+            if live.state.receipt == tip:
                 return True
             behind = live.state.revision
         loaded = yield from read(lambda: self._store.load(execution_id, since=behind))
@@ -380,14 +398,16 @@ class Executions:
         check_key(new_id, "the new execution's id", self._limits.key_bytes)
         head = yield from self.head(execution_id)
         state = yield from self._state_at(execution_id, head.revision if at is None else at)
-        identity = msgspec.structs.replace(
-            state.identity, execution_id=new_id, parent_id=execution_id, started_at=self._clock.now()
-        )
+        identity = _forked(state.identity, new_id, self._clock)
         entries = _raw_entries(state)
+        entries.pop("result", None)
         entries["identity"] = {ONLY: msgspec.Raw(encode_record(identity))}
         entries["status"] = {ONLY: msgspec.Raw(b'"PENDING"')}
         try:
-            return (yield from self.begin_history(identity, [Restore(execution_id, state.revision, entries)]))
+            # What has a workflow and its input goes on by itself; what was driven by hand still is.
+            is_runnable = identity.workflow_id != MANUAL and bool(state.sections["trigger"])
+            creation = Creation(identity.workflow_id, identity.version, identity.parent_id, is_runnable=is_runnable)
+            return (yield from self.begin_history(identity, [Restore(execution_id, state.revision, entries)], creation))
         except AlreadyExists:
             raise AlreadyExists(f"execution {new_id!r} exists already; choose another id for the fork") from None
 
@@ -441,6 +461,22 @@ def _moved_on(session: Session) -> Conflict:
 
 def _no_execution(execution_id: str) -> NotFound:
     return NotFound(f"there is no execution {execution_id!r} in this store; check the id and the URL")
+
+
+def _forked(identity: Metadata, new_id: str, clock: Clock) -> Metadata:
+    """Who a fork is: its original's own in all, but nobody's child, from no queue, and with all its time before it."""
+    started_at, deadline_ms = clock.now(), identity.deadline_ms
+    if deadline_ms is not None:
+        deadline_ms += round((started_at - identity.started_at).total_seconds() * 1000)
+    return msgspec.structs.replace(
+        identity,
+        execution_id=new_id,
+        parent_id=identity.execution_id,
+        is_child=False,
+        item_id=None,
+        started_at=started_at,
+        deadline_ms=deadline_ms,
+    )
 
 
 def _raw_entries(state: State) -> dict[str, dict[str, msgspec.Raw]]:

@@ -13,11 +13,13 @@ __all__ = ["Live", "LiveStates"]
 class Live:
     """An execution's state in this process. The lock guards it while it is read or brought up to a commit."""
 
-    __slots__ = ("execution_id", "lock", "state", "workspace_id")
+    __slots__ = ("execution_id", "lock", "state", "weighed", "workspace_id")
 
     def __init__(self, execution_id: str, workspace_id: str, state: State) -> None:
         self.execution_id, self.workspace_id, self.state = execution_id, workspace_id, state
         self.lock = threading.RLock()
+        self.weighed = 0
+        """What it was last counted as, in bytes."""
 
 
 class LiveStates:
@@ -27,7 +29,6 @@ class LiveStates:
         self._most, self._most_bytes = most, most_bytes
         self._lock = threading.Lock()
         self._states: OrderedDict[str, Live] = OrderedDict()
-        self._sizes: dict[str, int] = {}
         self._bytes = 0
 
     def get(self, execution_id: str) -> Live | None:
@@ -37,8 +38,8 @@ class LiveStates:
             if live is not None:
                 self._states.move_to_end(execution_id)
                 # A state grows with its commits; what it weighs is looked up whenever it is used.
-                self._bytes += live.state.size - self._sizes[execution_id]
-                self._sizes[execution_id] = live.state.size
+                self._bytes += live.state.size - live.weighed
+                live.weighed = live.state.size
             return live
 
     def put(self, live: Live) -> Live:
@@ -49,8 +50,8 @@ class LiveStates:
                 return known
             self._forget(live.execution_id)
             self._states[live.execution_id] = live
-            self._sizes[live.execution_id] = live.state.size
-            self._bytes += live.state.size
+            live.weighed = live.state.size
+            self._bytes += live.weighed
             while len(self._states) > self._most or (self._bytes > self._most_bytes and len(self._states) > 1):
                 self._forget(next(iter(self._states)))
             return live
@@ -61,5 +62,6 @@ class LiveStates:
             self._forget(execution_id)
 
     def _forget(self, execution_id: str) -> None:
-        if self._states.pop(execution_id, None) is not None:
-            self._bytes -= self._sizes.pop(execution_id)
+        live = self._states.pop(execution_id, None)
+        if live is not None:
+            self._bytes -= live.weighed

@@ -16,9 +16,23 @@ from stepwell.contract.store import Store
 from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.model.commit import Outcome, Seen, Unit, Written
 from stepwell.state.pulse import Listening
+from stepwell.state.tips import Tips
 from stepwell.stores.group import GroupCommit
 
-__all__ = ["AsyncDriver", "Driver", "Effect", "Operation", "Read", "Wait", "Write", "read", "wait", "write", "write_or_raise"]
+__all__ = [
+    "AsyncDriver",
+    "Driver",
+    "Effect",
+    "Operation",
+    "Read",
+    "Tip",
+    "Wait",
+    "Write",
+    "read",
+    "wait",
+    "write",
+    "write_or_raise",
+]
 
 T = TypeVar("T")
 
@@ -30,6 +44,16 @@ class Read:
 
     def __init__(self, query: Callable[[], Any]) -> None:
         self.query = query
+
+
+class Tip(Read):
+    """The digest of an execution's newest receipt: read together with those that others ask for at the same time."""
+
+    __slots__ = ("execution_id",)
+
+    def __init__(self, store: Store, execution_id: str) -> None:
+        super().__init__(lambda: store.tips((execution_id,))[0])
+        self.execution_id = execution_id
 
 
 class Write:
@@ -111,6 +135,7 @@ class AsyncDriver:
         self._opening: asyncio.Future[None] | None = None
         self._is_instant = not store.capabilities().has_blocking_writes
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="stepwell-reader")
+        self._tips = Tips(store, self._threads)
         self._is_closed = False
 
     async def open(self) -> None:
@@ -139,8 +164,12 @@ class AsyncDriver:
                         answer = await self._group.write_async(effect.unit)
                     elif isinstance(effect, Wait):
                         answer = await effect.listening.wait_async(effect.seconds)
+                    elif self._is_instant:
+                        answer = effect.query()
+                    elif isinstance(effect, Tip):
+                        answer = await self._tips.ask(effect.execution_id)
                     else:
-                        answer = await self._read(effect.query)
+                        answer = await self.call(effect.query)
                 except BaseException as error:  # noqa: BLE001 - the operation decides what to do about it
                     effect = operation.throw(error)
                 else:
@@ -151,9 +180,6 @@ class AsyncDriver:
     async def call(self, function: Callable[[], T]) -> T:
         """Run something that blocks, and await it."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
-
-    async def _read(self, query: Callable[[], Any]) -> Any:
-        return query() if self._is_instant else await self.call(query)
 
     async def close(self, function: Callable[[], None]) -> None:
         """Run what closes everything else, then let the threads go. A second call does nothing."""

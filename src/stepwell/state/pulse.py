@@ -9,11 +9,23 @@ from contextlib import suppress
 from types import TracebackType
 
 from stepwell.contract.store import Store
-from stepwell.model.commit import Commit, Outcome, StateBatch, Sweep, Unit, Unlock, Written
+from stepwell.model.commit import Commit, Deletion, Outcome, StateBatch, Sweep, Unit, Unlock, Written
+from stepwell.model.queue import (
+    CancelItem,
+    Enqueue,
+    ItemMark,
+    ItemStatus,
+    PutQueue,
+    PutTier,
+    PutWorkspace,
+    RecoverItems,
+    Redrive,
+    ReturnItem,
+)
 
-__all__ = ["DUE", "LOCK", "STATE", "Listening", "Pulse", "end_of"]
+__all__ = ["DUE", "LOCK", "QUEUE", "STATE", "Listening", "Pulse", "end_of"]
 
-LOCK, STATE, DUE = "lock", "state", "due"
+LOCK, STATE, DUE, QUEUE = "lock", "state", "due", "queue"
 
 
 def end_of(execution_id: str) -> str:
@@ -21,7 +33,9 @@ def end_of(execution_id: str) -> str:
     return f"end:{execution_id}"
 
 
-_TOPICS: dict[type, str] = {Unlock: LOCK, StateBatch: STATE, Sweep: STATE}
+# Whatever may make an item ready or a slot free.
+_QUEUEING = (Enqueue, ItemMark, ReturnItem, CancelItem, Redrive, RecoverItems, PutTier, PutWorkspace, PutQueue, Deletion)
+_TOPICS: dict[type, str] = {Unlock: LOCK, StateBatch: STATE, Sweep: STATE, **dict.fromkeys(_QUEUEING, QUEUE)}
 
 # Word of another process can get lost with a connection; nobody sleeps for longer than this without looking again.
 _LONGEST_SLEEP_SECONDS = 1.0
@@ -79,7 +93,9 @@ def _topics_of(unit: Unit) -> set[str]:
         if unit.creation is not None and unit.creation.is_runnable and unit.creation.holder is None:
             topics.add(DUE)
         if unit.rest is not None:
-            topics.add(end_of(unit.execution_id) if unit.rest.is_final else DUE)
+            topics |= set() if unit.rest.is_final else {DUE}
+        if unit.items or (unit.mark is not None and unit.mark.status != ItemStatus.DISPATCHED):
+            topics.add(QUEUE)
     return topics
 
 
@@ -102,7 +118,8 @@ class Pulse:
             return
         topics: set[str] = set()
         for unit, outcome in zip(units, outcomes, strict=True):
-            if isinstance(outcome, Written):
+            # An ordinary step is news for nobody, and most commits are that.
+            if isinstance(outcome, Written) and not (type(unit) is Commit and unit.is_plain):
                 topics |= _topics_of(unit)
         for topic in topics:
             self.beat(topic)

@@ -1,0 +1,99 @@
+"""Endings: how executions that end in this process are told to those here who wait for them, without asking the store.
+
+Whoever waits watches an execution; the commit that ends it, once it is stored, tells its watchers. An execution that ends in
+another process is not told here: those who wait for it look into the store.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from msgspec import Struct
+
+from stepwell.model.status import Status
+
+__all__ = ["Ending", "Endings", "Watch"]
+
+
+class Ending(Struct, frozen=True):
+    """How an execution ended: its status, and its result as it is stored."""
+
+    status: Status
+    result: bytes | None
+
+
+class Watch:
+    """Somebody who waits for the end of an execution. Use it as a context manager."""
+
+    __slots__ = ("_endings", "_wake", "ending", "execution_id")
+
+    def __init__(self, endings: Endings, execution_id: str, wake: Callable[[], None]) -> None:
+        self._endings, self.execution_id, self._wake = endings, execution_id, wake
+        self.ending: Ending | None = None
+        """How it ended, if it has, since the watch began."""
+
+    def tell(self, ending: Ending | None) -> None:
+        """It has ended; or, with None, it is run here no more, and whoever waits has to look for himself."""
+        self.ending = ending or self.ending
+        self._wake()
+
+    def __enter__(self) -> Watch:
+        self._endings.join(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._endings.leave(self)
+
+
+class Endings:
+    """Who waits for which execution, and which executions are being run here."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watches: dict[str, list[Watch]] = {}
+        self._here: set[str] = set()
+
+    def watch(self, execution_id: str, wake: Callable[[], None]) -> Watch:
+        """A watch that calls ``wake``, from any thread, when the execution has ended."""
+        return Watch(self, execution_id, wake)
+
+    def begin(self, execution_id: str) -> None:
+        """An execution is run here from now on, so its end will be told here."""
+        self._here.add(execution_id)
+
+    def stop(self, execution_id: str) -> None:
+        """It is run here no more, whether it has ended or not: those who wait look for themselves."""
+        self._here.discard(execution_id)
+        for watch in self._watching(execution_id):
+            watch.tell(None)
+
+    def is_here(self, execution_id: str) -> bool:
+        """Whether an execution is being run here."""
+        return execution_id in self._here
+
+    def tell(self, execution_id: str, ending: Ending) -> None:
+        """An execution has ended: the commit that says so is stored."""
+        for watch in self._watching(execution_id):
+            watch.tell(ending)
+
+    def _watching(self, execution_id: str) -> list[Watch]:
+        if execution_id not in self._watches:
+            return []
+        with self._lock:
+            return list(self._watches.get(execution_id, ()))
+
+    def join(self, watch: Watch) -> None:
+        """Begin to wait."""
+        with self._lock:
+            self._watches.setdefault(watch.execution_id, []).append(watch)
+
+    def leave(self, watch: Watch) -> None:
+        """Wait no more."""
+        with self._lock:
+            those = self._watches.get(watch.execution_id, [])
+            if watch in those:
+                those.remove(watch)
+            if not those:
+                self._watches.pop(watch.execution_id, None)
