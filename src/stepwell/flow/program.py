@@ -11,11 +11,25 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.flow.duration import Span, seconds_of
+from stepwell.flow.governance import Governance
 from stepwell.flow.retry import Retry
 from stepwell.model.ids import check_key
 from stepwell.model.value import Value, canonical, decode, from_value, to_value
 
-__all__ = ["Caller", "Step", "Workflow", "caller", "registered", "registered_names", "step", "workflow"]
+__all__ = [
+    "Caller",
+    "Step",
+    "Workflow",
+    "caller",
+    "on_registration",
+    "registered",
+    "registered_names",
+    "registered_step",
+    "registered_step_names",
+    "registered_versions",
+    "step",
+    "workflow",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,10 +81,20 @@ class _Annotated:
 class Step(Generic[P, R]):
     """A function whose output is recorded once in an execution. Called outside of a workflow, it is just the function."""
 
-    def __init__(self, function: Callable[P, R], name: str, retry: Retry, timeout_seconds: float | None) -> None:
+    def __init__(
+        self,
+        function: Callable[P, R],
+        name: str,
+        retry: Retry,
+        timeout_seconds: float | None,
+        *,
+        process: bool = False,
+        effect: str | None = None,
+    ) -> None:
         functools.update_wrapper(self, function)
         self.function, self.name = function, check_key(name, "a step's name")
         self.retry, self.timeout_seconds = retry, timeout_seconds
+        self.process, self.effect = process, None if effect is None else check_key(effect, "a kind of effect")
         self.is_async = inspect.iscoroutinefunction(function)
         self._annotated = _Annotated(function)
 
@@ -79,6 +103,43 @@ class Step(Generic[P, R]):
         if inside is None:
             return self.function(*arguments, **keywords)
         return cast("R", inside.call_step(self, arguments, dict(keywords)))
+
+    def encode_call(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
+        """The arguments of a call as canonical bytes, to be made in another process."""
+        bound = inspect.signature(self.function).bind(*arguments, **keywords)
+        plain = [[to_value(value) for value in bound.args], {name: to_value(value) for name, value in bound.kwargs.items()}]
+        return canonical(plain, what=f"the arguments of step {self.name!r}")
+
+    def decode_call(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments again, decoded to their annotations."""
+        values, named = decode(data)
+        bound = inspect.signature(self.function).bind(*values, **named)
+        for name, value in bound.arguments.items():
+            kind = self._annotated.hints.get(name, Any)
+            if kind is not Any and bound.signature.parameters[name].kind.name not in ("VAR_POSITIONAL", "VAR_KEYWORD"):
+                bound.arguments[name] = from_value(value, kind)
+        return bound.args, bound.kwargs
+
+    def bind(self, value: Value) -> dict[str, Any]:
+        """The arguments by name that one value comes to, as a declared workflow gives it: an object whose keys are names of the
+        parameters is given by name; anything else is the first parameter's, if there is any."""
+        parameters = inspect.signature(self.function).parameters
+        needed = {name for name, each in parameters.items() if each.default is inspect.Parameter.empty}
+        if not parameters:
+            return {}
+        given = cast("Mapping[str, Value]", value) if isinstance(value, Mapping) else {}
+        if not (given and given.keys() <= parameters.keys() and needed <= given.keys()):
+            first = next(iter(parameters))
+            if needed - {first}:
+                raise InvalidInput(f"step {self.name!r} takes an object with {', '.join(parameters)}, not {_shown(value)}")
+            given = {first: value}
+        hints = self._annotated.hints
+        return {name: each if hints.get(name, Any) is Any else from_value(each, hints[name]) for name, each in given.items()}
+
+    @property
+    def policy(self) -> Retry | None:
+        """The policy of retries that it was registered with; None: none of its own."""
+        return None if self.retry is _NO_RETRY else self.retry
 
     def encode(self, result: object) -> bytes:
         """An output as canonical bytes; ``InvalidInput`` for one that would not come back as it was."""
@@ -95,9 +156,18 @@ class Step(Generic[P, R]):
 class Workflow(Generic[P, R]):
     """A function that runs as a durable execution. Called inside of another workflow, it runs as its child."""
 
-    def __init__(self, function: Callable[P, R], name: str, version: int) -> None:
+    def __init__(
+        self,
+        function: Callable[P, R],
+        name: str,
+        version: int,
+        *,
+        timeout_seconds: float | None = None,
+        governance: Governance | None = None,
+    ) -> None:
         functools.update_wrapper(self, function)
         self.function, self.name, self.version = function, check_key(name, "a workflow's name"), version
+        self.timeout_seconds, self.governance = timeout_seconds, governance
         self.is_async = inspect.iscoroutinefunction(function)
         self._annotated = _Annotated(function)
         self._parameters = list(inspect.signature(function).parameters.values())
@@ -139,7 +209,15 @@ class Workflow(Generic[P, R]):
 
     def _convert(self, name: str, value: Value) -> Any:
         kind = self._annotated.hints.get(name, Any)
-        return value if kind is Any else from_value(value, kind)
+        try:
+            return value if kind is Any else from_value(value, kind)
+        except InvalidInput as error:
+            # What it says before the colon is about stored values, and nothing of this is stored.
+            told = error.message.partition(": ")[2]
+            wanted = kind.__name__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind)
+            raise InvalidInput(
+                f"the input of workflow {self.name!r} does not fit its parameter {name!r} of type {wanted}: {told}"
+            ) from None
 
     def encode(self, result: object) -> bytes:
         """The workflow's result as canonical bytes."""
@@ -153,7 +231,20 @@ class Workflow(Generic[P, R]):
         return f"<workflow {self.name!r} version {self.version}>"
 
 
+def _shown(value: Value) -> str:
+    return f"one with {', '.join(cast('Mapping[str, Value]', value))}" if isinstance(value, Mapping) else type(value).__name__
+
+
 _workflows: dict[str, Workflow[..., Any]] = {}
+_steps: dict[str, Step[..., Any]] = {}
+_watchers: dict[object, Callable[[], object]] = {}
+
+
+def on_registration(call: Callable[[], object]) -> Callable[[], None]:
+    """Have a function called whenever a workflow is registered; the function that is returned ends it."""
+    key = object()
+    _watchers[key] = call
+    return lambda: _watchers.pop(key, None) and None
 
 
 def registered(name: str) -> Workflow[..., Any]:
@@ -164,16 +255,36 @@ def registered(name: str) -> Workflow[..., Any]:
     return found
 
 
+def registered_step(name: str) -> Step[..., Any] | None:
+    """The step of this process with a name, if it has one. Of two with the same name, the later."""
+    return _steps.get(name)
+
+
+def registered_step_names() -> tuple[str, ...]:
+    """The names of all steps of this process."""
+    return tuple(_steps)
+
+
 def registered_names() -> tuple[str, ...]:
     """The names of all workflows of this process."""
     return tuple(_workflows)
+
+
+def registered_versions() -> dict[str, int]:
+    """The version of each workflow of this process: it can run that one and those before it."""
+    return {name: each.version for name, each in _workflows.items()}
 
 
 @overload
 def step(function: Callable[P, R], /) -> Step[P, R]: ...
 @overload
 def step(
-    *, name: str | None = None, retry: Retry | None = None, timeout_seconds: Span | None = None
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout_seconds: Span | None = None,
+    process: bool = False,
+    effect: str | None = None,
 ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
 def step(
     function: Callable[P, R] | None = None,
@@ -182,12 +293,22 @@ def step(
     name: str | None = None,
     retry: Retry | None = None,
     timeout_seconds: Span | None = None,
+    process: bool = False,
+    effect: str | None = None,
 ) -> Step[P, R] | Callable[[Callable[P, R]], Step[P, R]]:
-    """Make a function a step: its output is recorded once per call in an execution, and answered from the record after a crash."""
+    """Make a function a step: its output is recorded once per call in an execution, and answered from the record after a crash.
+
+    With ``process`` it is run in a process of its own, for work that keeps a processor busy or may crash. ``effect`` names the kind
+    of effect that it has, for ``Governance``.
+    """
     limit = None if timeout_seconds is None else seconds_of(timeout_seconds, "timeout_seconds")
 
     def make(target: Callable[P, R]) -> Step[P, R]:
-        return Step(target, name or target.__name__, retry or _NO_RETRY, limit)
+        if process and "<locals>" in target.__qualname__:
+            raise InvalidInput(f"step {target.__qualname__!r} cannot run in a process: define it at the top of a module")
+        made = Step(target, name or target.__name__, retry or _NO_RETRY, limit, process=process, effect=effect)
+        _steps[made.name] = made
+        return made
 
     return make if function is None else make(function)
 
@@ -195,15 +316,29 @@ def step(
 @overload
 def workflow(function: Callable[P, R], /) -> Workflow[P, R]: ...
 @overload
-def workflow(*, name: str | None = None, version: int = 1) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
 def workflow(
-    function: Callable[P, R] | None = None, /, *, name: str | None = None, version: int = 1
+    *, name: str | None = None, version: int = 1, timeout: Span | None = None, governance: Governance | None = None
+) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
+def workflow(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: int = 1,
+    timeout: Span | None = None,
+    governance: Governance | None = None,
 ) -> Workflow[P, R] | Callable[[Callable[P, R]], Workflow[P, R]]:
-    """Make a function a workflow: started with ``well.start``, it runs to its end whatever crashes in between."""
+    """Make a function a workflow: started with ``well.start``, it runs to its end whatever crashes in between.
+
+    ``timeout`` is for a whole run, waits among it. ``governance`` is for runs that are started without one of their own.
+    """
+    limit = None if timeout is None else seconds_of(timeout, "timeout")
 
     def make(target: Callable[P, R]) -> Workflow[P, R]:
-        made = Workflow(target, name or target.__name__, version)
+        made = Workflow(target, name or target.__name__, version, timeout_seconds=limit, governance=governance)
         _workflows[made.name] = made
+        for call in list(_watchers.values()):
+            call()
         return made
 
     return make if function is None else make(function)

@@ -1,0 +1,54 @@
+"""A declared workflow as something that can be started, beside workflows that are functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepwell.errors import InvalidInput
+from stepwell.flow.definition import Definition
+from stepwell.flow.program import Workflow, caller
+from stepwell.flow.schema import check_schema
+from stepwell.model.value import Value, canonical, decode, to_value
+
+__all__ = ["DeclaredWorkflow"]
+
+
+class DeclaredWorkflow(Workflow[..., Any]):
+    """A definition in the place of a function: it takes one value, which its ``input_schema`` checks, and gives one."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.name, self.version = definition.name, definition.version
+        self.timeout_seconds, self.governance = definition.timeout_seconds, None
+        self.is_async = True
+        self.function = self._refuse
+
+    def _refuse(self, *_arguments: Any, **_keywords: Any) -> Any:
+        raise InvalidInput(f"workflow {self.name!r} is a definition and no function; start it with well.start(...)")
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        inside = caller.get()
+        return self._refuse() if inside is None else inside.call_workflow(self, self.value_of(arguments, keywords))
+
+    def value_of(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
+        """The input of a call as one value."""
+        return to_value(keywords) if keywords else to_value(arguments[0] if arguments else None)
+
+    def encode_input(self, value: object) -> bytes:
+        """An input as canonical bytes, checked against the schema before anything is stored."""
+        plain = to_value(value)
+        if self.definition.input_schema is not None:
+            check_schema(plain, self.definition.input_schema)
+        return canonical(plain, what=f"the input of workflow {self.name!r}")
+
+    def bind(self, value: Value) -> dict[str, Any]:
+        """A definition has no parameters."""
+        return {"input": value}
+
+    def encode(self, result: object) -> bytes:
+        """The workflow's result as canonical bytes."""
+        return canonical(result)
+
+    def decode(self, data: bytes) -> Any:
+        """The result."""
+        return decode(data)

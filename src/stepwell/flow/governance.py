@@ -1,0 +1,54 @@
+"""Governance: what one execution may use up, and which kinds of effects its steps may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+import msgspec
+
+from stepwell.errors import InvalidInput, Problem
+from stepwell.flow.duration import LONGEST_SECONDS, Seconds
+
+__all__ = ["Governance"]
+
+
+class Governance(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Budgets and permissions of an execution, fixed when it starts. What is None is not limited."""
+
+    steps: int | None = None
+    """Steps that it may make; recorded ones count, their attempts do not."""
+    seconds: Seconds | None = None
+    """Time from its start, waits among it; then it is told, as by the workflow's own ``timeout``."""
+    cost: float | None = None
+    """What its steps may spend in all, as they tell with ``current().spend(...)``; once it is reached, no further step is made."""
+    effects: tuple[str, ...] | None = None
+    """The kinds of effects that its steps may have (``@step(effect=...)``); steps without a kind are always allowed."""
+
+    def __post_init__(self) -> None:
+        if self.effects is not None:
+            msgspec.structs.force_setattr(self, "effects", _kinds(self.effects))
+        checks = (
+            ("steps", type(self.steps) is int and self.steps >= 0, "a whole number, 0 or more"),
+            ("seconds", _is_number(self.seconds) and 0 < cast("float", self.seconds) <= LONGEST_SECONDS, "seconds up to 100 years"),
+            ("cost", _is_number(self.cost) and cast("float", self.cost) >= 0, "a number, 0 or more"),
+            ("effects", all(self.effects or ("any",)), "names of kinds of effects"),
+        )
+        faults = [
+            Problem(InvalidInput.code, f"Governance({name}=...) must be {rule}, not {getattr(self, name)!r}")
+            for name, is_fine, rule in checks
+            if getattr(self, name) is not None and not is_fine
+        ]
+        if faults:
+            raise InvalidInput(faults)
+
+
+def _is_number(number: object) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool)
+
+
+def _kinds(kinds: object) -> tuple[str, ...]:
+    """Kinds of effects as a tuple; an empty one for what is none."""
+    if not isinstance(kinds, Iterable) or isinstance(kinds, str):
+        return ("",)
+    return tuple(kind if isinstance(kind, str) else "" for kind in cast("Iterable[object]", kinds))

@@ -1,0 +1,259 @@
+"""Actions: steps, scripts and subworkflows; their attempts, and the built-in steps that need nothing from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from stepwell.errors import InvalidInput
+from stepwell.flow.builtin import builtin_of
+from stepwell.flow.node import Action, Script, Step, Subworkflow
+from stepwell.flow.retry import Retry
+from stepwell.flow.schema import check_schema
+from stepwell.kernel.effect import CancelChild, Note, RunStep, StartChild
+from stepwell.kernel.event import ChildEnded, StepCompleted, StepFailed, StepMissing
+from stepwell.kernel.facts import Facts
+from stepwell.kernel.region import keep_undo, leave
+from stepwell.kernel.thread import Thread
+from stepwell.kernel.trouble import Trouble, trouble
+from stepwell.model.status import StepStatus
+from stepwell.model.value import Value, canonical
+
+if TYPE_CHECKING:
+    from stepwell.kernel.interpreter import Interpreter
+
+__all__ = [
+    "child_ended",
+    "child_started",
+    "enter_action",
+    "resume_action",
+    "step_completed",
+    "step_failed",
+    "step_missing",
+    "time_is_up",
+]
+
+_ON_ERROR = Retry()
+
+
+def enter_action(run: Interpreter, thread: Thread, node: Action) -> None:
+    """Carry an action out: ask for it, or if it is a built-in one that needs nothing from outside, do it at once."""
+    args = thread.place.args.fill(Facts(run, thread))
+    run.board.touch(thread)
+    builtin = builtin_of(node.uses) if isinstance(node, Step) else None
+    if builtin is not None and builtin.name in _AT_ONCE:
+        given = {builtin.main: args} if builtin.main and isinstance(args, str) else args
+        _AT_ONCE[builtin.name](run, thread, given)
+        return
+    match node:
+        case Subworkflow():
+            _start_child(run, thread, node, args)
+        case Script():
+            run.effects.append(_attempt(thread, node, args, code=node.code, language=node.language))
+        case _:
+            run.effects.append(_attempt(thread, node, args, uses=cast("Step", node).uses))
+
+
+def _attempt(thread: Thread, node: Action, args: Value, *, uses: str = "", code: str = "", language: str = "") -> RunStep:
+    number = thread.value.get("attempt", 0) + 1
+    return RunStep(thread.id, thread.key, uses, args, number, node.timeout_seconds, code, language)
+
+
+def _start_child(run: Interpreter, thread: Thread, node: Subworkflow, args: Value) -> None:
+    number = thread.value.get("attempt", 0) + 1
+    child_id = f"{run.execution_id}:{thread.key}" + (f"#{number}" if number > 1 else "")
+    thread.value["child"] = child_id
+    run.kids[child_id] = thread
+    if node.timeout_seconds is not None and not node.is_detached:
+        run.wake_at(thread, run.now_ms + round(node.timeout_seconds * 1000))
+    run.effects.append(_starting(thread, node, args, child_id))
+
+
+def _starting(thread: Thread, node: Subworkflow, args: Value, child_id: str) -> StartChild:
+    return StartChild(thread.id, thread.key, child_id, node.workflow, node.version, args, node.context, node.is_detached)
+
+
+def resume_action(run: Interpreter, thread: Thread, node: Action) -> None:
+    """Ask again for what was under way when the last driver stopped."""
+    if thread.value.get("retries_ms") is not None:
+        return
+    thread.value.pop("missing", None)
+    child_id = thread.value.get("child")
+    if isinstance(node, Subworkflow) and child_id is not None:
+        args = thread.place.args.fill(Facts(run, thread))
+        run.kids[child_id] = thread
+        run.effects.append(_starting(thread, node, args, child_id))
+    else:
+        enter_action(run, thread, node)
+
+
+# How attempts end.
+
+
+def step_completed(run: Interpreter, thread: Thread, event: StepCompleted) -> None:
+    """An attempt gave an output."""
+    _complete(run, thread, event.output, event.took_ms)
+
+
+def _complete(run: Interpreter, thread: Thread, output: bytes, took_ms: int = 0) -> None:
+    node = cast("Action", thread.place.node)
+    run.board.record(thread.key, thread.place.name, StepStatus.COMPLETED, output, run.now_ms, took_ms)
+    run.board.count_step()
+    if node.compensate is not None:
+        keep_undo(run, thread)
+    run.done(thread, output)
+
+
+def step_failed(run: Interpreter, thread: Thread, event: StepFailed) -> None:
+    """An attempt failed: try again later, pass over it, or fail."""
+    node = cast("Action", thread.place.node)
+    number = thread.value.get("attempt", 0) + 1
+    policy = node.retry or event.policy or run.plan.definition.retry or (_ON_ERROR if node.on_error == "retry" else None)
+    if policy is not None and not event.is_final and policy.allows(number, (*event.names, event.error["kind"])):
+        run.quiet(thread)
+        thread.value |= {"attempt": number, "error": event.error}
+        thread.value.pop("child", None)
+        run.wake_at(thread, run.now_ms + round(policy.delay(number, event.chance) * 1000), "retries_ms")
+        return
+    error = {**event.error, "step": thread.key}
+    told = canonical({"error": error, "attempts": number})
+    run.board.record(thread.key, thread.place.name, StepStatus.FAILED, told, run.now_ms)
+    if node.on_error == "continue":
+        run.done(thread, b"null")
+    else:
+        run.fail(thread, error)
+
+
+def step_missing(run: Interpreter, thread: Thread, event: StepMissing) -> None:
+    """A step cannot be made here: say so in the token, where anybody can see it."""
+    thread.value |= {"missing": event.uses, "looked": thread.value.get("looked", 0) + 1}
+    run.board.touch(thread)
+
+
+def time_is_up(run: Interpreter, thread: Thread) -> None:
+    """The next attempt is due, or a child took too long."""
+    node = cast("Action", thread.place.node)
+    if "retries_ms" in thread.value:
+        thread.value.pop("retries_ms")
+        run.guarded(thread, lambda: enter_action(run, thread, node))
+        return
+    child_id = thread.value["child"]
+    run.kids.pop(child_id, None)
+    run.effects.append(CancelChild(child_id))
+    message = f"child execution {child_id!r} took longer than {node.timeout_seconds:g} s"
+    step_failed(run, thread, StepFailed(thread.id, thread.key, trouble("TimeoutError", message), ("TimeoutError",)))
+
+
+def child_started(run: Interpreter, thread: Thread) -> None:
+    """A child exists; nobody waits for a detached one."""
+    node = cast("Subworkflow", thread.place.node)
+    if node.is_detached:
+        child_id = thread.value["child"]
+        run.kids.pop(child_id, None)
+        _complete(run, thread, canonical(child_id))
+
+
+def child_ended(run: Interpreter, thread: Thread, event: ChildEnded) -> None:
+    """A child has ended, and this is what it told."""
+    run.kids.pop(event.child_id, None)
+    match event.news:
+        case {"status": "COMPLETED", "result": {"output": output}}:
+            _take_back(run, cast("Subworkflow", thread.place.node), event.news)
+            _complete(run, thread, canonical(output))
+            return
+        case {"status": "CANCELLED"}:
+            error = trouble("ExecutionCancelled", f"child execution {event.child_id!r} was cancelled", "SW-401")
+        case {"result": {"error": {"kind": kind, "message": message}}}:
+            error = trouble("ExecutionFailed", f"child execution {event.child_id!r} failed: {kind}: {message}", "SW-400")
+        case _:
+            error = trouble("NotFound", f"child execution {event.child_id!r} left no result", "SW-200")
+    step_failed(run, thread, StepFailed(thread.id, thread.key, error, (error["kind"],)))
+
+
+def _take_back(run: Interpreter, node: Subworkflow, news: Mapping[str, Any]) -> None:
+    """What a child that shares its parent's context has made of it."""
+    if node.context != "share":
+        return
+    variables: dict[str, Value] = news.get("variables") or {}
+    run.board.patch_context(news.get("context") or {})
+    for name, value in variables.items():
+        run.board.set_variable(name, value)
+
+
+# Built-in steps that are done at once.
+
+
+def _set_variables(run: Interpreter, thread: Thread, args: Value) -> None:
+    if not isinstance(args, dict):
+        raise InvalidInput(f"set_variables takes an object of values by name, not {type(args).__name__}")
+    for name, value in cast("dict[str, Value]", args).items():
+        run.board.set_variable(name, value)
+    _complete(run, thread, b"null")
+
+
+def _map_data(run: Interpreter, thread: Thread, args: Value) -> None:
+    _complete(run, thread, canonical(args, run.board.limits, what=f"the output of {thread.place.name!r}"))
+
+
+def _log(run: Interpreter, thread: Thread, args: Value) -> None:
+    given = _object(args, "log")
+    level = str(given.get("level") or "info").lower()
+    run.effects.append(Note(thread.key, level, str(given.get("message")), given.get("data")))
+    _complete(run, thread, b"null")
+
+
+def _throw(run: Interpreter, thread: Thread, args: Value) -> None:
+    given = _object(args, "throw")
+    error = trouble(str(given.get("kind") or "Thrown"), str(given.get("message")))
+    if given.get("data") is not None:
+        error["data"] = given["data"]
+    is_final = not given.get("is_retryable", False)
+    step_failed(run, thread, StepFailed(thread.id, thread.key, error, (error["kind"],), is_final=is_final))
+
+
+def _validate(run: Interpreter, thread: Thread, args: Value) -> None:
+    given = _object(args, "validate")
+    check_schema(given.get("value"), given.get("schema"), what="the value")
+    _complete(run, thread, canonical(given.get("value"), run.board.limits, what=f"the output of {thread.place.name!r}"))
+
+
+def _cancel_scope(run: Interpreter, thread: Thread, args: Value) -> None:
+    name = str(_object(args, "cancel_scope").get("scope"))
+    error: Trouble = trouble("ExecutionCancelled", f"scope {name!r} was cancelled by step {thread.key!r}", "SW-401")
+    if name == "root":
+        target = run.root
+    else:
+        # The one around this step, if it is inside of it; else the only one of that name in the same iteration.
+        target = thread.region
+        while target.parent is not None and target.place.name != name:
+            target = target.region
+        if target.parent is None:
+            target = next((region for region in run.scopes.values() if region.place.name == name), None)
+    is_inside = target is run.root or _is_within(thread, target)
+    if not is_inside:
+        _complete(run, thread, b"null")
+    if target is not None:
+        leave(run, target, "cancelled", error)
+
+
+def _is_within(thread: Thread, region: Thread | None) -> bool:
+    around = thread.region
+    while around.parent is not None and around is not region:
+        around = around.region
+    return around is region
+
+
+def _object(args: Value, what: str) -> dict[str, Value]:
+    if not isinstance(args, dict):
+        raise InvalidInput(f"{what} takes an object, not {type(args).__name__}")
+    return cast("dict[str, Value]", args)
+
+
+_AT_ONCE: dict[str, Callable[[Interpreter, Thread, Value], None]] = {
+    "set_variables": _set_variables,
+    "map_data": _map_data,
+    "log": _log,
+    "throw": _throw,
+    "validate": _validate,
+    "cancel_scope": _cancel_scope,
+}

@@ -1,0 +1,138 @@
+"""The execution's state as the interpreter sees it: what is committed, and on top of it what this transition changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from stepwell.clock import from_ms
+from stepwell.kernel.thread import Thread
+from stepwell.model.limits import Limits
+from stepwell.model.mutation import (
+    AddToken,
+    EnterScope,
+    ExitScope,
+    IncrementStepCount,
+    Mutation,
+    PatchContext,
+    RecordStep,
+    RemoveToken,
+    SetLoop,
+    SetVariable,
+    UpdateToken,
+)
+from stepwell.model.record import LoopContext, StepOutput, decode_step, encode_loop, encode_record
+from stepwell.model.status import StepStatus
+from stepwell.model.value import Value, canonical, decode
+
+__all__ = ["Board", "Sections"]
+
+Sections = Mapping[str, Mapping[str, bytes]]
+Raw = msgspec.Raw
+
+
+class Board:
+    """Reads entries and collects mutations. Tokens and scopes that come and go within one transition leave no mutation."""
+
+    def __init__(self, sections: Sections, limits: Limits) -> None:
+        self._sections, self.limits = sections, limits
+        # A token holds a value of the user's inside its own, so it may be a little larger and deeper.
+        self._token_limits = msgspec.structs.replace(limits, value_bytes=limits.value_bytes + 65_536, depth=limits.depth + 4)
+        self._ahead: dict[tuple[str, str], bytes] = {}
+        self._batch: list[Mutation] = []
+        self._steps = 0
+        self._touched: dict[str, Thread] = {}
+        self._entered: dict[str, str] = {}
+        self._exited: list[str] = []
+
+    def get(self, section: str, key: str) -> bytes | None:
+        """An entry, as this transition leaves it."""
+        return self._ahead.get((section, key)) or self._sections[section].get(key)
+
+    def names(self, section: str) -> set[str]:
+        """The keys of a section."""
+        return {*self._sections[section], *(key for name, key in self._ahead if name == section)}
+
+    def all(self, section: str) -> dict[str, bytes]:
+        """All entries of a section."""
+        return {key: self.get(section, key) or b"" for key in self.names(section)}
+
+    def step(self, key: str) -> StepOutput | None:
+        """What is recorded under a key."""
+        data = self.get("steps", key)
+        return None if data is None else decode_step(data)
+
+    def record(self, key: str, name: str, status: StepStatus, output: bytes, now_ms: int, took_ms: int = 0) -> None:
+        """Record an output in canonical bytes."""
+        data = encode_record(StepOutput(key, name, str(status), Raw(output), from_ms(now_ms), max(took_ms, 0)))
+        self._ahead["steps", key] = data
+        self._batch.append(RecordStep(key, Raw(data)))
+
+    def count_step(self) -> None:
+        """Count one more step that was made."""
+        self._steps += 1
+
+    def set_variable(self, name: str, value: Value) -> None:
+        """Give a variable a value."""
+        data = canonical(value, self.limits, what=f"variable {name!r}")
+        self._ahead["variables", name] = data
+        self._batch.append(SetVariable(name, Raw(data)))
+
+    def patch_context(self, values: Mapping[str, Value]) -> None:
+        """Change keys of the context."""
+        fresh = {key: canonical(value, self.limits, what=f"context key {key!r}") for key, value in values.items()}
+        fresh = {key: data for key, data in fresh.items() if self.get("context", key) != data}
+        if fresh:
+            self._ahead.update({("context", key): data for key, data in fresh.items()})
+            self._batch.append(PatchContext(set={key: Raw(data) for key, data in fresh.items()}))
+
+    def set_loop(self, loop: LoopContext) -> None:
+        """Say where a loop stands."""
+        data = encode_loop(loop, self.limits)
+        self._ahead["loops", loop.loop_id] = data
+        self._batch.append(SetLoop(loop.loop_id, Raw(data)))
+
+    def mapping(self, section: str) -> dict[str, Value]:
+        """A whole section, decoded."""
+        return {key: decode(self.get(section, key) or b"null") for key in self.names(section)}
+
+    # Tokens and scopes: only where they stand in the end counts.
+
+    def touch(self, thread: Thread) -> None:
+        """A token is new, has changed, or is gone."""
+        before = self._touched.get(thread.id)
+        if before is not None and before is not thread and before.is_stored:
+            thread.is_stored = True  # one that goes and one that comes with the same id are a change
+        self._touched[thread.id] = thread
+
+    def enter_scope(self, scope_id: str, parent: str) -> None:
+        """Open a cancel scope."""
+        self._entered[scope_id] = parent
+
+    def exit_scope(self, scope_id: str) -> None:
+        """Close a cancel scope; the scopes inside it are closed before."""
+        if self._entered.pop(scope_id, None) is None:
+            self._exited.append(scope_id)
+
+    def flush(self) -> list[Mutation]:
+        """The mutations of this transition, in an order that is valid: a scope is open before and while anything is in it."""
+        batch = self._batch
+        if self._steps:
+            batch.append(IncrementStepCount(self._steps))
+        batch += [EnterScope(scope_id, parent) for scope_id, parent in self._entered.items()]
+        gone = [thread for thread in self._touched.values() if thread.is_gone]
+        live = [thread for thread in self._touched.values() if not thread.is_gone]
+        batch += [RemoveToken(thread.id) for thread in gone if thread.is_stored]
+        for thread in live:
+            data = Raw(thread.encode(self._token_limits))
+            batch.append(UpdateToken(thread.id, data) if thread.is_stored else AddToken(thread.id, data))
+            thread.is_stored = True
+        batch += [ExitScope(scope_id) for scope_id in self._exited]
+        self._batch, self._steps = [], 0
+        self._touched, self._entered, self._exited = {}, {}, []
+        return batch
+
+    def settle(self) -> None:
+        """What was ahead is committed, and so in the sections."""
+        self._ahead.clear()

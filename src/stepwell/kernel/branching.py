@@ -1,0 +1,237 @@
+"""Parallel branches, choices and multiple instances: how they split, and how they come together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import UNSET
+
+from stepwell.errors import InvalidInput, LimitExceeded
+from stepwell.flow.expression import compile_expression
+from stepwell.flow.node import Choice, Each, Parallel
+from stepwell.flow.outline import Place
+from stepwell.kernel.facts import Facts, ending, output_of
+from stepwell.kernel.plan import At, key_of
+from stepwell.kernel.tally import Tally, Verdict, judge, shortfall
+from stepwell.kernel.thread import LOOSE, Thread
+from stepwell.kernel.trouble import Trouble, trouble
+from stepwell.model.status import StepStatus
+from stepwell.model.value import Value, canonical
+
+if TYPE_CHECKING:
+    from stepwell.kernel.interpreter import Interpreter
+
+__all__ = ["branch_ended", "enter_choice", "enter_each", "enter_parallel", "recount", "whole_number"]
+
+Join = Parallel | Choice | Each
+
+
+def enter_parallel(run: Interpreter, frame: Thread, node: Parallel) -> None:
+    """Begin all branches, or as many as may run at once."""
+    _split(run, frame, list(node.branches))
+
+
+def enter_choice(run: Interpreter, thread: Thread, node: Choice) -> None:
+    """Go on with the first case that holds, or split into all of them."""
+    facts = Facts(run, thread)
+    chosen: list[str] = []
+    for number, case in enumerate(node.cases):
+        if compile_expression(case.when).holds(facts):
+            chosen.append(str(number))
+            if node.mode == "first":
+                break
+    if not chosen and node.otherwise is not None:
+        chosen = ["otherwise"]
+    if not chosen:
+        run.fail(thread, trouble("NoMatch", f"no case of choice {thread.place.name!r} holds, and it has no otherwise"))
+    elif node.mode == "first":
+        run.move(thread, thread.place.children[chosen[0]])
+    else:
+        thread.value["chosen"] = chosen
+        _split(run, thread, chosen)
+
+
+def enter_each(run: Interpreter, frame: Thread, node: Each) -> None:
+    """Begin an instance for each item, or as many as may run at once."""
+    facts = Facts(run, frame)
+    if node.items is not UNSET:
+        items = frame.place.form("items").fill(facts)
+        if not isinstance(items, list):
+            raise InvalidInput(f"the items of {frame.place.name!r} must be a list, not {type(items).__name__}")
+        canonical(items, run.board.limits, what=f"the items of {frame.place.name!r}")
+        total = len(cast("list[Value]", items))
+        frame.value["items"] = items
+    else:
+        total = whole_number(frame.place.form("count").fill(facts), f"the count of {frame.place.name!r}")
+    if total > node.limit:
+        frame.value.clear()
+        raise LimitExceeded(f"{frame.place.name!r} has {total:,} instances; its limit is {node.limit:,}")
+    frame.value["total"] = total
+    run.frames[frame.key] = frame
+    _split(run, frame, [str(number) for number in range(total)])
+
+
+def whole_number(value: Value, what: str, low: int | None = 0) -> int:
+    """A count that a template gave."""
+    if type(value) is not int or (low is not None and value < low):
+        raise InvalidInput(f"{what} must be a whole number{'' if low is None else f' of at least {low}'}, not {value!r}")
+    return value
+
+
+def _split(run: Interpreter, frame: Thread, slots: list[str]) -> None:
+    frame.tally = Tally(slots)
+    run.board.touch(frame)
+    rule = _rule(frame)
+    if rule == "none":
+        run.go_on_without(frame, b"null")
+    elif not slots:
+        _conclude(run, frame, judge(rule, frame.tally, fail_fast=True, has_failed=False))
+        return
+    _begin_more(run, frame)
+
+
+def _begin_more(run: Interpreter, frame: Thread) -> None:
+    """Begin branches for which there is room."""
+    assert frame.tally is not None  # noqa: S101 - it has split
+    pending, most = frame.tally.pending, _most(frame)
+    while pending and (most is None or len(frame.children) < most):
+        slot = pending.popleft()
+        place, at = _branch(frame, slot)
+        run.enter(run.spawn(frame, slot, place, at))
+    if frame.slot == LOOSE and not frame.children and not pending:
+        run.done(frame, b"null")
+
+
+def branch_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | None) -> None:
+    """A branch or instance has ended: count it, and see what the join has come to."""
+    tally, node = frame.tally, cast("Join", frame.place.node)
+    assert tally is not None  # noqa: S101 - it has split
+    is_optional = isinstance(node, Parallel) and child.slot in node.optional
+    run.drop(child)
+    if error is not None:
+        run.record_failure(*_branch(frame, child.slot), error)
+    tally.count(child.slot, error, is_optional=is_optional)
+    if frame.slot != LOOSE:
+        has_failed = error is not None and not is_optional
+        verdict = judge(_rule(frame), tally, fail_fast=_is_fail_fast(node), has_failed=has_failed)
+        if verdict is not Verdict.WAIT:
+            _conclude(run, frame, verdict)
+            return
+    _begin_more(run, frame)
+
+
+def _conclude(run: Interpreter, frame: Thread, verdict: Verdict) -> None:
+    tally, node = frame.tally, cast("Join", frame.place.node)
+    assert tally is not None  # noqa: S101 - it has split
+    if verdict is Verdict.FAIL:
+        run.cancel_inside(frame)
+        run.fail(frame, shortfall(_rule(frame), tally))
+        return
+    try:
+        output = canonical(_merged(run, frame), run.board.limits, what=f"the output of {frame.place.name!r}")
+    except (InvalidInput, LimitExceeded) as error:
+        run.cancel_inside(frame)
+        run.fail_with(frame, error)
+        return
+    has_losers = bool(frame.children or tally.pending)
+    if has_losers and (_rule(frame) == "discriminator" or not getattr(node, "cancel_losers", True)):
+        run.go_on_without(frame, output)
+        _begin_more(run, frame)
+        return
+    run.cancel_inside(frame)
+    run.record_and_go_on(frame, output)
+
+
+def _merged(run: Interpreter, frame: Thread) -> Value:
+    """The output of a join, by its rule."""
+    node, tally = cast("Join", frame.place.node), frame.tally
+    assert tally is not None  # noqa: S101 - it has split
+    outputs: dict[str, Value] = {}
+    for slot in _slots(frame):
+        found = ending(run, *_branch(frame, slot))
+        if found is not None and (found.status != StepStatus.FAILED or _rule(frame) == "all"):
+            outputs[slot] = output_of(found)
+    if isinstance(node, Each):
+        return list(outputs.values())
+    match node.merge:
+        case "list":
+            return list(outputs.values())
+        case "winner":
+            return None if tally.winner is None else outputs[tally.winner]
+        case "combine":
+            return _combined(frame, outputs)
+        case _:
+            return outputs if isinstance(node, Parallel) else {_branch(frame, slot)[0].name: outputs[slot] for slot in outputs}
+
+
+def _combined(frame: Thread, outputs: dict[str, Value]) -> Value:
+    combined: dict[str, Value] = {}
+    for slot, output in outputs.items():
+        if not isinstance(output, dict) and output is not None:
+            raise InvalidInput(f"{frame.place.name!r} combines objects, and branch {slot!r} gave {type(output).__name__}")
+        combined.update(cast("dict[str, Value]", output or {}))
+    return combined
+
+
+def recount(run: Interpreter, frame: Thread) -> None:
+    """Build the tally of a join again from the tokens that are there and what is recorded."""
+    node = cast("Join", frame.place.node)
+    if isinstance(node, Each):
+        run.frames[frame.key] = frame
+    optional = node.optional if isinstance(node, Parallel) else ()
+    tally = frame.tally = Tally(_slots(frame))
+    running = {child.slot for child in frame.children.values()}
+    tally.pending.clear()
+    ended: list[tuple[Any, int, str, Trouble | None]] = []
+    for number, slot in enumerate(_slots(frame)):
+        found = None if slot in running else ending(run, *_branch(frame, slot))
+        if found is not None:
+            ended.append((found.executed_at, number, slot, _failure_of(run, frame, slot)))
+        elif slot not in running:
+            tally.pending.append(slot)
+    for _, _, slot, error in sorted(ended, key=lambda each: each[:2]):
+        tally.count(slot, error, is_optional=slot in optional)
+
+
+def resume_join(run: Interpreter, frame: Thread) -> None:
+    """Begin what there is room for, after a load; a retried execution may have branches that are to begin again."""
+    _begin_more(run, frame)
+
+
+def _failure_of(run: Interpreter, frame: Thread, slot: str) -> Trouble | None:
+    place, at = _branch(frame, slot)
+    own = run.board.step(key_of(place, at))
+    if own is None or own.status != StepStatus.FAILED or getattr(place.node, "on_error", "") == "continue":
+        return None
+    return own.output["error"]
+
+
+def _slots(frame: Thread) -> Iterator[str]:
+    match frame.place.node:
+        case Parallel(branches=branches):
+            yield from branches
+        case Each():
+            yield from (str(number) for number in range(frame.value["total"]))
+        case _:
+            yield from frame.value["chosen"]
+
+
+def _branch(frame: Thread, slot: str) -> tuple[Place, At]:
+    """The place of a branch, and its iteration."""
+    if isinstance(frame.place.node, Each):
+        return frame.place.children["do"], (*frame.at, int(slot))
+    return frame.place.children[slot], frame.at
+
+
+def _rule(frame: Thread) -> Any:
+    return getattr(frame.place.node, "join", "all")
+
+
+def _is_fail_fast(node: Join) -> bool:
+    return getattr(node, "fail_fast", True)
+
+
+def _most(frame: Thread) -> int | None:
+    node = frame.place.node
+    return node.concurrency if isinstance(node, Each) else getattr(node, "max_concurrency", None)

@@ -1,0 +1,194 @@
+"""What templates and conditions read: the execution's data as it looks from one place, in its iteration of the loops around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+
+from stepwell.flow.node import Each, Loop
+from stepwell.flow.outline import Place
+from stepwell.kernel.plan import At, key_of, last_of
+from stepwell.kernel.thread import Thread
+from stepwell.model.record import LoopContext, StepOutput, decode_loop
+from stepwell.model.status import StepStatus
+from stepwell.model.value import Value, decode
+
+if TYPE_CHECKING:
+    from stepwell.kernel.interpreter import Interpreter
+
+__all__ = ["Facts", "ending", "item_at"]
+
+
+def ending(run: Interpreter, place: Place, at: At) -> StepOutput | None:
+    """How a place ended, if it has: its own record, or for a sequence that of its last node."""
+    found = run.board.step(key_of(place, at))
+    if found is not None:
+        return found
+    last = last_of(place)
+    return None if last is place else run.board.step(key_of(last, at))
+
+
+def output_of(step: StepOutput | None) -> Value:
+    """What a recorded step gave; a failure that was passed over gave nothing."""
+    return None if step is None or step.status == StepStatus.FAILED else step.output
+
+
+def item_at(frame: Thread, index: int) -> Value:
+    """The item of an iteration or instance."""
+    match frame.value:
+        case {"items": list() as items}:  # pyright: ignore[reportUnknownVariableType]
+            return items[index] if index < len(items) else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        case {"range": [start, _, step]}:
+            return start + index * step
+        case _:
+            return index
+
+
+class _Lazy(Mapping[str, Any]):
+    """A mapping that reads a key when it is asked for."""
+
+    def __init__(self, read: Callable[[str], Any], names: Callable[[], set[str]]) -> None:
+        self._read, self._names = read, names
+
+    def __getitem__(self, key: str) -> Any:
+        return self._read(key)
+
+    def __iter__(self) -> Iterator[str]:
+        for key in sorted(self._names()):
+            try:
+                self._read(key)
+            except KeyError:
+                continue  # a name that the definition knows, with nothing there yet
+            yield key
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Facts(Mapping[str, Any]):
+    """The roots that a path can begin with. Nothing is read before it is asked for."""
+
+    def __init__(self, run: Interpreter, thread: Thread, place: Place | None = None) -> None:
+        self._run, self._thread, self._place = run, thread, place or thread.place
+
+    def __getitem__(self, root: str) -> Any:
+        read = _ROOTS.get(root)
+        if read is None:
+            raise KeyError(root)
+        return read(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_ROOTS)
+
+    def __len__(self) -> int:
+        return len(_ROOTS)
+
+    def _trigger(self) -> Value:
+        return self._run.trigger
+
+    def _variables(self) -> Mapping[str, Value]:
+        return self._entries("variables")
+
+    def _context(self) -> Mapping[str, Value]:
+        return self._entries("context")
+
+    def _entries(self, section: str) -> Mapping[str, Value]:
+        board = self._run.board
+
+        def read(key: str) -> Value:
+            data = board.get(section, key)
+            if data is None:
+                raise KeyError(key)
+            return decode(data)
+
+        return _Lazy(read, lambda: board.names(section))
+
+    def _state(self) -> Value:
+        return self._run.state
+
+    def _item(self) -> Value:
+        giver = self._thread.item_from
+        if giver is None:
+            raise KeyError("item")
+        if giver.item is not UNSET:
+            return giver.item
+        assert giver.parent is not None  # noqa: S101 - what gives items is inside of a loop
+        return item_at(giver.parent, giver.at[-1])
+
+    def _index(self) -> Value:
+        if not self._thread.at:
+            raise KeyError("index")
+        return self._thread.at[-1]
+
+    # Steps and loops, by name.
+
+    def _steps(self) -> Mapping[str, Any]:
+        return _Lazy(self._step, lambda: set(self._run.plan.places))
+
+    def _loops(self) -> Mapping[str, Any]:
+        rounds = (place.name for place in self._run.plan.outline if isinstance(place.node, Loop | Each))
+        return _Lazy(self._loop, lambda: set(rounds))
+
+    def _step(self, name: str) -> Any:
+        place = self._run.plan.places[name]
+        at = self._iteration_of(place)
+        found = ending(self._run, place, at)
+        if found is None and at and at[-1] and at == self._thread.at[: len(at)]:
+            # Not done in this iteration: what it gave in the one before.
+            found = ending(self._run, place, (*at[:-1], at[-1] - 1))
+        if found is None:
+            raise KeyError(name)
+        failed = found.status == StepStatus.FAILED
+        return {
+            "output": None if failed else found.output,
+            "error": found.output["error"] if failed else None,
+            "status": found.status,
+            "node_id": found.node_id,
+            "node_name": found.node_name,
+            "executed_at": found.executed_at.isoformat(),
+            "duration_ms": found.duration_ms,
+        }
+
+    def _iteration_of(self, place: Place) -> At:
+        """Which iteration of a place is meant: ours in the loops around both, the newest in loops around it alone."""
+        own, its = self._run.plan.rounds[self._place.name], self._run.plan.rounds[place.name]
+        at: At = ()
+        for depth, loop in enumerate(its):
+            if depth < len(own) and own[depth] is loop and depth < len(self._thread.at):
+                at = (*at, self._thread.at[depth])
+            else:
+                at = (*at, self._stand(loop, at).current_index)
+        return at
+
+    def _stand(self, loop: Place, at: At) -> LoopContext:
+        data = self._run.board.get("loops", key_of(loop, at))
+        if data is None:
+            raise KeyError(loop.name)
+        return decode_loop(data)
+
+    def _loop(self, name: str) -> Any:
+        place = self._run.plan.places[name]
+        own = self._run.plan.rounds[self._place.name]
+        depth = next((number for number, loop in enumerate(own) if loop is place), None)
+        if depth is None or depth >= len(self._thread.at):
+            stand = self._stand(place, self._iteration_of(place))
+            item, total, index, loop_id = stand.current_item, stand.total_items, stand.current_index, stand.loop_id
+        else:
+            loop_id, index = key_of(place, self._thread.at[:depth]), self._thread.at[depth]
+            frame = self._run.frames[loop_id]
+            item, total = item_at(frame, index), frame.value.get("total")
+        return {"loop_id": loop_id, "current_index": index, "current_item": item, "total_items": total}
+
+
+_ROOTS: dict[str, Callable[[Facts], Any]] = {
+    "trigger": Facts._trigger,  # pyright: ignore[reportPrivateUsage] - a table of this class's own methods
+    "variables": Facts._variables,  # pyright: ignore[reportPrivateUsage]
+    "context": Facts._context,  # pyright: ignore[reportPrivateUsage]
+    "steps": Facts._steps,  # pyright: ignore[reportPrivateUsage]
+    "loops": Facts._loops,  # pyright: ignore[reportPrivateUsage]
+    "state": Facts._state,  # pyright: ignore[reportPrivateUsage]
+    "item": Facts._item,  # pyright: ignore[reportPrivateUsage]
+    "index": Facts._index,  # pyright: ignore[reportPrivateUsage]
+}

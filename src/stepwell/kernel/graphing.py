@@ -1,0 +1,146 @@
+"""Graphs: a node begins when all arrows to it are decided and one was taken; else it is skipped, and what follows from it too.
+
+An arrow is decided once, when its source ends. A node that still waits for arrows has a token with two counts, so that a decision
+is never made again, and costs the same however many arrows there are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from stepwell.flow.expression import compile_expression
+from stepwell.flow.node import Edge, Graph
+from stepwell.kernel.facts import Facts, ending, output_of
+from stepwell.kernel.plan import key_of
+from stepwell.kernel.tally import Tally
+from stepwell.kernel.thread import Thread
+from stepwell.kernel.trouble import Trouble
+from stepwell.model.status import StepStatus
+from stepwell.model.value import Value, canonical
+
+if TYPE_CHECKING:
+    from stepwell.kernel.interpreter import Interpreter
+
+__all__ = ["enter_graph", "node_ended", "recount_graph", "resume_graph"]
+
+
+def enter_graph(run: Interpreter, frame: Thread, node: Graph) -> None:
+    """Begin at the starts."""
+    frame.tally = Tally(node.nodes)
+    frame.tally.pending = deque(run.plan.arrows(frame.place).starts)
+    run.board.touch(frame)
+    _begin_more(run, frame, node)
+
+
+def _begin_more(run: Interpreter, frame: Thread, node: Graph) -> None:
+    """Begin ready nodes for which there is room; the graph ends when nothing is left."""
+    tally = frame.tally
+    assert tally is not None  # noqa: S101 - it has begun
+    running = sum(1 for child in frame.children.values() if "left" not in child.value) if node.max_concurrency else 0
+    while tally.pending and (node.max_concurrency is None or running < node.max_concurrency):
+        slot = tally.pending.popleft()
+        place = frame.place.children[slot]
+        child = frame.children.get(key_of(place, frame.at)) or run.spawn(frame, slot, place, frame.at)
+        run.move(child, place)
+        running += 1
+    if not tally.left:
+        _finish(run, frame)
+
+
+def node_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | None) -> None:
+    """A node has ended: decide the arrows from it, and begin or skip what they lead to."""
+    node, tally, slot = cast("Graph", frame.place.node), frame.tally, child.slot
+    assert tally is not None  # noqa: S101 - it has begun
+    run.drop(child)
+    tally.count(slot, error)
+    if error is not None:
+        run.record_failure(frame.place.children[slot], frame.at, error)
+        if node.fail_fast:
+            run.cancel_inside(frame)
+            run.fail(frame, error)
+            return
+    _decide(run, frame, slot, is_dead=error is not None)
+    _begin_more(run, frame, node)
+
+
+def _decide(run: Interpreter, frame: Thread, slot: str, *, is_dead: bool) -> None:
+    """Decide the arrows from a node, and those from every node that is skipped because of it."""
+    arrows = run.plan.arrows(frame.place)
+    dead: deque[str] = deque([slot] if is_dead else [])
+    if not is_dead:
+        taken = _taken(run, frame, slot, arrows.out[slot])
+        for edge in arrows.out[slot]:
+            _arrive(run, frame, edge, edge in taken, dead)
+    while dead:
+        for edge in arrows.out[dead.popleft()]:
+            _arrive(run, frame, edge, False, dead)
+
+
+def _taken(run: Interpreter, frame: Thread, slot: str, edges: list[Edge]) -> list[Edge]:
+    facts = Facts(run, frame, frame.place.children[slot])
+    holding = [edge for edge in edges if edge.when is not None and compile_expression(edge.when).holds(facts)]
+    always = [edge for edge in edges if edge.when is None and not edge.is_otherwise]
+    otherwise = [] if holding else [edge for edge in edges if edge.is_otherwise]
+    return holding + always + otherwise
+
+
+def _arrive(run: Interpreter, frame: Thread, edge: Edge, is_taken: bool, dead: deque[str]) -> None:
+    """One more arrow to a node is decided."""
+    slot, place, tally = edge.target, frame.place.children[edge.target], frame.tally
+    assert tally is not None  # noqa: S101 - it has begun
+    child = frame.children.get(key_of(place, frame.at))
+    if child is None:
+        child = run.spawn(frame, slot, place, frame.at)
+        child.value = {"left": run.plan.arrows(frame.place).degree[slot], "taken": 0}
+    child.value = {"left": child.value["left"] - 1, "taken": child.value["taken"] + is_taken}
+    run.board.touch(child)
+    if child.value["left"]:
+        return
+    if child.value["taken"]:
+        tally.pending.append(slot)
+        return
+    run.drop(child)
+    tally.excused += 1
+    run.board.record(key_of(place, frame.at), place.name, StepStatus.SKIPPED, b"null", run.now_ms)
+    dead.append(slot)
+
+
+def _finish(run: Interpreter, frame: Thread) -> None:
+    tally, arrows = frame.tally, run.plan.arrows(frame.place)
+    assert tally is not None  # noqa: S101 - it has begun
+    if tally.error is not None:
+        run.fail(frame, tally.error)
+        return
+    ends = {slot: ending(run, frame.place.children[slot], frame.at) for slot in arrows.sinks}
+    if len(ends) == 1:
+        output: Value = output_of(*ends.values())
+    else:
+        output = {slot: output_of(found) for slot, found in ends.items() if found and found.status != StepStatus.SKIPPED}
+    run.record_and_go_on(frame, canonical(output, run.board.limits, what=f"the output of graph {frame.place.name!r}"))
+
+
+def recount_graph(run: Interpreter, frame: Thread) -> None:
+    """Build the tally again from the tokens that are there and what is recorded."""
+    node, arrows = cast("Graph", frame.place.node), run.plan.arrows(frame.place)
+    tally = frame.tally = Tally(node.nodes)
+    tally.pending.clear()
+    there = {child.slot: child for child in frame.children.values()}
+    for slot in node.nodes:
+        place = frame.place.children[slot]
+        found = None if slot in there else ending(run, place, frame.at)
+        if found is None:
+            is_ready = slot in there and there[slot].value.get("left") == 0
+            if is_ready or (slot not in there and (slot in arrows.starts or arrows.degree[slot] == 0)):
+                tally.pending.append(slot)
+        elif found.status == StepStatus.SKIPPED:
+            tally.excused += 1
+        else:
+            own = run.board.step(key_of(place, frame.at))
+            is_failed = own is not None and own.status == StepStatus.FAILED and getattr(place.node, "on_error", "") != "continue"
+            tally.count(slot, own.output["error"] if own is not None and is_failed else None)
+
+
+def resume_graph(run: Interpreter, frame: Thread) -> None:
+    """Begin what is ready, after a load."""
+    _begin_more(run, frame, cast("Graph", frame.place.node))

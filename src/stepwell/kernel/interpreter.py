@@ -1,0 +1,471 @@
+"""The interpreter of declared workflows: an event in, mutations and effects out. No clock, no chance, no I/O.
+
+An execution is a tree of threads, stored as tokens. A thread moves along sequences and choices; at any other composite node it
+stays as a *frame* and has children, whose endings it counts. Work inside a transition is a queue, not recursion, so depth costs no
+stack; frames know their children, so no event looks at all tokens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from heapq import heappop, heappush
+from typing import Any
+
+import msgspec
+
+from stepwell.errors import ExecutionCancelled, ValidationFailed
+from stepwell.flow.node import (
+    Action,
+    Approval,
+    Choice,
+    Deferred,
+    Each,
+    Graph,
+    Loop,
+    Parallel,
+    Scope,
+    Script,
+    Sequence,
+    Signal,
+    Step,
+    Subworkflow,
+    Wait,
+)
+from stepwell.flow.outline import Place
+from stepwell.flow.template import Template, compile_template
+from stepwell.kernel import action, branching, graphing, looping, region, waiting
+from stepwell.kernel.board import Board, Sections
+from stepwell.kernel.effect import Abandon, CancelChild, Effect, End, RunStep, StartChild, Transition
+from stepwell.kernel.event import (
+    Began,
+    CancelRequested,
+    ChildEnded,
+    ChildStarted,
+    Event,
+    SignalArrived,
+    StepCompleted,
+    StepFailed,
+    StepMissing,
+    TimePassed,
+)
+from stepwell.kernel.facts import Facts
+from stepwell.kernel.mail import Mail
+from stepwell.kernel.plan import At, Plan, key_of
+from stepwell.kernel.thread import LOOSE, UNDO, Thread
+from stepwell.kernel.trouble import Trouble, trouble, trouble_of
+from stepwell.model.limits import Limits
+from stepwell.model.mutation import Mutation, SetResult, SetStatus
+from stepwell.model.record import ManualTrigger, decode_trigger
+from stepwell.model.state import ONLY
+from stepwell.model.status import StepStatus
+from stepwell.model.value import Value, canonical
+
+__all__ = ["Interpreter"]
+
+_ENTER: dict[type, Callable[[Interpreter, Thread, Any], None]] = {
+    Step: action.enter_action,
+    Subworkflow: action.enter_action,
+    Script: action.enter_action,
+    Parallel: branching.enter_parallel,
+    Choice: branching.enter_choice,
+    Each: branching.enter_each,
+    Loop: looping.enter_loop,
+    Graph: graphing.enter_graph,
+    Scope: region.enter_scope,
+    Wait: waiting.enter_wait,
+    Signal: waiting.enter_signal,
+    Deferred: waiting.enter_deferred,
+    Approval: waiting.enter_approval,
+}
+_ENDED: dict[type, Callable[[Interpreter, Thread, Thread, Trouble | None], None]] = {
+    Parallel: branching.branch_ended,
+    Choice: branching.branch_ended,
+    Each: branching.branch_ended,
+    Loop: looping.body_ended,
+    Graph: graphing.node_ended,
+    Scope: region.member_ended,
+    Deferred: waiting.chosen_ended,
+}
+_TIMES = ("due_ms", "retries_ms", "begins_ms")
+
+
+class Interpreter:
+    """One execution of a declared workflow, held between events. It is one commit ahead of its store at most."""
+
+    def __init__(
+        self, plan: Plan, sections: Sections, execution_id: str, limits: Limits | None = None, deadline_ms: int | None = None
+    ) -> None:
+        self.plan, self.execution_id, self.deadline_ms = plan, execution_id, deadline_ms
+        self.board = Board(sections, limits or Limits())
+        self.trigger = _trigger(sections)
+        self.state: Value = {}
+        """Scoped state that the definition reads, loaded by the driver."""
+        self.now_ms = 0
+        self.root: Thread | None = None
+        self.threads: dict[str, Thread] = {}
+        self.frames: dict[str, Thread] = {}
+        """Loops and multiple instances that are running, by key."""
+        self.scopes: dict[str, Thread] = {}
+        """Cancel scopes that are open, by id."""
+        self.kids: dict[str, Thread] = {}
+        """Who waits for a child execution, by its id."""
+        self.mail = Mail()
+        self.effects: list[Effect] = []
+        self.undo_count = 0
+        self._timers: list[tuple[int, int, Thread, str]] = []
+        self._timer_count = 0
+        self._work: deque[tuple[Callable[..., None], Thread, Any]] = deque()
+
+    # Events.
+
+    def handle(self, event: Event, now_ms: int) -> Transition:
+        """What an event comes to. The mutations must be committed, and ``settle`` called, before the next one."""
+        self.now_ms = now_ms
+        is_taken = self._take(event)
+        while self._work:
+            do, thread, payload = self._work.popleft()
+            if not thread.is_gone:
+                do(thread, payload)
+        effects, self.effects = self.effects, []
+        mutations: list[Mutation] = self.board.flush()
+        for effect in effects:
+            if isinstance(effect, End):
+                mutations += [SetResult(msgspec.Raw(canonical(effect.result))), SetStatus(str(effect.status))]
+        wanted = tuple(effect for effect in effects if self._is_wanted(effect))
+        return Transition(tuple(mutations), wanted, self.mail.taken(), is_taken)
+
+    def settle(self) -> None:
+        """The mutations are committed."""
+        self.board.settle()
+
+    @property
+    def soonest_ms(self) -> int | None:
+        """When the next time comes that something waits for."""
+        while self._timers and not self._is_timed(*self._timers[0]):
+            heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def looked(self, token_id: str) -> int:
+        """How often a driver has looked for the step that a token waits for, and did not know it."""
+        thread = self.threads.get(token_id)
+        return 0 if thread is None else thread.value.get("looked", 0)
+
+    def _take(self, event: Event) -> bool:
+        match event:
+            case Began():
+                self._begin()
+            case TimePassed():
+                self._wake()
+            case StepCompleted() | StepFailed() | StepMissing() | ChildStarted():
+                return self._answer(event)
+            case SignalArrived():
+                self._signal(event)
+            case ChildEnded():
+                thread = self.kids.get(event.child_id)
+                if self.mail.accept(event.letter) and thread is not None and not thread.is_gone:
+                    self.guarded(thread, lambda: action.child_ended(self, thread, event))
+            case CancelRequested():
+                self.mail.accept(event.letter)
+                if self.root is not None and not self.root.is_gone:
+                    error = trouble("ExecutionCancelled", "the execution was cancelled", ExecutionCancelled.code)
+                    region.leave(self, self.root, "cancelled", error)
+        return True
+
+    def _begin(self) -> None:
+        from stepwell.kernel.loading import load, resume
+
+        if load(self):
+            resume(self)
+        else:
+            region.begin(self)
+
+    def _answer(self, event: StepCompleted | StepFailed | StepMissing | ChildStarted) -> bool:
+        """How an attempt ended; False if nobody waits for it any more."""
+        thread = self.threads.get(event.token_id)
+        if thread is None or thread.key != event.key or "retries_ms" in thread.value:
+            return False
+        match event:
+            case StepCompleted():
+                action.step_completed(self, thread, event)
+            case StepFailed():
+                action.step_failed(self, thread, event)
+            case StepMissing():
+                action.step_missing(self, thread, event)
+            case ChildStarted():
+                action.child_started(self, thread)
+        return True
+
+    def _signal(self, event: SignalArrived) -> None:
+        if not self.mail.arrive(event.letter, event.name, event.value):
+            return
+        listener = self.mail.listener(event.name)
+        if listener is not None:
+            self._hear(listener, event.name)
+
+    def _hear(self, thread: Thread, name: str) -> None:
+        value = self.mail.take(name)
+        self.guarded(thread, lambda: waiting.hear(self, thread, name, value))
+
+    def _wake(self) -> None:
+        while self._timers and self._timers[0][0] <= self.now_ms:
+            entry = heappop(self._timers)
+            if self._is_timed(*entry):
+                self._time_over(entry[2], entry[3])
+
+    def _is_timed(self, due_ms: int, _number: int, thread: Thread, field: str) -> bool:
+        return not thread.is_gone and thread.value.get(field) == due_ms
+
+    def _time_over(self, thread: Thread, field: str) -> None:
+        self.board.touch(thread)
+        if field == "begins_ms":
+            looping.delay_over(self, thread)
+        elif thread.parent is None or isinstance(thread.place.node, Scope):
+            region.time_over(self, thread)
+        elif isinstance(thread.place.node, Action):
+            action.time_is_up(self, thread)
+        else:
+            waiting.wait_over(self, thread)
+
+    def _is_wanted(self, effect: Effect) -> bool:
+        """Not what was asked for by a thread that has gone on or away in the same transition."""
+        if not isinstance(effect, RunStep | StartChild):
+            return True
+        thread = self.threads.get(effect.token_id)
+        return thread is not None and thread.key == effect.key
+
+    # What node kinds do with threads.
+
+    def enter(self, thread: Thread) -> None:
+        """Begin what stands at a thread's place."""
+        self._work.append((self._enter, thread, None))
+
+    def done(self, thread: Thread, output: bytes) -> None:
+        """What stands at a thread's place is done."""
+        self._work.append((self._done, thread, output))
+
+    def fail(self, thread: Thread, error: Trouble) -> None:
+        """What stands at a thread's place has failed."""
+        self._work.append((self._fail, thread, error))
+
+    def fail_with(self, thread: Thread, error: ValidationFailed) -> None:
+        """A value that could not be worked out or kept is the failure of the node that wanted it."""
+        self.fail(thread, {**trouble_of(error), "step": thread.key})
+
+    def guarded(self, thread: Thread, do: Callable[[], None]) -> None:
+        """Do something for a thread; what cannot be worked out fails it."""
+        try:
+            do()
+        except ValidationFailed as error:
+            if isinstance(thread.place.node, Action) and thread.parent is not None:
+                names = tuple(kind.__name__ for kind in type(error).__mro__)
+                failure = StepFailed(thread.id, thread.key, trouble_of(error), names, is_final=True)
+                action.step_failed(self, thread, failure)
+            else:
+                self.fail_with(thread, error)
+
+    def record_and_go_on(self, thread: Thread, output: bytes) -> None:
+        """Record a node's output, and go on from it."""
+        self.board.record(thread.key, thread.place.name, StepStatus.COMPLETED, output, self.now_ms)
+        self.frames.pop(thread.key, None)
+        self.done(thread, output)
+
+    def record_failure(self, place: Place, at: At, error: Trouble) -> None:
+        """Record that a branch failed, unless the step that it is has said so."""
+        key = key_of(place, at)
+        if self.board.get("steps", key) is None:
+            self.board.record(key, place.name, StepStatus.FAILED, canonical({"error": error, "attempts": 0}), self.now_ms)
+
+    def spawn(self, parent: Thread, slot: str, place: Place, at: At, id: str | None = None) -> Thread:
+        """A new thread inside a frame."""
+        child = Thread(id or key_of(place, at), place, parent, slot, at)
+        self.adopt(parent, child)
+        self.board.touch(child)
+        return child
+
+    def adopt(self, parent: Thread, child: Thread) -> None:
+        """Put a thread into a frame."""
+        child.parent = parent
+        child.region = parent if parent.parent is None or isinstance(parent.place.node, Scope) else parent.region
+        gives = parent.parent is not None and isinstance(parent.place.node, Loop | Each)
+        child.item_from = child if child.item is not msgspec.UNSET or (gives and child.slot != LOOSE) else parent.item_from
+        parent.children[child.id] = child
+        self.threads[child.id] = child
+
+    def move(self, thread: Thread, place: Place) -> None:
+        """A thread goes to another place and begins what stands there."""
+        thread.place, thread.value, thread.tally = place, {}, None
+        self.board.touch(thread)
+        self.enter(thread)
+
+    def drop(self, thread: Thread) -> None:
+        """A thread is at its end."""
+        self.quiet(thread)
+        thread.is_gone = True
+        self.threads.pop(thread.id, None)
+        if thread.parent is not None:
+            thread.parent.children.pop(thread.id, None)
+        self.board.touch(thread)
+
+    def go_on_without(self, frame: Thread, output: bytes) -> None:
+        """Go on from a frame whose children run on: another thread takes its place, and the frame stays beside it, loose."""
+        parent, before = frame.parent, frame.item_from
+        assert parent is not None  # noqa: S101 - the root never joins
+        after = Thread(f"(after) {frame.key}", frame.place, parent, frame.slot, frame.at)
+        after.item = frame.item
+        if before is not None:
+            self._keep_item(frame, before)
+        parent.children.pop(frame.id)
+        frame.slot = LOOSE
+        self.adopt(parent, after)
+        self.adopt(frame.region, frame)
+        self.board.touch(frame)
+        self.board.touch(after)
+        self.record_and_go_on(after, output)
+
+    def _keep_item(self, frame: Thread, before: Thread) -> None:
+        """The loop around may go on to other items: what runs on keeps its own."""
+        frame.item = Facts(self, frame)["item"]
+        pending = [frame]
+        while pending:
+            thread = pending.pop()
+            if thread.item_from is before:
+                thread.item_from = frame
+            pending += thread.children.values()
+
+    def cancel_inside(self, frame: Thread) -> None:
+        """Stop everything inside a frame. What would undo steps in there goes to the region that the frame is, or is in."""
+        inside = [*frame.children.values()]
+        for thread in inside:  # grows as it goes: what is inside of what is inside
+            inside += thread.children.values()
+        undos: list[Thread] = []
+        for thread in reversed(inside):  # scopes close from the inside out
+            undos += thread.undos
+            thread.undos = []
+            self._stop(thread)
+            if thread.slot == UNDO:
+                thread.value = {"undo": thread.value["undo"]}
+                if thread.parent is not None:
+                    thread.parent.children.pop(thread.id, None)
+                undos.append(thread)
+            else:
+                self.drop(thread)
+        home = frame if frame.parent is None or frame.id in self.scopes else frame.region
+        self.hand_over(undos, home)
+
+    def _stop(self, thread: Thread) -> None:
+        """Call off what a thread has asked for."""
+        self.frames.pop(thread.key, None)
+        child_id = thread.value.get("child")
+        if child_id is not None:
+            self.kids.pop(child_id, None)
+            self.effects.append(CancelChild(child_id))
+        if isinstance(thread.place.node, Action):
+            self.effects.append(Abandon(thread.id))
+        if self.scopes.pop(thread.id, None) is not None:
+            self.board.exit_scope(thread.scope_id)
+
+    def hand_over(self, undos: Iterable[Thread], home: Thread) -> None:
+        """Give what would undo steps to another region."""
+        for undo in undos:
+            undo.parent = undo.region = home
+            home.undos.append(undo)
+            self.threads[undo.id] = undo
+            self.board.touch(undo)
+
+    # Times and signals.
+
+    def wake_at(self, thread: Thread, due_ms: int, field: str = "due_ms") -> None:
+        """Have a thread woken at a time."""
+        thread.value[field] = due_ms
+        self._timer_count += 1
+        heappush(self._timers, (due_ms, self._timer_count, thread, field))
+        self.board.touch(thread)
+
+    def listen(self, thread: Thread, name: str, *, is_transient: bool = False) -> None:
+        """Have a thread told of signals of a name: those that came before, unless only later ones count, and those to come."""
+        if is_transient:
+            self.mail.forget(name)
+        self.mail.listen(thread, name)
+        while self.mail.has(name) and self.mail.is_listening(thread, name):
+            self._hear(thread, name)
+
+    def quiet(self, thread: Thread) -> None:
+        """A thread waits for no time and no signal any more."""
+        self.mail.leave(thread)
+        for field in _TIMES:
+            thread.value.pop(field, None)
+
+    # The queue's verbs.
+
+    def _enter(self, thread: Thread, _: None) -> None:
+        node = thread.place.node
+        if self.is_answered(thread):
+            return
+        if isinstance(node, Sequence):
+            first = thread.place.children.get("0")
+            if first is None:
+                self.record_and_go_on(thread, b"null")
+            else:
+                self.move(thread, first)
+            return
+        self.guarded(thread, lambda: _ENTER[type(node)](self, thread, node))
+
+    def is_answered(self, thread: Thread) -> bool:
+        """Whether a place was done before, in an execution that is retried; then it is not done again."""
+        if self.board.get("steps", thread.key) is None:
+            return False
+        found = self.board.step(thread.key)
+        if found is None or (found.status == StepStatus.FAILED and getattr(thread.place.node, "on_error", "") != "continue"):
+            return False
+        self.done(thread, b"null" if found.status == StepStatus.FAILED else canonical(found.output))
+        return True
+
+    def _done(self, thread: Thread, output: bytes) -> None:
+        frame, place = thread.parent, thread.place
+        assert frame is not None  # noqa: S101 - the root ends by other means
+        while thread.slot not in (UNDO, LOOSE) and place.parent is not (None if frame.parent is None else frame.place):
+            outer = place.parent
+            assert outer is not None  # noqa: S101 - below its frame
+            if isinstance(outer.node, Sequence):
+                following = outer.children.get(str(int(place.slot) + 1))
+                if following is not None:
+                    self.move(thread, following)
+                    return
+            else:  # a choice: it gives what its case gave
+                self.board.record(key_of(outer, thread.at), outer.name, StepStatus.COMPLETED, output, self.now_ms)
+            place = outer
+        self._ended(frame, thread, None)
+
+    def _fail(self, thread: Thread, error: Trouble) -> None:
+        if thread.parent is None:
+            region.leave(self, thread, "failed", error)
+            return
+        self.cancel_inside(thread)
+        self.quiet(thread)
+        self._ended(thread.parent, thread, error)
+
+    def _ended(self, frame: Thread, child: Thread, error: Trouble | None) -> None:
+        ended = region.member_ended if frame.parent is None else _ENDED[type(frame.place.node)]
+        self.guarded(frame, lambda: ended(self, frame, child, error))
+
+    @cached_property
+    def output_form(self) -> Template:
+        """The template of the result."""
+        return compile_template(self.plan.definition.output)
+
+
+def _trigger(sections: Sections) -> dict[str, Value]:
+    """What ``trigger`` is in templates: the input, and for a typed trigger its fields."""
+    data = sections["trigger"].get(ONLY)
+    found = None if data is None else decode_trigger(data)
+    if not isinstance(found, msgspec.Struct):
+        return {"input": found}
+    fields = msgspec.to_builtins(found)
+    main = (
+        fields.get("value")
+        if isinstance(found, ManualTrigger)
+        else next((fields[name] for name in ("arguments", "body", "entity") if name in fields), None)
+    )
+    return {"input": main, **fields}

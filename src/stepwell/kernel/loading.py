@@ -1,0 +1,113 @@
+"""Taking an execution up again: threads are built from its tokens, and what was under way is asked for once more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stepwell.errors import InvalidInput
+from stepwell.flow.node import Action, Choice, Each, Graph, Loop, Parallel, Scope
+from stepwell.kernel import action, branching, graphing, waiting
+from stepwell.kernel.thread import ROOT, UNDO, Thread
+from stepwell.model.record import Token, decode_token
+
+if TYPE_CHECKING:
+    from stepwell.kernel.interpreter import Interpreter
+
+__all__ = ["load", "resume"]
+
+_OWN = frozenset({"in", "slot", "at", "item"})
+_TIMES = ("due_ms", "retries_ms", "begins_ms")
+
+
+def load(run: Interpreter) -> bool:
+    """Build the threads of an execution; False if it has not begun."""
+    tokens = {token_id: decode_token(data) for token_id, data in sorted(run.board.all("tokens").items())}
+    if ROOT not in tokens:
+        return False
+    inside: dict[str | None, list[Token]] = {}
+    for token in tokens.values():
+        inside.setdefault(token.value["in"], []).append(token)
+    root = run.root = _thread(run, tokens[ROOT], None)
+    run.threads[ROOT] = root
+    pending = [root]
+    for parent in pending:  # grows as it goes: a thread comes after the one that it is in
+        for token in inside.get(parent.id, ()):
+            pending.append(_place(run, token, parent))
+    for thread in pending:
+        _rebuild(run, thread)
+    return True
+
+
+def _thread(run: Interpreter, token: Token, parent: Thread | None) -> Thread:
+    place = run.plan.places.get(token.node)
+    if place is None:
+        raise InvalidInput(f"token {token.token_id!r} stands at {token.node!r}, which this definition does not have")
+    value: dict[str, Any] = token.value
+    thread = Thread(token.token_id, place, parent, value["slot"], tuple(value["at"]))
+    thread.value = {key: each for key, each in value.items() if key not in _OWN}
+    if "item" in value:
+        thread.item = value["item"]
+    thread.is_stored = True
+    return thread
+
+
+def _place(run: Interpreter, token: Token, parent: Thread) -> Thread:
+    thread = _thread(run, token, parent)
+    run.adopt(parent, thread)
+    if thread.slot == UNDO:
+        run.undo_count = max(run.undo_count, thread.value["undo"])
+        if not thread.value.get("is_running"):
+            parent.children.pop(thread.id)
+            parent.undos.append(thread)
+    return thread
+
+
+def _rebuild(run: Interpreter, thread: Thread) -> None:
+    """What is kept in memory only: counts of joins, open scopes, times, and who listens."""
+    node, is_dormant = thread.place.node, thread.slot == UNDO and not thread.value.get("is_running")
+    thread.undos.sort(key=lambda undo: undo.value["undo"])
+    for field in _TIMES:
+        if thread.value.get(field) is not None:
+            run.wake_at(thread, thread.value[field], field)
+    if thread.parent is None or is_dormant or "begins_ms" in thread.value or "left" in thread.value:
+        return
+    match node:
+        case Scope():
+            run.scopes[thread.id] = thread
+        case Parallel() | Each():
+            branching.recount(run, thread)
+        case Choice() if "chosen" in thread.value:
+            branching.recount(run, thread)
+        case Loop():
+            run.frames[thread.key] = thread
+        case Graph():
+            graphing.recount_graph(run, thread)
+        case _:
+            pass
+    waiting.listen_again(run, thread)
+
+
+def resume(run: Interpreter) -> None:
+    """Ask again for what was under way."""
+    for thread in list(run.threads.values()):
+        is_dormant = thread.slot == UNDO and not thread.value.get("is_running")
+        if not (thread.parent is None or is_dormant or "begins_ms" in thread.value or "left" in thread.value):
+            _resume(run, thread)
+
+
+def _resume(run: Interpreter, thread: Thread) -> None:
+    node = thread.place.node
+    match node:
+        case Action():
+            if run.is_answered(thread):
+                return
+            run.guarded(thread, lambda: action.resume_action(run, thread, node))
+        case Parallel() | Each():
+            branching.resume_join(run, thread)
+        case Choice() if "chosen" in thread.value:
+            branching.resume_join(run, thread)
+        case Graph():
+            graphing.resume_graph(run, thread)
+        case _:
+            if not thread.children:
+                run.is_answered(thread)

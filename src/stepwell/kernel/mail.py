@@ -1,0 +1,75 @@
+"""Signals that have come, and who listens for them. A signal is taken once, by whoever has listened for it the longest."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from stepwell.kernel.thread import Thread
+from stepwell.model.value import Value
+
+__all__ = ["Mail"]
+
+
+class Mail:
+    """Messages by name, and listeners by name."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[tuple[str, Value]]] = {}
+        self._ears: dict[str, dict[str, Thread]] = {}
+        self._names: dict[str, list[str]] = {}
+        self._known: set[str] = set()
+        self._taken: list[str] = []
+
+    def accept(self, letter: str) -> bool:
+        """Take a message that is for nobody in particular; False if it was taken before."""
+        if not letter or letter in self._known:
+            return not letter
+        self._known.add(letter)
+        self._taken.append(letter)
+        return True
+
+    def arrive(self, letter: str, name: str, value: Value) -> bool:
+        """Keep a signal until somebody listens; False if it is known already."""
+        if letter in self._known:
+            return False
+        self._known.add(letter)
+        self._waiting.setdefault(name, deque()).append((letter, value))
+        return True
+
+    def has(self, name: str) -> bool:
+        """Whether a signal of this name waits."""
+        return bool(self._waiting.get(name))
+
+    def take(self, name: str) -> Value:
+        """Take the oldest signal of a name."""
+        letter, value = self._waiting[name].popleft()
+        self._taken.append(letter)
+        return value
+
+    def forget(self, name: str) -> None:
+        """Lose the signals of a name that came too early."""
+        while self.has(name):
+            self.take(name)
+
+    def listen(self, thread: Thread, name: str) -> None:
+        """Have a thread listen for a name."""
+        self._ears.setdefault(name, {})[thread.id] = thread
+        self._names.setdefault(thread.id, []).append(name)
+
+    def is_listening(self, thread: Thread, name: str) -> bool:
+        """Whether a thread still listens for a name."""
+        return thread.id in self._ears.get(name, ())
+
+    def listener(self, name: str) -> Thread | None:
+        """Who has listened for a name the longest."""
+        return next(iter(self._ears.get(name, {}).values()), None)
+
+    def leave(self, thread: Thread) -> None:
+        """A thread listens no more."""
+        for name in self._names.pop(thread.id, ()):
+            self._ears.get(name, {}).pop(thread.id, None)
+
+    def taken(self) -> tuple[str, ...]:
+        """The messages that were taken since this was last asked."""
+        taken, self._taken = self._taken, []
+        return tuple(taken)

@@ -1,0 +1,88 @@
+"""A definition made ready to be run: its outline, and what each place needs to know of the places around it.
+
+Made once for a definition and shared by all its executions; nothing in it changes.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from stepwell.flow.definition import Definition
+from stepwell.flow.node import Action, Approval, Each, Edge, Graph, Loop, Sequence, Signal, Wait
+from stepwell.flow.outline import Outline, Place
+from stepwell.flow.reference_rules import asked_in
+from stepwell.flow.state_path import StateKey, state_keys
+
+__all__ = ["Arrows", "Plan", "key_of"]
+
+At = tuple[int, ...]
+"""Which iteration or instance of each loop around a place, from the outside in."""
+
+
+class Arrows:
+    """The arrows of a graph by their ends."""
+
+    __slots__ = ("degree", "into", "out", "sinks", "starts")
+
+    def __init__(self, graph: Graph) -> None:
+        self.out: dict[str, list[Edge]] = {slot: [] for slot in graph.nodes}
+        self.degree: dict[str, int] = dict.fromkeys(graph.nodes, 0)
+        for edge in graph.edges:
+            self.out[edge.source].append(edge)
+            self.degree[edge.target] += 1
+        self.starts: list[str] = list(graph.start) or [slot for slot, count in self.degree.items() if not count]
+        self.sinks: list[str] = [slot for slot, edges in self.out.items() if not edges]
+
+
+class Plan:
+    """A definition made ready to be run."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.outline = Outline(definition)
+        self.root = self.outline.root
+        self.places = self.outline.places
+        self.rounds: dict[str, tuple[Place, ...]] = {}
+        """For each place, the loops and multiple instances around it, from the outside in."""
+        self._arrows: dict[str, Arrows] = {}
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        for place in self.outline:  # in the order of the document, so what is around a place comes before it
+            around = place.parent
+            if around is None:
+                self.rounds[place.name] = ()
+            else:
+                own = (around,) if isinstance(around.node, Loop | Each) else ()
+                self.rounds[place.name] = self.rounds[around.name] + own
+
+    def arrows(self, place: Place) -> Arrows:
+        """The arrows of a graph, looked up once."""
+        found = self._arrows.get(place.name)
+        if found is None:
+            assert isinstance(place.node, Graph)  # noqa: S101 - asked for graphs only
+            found = self._arrows[place.name] = Arrows(place.node)
+        return found
+
+    @cached_property
+    def state_keys(self) -> tuple[StateKey, ...]:
+        """Keys of scoped state that the definition reads: its driver loads them before each event."""
+        return state_keys(asked.reference for asked in asked_in(self.outline))
+
+    @cached_property
+    def leaves(self) -> tuple[Place, ...]:
+        """The places where something is done or waited for, without what only undoes."""
+        kinds = Action | Wait | Signal | Approval
+        return tuple(place for place in self.outline if isinstance(place.node, kinds) and place.slot != "compensate")
+
+
+def key_of(place: Place, at: At) -> str:
+    """What a place's output is recorded under: its name, and in brackets the number of each iteration that it is in."""
+    return place.name + "".join(f"[{index}]" for index in at) if at else place.name
+
+
+def last_of(place: Place) -> Place:
+    """The place whose output a place gives: for a sequence that of its last node, for any other its own."""
+    while isinstance(place.node, Sequence) and place.children:
+        place = place.children[str(len(place.children) - 1)]
+    return place

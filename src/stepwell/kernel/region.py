@@ -1,0 +1,173 @@
+"""Regions: the execution as a whole, and cancel scopes inside it. A region ends well, fails, or is cancelled as one.
+
+What would undo the steps that a region completed waits in it. If the region fails or is cancelled, it is carried out in reverse
+order before the region ends; if the region ends well, it is handed to the region around it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from msgspec import UNSET
+
+from stepwell.errors import ValidationFailed
+from stepwell.flow.node import Scope
+from stepwell.kernel.effect import End
+from stepwell.kernel.facts import Facts, ending, output_of
+from stepwell.kernel.thread import DO, LOOSE, ROOT, UNDO, Thread
+from stepwell.kernel.trouble import Trouble, trouble, trouble_of
+from stepwell.model.status import Status, StepStatus
+from stepwell.model.value import Value, canonical, decode
+
+if TYPE_CHECKING:
+    from stepwell.kernel.interpreter import Interpreter
+
+__all__ = ["begin", "enter_scope", "keep_undo", "leave", "member_ended", "time_over"]
+
+How = Literal["failed", "cancelled"]
+
+
+def begin(run: Interpreter) -> None:
+    """Begin the execution: its root token, its variables, and a thread at its first node."""
+    definition = run.plan.definition
+    for name, value in definition.variables.items():
+        if run.board.get("variables", name) is None:
+            run.board.set_variable(name, value)
+    root = run.root = Thread(ROOT, run.plan.root, None, "", ())
+    run.threads[root.id] = root
+    run.board.touch(root)
+    seconds = definition.timeout_seconds
+    deadline = run.deadline_ms or (None if seconds is None else run.now_ms + round(seconds * 1000))
+    if deadline is not None:
+        run.wake_at(root, deadline)
+    run.enter(run.spawn(root, DO, run.plan.root, ()))
+
+
+def enter_scope(run: Interpreter, frame: Thread, node: Scope) -> None:
+    """Open a cancel scope and begin what is inside."""
+    run.board.enter_scope(frame.scope_id, frame.region.scope_id)
+    run.scopes[frame.id] = frame
+    run.board.touch(frame)
+    if node.timeout_seconds is not None:
+        run.wake_at(frame, run.now_ms + round(node.timeout_seconds * 1000))
+    run.enter(run.spawn(frame, DO, frame.place.children[DO], frame.at))
+    if node.cancel_on is not None:
+        run.listen(frame, node.cancel_on)
+
+
+def member_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | None) -> None:
+    """Something that stands directly in a region has ended."""
+    run.drop(child)
+    if child.slot == UNDO:
+        if error is not None:
+            run.record_failure(child.place, child.at, error)
+            frame.value["ending"] = {**frame.value["ending"], "is_undone": False}
+            run.board.touch(frame)
+        _undo_next(run, frame)
+        return
+    if error is not None and child.slot != LOOSE:
+        leave(run, frame, "failed", error)
+        return
+    if child.slot == DO:
+        frame.value["is_done"] = True
+    if frame.value.get("is_done") and not frame.children:
+        _finish(run, frame)
+    else:
+        run.board.touch(frame)
+
+
+def _finish(run: Interpreter, frame: Thread) -> None:
+    """All that was to be done in a region is done."""
+    node = frame.place.node
+    place = run.plan.root if frame is run.root else frame.place.children[DO]
+    output = canonical(output_of(ending(run, place, frame.at)))
+    if frame is not run.root and isinstance(node, Scope):
+        run.hand_over(frame.undos, frame.region)
+        _close(run, frame)
+        run.record_and_go_on(frame, output)
+        return
+    template = run.plan.definition.output
+    if template is not UNSET:
+        try:
+            output = canonical(run.output_form.fill(Facts(run, frame)), run.board.limits, what="the result")
+        except ValidationFailed as error:
+            leave(run, frame, "failed", trouble_of(error))
+            return
+    _end(run, Status.COMPLETED, {"output": decode(output)})
+
+
+def leave(run: Interpreter, frame: Thread, how: How, error: Trouble) -> None:
+    """End a region early: stop everything in it, undo what was done, then say how it ended."""
+    if "ending" in frame.value:
+        return  # it is on its way out already
+    run.cancel_inside(frame)
+    frame.undos.sort(key=lambda undo: undo.value["undo"])
+    run.quiet(frame)
+    frame.value = {"ending": {"how": how, "error": error, "is_undone": True}}
+    run.board.touch(frame)
+    _undo_next(run, frame)
+
+
+def _undo_next(run: Interpreter, frame: Thread) -> None:
+    if frame.undos:
+        undo = frame.undos.pop()
+        frame.children[undo.id] = undo
+        undo.value = {**undo.value, "is_running": True}
+        run.enter(undo)
+        run.board.touch(undo)
+        return
+    told: dict[str, Any] = frame.value["ending"]
+    if frame is run.root:
+        status = Status.CANCELLED if told["how"] == "cancelled" else Status.FAILED
+        _end(run, status, {"error": told["error"]})
+        return
+    _close(run, frame)
+    node = cast("Scope", frame.place.node)
+    if told["how"] == "cancelled" and told["is_undone"] and node.on_cancel == "continue":
+        run.board.record(frame.key, frame.place.name, StepStatus.CANCELLED, b"null", run.now_ms)
+        run.done(frame, b"null")
+    else:
+        run.fail(frame, told["error"])
+
+
+def _close(run: Interpreter, frame: Thread) -> None:
+    """A scope is empty: it is no region any more, and its thread goes on."""
+    run.quiet(frame)
+    frame.undos, frame.value = [], {}
+    run.scopes.pop(frame.id, None)
+    run.board.exit_scope(frame.scope_id)
+
+
+def _end(run: Interpreter, status: Status, result: dict[str, Value]) -> None:
+    root = run.root
+    assert root is not None  # noqa: S101 - it has begun
+    for undo in root.undos:
+        run.drop(undo)
+    root.undos = []
+    run.drop(root)
+    run.effects.append(End(status, result))
+
+
+def time_over(run: Interpreter, frame: Thread) -> None:
+    """The time of a region is over: an execution fails, a scope is cancelled."""
+    if frame is run.root:
+        leave(run, frame, "failed", trouble("ExecutionTimedOut", "the execution took longer than it may", "SW-405"))
+    else:
+        node = cast("Scope", frame.place.node)
+        message = f"scope {frame.place.name!r} took longer than {node.timeout_seconds:g} s and was cancelled"
+        leave(run, frame, "cancelled", trouble("TimeoutError", message))
+
+
+def keep_undo(run: Interpreter, thread: Thread) -> None:
+    """A step is completed that can be undone: remember how, in the region where it was done."""
+    place = thread.place.children["compensate"]
+    undo = Thread(f"{UNDO} {thread.key}", place, thread.region, UNDO, thread.at)
+    undo.region = thread.region
+    run.undo_count += 1
+    undo.value = {"undo": run.undo_count}
+    if thread.item_from is not None:
+        undo.item = Facts(run, thread)["item"]
+        undo.item_from = undo
+    thread.region.undos.append(undo)
+    run.threads[undo.id] = undo
+    run.board.touch(undo)

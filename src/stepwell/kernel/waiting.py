@@ -1,0 +1,196 @@
+"""Waits: for a time, for a signal, for the first of several signals, for people. A wait is a token and holds nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import UNSET
+
+from stepwell.clock import to_ms
+from stepwell.flow.duration import time_of
+from stepwell.flow.node import Approval, Deferred, Scope, Signal, Wait
+from stepwell.flow.template import compile_template
+from stepwell.kernel.facts import Facts, ending, output_of
+from stepwell.kernel.region import leave
+from stepwell.kernel.thread import Thread
+from stepwell.kernel.trouble import Trouble, trouble
+from stepwell.model.value import Value, canonical
+
+if TYPE_CHECKING:
+    from stepwell.kernel.interpreter import Interpreter
+
+__all__ = [
+    "chosen_ended",
+    "enter_approval",
+    "enter_deferred",
+    "enter_signal",
+    "enter_wait",
+    "hear",
+    "listen_again",
+    "wait_over",
+]
+
+
+def enter_wait(run: Interpreter, thread: Thread, _node: Wait) -> None:
+    """Wait for a time to come."""
+    time = time_of(thread.place.form("time").fill(Facts(run, thread)), f"the wait {thread.place.name!r}")
+    due = run.now_ms + round(time * 1000) if isinstance(time, int | float) else to_ms(time)
+    run.wake_at(thread, due)
+
+
+def enter_signal(run: Interpreter, thread: Thread, node: Signal) -> None:
+    """Wait for a signal."""
+    run.board.touch(thread)
+    _limit(run, thread, node.timeout_seconds)
+    run.listen(thread, node.signal, is_transient=node.is_transient)
+
+
+def enter_deferred(run: Interpreter, frame: Thread, node: Deferred) -> None:
+    """Wait for the first of several signals."""
+    run.board.touch(frame)
+    _limit(run, frame, node.timeout_seconds)
+    for name in node.branches:
+        if not frame.children:
+            run.listen(frame, name)
+
+
+def enter_approval(run: Interpreter, thread: Thread, node: Approval) -> None:
+    """Ask people."""
+    facts = Facts(run, thread)
+    shown = "" if node.details is UNSET else thread.place.form("details").fill(facts)
+    asked = compile_template({"title": node.title, "approvers": list(node.approvers)}).fill(facts)
+    thread.value |= {**asked, "decisions": []}
+    if node.details is not UNSET:
+        thread.value["details"] = shown
+    run.board.touch(thread)
+    _limit(run, thread, node.timeout_seconds)
+    run.listen(thread, thread.key)
+
+
+def _limit(run: Interpreter, thread: Thread, seconds: float | None) -> None:
+    if seconds is not None:
+        run.wake_at(thread, run.now_ms + round(seconds * 1000))
+
+
+def listen_again(run: Interpreter, thread: Thread) -> None:
+    """Take up a wait for signals after a load."""
+    match thread.place.node:
+        case Signal(signal=name):
+            run.listen(thread, name)
+        case Deferred(branches=branches) if not thread.children:
+            for name in branches:
+                run.listen(thread, name)
+        case Approval():
+            run.listen(thread, thread.key)
+        case Scope(cancel_on=str() as name) if "ending" not in thread.value:
+            run.listen(thread, name)
+        case _:
+            pass
+
+
+def hear(run: Interpreter, thread: Thread, name: str, value: Value) -> None:
+    """A signal came for a thread that listens."""
+    match thread.place.node:
+        case Signal():
+            run.quiet(thread)
+            run.record_and_go_on(thread, canonical(value))
+        case Deferred():
+            run.quiet(thread)
+            child = run.spawn(thread, name, thread.place.children[name], thread.at)
+            child.item, child.item_from = value, child
+            run.enter(child)
+        case Approval() as node:
+            _decide(run, thread, node, value)
+        case Scope():
+            message = f"scope {thread.place.name!r} was cancelled by signal {name!r}"
+            leave(run, thread, "cancelled", trouble("ExecutionCancelled", message, "SW-401"))
+        case _:
+            pass
+
+
+def chosen_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | None) -> None:
+    """The branch of a deferred choice has ended."""
+    run.drop(child)
+    if error is not None:
+        run.fail(frame, error)
+    else:
+        output = output_of(ending(run, frame.place.children[child.slot], frame.at))
+        run.record_and_go_on(frame, canonical(output, run.board.limits))
+
+
+# When it takes too long.
+
+
+def wait_over(run: Interpreter, thread: Thread) -> None:
+    """The time of a wait has come."""
+    thread.value.pop("due_ms", None)
+    match thread.place.node:
+        case Wait():
+            run.record_and_go_on(thread, b"null")
+        case Signal() as node:
+            run.quiet(thread)
+            if node.on_timeout == "continue":
+                run.record_and_go_on(thread, b"null")
+            else:
+                run.fail(thread, _late(thread, f"signal {node.signal!r} did not come in time"))
+        case Deferred() as node:
+            run.quiet(thread)
+            if node.on_timeout is None:
+                run.fail(thread, _late(thread, f"none of the signals {', '.join(node.branches)} came in time"))
+            else:
+                run.enter(run.spawn(thread, "on_timeout", thread.place.children["on_timeout"], thread.at))
+        case Approval() as node:
+            run.guarded(thread, lambda: _unanswered(run, thread, node))
+        case _:
+            pass
+
+
+def _late(thread: Thread, message: str) -> Trouble:
+    return {**trouble("TimeoutError", message), "step": thread.key}
+
+
+def _unanswered(run: Interpreter, thread: Thread, node: Approval) -> None:
+    if node.on_timeout == "default":
+        default = None if node.default is UNSET else thread.place.form("default").fill(Facts(run, thread))
+        run.quiet(thread)
+        run.record_and_go_on(thread, canonical(default, run.board.limits))
+    elif node.on_timeout == "escalate" and not thread.value.get("is_escalated"):
+        people = compile_template(list(node.escalate_to)).fill(Facts(run, thread))
+        thread.value |= {"approvers": people, "is_escalated": True}
+        _limit(run, thread, node.timeout_seconds)
+        run.board.touch(thread)
+    else:
+        assert run.root is not None  # noqa: S101 - it has begun
+        message = f"approval {thread.place.name!r} was not answered in time"
+        leave(run, run.root, "cancelled", trouble("ExecutionCancelled", message, "SW-401"))
+
+
+def _decide(run: Interpreter, thread: Thread, node: Approval, value: Value) -> None:
+    """One answer; what is no answer, or not from somebody who was asked, or a second one of the same person, is passed over."""
+    decision = _decision(value)
+    people, made = thread.value["approvers"], thread.value["decisions"]
+    if decision is None or (people and decision["by"] not in people):
+        return
+    if decision["by"] is not None and any(other["by"] == decision["by"] for other in made):
+        return
+    made = [*made, decision]
+    thread.value["decisions"] = made
+    run.board.touch(thread)
+    agreed = sum(1 for each in made if each["is_approved"])
+    refused = len(made) - agreed
+    most_refusals = len(people) - node.needed if people else node.needed - 1
+    if agreed >= node.needed or refused > most_refusals:
+        run.quiet(thread)
+        run.record_and_go_on(thread, canonical({"is_approved": agreed >= node.needed, "decisions": made}, run.board.limits))
+
+
+def _decision(value: Value) -> dict[str, Any] | None:
+    if isinstance(value, bool):
+        return {"by": None, "is_approved": value}
+    if not isinstance(value, Mapping):
+        return None
+    given = cast("Mapping[str, Any]", value)
+    if not isinstance(given.get("is_approved"), bool):
+        return None
+    return {"by": None, **given}

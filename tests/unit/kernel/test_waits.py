@@ -1,0 +1,342 @@
+"""Times, signals, deferred choices, approvals, children, retries and built-in steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.kernel.driver import Driver, run
+
+from stepwell import Retry
+from stepwell.flow import (
+    approval,
+    call,
+    deferred,
+    define,
+    each,
+    log,
+    loop,
+    map_data,
+    parallel,
+    script,
+    sequence,
+    set_variables,
+    signal,
+    subworkflow,
+    throw,
+    validate,
+    wait,
+)
+from stepwell.kernel.effect import RunStep, StartChild
+from stepwell.kernel.event import SignalArrived
+
+
+class Flaky:
+    """Fails so many times, then gives 1."""
+
+    def __init__(self, times: int, error: type[Exception] = ValueError) -> None:
+        self.left, self.error = times, error
+
+    def __call__(self, _: Any) -> int:
+        self.left -= 1
+        if self.left >= 0:
+            raise self.error("not yet")
+        return 1
+
+
+@pytest.fixture(params=[False, True], ids=["held", "reloaded"])
+def reload(request: pytest.FixtureRequest) -> bool:
+    """Whether the interpreter is built again from the state before every event."""
+    return request.param
+
+
+@pytest.mark.parametrize("time", [90, "1m30s", "2026-01-01T00:01:30Z", "{{ trigger.input }}"])
+def test_wait_ends_when_its_time_has_come(time: Any) -> None:
+    driver = Driver(define("w", wait(time), call("after", 1)), 90)
+    driver.advance(89)
+    driver.restart()
+    assert driver.waiting == []
+    driver.advance(1)
+    assert driver.go().output == 1
+
+
+def test_wait_for_what_is_no_time_fails() -> None:
+    assert run(define("w", wait("{{ trigger.input }}")), "soon").error["kind"] == "InvalidInput"
+
+
+def test_signal_gives_its_value_whether_it_came_before_or_after(reload: bool) -> None:
+    definition = define("w", call("first", 0), signal("go"))
+    late = Driver(definition, reload=reload).go()
+    late.restart()
+    late.signal("go", 7)
+    assert late.output == 7
+    early = Driver(definition, reload=reload)
+    early.signal("go", 8)
+    assert early.go().output == 8
+
+
+def test_transient_signal_that_came_early_is_lost() -> None:
+    driver = Driver(define("w", call("first"), signal("go", transient=True)))
+    driver.signal("go", 1)
+    driver.go()
+    assert driver.end is None
+    assert driver.inbox == {}, "it does not wait for the next one either"
+    driver.restart()
+    driver.signal("go", 2)
+    assert driver.output == 2
+
+
+def test_same_message_counts_once() -> None:
+    driver = Driver(define("w", signal("go"), signal("go", name="again")))
+    driver.signal("go", 1)
+    driver.feed(SignalArrived("1", "go", 1))
+    assert driver.end is None
+    driver.signal("go", 2)
+    assert driver.output == 2
+
+
+def test_signals_are_taken_by_whoever_has_waited_longest() -> None:
+    driver = Driver(define("w", parallel(a=signal("go"), b=signal("go"))))
+    driver.signal("go", 1)
+    driver.signal("go", 2)
+    assert driver.output == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(("on_timeout", "status"), [("fail", "FAILED"), ("continue", "COMPLETED")])
+def test_signal_that_does_not_come_in_time(on_timeout: Any, status: str) -> None:
+    driver = Driver(define("w", signal("go", timeout="1m", on_timeout=on_timeout)))
+    driver.advance(60)
+    assert driver.end is not None
+    assert driver.end.status == status
+    assert driver.is_clean()
+
+
+def test_deferred_choice_is_made_by_the_first_signal(reload: bool) -> None:
+    definition = define("w", deferred({"yes": call("y", "{{ item.n }}"), "no": call("n")}), output="{{ steps.deferred.output }}")
+    driver = Driver(definition, reload=reload)
+    driver.restart()
+    driver.signal("yes", {"n": 5})
+    driver.signal("no")
+    assert driver.go().output == 5
+    assert driver.keys == ["y"]
+
+
+def test_deferred_choice_that_nobody_makes() -> None:
+    driver = Driver(define("w", deferred({"yes": "y"}, timeout="1m", on_timeout=call("late", "late"))))
+    driver.advance(60)
+    assert driver.go().output == "late"
+    driver = Driver(define("w", deferred({"yes": "y"}, timeout="1m")))
+    driver.advance(60)
+    assert driver.error["kind"] == "TimeoutError"
+
+
+# Approvals.
+
+
+def test_approval_needs_enough_people_of_those_asked(reload: bool) -> None:
+    driver = Driver(define("w", approval("Ship?", approvers=["ann", "bob", "cem"], needed=2)), reload=reload)
+    for by, is_approved in (("eve", True), ("ann", True), ("ann", True), ("bob", False)):
+        driver.signal("approval", {"by": by, "is_approved": is_approved})
+        driver.restart()
+        assert driver.end is None
+    driver.signal("approval", "nonsense")
+    driver.signal("approval", {"by": "cem", "is_approved": True, "comment": "fine"})
+    assert driver.output["is_approved"] is True
+    assert [each["by"] for each in driver.output["decisions"]] == ["ann", "bob", "cem"]
+    assert driver.inbox == {}
+
+
+def test_approval_is_refused_as_soon_as_it_cannot_be_given() -> None:
+    driver = Driver(define("w", approval("Ship?", approvers=["ann", "bob"], needed=2)))
+    driver.signal("approval", {"by": "bob", "is_approved": False})
+    assert driver.output["is_approved"] is False
+    driver = Driver(define("w", approval("Ship?")))
+    driver.signal("approval", False)
+    assert driver.output["is_approved"] is False
+
+
+def test_approval_that_nobody_answers() -> None:
+    driver = Driver(define("w", approval("Ship?", timeout="1h")))
+    driver.advance(3600)
+    assert driver.end is not None
+    assert driver.end.status == "CANCELLED"
+    driver = Driver(define("w", approval("Ship?", timeout="1h", on_timeout="default", default={"is_approved": False})))
+    driver.advance(3600)
+    assert driver.output == {"is_approved": False}
+
+
+def test_approval_is_escalated_once(reload: bool) -> None:
+    definition = define("w", approval("Ship?", approvers=["ann"], timeout="1h", on_timeout="escalate", escalate_to=["boss"]))
+    driver = Driver(definition, reload=reload)
+    driver.advance(3600)
+    driver.restart()
+    driver.signal("approval", {"by": "ann", "is_approved": True})
+    assert driver.end is None
+    driver.signal("approval", {"by": "boss", "is_approved": True})
+    assert driver.output["is_approved"] is True
+    driver = Driver(definition)
+    driver.advance(3600)
+    driver.advance(3600)
+    assert driver.end is not None
+    assert driver.end.status == "CANCELLED"
+
+
+# Children.
+
+
+def test_child_is_started_awaited_and_answered(reload: bool) -> None:
+    driver = Driver(define("w", subworkflow("child", {"n": 1}, name="kid", version=3)), reload=reload)
+    [asked] = driver.waiting
+    assert isinstance(asked, StartChild)
+    assert (asked.child_id, asked.workflow, asked.version, asked.input) == ("run:kid", "child", 3, {"n": 1})
+    driver.restart()
+    assert [each.key for each in driver.waiting] == ["kid"], "it is asked for again, and starting twice is starting once"
+    driver.answer()
+    assert driver.end is None
+    driver.child("run:kid", status="COMPLETED", result={"output": 5})
+    assert driver.output == 5
+
+
+def test_child_that_fails_or_is_cancelled_fails_the_run() -> None:
+    driver = Driver(define("w", subworkflow("child")))
+    driver.child("run:child", status="FAILED", result={"error": {"kind": "X", "message": "y"}})
+    assert driver.error["kind"] == "ExecutionFailed"
+    driver = Driver(define("w", subworkflow("child")))
+    driver.child("run:child", status="CANCELLED", result={})
+    assert driver.error["kind"] == "ExecutionCancelled"
+
+
+def test_retried_child_is_another_execution() -> None:
+    driver = Driver(define("w", subworkflow("child", retry=Retry(attempts=2, first_seconds=1, jitter=0))))
+    driver.answer()
+    driver.child("run:child", status="FAILED", result={"error": {"kind": "X", "message": "y"}})
+    driver.advance(1)
+    [asked] = driver.waiting
+    assert isinstance(asked, StartChild)
+    assert asked.child_id == "run:child#2"
+    driver.child("run:child#2", status="COMPLETED", result={"output": 1})
+    assert driver.output == 1
+
+
+def test_child_that_takes_too_long_is_cancelled() -> None:
+    driver = Driver(define("w", subworkflow("child", timeout_seconds=10)))
+    driver.answer()
+    driver.restart()
+    driver.advance(10)
+    assert driver.cancelled == ["run:child"]
+    assert driver.error["kind"] == "TimeoutError"
+
+
+def test_detached_child_is_not_waited_for() -> None:
+    driver = Driver(define("w", subworkflow("child", detached=True), call("after", "{{ steps.child.output }}")))
+    driver.go()
+    assert driver.output == "run:child"
+    assert driver.cancelled == []
+
+
+def test_shared_context_comes_back() -> None:
+    driver = Driver(define("w", subworkflow("child", context="share"), output="{{ variables.n }}"))
+    driver.child("run:child", status="COMPLETED", result={"output": 1}, variables={"n": 9}, context={"who": "ann"})
+    assert driver.output == 9
+    assert driver.view.context == {"who": "ann"}
+
+
+def test_children_of_instances_have_ids_of_their_own() -> None:
+    driver = Driver(define("w", each(subworkflow("child"), count=2)))
+    assert [asked.child_id for asked in driver.waiting if isinstance(asked, StartChild)] == ["run:child[0]", "run:child[1]"]
+
+
+# Retries and errors.
+
+
+@pytest.mark.parametrize("where", ["node", "definition", "on_error"])
+def test_failed_step_is_tried_again_by_the_policy(where: str, reload: bool) -> None:
+    policy = Retry(attempts=3, first_seconds=1, jitter=0)
+    definition = define(
+        "w",
+        call("s", retry=policy if where == "node" else None, on_error="retry" if where == "on_error" else "fail"),
+        retry=policy if where == "definition" else None,
+    )
+    driver = Driver(definition, None, {"s": Flaky(2)}, reload=reload)
+    driver.answer()
+    driver.restart()
+    assert driver.waiting == []
+    assert driver.view.tokens["s"].value["error"]["message"] == "not yet"
+    assert driver.kernel.soonest_ms == driver.now_ms + 1000
+    driver.advance(1)
+    [asked] = driver.waiting
+    assert isinstance(asked, RunStep)
+    assert asked.attempt == 2
+    assert driver.go().output == 1
+    assert driver.keys == ["s"] * 3
+
+
+def test_last_attempt_fails_the_run_and_says_where() -> None:
+    done = run(define("w", call("s", retry=Retry(attempts=2, first_seconds=0))), None, {"s": Flaky(9)})
+    assert (done.error["kind"], done.error["step"]) == ("ValueError", "s")
+    assert done.view.steps["s"].output["attempts"] == 2
+
+
+def test_error_that_is_not_retryable_is_final() -> None:
+    policy = Retry(attempts=5, non_retryable=("KeyError",))
+    done = run(define("w", call("s", retry=policy)), None, {"s": Flaky(9, KeyError)})
+    assert done.keys == ["s"]
+
+
+def test_failure_that_is_passed_over_gives_nothing_and_can_be_asked_for(reload: bool) -> None:
+    definition = define(
+        "w", call("s", on_error="continue"), output=["{{ steps.s.output }}", "{{ steps.s.status }}", "{{ steps.s.error.kind }}"]
+    )
+    assert run(definition, None, {"s": Flaky(9)}, reload=reload).output == [None, "FAILED", "ValueError"]
+
+
+def test_template_that_leads_nowhere_is_the_failure_of_its_step() -> None:
+    definition = define("w", call("s", "{{ variables.nothing }}"))
+    done = run(definition)
+    assert (done.error["kind"], done.error["step"]) == ("MissingPath", "s")
+    assert "variables.nothing" in done.error["message"]
+    passed = run(define("w", call("s", "{{ variables.nothing }}", on_error="continue"), call("t", 1)))
+    assert passed.output == 1
+
+
+def test_scripts_are_asked_for_with_their_code() -> None:
+    [asked] = Driver(define("w", script("return 1", {"x": 1}))).waiting
+    assert isinstance(asked, RunStep)
+    assert (asked.code, asked.language, asked.args) == ("return 1", "lua", {"x": 1})
+
+
+# Built-in steps.
+
+
+def test_built_in_steps_need_no_driver_and_share_one_commit() -> None:
+    driver = Driver(
+        define(
+            "w",
+            set_variables(a="{{ trigger.input }}"),
+            map_data({"b": "{{ variables.a + 1 }}"}),
+            log("got {{ steps.map_data.output.b }}"),
+            validate("{{ steps.map_data.output }}", {"type": "object", "required": ["b"]}),
+        ),
+        4,
+    )
+    assert driver.output == {"b": 5}
+    assert [note.message for note in driver.notes] == ["got 5"]
+    assert driver.commits == 2
+
+
+def test_value_that_does_not_fit_its_schema_fails_with_every_fault() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["m"]}
+    done = run(define("w", validate({"n": "x"}, schema)))
+    assert "the value.n: must be integer, and is string" in done.error["message"]
+    assert "must have 'm'" in done.error["message"]
+
+
+def test_throw_fails_with_its_kind_and_may_be_retried() -> None:
+    assert run(define("w", throw("no", kind="Sold"))).error["kind"] == "Sold"
+    inside = sequence(call("s", 1), throw("no"))
+    assert run(define("w", loop(inside, count=3))).error["step"] == "throw[0]"
+
+
+def test_scoped_state_is_read_by_templates() -> None:
+    definition = define("w", map_data("{{ state.global.rate * 2 }}"))
+    assert run(definition, None, {}, state={"global": {"rate": 21}}).output == 42
