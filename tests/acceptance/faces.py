@@ -60,6 +60,8 @@ class Awaited:
             return self._shown(self._loop.run(found))
         if inspect.isasyncgen(found):
             return self._each(found)
+        if isinstance(found, list):
+            return [self._shown(each) for each in found]
         return Awaited(found, self._loop) if type(found).__name__.startswith("Async") else found
 
     def _each(self, items: AsyncIterator[Any]) -> Iterator[Any]:

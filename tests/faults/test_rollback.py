@@ -36,8 +36,26 @@ from stepwell.model.commit import (
     Written,
 )
 from stepwell.model.entry import Clear, Copy, Increment, Put
+from stepwell.model.queue import (
+    CancelItem,
+    Claimed,
+    ClaimItems,
+    Enqueue,
+    ItemMark,
+    NewItem,
+    PutQueue,
+    PutTier,
+    PutWorkspace,
+    QueueSettings,
+    RecoverItems,
+    Redrive,
+    ReturnItem,
+    Tier,
+    Workspace,
+)
 from stepwell.model.snapshot import read_snapshot, store_snapshot
 from stepwell.stores.memory import MemoryStore
+from stepwell.stores.memory.queue import Queue
 
 _SHELF, _OTHER = Scope.globals().path, Scope.custom("other").path
 
@@ -60,7 +78,23 @@ class Site:
         self.lock = self._answer(Acquire("lock", "me", 100))
         self._answer(Acquire("old lock", "me", 0.5))
         self.well.state.globals.delete("passing")
+        self._queue_up()
         self.clock.advance(10)
+
+    def _queue_up(self) -> None:
+        """Items in every state that a unit of the queue begins with."""
+        group = self.well._parts.group
+        group.write(Enqueue(tuple(_item(name) for name in ("claimed", "given", "expired", "failed", "unwanted", "waiting"))))
+        claims = {"claimed": 100, "given": 100, "expired": 5, "failed": 100}
+        self.fences = {name: self._claimed(seconds) for name, seconds in claims.items()}
+        group.write(ItemMark("failed", "FAILED", self.fences["failed"]))
+
+    def _claimed(self, seconds: float) -> int:
+        outcome = self.well._parts.group.write(ClaimItems("me", seconds, 1))
+        assert isinstance(outcome, Written)
+        [item] = outcome.answers
+        assert isinstance(item, Claimed)
+        return item.fence
 
     def _answer(self, unit: Unit) -> Lease:
         outcome = self.well._parts.group.write(unit)
@@ -97,6 +131,16 @@ class Site:
             "unlock": Unlock("lock", "me", self.lock.fence),
             "unlock later": Unlock("lock", "me", self.lock.fence, at_least_seconds=50),
             "sweep": Sweep(1_000),
+            "enqueue": Enqueue((_item("new"), _item("named", key="k", singleton="s", debounce="d"))),
+            "claim items": ClaimItems("me", 100, 1),
+            "mark": ItemMark("claimed", "DISPATCHED", self.fences["claimed"]),
+            "return": ReturnItem("given", self.fences["given"], "no luck"),
+            "cancel item": CancelItem("waiting"),
+            "redrive": Redrive("failed", "again"),
+            "recover": RecoverItems(),
+            "put tier": PutTier(Tier(name="own", concurrency=2)),
+            "put workspace": PutWorkspace(Workspace(workspace_id="acme", tier="scale")),
+            "put queue": PutQueue(QueueSettings(name="mail", is_paused=True)),
         }
 
     def dump(self) -> object:
@@ -105,12 +149,29 @@ class Site:
             connection = apsw.Connection(str(self._path))
             tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").fetchall()
             return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for (name,) in tables}
-        rows = {name: value for name, value in vars(self.store).items() if name not in ("_clock", "_limits", "_lock", "_mark")}
+        rows = {name: value for name, value in vars(self.store).items() if name not in ("_clock", "_limits", "_lock")}
+        rows["_locks"] = {name: value for name, value in vars(rows["_locks"]).items() if name != "_clock"}
+        rows["_queue"] = _queue_dump(rows["_queue"])
         executions = {
             name: {part: copy.copy(getattr(each, part)) for part in each.__slots__}
             for name, each in rows.pop("_executions").items()
         }
         return executions, copy.deepcopy(rows)
+
+
+def _item(name: str, **fields: str) -> NewItem:
+    ids = {"item_id": name, "workspace_id": "default", "workflow_id": "w", "execution_id": f"of-{name}"}
+    return NewItem(**ids, version=1, input=b"{}", **fields)
+
+
+def _queue_dump(queue: Queue) -> object:
+    """Every row and every index of the queue. An index may keep empty places, and an item whose time has come its old one."""
+    rows = {name: value for name, value in vars(queue).items() if name not in ("_clock", "_writers", "rows")}
+    items = dict(vars(queue.rows))
+    waiting = {number for _, number in items.pop("_delayed")} | {
+        each.number for line in items.pop("_ready").values() for each in line
+    }
+    return rows, waiting, {name: {key: value for key, value in index.items() if value != set()} for name, index in items.items()}
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -6,32 +6,60 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import Context, copy_context
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from stepwell.flow.program import Step, caller
 from stepwell.runtime.branch import branch
 from stepwell.runtime.context import StepContext, here
+from stepwell.runtime.processes import Processes
 
-__all__ = ["attempt", "in_thread"]
+__all__ = ["Places", "attempt", "in_thread"]
 
 T = TypeVar("T")
 
 
+class Places(Protocol):
+    """Where steps are made."""
+
+    threads: Executor
+
+    @property
+    def processes(self) -> Processes:
+        """Processes for steps that ask for one."""
+        ...
+
+
 async def attempt(
+    step: Step[..., Any],
+    context: StepContext,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    places: Places,
+    seconds: float | None = None,
+) -> bytes:
+    """Make a step: an async one on this loop, a plain one in a thread, one that asks for it in a process. Its output as canonical
+    bytes; ``TimeoutError`` if it takes longer than it may, or than the ``seconds`` that its execution has left."""
+    limit = min((each for each in (step.timeout_seconds, seconds) if each is not None), default=None)
+    try:
+        if step.process:
+            async with places.processes.borrow() as process, asyncio.timeout(limit):
+                return await process.call(step, context, arguments, keywords)
+        async with asyncio.timeout(limit):
+            return step.encode(await _made(step, context, arguments, keywords, places.threads))
+    except TimeoutError as error:
+        if not isinstance(error.__cause__, asyncio.CancelledError):
+            raise  # of the step's own making
+        raise TimeoutError(f"step {step.name!r} took longer than {limit:g} s") from error
+
+
+async def _made(
     step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any], threads: Executor
 ) -> Any:
-    """Call the step's function: an async one on this loop, a plain one in a thread. ``TimeoutError`` if it takes too long."""
-    try:
-        async with asyncio.timeout(step.timeout_seconds):
-            if step.is_async:
-                return await _awaited(step, context, arguments, keywords)
-            around = copy_context()
-            around.run(_enter, context)
-            return await in_thread(threads, around, lambda: step.function(*arguments, **keywords))
-    except TimeoutError as error:
-        if step.timeout_seconds is None:
-            raise
-        raise TimeoutError(f"step {step.name!r} took longer than {step.timeout_seconds:g} s") from error
+    if step.is_async:
+        return await _awaited(step, context, arguments, keywords)
+    around = copy_context()
+    around.run(_enter, context)
+    return await in_thread(threads, around, lambda: step.function(*arguments, **keywords))
 
 
 def _enter(context: StepContext) -> None:

@@ -18,11 +18,11 @@ __all__ = ["Branch", "branch", "follow_tasks", "is_before"]
 class Branch:
     """One thread of a workflow's code."""
 
-    __slots__ = ("_calls", "_children", "_names", "path")
+    __slots__ = ("_calls", "_children", "_names", "_undos", "path")
 
     def __init__(self, path: str = "") -> None:
         self.path = path
-        self._calls = self._children = 0
+        self._calls = self._children = self._undos = 0
         self._names: dict[str, int] = {}
 
     def child(self) -> Branch:
@@ -33,9 +33,16 @@ class Branch:
     def next_call(self, name: str) -> tuple[str, str]:
         """The position of the next call, and the key that it is recorded under: its name, and a number from the second on."""
         self._calls += 1
+        return f"{self.path}{self._calls}", self._key(name)
+
+    def next_undo(self, name: str) -> tuple[str, str]:
+        """The same for a compensation. It has numbers of its own, since it is no call: at most it becomes one, at the end."""
+        self._undos += 1
+        return f"{self.path}u{self._undos}", self._key(f"undo:{name}")
+
+    def _key(self, name: str) -> str:
         count = self._names[name] = self._names.get(name, 0) + 1
-        suffix = "" if count == 1 else f"#{count}"
-        return f"{self.path}{self._calls}", f"{self.path}{name}{suffix}"
+        return f"{self.path}{name}" if count == 1 else f"{self.path}{name}#{count}"
 
     def upcoming(self) -> str:
         """The position that the next call will have."""

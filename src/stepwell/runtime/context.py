@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextvars import ContextVar
+from math import inf
 from typing import Protocol
 
 from stepwell.errors import InvalidInput
+from stepwell.model.draft import Planned
 from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value
 from stepwell.state.buffer import Buffer, BufferedScope, HasScope
 
-__all__ = ["StepContext", "Variables", "WorkflowContext", "current", "here"]
+__all__ = ["StepContext", "Variables", "WorkflowContext", "current", "here", "watcher"]
 
 
 class VariableHolder(Protocol):
@@ -73,6 +75,13 @@ class StepContext:
     def __init__(self, identity: Metadata, key: str, attempt: int, limits: Limits) -> None:
         self.identity, self.step, self.attempt = identity, key, attempt
         self.buffer = Buffer(limits)
+        self.landing: list[Planned] = []
+        """What a step in another process wrote."""
+        self.spent: float = 0
+        """What this attempt has spent."""
+        told = watcher.get()
+        if told is not None:
+            told(self)
 
     @property
     def execution_id(self) -> str:
@@ -84,10 +93,23 @@ class StepContext:
         """The same for every attempt at this step, before and after a crash: give it to whatever has effects outside."""
         return f"{self.identity.execution_id}:{self.step}"
 
+    def spend(self, amount: float) -> None:
+        """Say what it costs, in any unit; ``Governance(cost=...)`` limits the sum. It counts even if the attempt fails."""
+        if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < inf:
+            raise InvalidInput(f"what is spent is a number, 0 or more, not {amount!r}")
+        self.spent += amount
+
+    def batch(self) -> list[Planned]:
+        """What lands with the output of this attempt."""
+        return [*self.buffer.batch(), *self.landing]
+
     def state(self, scope: Scope | HasScope) -> BufferedScope:
         """Scoped state that is written in the commit that records this step's output, or not at all."""
         return self.buffer.state(scope)
 
+
+watcher: ContextVar[Callable[[StepContext], None] | None] = ContextVar("stepwell_watcher", default=None)
+"""Told of every attempt at a step before it is made; None unless a test listens."""
 
 here: ContextVar[WorkflowContext | StepContext | None] = ContextVar("stepwell_here", default=None)
 

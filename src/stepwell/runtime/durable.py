@@ -7,11 +7,11 @@ from typing import Any
 
 from stepwell.errors import InvalidInput
 from stepwell.flow.duration import Span, seconds_of
-from stepwell.flow.program import caller
+from stepwell.flow.program import Step, caller
 from stepwell.model.ids import check_key
-from stepwell.runtime.session import ExecutionSession
+from stepwell.runtime.function_session import FunctionSession
 
-__all__ = ["map", "patched", "sleep", "wait_signal"]
+__all__ = ["compensate", "map", "patched", "sleep", "wait_signal"]
 
 
 def sleep(span: Span) -> Any:
@@ -32,13 +32,23 @@ def map(step: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 
     return _session("map").map(step, list(items), concurrency)
 
 
+def compensate(step: Step[..., Any], *arguments: Any, **keywords: Any) -> None:
+    """Have a step made if this run fails or is cancelled later: the last one asked for first, each recorded like any step.
+
+    Say it right after what it undoes, or right before, if that may have an effect and fail all the same.
+    """
+    if not isinstance(step, Step):
+        raise InvalidInput(f"stepwell.compensate() takes a step and its arguments, not {step!r}")
+    _session("compensate").compensate(step, arguments, keywords)
+
+
 def patched(name: str) -> bool:
     """Whether to go the new way at a changed place: yes for new executions, no for those that passed here before the change."""
     return _session("patched").patched(check_key(name, "a patch's name"))
 
 
-def _session(what: str) -> ExecutionSession:
+def _session(what: str) -> FunctionSession:
     inside = caller.get()
-    if not isinstance(inside, ExecutionSession):
+    if not isinstance(inside, FunctionSession):
         raise InvalidInput(f"stepwell.{what}() is for the code of a workflow; elsewhere use the plain way to do it")
     return inside

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 from time import monotonic
 from typing import Any
 
-from stepwell.errors import Conflict, ExecutionCancelled, ExecutionFailed
+from msgspec import Raw
+
+from stepwell.errors import Conflict, ExecutionCancelled, ExecutionEnded, ExecutionFailed
 from stepwell.flow.duration import Span, seconds_of
 from stepwell.flow.program import Workflow
 from stepwell.model.commit import Rest
+from stepwell.model.draft import Planned
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.ledger import Verification
-from stepwell.model.mutation import ReopenStep, SetStatus
+from stepwell.model.mutation import AddToken, ReopenStep, SetStatus
 from stepwell.model.receipt import Receipt
+from stepwell.model.record import Token, encode_token
 from stepwell.model.state import ExecutionState
-from stepwell.model.status import FINAL, Status
-from stepwell.model.value import Value, canonical
+from stepwell.model.status import FINAL, Status, StepStatus
+from stepwell.model.value import Value, canonical, decode
+from stepwell.runtime.compensation import COMPENSATION
+from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
+from stepwell.runtime.obstacle import obstacle_of
 from stepwell.state.datastore import DataStore
 from stepwell.state.executions import Executions, Terms
 from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write_or_raise
@@ -30,31 +38,47 @@ class RunOperations:
     """Operations on one execution of a workflow."""
 
     def __init__(
-        self, executions: Executions, pulse: Pulse, new_id: NewId, execution_id: str, workflow: Workflow[..., Any] | None
+        self,
+        executions: Executions,
+        pulse: Pulse,
+        new_id: NewId,
+        execution_id: str,
+        workflow: Workflow[..., Any] | None,
+        definitions: DefinitionOperations | None = None,
     ) -> None:
-        self._executions, self._pulse, self._new_id = executions, pulse, new_id
+        self._executions, self._pulse, self._new_id, self._definitions = executions, pulse, new_id, definitions
         self.execution_id, self._workflow = execution_id, workflow
 
     def result(self, timeout: float | None) -> Operation[Any]:
         """Wait for the end of the run; what it gave, or an error that says how else it ended."""
         ends = inf if timeout is None else monotonic() + timeout
-        with self._pulse.listen(end_of(self.execution_id)) as listening:
+        endings = self._executions.endings
+        with (
+            self._pulse.listen(end_of(self.execution_id)) as listening,
+            endings.watch(self.execution_id, listening.wake) as watch,
+        ):
             while True:
+                if watch.ending is not None:
+                    return self._outcome(watch.ending.status, watch.ending.result)
+                left = ends - monotonic()
+                if left > 0 and endings.is_here(self.execution_id):
+                    yield from wait(listening, left)
+                    continue
                 status = yield from self.status()
                 if status in FINAL:
                     state = yield from self._executions.load(self.execution_id)
-                    return self._outcome(state)
-                left = ends - monotonic()
+                    return self._outcome(state.status, canonical(state.result))
                 if left <= 0:
-                    raise TimeoutError(f"execution {self.execution_id!r} is still {status}; it goes on, ask again later")
+                    obstacle = yield from self.obstacle()
+                    hint = "it goes on, ask again later" if obstacle is None else obstacle
+                    raise TimeoutError(f"execution {self.execution_id!r} is still {status}; {hint}")
                 yield from wait(listening, left)
 
-    def _outcome(self, state: ExecutionState) -> Any:
-        result: dict[str, Any] = state.result or {}
-        if state.status is Status.COMPLETED and "output" in result:
-            output = canonical(result["output"])
-            return result["output"] if self._workflow is None else self._workflow.decode(output)
-        if state.status is Status.CANCELLED:
+    def _outcome(self, status: Status, data: bytes | None) -> Any:
+        result: dict[str, Any] = (None if data is None else decode(data)) or {}
+        if status is Status.COMPLETED and "output" in result:
+            return result["output"] if self._workflow is None else self._workflow.decode(canonical(result["output"]))
+        if status is Status.CANCELLED:
             raise ExecutionCancelled(f"execution {self.execution_id!r} was cancelled")
         error: dict[str, Any] = result.get("error", {})
         raise ExecutionFailed(f"execution {self.execution_id!r} failed: {error.get('kind')}: {error.get('message')}")
@@ -79,19 +103,47 @@ class RunOperations:
     def _deliver(self, kind: str, name: str, value: Value) -> Operation[None]:
         head = yield from self._executions.head(self.execution_id)
         if head.status in FINAL:
-            raise Conflict(f"execution {self.execution_id!r} has ended as {head.status}; it takes no {kind} any more")
+            raise ExecutionEnded(f"execution {self.execution_id!r} has ended as {head.status}; it takes no {kind} any more")
         key = fresh_key(self._new_id())
         yield from write_or_raise(delivery(self.execution_id, head.workspace_id, kind, name, value, key))
 
+    def obstacle(self) -> Operation[str | None]:
+        """Why this process does not run it, and what to do; None if nothing stands in the way."""
+        head = yield from self._executions.head(self.execution_id)
+        stored = () if self._definitions is None else (yield from self._definitions.names())
+        return None if head.workflow_id in stored else obstacle_of(head)
+
     def retry(self) -> Operation[None]:
-        """Run a failed execution again, from the step that failed: what was recorded before it is kept."""
+        """Run a failed execution again, from the call that failed: what was recorded before it is kept."""
         session = yield from self._executions.begin(self.execution_id, Terms(rest=Rest(wake_ms=0)))
         state = ExecutionState(session.live.state)
-        # Only the step that failed the run: failures that its code has handled are part of its way.
         result: dict[str, Any] = state.result or {}
-        culprit = result.get("error", {}).get("step")
-        failed = [name for name, step in state.steps.items() if name == culprit and step.status == "FAILED"]
-        yield from self._executions.commit(session, [SetStatus(Status.PENDING), *(ReopenStep(name) for name in failed)])
+        error: dict[str, Any] = result.get("error", {})
+        child_id = error.get("child_id")
+        if "compensation" in result:
+            again = self._compensation_again(state, result)
+        else:
+            # Only the call that failed the run: failures that its code has handled are part of its way.
+            again = [ReopenStep(name) for name in _failed(state, [error.get("step")])]
+        if child_id is not None:
+            yield from self._retry_child(child_id)
+        yield from self._executions.commit(session, [SetStatus(Status.PENDING), *again])
+
+    def _compensation_again(self, state: ExecutionState, result: dict[str, Any]) -> list[Planned]:
+        """Of a run that was compensated, only compensations can be tried again: what it did is undone."""
+        undone, failed = result["compensation"]["undone"], result["compensation"]["failed"]
+        if not failed:
+            raise Conflict(f"execution {self.execution_id!r} was compensated: what it did is undone; start another one")
+        order = [*reversed(undone), *reversed(failed)]
+        value = {"error": result["error"], "order": order, "due_ms": None}
+        token = encode_token(Token(COMPENSATION, "compensation", "root", value))
+        return [*(ReopenStep(name) for name in _failed(state, failed)), AddToken(COMPENSATION, Raw(token))]
+
+    def _retry_child(self, child_id: str) -> Operation[None]:
+        """Before its parent, so that a crash in between leaves a parent that can be retried once more."""
+        child = RunOperations(self._executions, self._pulse, self._new_id, child_id, None)
+        if (yield from child.status()) == Status.FAILED:
+            yield from child.retry()
 
     def state(self) -> Operation[DataStore]:
         """The run's trigger, steps, variables and loops, read-only."""
@@ -105,6 +157,11 @@ class RunOperations:
     def verify(self) -> Operation[Verification]:
         """Walk the run's receipt chain."""
         return (yield from self._executions.verify(self.execution_id))
+
+
+def _failed(state: ExecutionState, names: Iterable[str | None]) -> list[str]:
+    steps = state.steps
+    return [name for name in names if name in steps and steps[name].status == StepStatus.FAILED]
 
 
 def _seconds(timeout: Span | None) -> float | None:
@@ -137,6 +194,10 @@ class Run:
     def retry(self) -> None:
         """Run it again after it failed, from the step that failed: what was recorded before is kept."""
         self._driver.run(self._do.retry())
+
+    def obstacle(self) -> str | None:
+        """Why this process does not run it, and what to do: it has no such workflow, or an older version; None if it can."""
+        return self._driver.run(self._do.obstacle())
 
     def state(self) -> DataStore:
         """The run's trigger, steps, variables and loops, read-only."""
@@ -187,6 +248,10 @@ class AsyncRun:
     async def retry(self) -> None:
         """Run it again after it failed, from the step that failed: what was recorded before is kept."""
         await self._driver.run(self._do.retry())
+
+    async def obstacle(self) -> str | None:
+        """Why this process does not run it, and what to do: it has no such workflow, or an older version; None if it can."""
+        return await self._driver.run(self._do.obstacle())
 
     async def state(self) -> DataStore:
         """The run's trigger, steps, variables and loops, read-only."""

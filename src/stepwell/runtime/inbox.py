@@ -18,9 +18,12 @@ from stepwell.model.mutation import WriteState
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value, canonical, decode
 
-__all__ = ["CANCEL", "CHILD", "SIGNAL", "Letter", "delivery", "fresh_key", "letters", "path_of", "put", "take"]
+__all__ = ["CANCEL", "CHILD", "FROM_PARENT", "SIGNAL", "Letter", "delivery", "fresh_key", "letters", "path_of", "put", "take"]
 
 SIGNAL, CANCEL, CHILD = "signal", "cancel", "child"
+
+FROM_PARENT = "parent"
+"""The key of a parent's request to cancel: there is one at most, however often a crash has it sent."""
 
 
 class Letter(msgspec.Struct, frozen=True):

@@ -98,6 +98,13 @@ class Recorder:
         batch = [item for entry in entries for item in entry.batch]
         rest = next((entry.rest for entry in entries if entry.rest is not None), None)
         nudges = tuple(dict.fromkeys(execution_id for entry in entries for execution_id in entry.nudges))
+        await self._store(batch, rest, nudges)
+        for entry in entries:
+            if not entry.done.done():
+                entry.done.set_result(None)
+
+    async def _store(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...]) -> None:
+        """Make one commit of a batch; a lost reply is looked up, and whoever was first from outside is followed."""
         terms = Terms(None, self._fence, (), rest, nudges)
         for attempt in range(_MOST_CONFLICTS):
             session = Session(self._live, terms, self._new_id)
@@ -111,6 +118,3 @@ class Recorder:
                 self._live = await self._driver.run(self._executions.newest(execution_id))
                 if isinstance(error, CommitUnknown) and await self._has_landed(session.commit_id):
                     break
-        for entry in entries:
-            if not entry.done.done():
-                entry.done.set_result(None)

@@ -8,13 +8,17 @@ from typing import Any, Protocol
 import msgspec
 
 from stepwell.clock import Clock
+from stepwell.errors import CommitUnknown, StepwellError
+from stepwell.flow.governance import Governance
 from stepwell.flow.program import Workflow
 from stepwell.model.commit import Creation, Lease
 from stepwell.model.draft import Planned
-from stepwell.model.mutation import Create, SetStatus, SetTrigger
+from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, SetVariable
 from stepwell.model.record import Metadata, encode_record, encode_trigger
 from stepwell.model.status import Status
-from stepwell.model.value import Value, decode
+from stepwell.model.value import Value, canonical, decode
+from stepwell.runtime.budget import governance_of
+from stepwell.runtime.seed import Seed
 from stepwell.state.executions import Executions
 from stepwell.state.operation import Operation
 
@@ -36,8 +40,8 @@ class TakesOn(Protocol):
         """How long its leases last."""
         ...
 
-    def take_on(self, lease: Lease) -> None:
-        """Run it."""
+    def take_on(self, lease: Lease, *, is_new: bool = True) -> None:
+        """Run it, unless it is being run already. A new one has no messages yet."""
         ...
 
 
@@ -54,35 +58,80 @@ class Starting:
         execution_id: str,
         workspace: str,
         *,
-        parent_id: str | None = None,
+        parent: Metadata | None = None,
+        governance: Governance | None = None,
+        seed: Seed | None = None,
         worker: TakesOn | None = None,
     ) -> Operation[None]:
         """Create an execution; a worker of this process with room gets it under a lease, else it is due for any."""
         data = workflow.encode_input(value)
-        identity = Metadata(
-            execution_id,
-            workspace,
-            workflow.name,
-            workflow.version,
-            self._clock.now(),
-            parent_id=parent_id,
-            is_child=parent_id is not None,
-        )
+        identity = self._identity(workflow, execution_id, workspace, parent, governance)
         mine = worker if worker is not None and worker.has_room else None
         creation = Creation(
             workflow.name,
             workflow.version,
-            parent_id,
+            identity.parent_id,
             holder=None if mine is None else mine.holder,
             lease_seconds=0 if mine is None else mine.lease_seconds,
             is_runnable=True,
         )
         raw = msgspec.Raw
         batch: Sequence[Planned] = [
-            Create(raw(encode_record(identity)), raw(b"{}")),
+            Create(raw(encode_record(identity)), raw(b"{}" if seed is None else canonical(seed.context))),
             SetTrigger(raw(encode_trigger(decode(data)))),
+            *_planted(seed),
             *([SetStatus(Status.RUNNING)] if mine is not None else []),
         ]
-        yield from self._executions.begin_history(identity, batch, creation)
+        yield from self._create(identity, batch, creation)
         if mine is not None:
-            mine.take_on(Lease(execution_id, mine.holder, 1, self._clock.now_ms() + round(mine.lease_seconds * 1000)))
+            lease = Lease(execution_id, mine.holder, 1, self._clock.now_ms() + round(mine.lease_seconds * 1000))
+            mine.take_on(lease, is_new=parent is None)  # a parent may have cancelled its child before it was there
+
+    def _create(self, identity: Metadata, batch: Sequence[Planned], creation: Creation) -> Operation[None]:
+        """Make the first commit. If its reply is lost, what is in the store says whether it landed."""
+        try:
+            yield from self._executions.begin_history(identity, batch, creation)
+        except CommitUnknown:
+            try:
+                head = yield from self._executions.head(identity.execution_id)
+            except StepwellError:
+                head = None
+            # The holder is unique to this start of this process; the same execution started twice is taken on once.
+            if head is None or creation.holder is None or (head.holder, head.fence) != (creation.holder, 1):
+                raise
+
+    def identity_of_item(self, workflow: Workflow[..., Any], execution_id: str, workspace: str, item_id: str) -> Metadata:
+        """Who an execution is that comes from a queue item."""
+        return msgspec.structs.replace(self._identity(workflow, execution_id, workspace, None, None), item_id=item_id)
+
+    def _identity(
+        self, workflow: Workflow[..., Any], execution_id: str, workspace: str, parent: Metadata | None, given: Governance | None
+    ) -> Metadata:
+        now = self._clock.now()
+        inherited = None if parent is None else governance_of(parent)
+        governance = given or workflow.governance or inherited
+        if inherited is not None and inherited.effects is not None and governance is not None and governance is not inherited:
+            # A child may have budgets of its own, but no effects that its parent may not have.
+            effects = inherited.effects if governance.effects is None else set(inherited.effects) & set(governance.effects)
+            governance = msgspec.structs.replace(governance, effects=tuple(sorted(effects)))
+        limits = (workflow.timeout_seconds, None if governance is None else governance.seconds)
+        seconds = min((each for each in limits if each is not None), default=None)
+        return Metadata(
+            execution_id,
+            workspace,
+            workflow.name,
+            workflow.version,
+            now,
+            parent_id=None if parent is None else parent.execution_id,
+            is_child=parent is not None,
+            deadline_ms=None if seconds is None else self._clock.now_ms() + round(seconds * 1000),
+            governance=None if governance is None else msgspec.to_builtins(governance),
+        )
+
+
+def _planted(seed: Seed | None) -> list[Planned]:
+    """What a child gets of its parent beside the context."""
+    if seed is None:
+        return []
+    planted: list[Planned] = [SetVariable(name, msgspec.Raw(canonical(value))) for name, value in seed.variables.items()]
+    return [*planted, *([SetMetadata(msgspec.Raw(canonical(seed.metadata)))] if seed.metadata else [])]

@@ -8,22 +8,25 @@ from collections.abc import Callable
 
 from stepwell.runtime.worker import Worker
 
-__all__ = ["WorkerThread"]
+__all__ = ["LoopFactory", "WorkerThread"]
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 class WorkerThread:
     """Runs a worker until it is stopped."""
 
-    def __init__(self, make: Callable[[], Worker]) -> None:
+    def __init__(self, make: Callable[[], Worker], loop_factory: LoopFactory | None = None) -> None:
         self._ready = threading.Event()
-        self._make = make
+        self._make, self._loop_factory = make, loop_factory
         self.worker: Worker | None = None
         self._thread = threading.Thread(target=self._run, name="stepwell-worker", daemon=True)
         self._thread.start()
         self._ready.wait()
 
     def _run(self) -> None:
-        asyncio.run(self._work())
+        with asyncio.Runner(loop_factory=self._loop_factory) as runner:
+            runner.run(self._work())
 
     async def _work(self) -> None:
         self.worker = self._make()
@@ -32,6 +35,6 @@ class WorkerThread:
 
     def stop(self) -> None:
         """Hand everything back and wait for the end of the thread."""
-        if self.worker is not None:
+        if self.worker is not None and not self.worker.is_stopping:
             self.worker.stop()
         self._thread.join()

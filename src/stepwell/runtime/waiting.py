@@ -10,7 +10,7 @@ from stepwell.clock import Clock
 from stepwell.errors import ExecutionCancelled
 from stepwell.runtime.inbox import CANCEL, Letter
 
-__all__ = ["LINGER_SECONDS", "Abandoned", "Suspended", "Waits"]
+__all__ = ["LINGER_SECONDS", "Abandoned", "Suspended", "Undoing", "Waits"]
 
 LINGER_SECONDS = 0.2
 """How long a session with nothing but waits stays at hand before it rests: long enough for an answer that is on its way."""
@@ -28,6 +28,10 @@ class Abandoned(BaseException):
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
         self.reason = reason
+
+
+class Undoing(BaseException):
+    """Unwinds the code of a workflow that has failed before and is being compensated: it goes no further than its record."""
 
 
 class _Wait:
@@ -56,6 +60,12 @@ class Waits:
         """Whether the code is being unwound: whatever it still calls on its way out is not made."""
         self.cancel: Letter | None = None
         """The request to cancel the execution, once there is one."""
+        self.interruption: Exception | None = None
+        """What each branch is told at its wait or next call, once: that it is cancelled, or has no time left."""
+        self.is_undoing = False
+        """Whether calls that are not on record are made no more."""
+        self.is_shielded = False
+        """Whether calls are compensation, which nothing interrupts."""
 
     @property
     def soonest_ms(self) -> int | None:
@@ -94,18 +104,34 @@ class Waits:
         cancel = next((letter for letter in self._letters if letter.kind == CANCEL), None)
         if cancel is not None and self.cancel is None:
             self.cancel = cancel
-            for wait in self._waits.values():
-                self._warned |= _lineage(wait.path)
-            self.fail(ExecutionCancelled())
+            self.interrupt(ExecutionCancelled())
         for wait in list(self._waits.values()):
             self._try_letter(wait)
 
+    def interrupt(self, error: Exception) -> None:
+        """End every wait with an error, which branches that do not wait are told at their next call. Only the first one counts."""
+        if self.interruption is not None or self.is_shielded:
+            return
+        self.interruption = error
+        for wait in self._waits.values():
+            self._warned |= _lineage(wait.path)
+        self.fail(error)
+
+    @property
+    def has_told(self) -> bool:
+        """Whether the code was told of an interruption."""
+        return bool(self._warned)
+
     def deliver_cancel(self, position: str) -> None:
-        """A cancelled execution learns of it at its next call; calls after that one are its cleaning up, and are made."""
+        """An interrupted execution learns of it at its next call; calls after that one are its cleaning up, and are made."""
         path = _path(position)
-        if self.cancel is not None and path not in self._warned:
+        if self.is_shielded:
+            return
+        if self.interruption is not None and path not in self._warned:
             self._warned |= _lineage(path)
-            raise ExecutionCancelled
+            raise type(self.interruption)(str(self.interruption.args[0]))
+        if self.is_undoing:
+            raise Undoing
 
     def suspend(self) -> None:
         """Unwind the code, so that the execution rests; it goes on from the record when it is claimed again."""

@@ -6,40 +6,61 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
-
-import msgspec
+from math import inf
+from time import monotonic
+from typing import Any, Protocol
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, LeaseLost, NotFound, StepwellError, StoreUnavailable
-from stepwell.flow.program import Workflow, registered, registered_names
-from stepwell.model.commit import ClaimDue, Extension, Head, Lease, Release, Rest, Written
+from stepwell.flow.declared import DeclaredWorkflow
+from stepwell.flow.program import Workflow, registered, registered_names, registered_versions
+from stepwell.flow.state_path import StateKey
+from stepwell.model.commit import ANY_VERSION, ClaimDue, Extension, Lease, Release, Written
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
-from stepwell.model.mutation import SetResult, SetStatus
 from stepwell.model.record import Metadata
-from stepwell.model.status import Status
-from stepwell.model.value import Value, canonical
+from stepwell.model.status import FINAL
+from stepwell.model.value import Value
 from stepwell.runtime.branch import follow_tasks
+from stepwell.runtime.declared import DeclaredSession
+from stepwell.runtime.definitions import DefinitionOperations
+from stepwell.runtime.function_session import FunctionSession
 from stepwell.runtime.inbox import Letter, letters, path_of
+from stepwell.runtime.processes import Processes
 from stepwell.runtime.recorder import Recorder
-from stepwell.runtime.session import ExecutionSession
+from stepwell.runtime.scoped_reading import read_state
+from stepwell.runtime.seed import Seed
+from stepwell.runtime.session import Session
 from stepwell.runtime.start import Starting
+from stepwell.runtime.wakes import Wakes
 from stepwell.state.executions import Executions
 from stepwell.state.operation import AsyncDriver, read, write
 from stepwell.state.pulse import DUE, Pulse
 
-__all__ = ["Worker"]
+__all__ = ["Companion", "Worker"]
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
 _RENEWALS_PER_LEASE = 3
+_MARGINS_PER_LEASE = 10
 _MOST_CRASHES = 3
+
+
+class Companion(Protocol):
+    """Something that works beside a worker, on its loop, for as long as it does."""
+
+    async def run(self) -> None:
+        """Work until stopped."""
+        ...
+
+    def stop(self) -> None:
+        """Take on nothing more, and end soon."""
+        ...
 
 
 class Worker:
@@ -57,7 +78,10 @@ class Worker:
         new_id: NewId,
         concurrency: int,
         lease_seconds: float,
+        definitions: DefinitionOperations | None = None,
     ) -> None:
+        self._definitions = definitions or DefinitionOperations(store)
+        self._declared: tuple[float, tuple[str, ...]] = (-inf, ())
         self._store, self._executions, self._driver, self._pulse = store, executions, driver, pulse
         self.clock, self.limits, self.new_id = clock, limits, new_id
         self._concurrency, self.lease_seconds = concurrency, lease_seconds
@@ -66,10 +90,17 @@ class Worker:
         # Apart, since the code of plain workflows holds its thread while it waits for steps that need one.
         self.code_threads: Executor = ThreadPoolExecutor(concurrency, thread_name_prefix="stepwell-code")
         self.threads: Executor = ThreadPoolExecutor(min(concurrency, 64), thread_name_prefix="stepwell-step")
-        self._sessions: dict[str, ExecutionSession] = {}
+        self._sessions: dict[str, Session | DeclaredSession] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._wakes: dict[str, int] = {}
+        self._kept: dict[str, float] = {}
+        """Until when the leases of what is being run are held for sure, by ``time.monotonic``."""
+        self._wakes = Wakes()
+        self._processes: Processes | None = None
+        self.companions: list[Companion] = []
+        self._has_more = False
+        """Whether more executions may be due than there was room for when it last claimed."""
         self._is_stopping = False
+        self._grace_seconds: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken: Callable[[], None] = lambda: None
 
@@ -77,7 +108,8 @@ class Worker:
         """Work until stopped. A store that is away for a while is waited for."""
         self._loop = asyncio.get_running_loop()
         follow_tasks(self._loop)
-        renewing = self._loop.create_task(self._renew_all())
+        keeping = [self._loop.create_task(self._renew_all()), self._loop.create_task(self._watch_leases())]
+        beside = [self._loop.create_task(each.run()) for each in self.companions]
         try:
             with self._pulse.listen(DUE) as listening:
                 self._woken = listening.wake
@@ -89,50 +121,100 @@ class Worker:
                     await listening.wait_async(self._until_next_wake())
                     await self._look_all()
         finally:
-            renewing.cancel()
+            for each in self.companions:
+                each.stop()
+            await asyncio.gather(*beside, return_exceptions=True)
             await self._drain()
+            for task in keeping:
+                task.cancel()
 
-    def stop(self) -> None:
-        """Claim no more; sessions hand their executions back at their next wait or step. From any thread."""
-        self._is_stopping = True
+    def stop(self, grace_seconds: float | None = None) -> None:
+        """Claim no more; sessions hand their executions back at their next wait or step. From any thread. After a grace, steps that
+        are still under way are left, to be made again elsewhere; without one, they are waited for."""
+        self._is_stopping, self._grace_seconds = True, grace_seconds
         if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._woken)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._is_stopping
 
     @property
     def has_room(self) -> bool:
         """Whether another execution can be run now."""
         return not self._is_stopping and self._loop is not None and len(self._sessions) < self._concurrency
 
-    def take_on(self, lease: Lease) -> None:
-        """Run an execution that was created with a lease for this worker. From any thread."""
+    @property
+    def room(self) -> int:
+        """How many more executions can be run now."""
+        return 0 if self._is_stopping else max(self._concurrency - len(self._tasks), 0)
+
+    def take_new(self, recorder: Recorder, lease: Lease) -> asyncio.Task[None]:
+        """Run an execution that its recorder makes with the first commit. On the worker's loop."""
+        return self._start(lease, True, recorder)
+
+    def abandon(self, execution_id: str, error: LeaseLost) -> None:
+        """Stop a session whose execution is not this worker's to run."""
+        session = self._sessions.get(execution_id)
+        if session is not None:
+            session.lose(error)
+
+    def take_on(self, lease: Lease, *, is_new: bool = True) -> None:
+        """Run an execution that was created with a lease for this worker. From any thread. A new one has no messages yet."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._start, lease, True)
+            self._executions.endings.begin(lease.name)
+            soon = self._loop.call_soon if self._loop is _running_loop() else self._loop.call_soon_threadsafe
+            soon(self._take_on, lease, is_new)
+
+    def _take_on(self, lease: Lease, is_new: bool) -> None:
+        if lease.name not in self._kept:  # asked for twice, when the reply to the first start was lost
+            self._start(lease, is_new)
+
+    @property
+    def processes(self) -> Processes:
+        """Processes for steps that ask for one, made when the first does."""
+        if self._processes is None:
+            self._processes = Processes()
+        return self._processes
 
     # Claiming and running.
 
     async def _claim(self) -> None:
-        free, names = self._concurrency - len(self._sessions), registered_names()
-        if free <= 0 or not names:
+        # A little more than the rest may have: what was begun goes on, however many new ones the queue holds.
+        most = self._concurrency + max(1, self._concurrency // 10)
+        free = most - len(self._tasks)
+        versions = dict.fromkeys(await self._stored_names(), ANY_VERSION) | registered_versions()
+        self._has_more = free <= 0
+        if free <= 0 or not versions:
             return
-        outcome = await self._driver.run(write(ClaimDue(names, self.holder, self.lease_seconds, free)))
+        asked = monotonic()
+        claim = ClaimDue(tuple(versions), self.holder, self.lease_seconds, free, tuple(versions.values()))
+        outcome = await self._driver.run(write(claim))
         if isinstance(outcome, StepwellError):
             raise outcome
-        for lease in outcome.answers if isinstance(outcome, Written) else ():
-            if isinstance(lease, Lease):
-                self._start(lease)
+        leases = [lease for lease in (outcome.answers if isinstance(outcome, Written) else ()) if isinstance(lease, Lease)]
+        self._has_more = len(leases) >= free
+        for lease in leases:
+            self._start(lease, asked=asked)
 
-    def _start(self, lease: Lease, is_new: bool = False) -> None:
-        self._wakes.pop(lease.name, None)
-        task = asyncio.ensure_future(self._run(lease, is_new))
+    def _start(
+        self, lease: Lease, is_new: bool = False, recorder: Recorder | None = None, asked: float | None = None
+    ) -> asyncio.Task[None]:
+        self._kept[lease.name] = (asked or monotonic()) + self.lease_seconds
+        self._executions.endings.begin(lease.name)
+        task = asyncio.ensure_future(self._run(lease, is_new, recorder))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _run(self, lease: Lease, is_new: bool) -> None:
+    async def _run(self, lease: Lease, is_new: bool, recorder: Recorder | None) -> None:
+        wake = None
         try:
-            wake = await self._run_session(lease, is_new)
+            wake = await self._run_session(lease, is_new, recorder)
             if wake is not None:
-                self._wakes[lease.name] = wake
+                self._wakes.add(wake)
         except (LeaseLost, NotFound) as error:
             log.warning("execution %r is no longer this worker's: %s", lease.name, error)
         except StoreUnavailable as error:
@@ -141,77 +223,129 @@ class Worker:
             log.exception("execution %r could not be run; it is tried again when its lease ends", lease.name)
         finally:
             self._sessions.pop(lease.name, None)
-            self._woken()
+            self._kept.pop(lease.name, None)
+            self._executions.endings.stop(lease.name)
+            if self._has_more or wake is not None:
+                self._woken()
 
-    async def _run_session(self, lease: Lease, is_new: bool) -> int | None:
-        live = await self._driver.run(self._executions.newest(lease.name))
-        recorder = Recorder(self._executions, self._driver, live, lease.fence, self.new_id)
+    async def _run_session(self, lease: Lease, is_new: bool, recorder: Recorder | None = None) -> int | None:
+        if recorder is None:
+            # A new one was made here a moment ago; if anybody was quicker than that, the first commit finds it out.
+            live = self._executions.at_hand(lease.name) if is_new else None
+            live = live or await self._driver.run(self._executions.newest(lease.name))
+            recorder = Recorder(self._executions, self._driver, live, lease.fence, self.new_id)
         try:
-            workflow = registered(live.state.identity.workflow_id)
+            workflow = await self._workflow_of(recorder.state.identity)
         except NotFound:
             await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
             return None
+        session = self._session(workflow, recorder, lease, is_new)
+        session.kept_until = self._kept[lease.name]
         if not is_new:
             head = await self._driver.run(self._executions.head(lease.name))
             if head.claims > _MOST_CRASHES:
-                return await self._bury(recorder, head)
-        session = ExecutionSession(self, workflow, recorder, lease, is_new=is_new)
+                message = f"the execution brought down its worker again and again, without a step in between: {head.claims} claims"
+                await session.give_up("WorkerCrashed", message)
+                return None
         self._sessions[lease.name] = session
         return await session.run()
 
-    async def _bury(self, recorder: Recorder, head: Head) -> None:
-        message = f"the execution brought down its worker again and again, without a step in between: {head.claims} claims"
-        result = SetResult(msgspec.Raw(canonical({"error": {"kind": "WorkerCrashed", "message": message, "code": None}})))
-        await recorder.commit([result, SetStatus(Status.FAILED)], rest=Rest(None, is_final=True))
+    def _session(
+        self, workflow: Workflow[..., Any], recorder: Recorder, lease: Lease, is_new: bool
+    ) -> FunctionSession | DeclaredSession:
+        if isinstance(workflow, DeclaredWorkflow):
+            return DeclaredSession(self, workflow, self._definitions.plan(workflow), recorder, lease, is_new=is_new)
+        return FunctionSession(self, workflow, recorder, lease, is_new=is_new)
+
+    async def _workflow_of(self, identity: Metadata) -> Workflow[..., Any]:
+        """What an execution runs: a function of this process, or the stored version that it began with."""
+        if identity.workflow_id in registered_names():
+            return registered(identity.workflow_id)
+        return await self._driver.run(self._definitions.load(identity.workflow_id, identity.version))
+
+    async def _stored_names(self) -> tuple[str, ...]:
+        """The names of stored definitions; looked up again after a while, since other processes may store more."""
+        looked, names = self._declared
+        if monotonic() - looked >= _POLL_SECONDS:
+            names = await self._driver.run(self._definitions.names())
+            self._declared = monotonic(), names
+        return (*names, *self._definitions.known_names())
 
     # Keeping leases.
 
     async def _renew_all(self) -> None:
         while True:
             await asyncio.sleep(self.lease_seconds / _RENEWALS_PER_LEASE)
-            await asyncio.gather(*(self._renew(session) for session in list(self._sessions.values())))
+            # Leases that were granted or renewed lately have time until the next round.
+            old = self.clock.now_ms() + self.lease_seconds * 1000 * (_RENEWALS_PER_LEASE - 1) / _RENEWALS_PER_LEASE
+            due = [session for session in self._sessions.values() if session.lease.until_ms <= old]
+            await asyncio.gather(*(self._renew(session) for session in due))
 
-    async def _renew(self, session: ExecutionSession) -> None:
-        lease = session.lease
+    async def _renew(self, session: Session | DeclaredSession) -> None:
+        lease, asked = session.lease, monotonic()
         try:
             outcome = await self._driver.run(write(Extension(lease.name, lease.holder, lease.fence, self.lease_seconds)))
         except StepwellError as error:
             log.warning("the lease of execution %r could not be renewed: %s", lease.name, error)
-            if self.clock.now_ms() > lease.until_ms - self.lease_seconds * 1000 / _RENEWALS_PER_LEASE:
-                # Another worker may take over soon: stop before that, not after.
-                session.lose(LeaseLost(f"the lease of execution {lease.name!r} could not be renewed in time", fence=lease.fence))
             return
         if isinstance(outcome, LeaseLost):
             session.lose(outcome)
         elif isinstance(outcome, Written) and isinstance(outcome.answers[0], Lease):
-            session.lease = outcome.answers[0]
+            session.lease, session.kept_until = outcome.answers[0], asked + self.lease_seconds
+
+    async def _watch_leases(self) -> None:
+        """Stop sessions whose leases end soon and were not renewed, for whatever reason: another worker may take over then. By this
+        process's own clock, from the moment when the lease was asked for, so it is never later than the store's."""
+        margin = self.lease_seconds / _MARGINS_PER_LEASE
+        while True:
+            await asyncio.sleep(margin / 2)
+            for session in list(self._sessions.values()):
+                if monotonic() >= session.kept_until - margin:
+                    lease = session.lease
+                    session.lose(LeaseLost(f"the lease of {lease.name!r} could not be renewed in time", fence=lease.fence))
 
     # Waking and ending.
 
     def _until_next_wake(self) -> float:
-        soonest = min(self._wakes.values(), default=None)
-        if soonest is None:
-            return _POLL_SECONDS
-        left = (soonest - self.clock.now_ms()) / 1000
-        if left <= 0:
-            self._wakes = {name: wake for name, wake in self._wakes.items() if wake > self.clock.now_ms()}
-        return min(max(left, 0.0), _POLL_SECONDS)
+        now = self.clock.now_ms()
+        soonest = self._wakes.next_after(now)
+        return _POLL_SECONDS if soonest is None else min((soonest - now) / 1000, _POLL_SECONDS)
 
     async def _look_all(self) -> None:
-        for session in list(self._sessions.values()):
-            try:
-                await session.look()
-            except StoreUnavailable as error:
-                log.warning("the inbox of execution %r could not be read: %s", session.execution_id, error)
+        """Look into the inboxes of executions that were nudged while they are run here."""
+        if not self._sessions:
+            return
+        names = list(self._sessions)
+        try:
+            nudged = await self._driver.run(read(lambda: self._store.nudged(names)))
+            sessions = (self._sessions.get(name) for name in nudged)
+            await asyncio.gather(*(session.look() for session in sessions if session is not None))
+        except StepwellError as error:
+            log.warning("the inboxes of executions could not be read: %s", error)
 
     async def _drain(self) -> None:
-        """Let sessions hand their executions back; those that are inside a step finish it first."""
+        """Let sessions hand their executions back. Those that are inside a step finish it first, as long as they may."""
+        ends = None
         while self._tasks:
             for session in list(self._sessions.values()):
                 session.hand_back()
+            grace = self._grace_seconds
+            if grace is not None:
+                ends = min(ends or inf, monotonic() + grace)
+                if monotonic() >= ends:
+                    await self._abandon_all()
+                    break
             await asyncio.wait(self._tasks, timeout=0.05)
         self.threads.shutdown(wait=False)
         self.code_threads.shutdown(wait=False)
+        if self._processes is not None:
+            self._processes.close()
+
+    async def _abandon_all(self) -> None:
+        done = await asyncio.gather(*(each.abandon() for each in list(self._sessions.values())), return_exceptions=True)
+        for error in done:
+            if isinstance(error, Exception):
+                log.warning("an execution could not be handed back; it goes on when its lease ends: %s", error)
 
     # What sessions ask for.
 
@@ -221,10 +355,34 @@ class Worker:
         rows = await self._driver.run(read(lambda: self._store.scan(path)))
         return letters(rows)
 
-    async def start_child(self, workflow: Workflow[..., Any], value: Value, child_id: str, parent: Metadata) -> None:
-        """Start an execution for another one; nothing happens if it was started before."""
+    async def find_workflow(self, name: str, version: int | None) -> Workflow[..., Any]:
+        """The workflow that a subworkflow names: a function of this process, or a stored definition that is active."""
+        return await self._driver.run(self._definitions.startable(name, version))
+
+    async def read_state(self, keys: Sequence[StateKey], identity: Metadata) -> Value:
+        """Scoped state as templates see it: by scope, for some scopes by name, and by key."""
+        return await self._driver.run(read_state(self._store, keys, identity))
+
+    async def start_child(
+        self, workflow: Workflow[..., Any], value: Value, child_id: str, parent: Metadata, seed: Seed | None = None
+    ) -> Value:
+        """Start an execution for another one, unless it was started before: then what it told, if it has ended, else None.
+        ``AlreadyExists`` if the id is that of an execution which is no child of this parent."""
         starting = Starting(self._executions, self.clock)
-        with suppress(AlreadyExists):
+        try:
             await self._driver.run(
-                starting.start(workflow, value, child_id, parent.workspace_id, parent_id=parent.execution_id, worker=self)
+                starting.start(workflow, value, child_id, parent.workspace_id, parent=parent, seed=seed, worker=self)
             )
+        except AlreadyExists:
+            found = await self._driver.run(self._executions.load(child_id))
+            if not found.identity.is_child or found.identity.parent_id != parent.execution_id:
+                raise
+            return {"status": str(found.status), "result": found.result} if found.status in FINAL else None
+        return None
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,63 @@
+"""The budget of an execution: what its governance lets it do and use up, and what is used up so far."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stepwell.errors import GovernanceViolated
+from stepwell.flow.governance import Governance
+from stepwell.flow.program import Step
+from stepwell.model.draft import Planned
+from stepwell.model.mutation import SetVariable
+from stepwell.model.record import Metadata
+from stepwell.model.state import ONLY, State
+from stepwell.model.value import canonical, decode
+
+__all__ = ["SPENT", "Budget", "governance_of"]
+
+SPENT = "$spent"
+"""The variable that holds what the steps of an execution have spent."""
+
+
+def governance_of(identity: Metadata) -> Governance | None:
+    """What governs an execution."""
+    return None if identity.governance is None else msgspec.convert(identity.governance, Governance)
+
+
+class Budget:
+    """Says which steps may still be made."""
+
+    def __init__(self, identity: Metadata, state: State) -> None:
+        self._governance = governance_of(identity) or Governance()
+        self._under_way = 0
+        spent = state.sections["variables"].get(SPENT)
+        self._spent: float = 0 if spent is None else decode(spent)
+
+    def begin(self, step: Step[..., Any], key: str, state: State, *, is_free: bool = False) -> None:
+        """Take a step out of the budget, before it is made; ``GovernanceViolated`` if it may not be. A free one always may."""
+        allowed = Governance() if is_free else self._governance
+        count = decode(state.sections["step_count"].get(ONLY, b"0")) + self._under_way
+        if allowed.effects is not None and step.effect is not None and step.effect not in allowed.effects:
+            raise GovernanceViolated(
+                f"step {step.name!r} has effects of kind {step.effect!r}, and this execution may have only "
+                f"{', '.join(allowed.effects) or 'none'}",
+                key=key,
+            )
+        if allowed.steps is not None and count >= allowed.steps:
+            raise GovernanceViolated(f"the execution has made {count} steps and may make {allowed.steps}", key=key)
+        if allowed.cost is not None and self._spent >= allowed.cost and self._spent:
+            raise GovernanceViolated(f"the execution has spent {self._spent:g} and may spend {allowed.cost:g}", key=key)
+        self._under_way += 1
+
+    def end(self) -> None:
+        """The step is recorded, or was not made after all."""
+        self._under_way -= 1
+
+    def spending(self, amount: float) -> list[Planned]:
+        """The mutation that notes what an attempt has spent."""
+        if not amount:
+            return []
+        self._spent += amount
+        return [SetVariable(SPENT, msgspec.Raw(canonical(self._spent)))]

@@ -1,0 +1,247 @@
+"""The built-in HTTP request: to public addresses only, bounded in size and time, and with nothing secret in what it leaves behind.
+
+What is recorded is status, headers and body of the answer. Headers of the request are recorded nowhere; errors name the host and
+the status, never a header, a query or a body, since any of them may hold a secret.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
+
+from stepwell.errors import AddressRefused, InvalidInput, RequestFailed
+from stepwell.flow.builtin import BUILTINS
+from stepwell.flow.program import Step
+from stepwell.flow.retry import Retry
+from stepwell.model.value import Value, canonical
+from stepwell.runtime.builtin.address import public_addresses
+
+__all__ = ["Request", "http_step", "send"]
+
+_MAX_BYTES = 200_000
+"""An answer is recorded, and a recorded value has at most 256 KiB."""
+_MAX_REDIRECTS = 5
+_TIMEOUT_SECONDS = 30.0
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_KEEPING = frozenset({307, 308})
+_REDIRECTS = frozenset({301, 302, 303}) | _KEEPING
+_CHUNK = 65_536
+_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "stepwell"}
+
+
+class Request(NamedTuple):
+    """One request, checked."""
+
+    url: str
+    method: str
+    headers: dict[str, str]
+    secret_headers: dict[str, str]
+    body: bytes | None
+    expect: tuple[int, ...]
+    max_bytes: int
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection to an address that was checked, whatever the host's name leads to by now."""
+
+    def __init__(self, url: SplitResult, deadline: float) -> None:
+        self._is_secure = url.scheme == "https"
+        port = url.port or (443 if self._is_secure else 80)
+        super().__init__(url.hostname or "", port, timeout=_left(deadline))
+        self._deadline = deadline
+
+    def connect(self) -> None:
+        """Connect to the first of the host's addresses that answers."""
+        failure: OSError | None = None
+        for _, address in public_addresses(self.host, self.port):
+            try:
+                self.sock = socket.create_connection((address, self.port), timeout=_left(self._deadline))
+                break
+            except OSError as error:
+                failure = error
+        else:
+            raise failure or ConnectionError(f"{self.host!r} has no address")
+        if self._is_secure:
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the request took too long")
+    return left
+
+
+def http_request(value: Any) -> Value:
+    """Send a request and give ``status``, ``headers`` and ``body``."""
+    return send(_request_of(value), time.monotonic() + _TIMEOUT_SECONDS)
+
+
+def send(request: Request, deadline: float) -> Value:
+    """Send a request, follow redirects (each checked like the first), and give the answer."""
+    for _ in range(_MAX_REDIRECTS + 1):
+        url = _checked_url(request.url)
+        answer = _ask(request, url, deadline)
+        location = cast("dict[str, str]", answer["headers"]).get("location")
+        if answer["status"] not in _REDIRECTS or location is None or answer["status"] in request.expect:
+            return _expected(answer, request, url)
+        request = _redirected(request, url, location, answer["status"])
+    raise RequestFailed(f"{urlsplit(request.url).hostname!r} redirects more than {_MAX_REDIRECTS} times")
+
+
+def _redirected(request: Request, url: SplitResult, location: str, status: int) -> Request:
+    target = urljoin(request.url, location)
+    there = urlsplit(target)
+    is_same = (url.scheme, url.hostname, url.port) == (there.scheme, there.hostname, there.port)
+    if url.scheme == "https" and there.scheme != "https":
+        raise AddressRefused(f"{url.hostname!r} redirects to a connection that is not encrypted; it was not followed")
+    secrets = request.secret_headers if is_same else {}  # not for whomever it redirects to
+    if status in _KEEPING:
+        return request._replace(url=target, secret_headers=secrets)
+    method = "HEAD" if request.method == "HEAD" else "GET"
+    return request._replace(url=target, method=method, body=None, secret_headers=secrets)
+
+
+def _ask(request: Request, url: SplitResult, deadline: float) -> dict[str, Value]:
+    connection = _Connection(url, deadline)
+    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    try:
+        connection.request(request.method, target, request.body, {**request.headers, **request.secret_headers})
+        response = connection.getresponse()
+        headers = {name.lower(): text for name, text in response.getheaders()}
+        body = b"" if request.method == "HEAD" else _read(response, connection, request.max_bytes, deadline)
+        return {"status": response.status, "headers": headers, "body": _body(body, headers)}
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"{url.hostname!r} did not answer as HTTP: {type(error).__name__}") from None
+    finally:
+        connection.close()
+
+
+def _read(response: http.client.HTTPResponse, connection: _Connection, most: int, deadline: float) -> bytes:
+    """The body, as long as it is neither too large nor too slow."""
+    parts: list[bytes] = []
+    size = 0
+    while chunk := response.read1(_CHUNK):
+        parts.append(chunk)
+        size += len(chunk)
+        if size > most:
+            raise RequestFailed(f"{connection.host!r} answered with more than {most:,} bytes; raise max_bytes, or ask for less")
+        if connection.sock is not None:
+            connection.sock.settimeout(_left(deadline))
+    return b"".join(parts)
+
+
+def _body(data: bytes, headers: Mapping[str, str]) -> Value:
+    """JSON as a value, anything else as text."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    text = data.decode(errors="replace").replace("\0", "\ufffd")
+    if kind == "application/json" or kind.endswith("+json"):
+        try:
+            value = json.loads(text)
+            canonical(value, what="the answer")
+            return value
+        except (ValueError, InvalidInput, RecursionError):
+            pass  # says that it is JSON, and is not
+    return text
+
+
+def _expected(answer: dict[str, Value], request: Request, url: SplitResult) -> Value:
+    status = answer["status"]
+    if status in request.expect or (not request.expect and status < 400):
+        return answer
+    raise RequestFailed(f"{request.method} to {url.hostname!r} was answered with {status}", status=status)
+
+
+# What is asked for.
+
+
+def _request_of(value: Any) -> Request:
+    given = {"url": value} if isinstance(value, str) else value
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"http_request takes an object or a URL, not {type(value).__name__}")
+    asked = cast("Mapping[str, Any]", given)
+    builtin = BUILTINS["http_request"]
+    unknown = sorted(asked.keys() - builtin.required - builtin.optional)
+    if unknown or "url" not in asked:
+        raise InvalidInput(
+            f"http_request needs a url, and does not take {', '.join(unknown)}" if unknown else "http_request needs a url"
+        )
+    method = str(asked.get("method") or ("GET" if asked.get("json") is None and asked.get("body") is None else "POST")).upper()
+    if method not in _METHODS:
+        raise InvalidInput(f"the method is one of {', '.join(sorted(_METHODS))}, not {method!r}")
+    body, kind = _content(asked)
+    headers = {
+        "accept": "*/*",
+        "accept-encoding": "identity",
+        "user-agent": "stepwell",
+        **kind,
+        **_headers(asked.get("headers"), "headers"),
+    }
+    expect = asked.get("expect") or ()
+    wanted = tuple(cast("list[int]", expect)) if isinstance(expect, list) else (expect,) if isinstance(expect, int) else ()
+    return Request(
+        _url(asked), method, headers, _headers(asked.get("secret_headers"), "secret_headers"), body, wanted, _most(asked)
+    )
+
+
+def _content(asked: Mapping[str, Any]) -> tuple[bytes | None, dict[str, str]]:
+    if asked.get("json") is not None:
+        return canonical(asked["json"]), {"content-type": "application/json"}
+    body = asked.get("body")
+    if body is None:
+        return None, {}
+    if not isinstance(body, str):
+        raise InvalidInput(f"the body is a text, not {type(body).__name__}; for a value there is json")
+    return body.encode(), {"content-type": "text/plain; charset=utf-8"}
+
+
+def _headers(given: Any, what: str) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"{what} is an object of texts by name")
+    headers = {str(name).lower(): str(text) for name, text in cast("Mapping[Any, Any]", given).items()}
+    for name, text in headers.items():
+        if not name.isascii() or any(letter in name + text for letter in "\r\n\0") or name in ("host", "content-length"):
+            raise InvalidInput(f"{what} has a name or text that cannot be a header: {name!r}")  # not its text, which may be secret
+    return headers
+
+
+def _url(asked: Mapping[str, Any]) -> str:
+    url = str(asked["url"])
+    query = asked.get("query")
+    if isinstance(query, Mapping) and query:
+        url += ("&" if "?" in url else "?") + urlencode(cast("dict[str, Any]", query), doseq=True)
+    return url
+
+
+def _most(asked: Mapping[str, Any]) -> int:
+    most = asked.get("max_bytes", _MAX_BYTES)
+    if type(most) is not int or not 1 <= most <= 100_000_000:
+        raise InvalidInput(f"max_bytes is a whole number from 1 to 100,000,000, not {most!r}")
+    return most
+
+
+def _checked_url(text: str) -> SplitResult:
+    try:
+        url = urlsplit(text)
+        _ = url.port
+    except ValueError:
+        raise InvalidInput("the url cannot be read") from None
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise InvalidInput(f"the url must begin with http:// or https:// and name a host, not {url.scheme!r}")
+    if url.username is not None or url.password is not None:
+        raise InvalidInput("the url has a name or password in it; put them into secret_headers")
+    if any(ord(letter) <= 32 or ord(letter) == 127 for letter in text):
+        raise InvalidInput("the url has a space or control character in it")
+    return url
+
+
+http_step: Step[..., Any] = Step(http_request, BUILTINS["http_request"].uses, Retry(attempts=1), _TIMEOUT_SECONDS, effect="http")
+"""The request as a step: plain, so that it runs in a thread."""

@@ -1,0 +1,206 @@
+"""Calls of a workflow's code: each is answered from the record, or made and recorded."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Awaitable
+from datetime import timedelta
+from hashlib import sha256
+from itertools import count
+from typing import Any, TypeVar
+
+import msgspec
+
+from stepwell.errors import AlreadyExists, CommitUnknown, ExecutionTimedOut, GovernanceViolated, StepFailed, StoreUnavailable
+from stepwell.flow.program import Step, Workflow
+from stepwell.flow.retry import Retry
+from stepwell.model.mutation import IncrementStepCount
+from stepwell.model.status import StepStatus
+from stepwell.model.value import Value, canonical
+from stepwell.runtime.attempt import attempt
+from stepwell.runtime.budget import Budget
+from stepwell.runtime.context import StepContext
+from stepwell.runtime.inbox import CHILD, SIGNAL
+from stepwell.runtime.journal import Journal
+from stepwell.runtime.outcome import child_result, child_status, error_names, error_value, step_output
+from stepwell.runtime.surroundings import Surroundings
+from stepwell.runtime.waiting import Abandoned, Waits
+
+__all__ = ["Calls"]
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Calls:
+    """Makes the calls of one execution: steps with their attempts, sleeps, signals and children."""
+
+    def __init__(self, around: Surroundings, journal: Journal, waits: Waits) -> None:
+        self._around, self._journal, self._waits = around, journal, waits
+        self._identity = journal.identity
+        self._budget = Budget(journal.identity, journal.state)
+        self.active = 0
+        """How many calls are busy with something other than waiting."""
+
+    async def step(
+        self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Any:
+        """A step: the output of its first attempt that gives one."""
+        recorded = self._journal.answer(step.name, position, key)
+        if recorded is not None:
+            return step.decode(step_output(recorded, step.name, key))
+        self._waits.deliver_cancel(position)
+        await self._permit(step, position, key)
+        try:
+            return step.decode(await self._tried(step, position, key, arguments, keywords))
+        finally:
+            self._budget.end()
+
+    async def _permit(self, step: Step[..., Any], position: str, key: str) -> None:
+        """Take the step out of the budget; a refusal is recorded. Compensation is always allowed, since what it mends is done."""
+        try:
+            self._budget.begin(step, key, self._journal.state, is_free=self._waits.is_shielded)
+        except GovernanceViolated as error:
+            failure = canonical({"error": error_value(error), "attempts": 0})
+            await self._journal.commit([self._journal.record(key, position, StepStatus.FAILED, failure, 0, step.name)])
+            raise
+
+    async def _tried(
+        self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> bytes:
+        token = self._journal.token(key)
+        number, waits_until = token.get("attempt", 0), token.get("due_ms")
+        # A call keeps the policy that it failed under first: a later one is for later calls.
+        policy = msgspec.convert(token["policy"], Retry) if "policy" in token else step.retry
+        if waits_until is not None:
+            await self._waits.wait(key, position, "retry", step.name, waits_until)
+        while True:
+            number += 1
+            began = self._around.clock.now()
+            context = StepContext(self._identity, key, number, self._around.limits)
+            try:
+                output = await self.busily(attempt(step, context, arguments, keywords, self._around, self._seconds_left()))
+            except Exception as error:  # noqa: BLE001 - the policy decides what it means
+                self._check_time(position, error)
+                await self._failed_attempt(step, position, key, context, policy, error)
+                continue
+            took = (self._around.clock.now() - began) // timedelta(milliseconds=1)
+            done = self._journal.record(key, position, StepStatus.COMPLETED, output, took, step.name)
+            batch = [*self._journal.token_drop(key), done, IncrementStepCount(), *context.batch()]
+            await self._journal.commit([*batch, *self._budget.spending(context.spent)])
+            return output
+
+    async def _failed_attempt(
+        self, step: Step[..., Any], position: str, key: str, context: StepContext, policy: Retry, error: Exception
+    ) -> None:
+        """Plan the next attempt and wait for it; if there is none, record the failure and raise it."""
+        told, number = error_value(error), context.attempt
+        spending = self._budget.spending(context.spent)
+        if not told["is_retryable"] or not policy.allows(number, error_names(error)):
+            failure = canonical({"error": told, "attempts": number})
+            record = self._journal.record(key, position, StepStatus.FAILED, failure, 0, step.name)
+            await self._journal.commit([*self._journal.token_drop(key), record, *spending])
+            raise StepFailed(step.name, told["kind"], told["message"], key, told["class"]) from error
+        log.info("step %r of execution %r failed (attempt %d): %s", key, self._identity.execution_id, number, error)
+        due = self._around.clock.now_ms() + round(policy.delay(number, random.random()) * 1000)  # noqa: S311
+        token = {"attempt": number, "error": told, "due_ms": due, "policy": msgspec.to_builtins(policy)}
+        await self._journal.commit([self._journal.token_put(key, "retry", token), *spending])
+        await self._waits.wait(key, position, "retry", step.name, due)
+
+    def _check_time(self, position: str, error: Exception) -> None:
+        """If it is the execution whose time is over, that is what its code is told, and not that a step was slow."""
+        left = self._seconds_left()
+        if isinstance(error, TimeoutError) and left is not None and left <= 0:
+            self._waits.interrupt(ExecutionTimedOut())
+            self._waits.deliver_cancel(position)
+
+    def _seconds_left(self) -> float | None:
+        """What is left of the execution's time, for the step that is made now."""
+        deadline = self._identity.deadline_ms
+        if deadline is None or self._waits.has_told or self._waits.is_shielded:
+            return None
+        return max(deadline - self._around.clock.now_ms(), 0) / 1000
+
+    async def sleep(self, seconds: float, position: str, key: str) -> None:
+        """A sleep: over when its time has come."""
+        journal = self._journal
+        if journal.answer("sleep", position, key) is not None:
+            return
+        self._waits.deliver_cancel(position)
+        token = journal.token(key)
+        due = token["due_ms"] if token else self._around.clock.now_ms() + round(seconds * 1000)
+        if not token:
+            await journal.commit([journal.token_put(key, "sleep", {"due_ms": due})])
+        await self._waits.wait(key, position, "sleep", "", due)
+        await journal.commit([*journal.token_drop(key), journal.record(key, position, StepStatus.COMPLETED, b"null", 0, "sleep")])
+
+    async def signal(self, name: str, seconds: float | None, position: str, key: str) -> Value:
+        """A wait for a signal: its value, or ``TimeoutError``."""
+        label, journal = f"signal:{name}", self._journal
+        recorded = journal.answer(label, position, key)
+        if recorded is None:
+            self._waits.deliver_cancel(position)
+            token = journal.token(key)
+            due = token["due_ms"] if token else None if seconds is None else self._around.clock.now_ms() + round(seconds * 1000)
+            if not token:
+                await journal.commit([journal.token_put(key, "signal", {"name": name, "due_ms": due})])
+            letter = await self._waits.wait(key, position, SIGNAL, name, due)
+            output = {"timed_out": True} if letter is None else {"value": letter.value}
+            batch = [*journal.token_drop(key), journal.record(key, position, StepStatus.COMPLETED, canonical(output), 0, label)]
+            await journal.commit([*batch, *journal.taking(letter)])
+        else:
+            output = recorded.output
+        if "timed_out" in output:
+            raise TimeoutError(f"signal {name!r} did not come in time")
+        return output["value"]
+
+    async def child(self, workflow: Workflow[..., Any], value: Value, position: str, key: str) -> Any:
+        """A child execution: its result, as it told it when it ended."""
+        journal = self._journal
+        recorded = journal.answer(workflow.name, position, key)
+        if recorded is not None:
+            return child_result(workflow, self._child_id(position), recorded.output, key)
+        self._waits.deliver_cancel(position)
+        child_id, news = await self._begin_child(workflow, value, position, key)
+        letter = None
+        if news is None:
+            letter = await self._waits.wait(key, position, CHILD, child_id, None)
+            news = None if letter is None else letter.value
+        record = journal.record(key, position, child_status(news), canonical(news), 0, workflow.name)
+        await journal.commit([*journal.token_drop(key), record, *journal.taking(letter)])
+        return child_result(workflow, child_id, news, key)
+
+    async def _begin_child(self, workflow: Workflow[..., Any], value: Value, position: str, key: str) -> tuple[str, Value]:
+        """Start a child under an id that no one else has; its id, and what it told if it has ended before."""
+        journal = self._journal
+        for turn in count():
+            child_id = self._child_id(position, turn)
+            token = {"execution_id": child_id, "parent_id": self._identity.execution_id, "due_ms": None}
+            if journal.token(key).get("execution_id") != child_id:
+                await journal.commit([journal.token_put(key, "child", token)])
+            try:
+                return child_id, await self.busily(self._around.start_child(workflow, value, child_id, self._identity))
+            except AlreadyExists:
+                log.info("execution %r is no child of %r; trying another id", child_id, self._identity.execution_id)
+            except (CommitUnknown, StoreUnavailable) as error:
+                # As with a commit: not for the code to handle, and started before is as good as started.
+                journal.end = Abandoned(error)
+                raise journal.end from error
+        raise AssertionError  # the count does not end
+
+    def _child_id(self, position: str, turn: int = 0) -> str:
+        """Positions hold digits and strokes only, so the last colon says where a parent's id ends: no two calls share an id."""
+        suffix = f":{position}" + (f"~{turn}" if turn else "")
+        parent = self._identity.execution_id
+        if len((parent + suffix).encode()) > self._around.limits.key_bytes:
+            parent = sha256(parent.encode()).hexdigest()
+        return parent + suffix
+
+    async def busily(self, work: Awaitable[T]) -> T:
+        """Await something that is not a wait: while it is under way, the session does not rest."""
+        self.active += 1
+        try:
+            return await work
+        finally:
+            self.active -= 1

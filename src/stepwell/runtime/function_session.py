@@ -1,0 +1,200 @@
+"""The session of a workflow that is a function: its code is run from its start, and its calls come here.
+
+A call whose output is recorded is answered from the record; the first one that is not is really made, and its output committed
+before the code goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from typing import Any, TypeVar
+
+from stepwell.errors import InvalidInput
+from stepwell.flow.program import Step, Workflow, caller
+from stepwell.model.commit import Lease
+from stepwell.model.record import decode_trigger
+from stepwell.model.state import ONLY
+from stepwell.model.status import StepStatus
+from stepwell.model.value import Value, canonical
+from stepwell.runtime.attempt import in_thread
+from stepwell.runtime.branch import Branch, branch, is_before
+from stepwell.runtime.compensation import Compensation, Undo
+from stepwell.runtime.context import WorkflowContext, here
+from stepwell.runtime.recorder import Recorder
+from stepwell.runtime.session import Session
+from stepwell.runtime.surroundings import Surroundings
+from stepwell.runtime.waiting import Suspended
+
+__all__ = ["FunctionSession"]
+
+T = TypeVar("T")
+
+
+class FunctionSession(Session):
+    """Runs the code of a workflow function. Implements ``flow.program.Caller`` for the code inside."""
+
+    def __init__(
+        self, around: Surroundings, workflow: Workflow[..., Any], recorder: Recorder, lease: Lease, *, is_new: bool
+    ) -> None:
+        super().__init__(around, recorder, lease, is_new=is_new, may_linger=workflow.is_async)
+        self._workflow = workflow
+        self._loop = asyncio.get_running_loop()
+        self._patches: dict[str, str] = {}
+        self._task: asyncio.Task[Any] | None = None
+        self._is_over = False
+        self._compensation = Compensation(self._journal, self._calls, self._waits)
+
+    async def work(self) -> bytes:
+        """Run the code to its end."""
+        # Known to have failed before: the code is run to find what is to be undone, and goes no further than its record.
+        self._waits.is_undoing = self._compensation.is_under_way
+        try:
+            return await self._run_code()
+        finally:
+            self._is_over = True
+
+    async def undo(self, failure: dict[str, Value]) -> dict[str, Value]:
+        """Make the compensations that the code asked for, the last one first. Steps of other branches end before that."""
+        while self._is_busy():  # noqa: ASYNC110 - two counters to watch, on a way that is rarely taken
+            await asyncio.sleep(0.01)
+        return await self._compensation.make(failure)
+
+    async def _run_code(self) -> bytes:
+        trigger = decode_trigger(self._journal.state.sections["trigger"][ONLY])
+        arguments = self._workflow.bind(trigger)
+        context = copy_context()
+        context.run(caller.set, self)
+        context.run(branch.set, Branch())
+        context.run(here.set, WorkflowContext(self._identity, self))
+        if self._workflow.is_async:
+            self._task = self._loop.create_task(self._workflow.function(**arguments), context=context)
+            result = await self._task
+        else:
+            result = await in_thread(self._around.code_threads, context, lambda: self._workflow.function(**arguments))
+        return self._workflow.encode(result)
+
+    def interrupt(self) -> None:
+        """Stop the code. That of a plain function learns of it at its next call."""
+        if self._task is not None:
+            self._task.cancel()
+
+    # What the workflow's code calls.
+
+    def call_step(self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Run a step once, or answer from the record."""
+        position, key = self._next(step.name)
+        return self._coloured(lambda: self._calls.step(step, position, key, arguments, keywords))
+
+    def call_workflow(self, workflow: Workflow[..., Any], value: Value) -> Any:
+        """Run another workflow as a child execution and give its result."""
+        position, key = self._next(workflow.name)
+        return self._coloured(lambda: self._calls.child(workflow, value, position, key))
+
+    def sleep(self, seconds: float) -> Any:
+        """Wait for a time, durably."""
+        position, key = self._next("sleep")
+        return self._coloured(lambda: self._calls.sleep(seconds, position, key))
+
+    def wait_signal(self, name: str, seconds: float | None) -> Any:
+        """Wait for a signal, durably; ``TimeoutError`` if it does not come in time."""
+        position, key = self._next(f"signal:{name}")
+        return self._coloured(lambda: self._calls.signal(name, seconds, position, key))
+
+    def map(self, function: Callable[[Any], Any], items: list[Any], concurrency: int) -> Any:
+        """Call a step for each item, so many at a time; the outputs in order of the items."""
+        if self._workflow.is_async:
+            return self._map(function, items, concurrency)
+        return [function(item) for item in items]
+
+    async def _map(self, function: Callable[[Any], Any], items: list[Any], concurrency: int) -> list[Any]:
+        gate = asyncio.Semaphore(concurrency)
+
+        async def one(item: Any) -> Any:
+            async with gate:
+                return await function(item)
+
+        tasks = [self._loop.create_task(one(item)) for item in items]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def compensate(self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Have a step made if the run fails or is cancelled later."""
+        on = branch.get()
+        if on is None or self._is_over:
+            raise InvalidInput("stepwell.compensate() belongs into the workflow's own code")
+        position, key = on.next_undo(step.name)
+        self._compensation.plan(Undo(position, key, step, arguments, keywords))
+
+    def patched(self, name: str) -> bool:
+        """Whether the code takes its new way: yes, unless this execution passed this place before the patch."""
+        on = branch.get()
+        key = f"patched:{name}"
+        place = "" if on is None else on.upcoming()
+        recorded = self._journal.outcome(key)
+        since = self._patches.get(key) or (None if recorded is None else recorded.output)
+        if since is not None:
+            return not is_before(place, since)
+        if self._is_replaying():
+            return False
+        self._patches[key] = place
+        self._journal.buffer(self._journal.record(key, key, StepStatus.COMPLETED, canonical(place), 0))
+        return True
+
+    # Variables, as the workflow's context asks for them.
+
+    def get_variable(self, name: str) -> Value:
+        """A variable; ``KeyError`` if it was never set."""
+        return self._journal.get_variable(name)
+
+    def set_variable(self, name: str, value: Value) -> None:
+        """Set a variable with the next commit; what is done again after a crash is already in the state."""
+        if not self._is_replaying():
+            self._journal.set_variable(name, value)
+
+    def variable_names(self) -> list[str]:
+        """The names of all variables."""
+        return self._journal.variable_names()
+
+    # Which call it is, and in which colour it is made.
+
+    def _next(self, name: str) -> tuple[str, str]:
+        if self._is_handing_back and not self._waits.is_suspended:
+            self._waits.suspend()
+        if self._waits.is_suspended or self._is_over:
+            raise Suspended  # what is over: tasks that the code started and did not wait for
+        on = branch.get()
+        if on is None:
+            raise InvalidInput("steps and waits belong into the workflow's own code, not into threads that it starts by itself")
+        return on.next_call(name)
+
+    def _is_replaying(self) -> bool:
+        on = branch.get()
+        return on is not None and self._journal.is_recorded(on.upcoming())
+
+    def _coloured(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Any:
+        """Code of an async workflow awaits; code of a plain one is in a thread and blocks."""
+        if self._workflow.is_async:
+            return _off_branch(make)
+        context = copy_context()
+        outer: asyncio.Future[Any] = asyncio.run_coroutine_threadsafe(_in_context(context, make), self._loop)  # pyright: ignore[reportAssignmentType]
+        return outer.result()
+
+
+async def _off_branch(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Make a call outside of its branch: tasks that a call starts are not the workflow's. If they were counted, the workflow's own
+    tasks would get other numbers in a run that answers the call from the record."""
+    on = branch.get()
+    branch.set(None)
+    try:
+        return await make()
+    finally:
+        branch.set(on)
+
+
+async def _in_context(context: Context, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    return await asyncio.get_running_loop().create_task(make(), context=context)

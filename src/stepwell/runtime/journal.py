@@ -1,0 +1,138 @@
+"""The journal of a session: what its execution has on record, and how more gets there."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stepwell.clock import Clock
+from stepwell.errors import CommitUnknown, InvalidInput, LeaseLost, StoreUnavailable
+from stepwell.model.commit import Rest
+from stepwell.model.draft import Planned
+from stepwell.model.limits import Limits
+from stepwell.model.mutation import AddToken, RecordStep, RemoveToken, SetVariable, UpdateToken
+from stepwell.model.record import Metadata, StepOutput, Token, decode_step, decode_token, encode_record, encode_token
+from stepwell.model.state import State
+from stepwell.model.status import StepStatus
+from stepwell.model.value import Value, canonical, decode
+from stepwell.runtime.inbox import Letter, take
+from stepwell.runtime.recorder import Recorder
+from stepwell.runtime.waiting import Abandoned
+
+__all__ = ["Journal"]
+
+Raw = msgspec.Raw
+
+
+class Journal:
+    """Outcomes of calls, tokens of waits, and variables of one execution. What is buffered lands with the next commit."""
+
+    def __init__(self, recorder: Recorder, clock: Clock, limits: Limits) -> None:
+        self._recorder, self._clock, self._limits = recorder, clock, limits
+        self.identity: Metadata = recorder.state.identity
+        self.end: Abandoned | None = None
+        """Why nothing more is taken from this session, once that is so."""
+        self._recorded = {decode_step(data).node_id: name for name, data in recorder.state.sections["steps"].items()}
+        self._buffered: list[Planned] = []
+        self._variables: dict[str, bytes] = {}
+
+    @property
+    def state(self) -> State:
+        """The execution's state, up to the last commit."""
+        return self._recorder.state
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a commit is under way."""
+        return self._recorder.is_busy
+
+    async def commit(self, batch: list[Planned], *, rest: Rest | None = None, nudges: tuple[str, ...] = ()) -> None:
+        """Have mutations committed, after those that were buffered. ``Abandoned`` if this session's commits are not taken."""
+        if self.end is not None:
+            raise self.end
+        buffered, self._buffered = self._buffered, []
+        try:
+            await self._recorder.commit([*buffered, *batch], rest=rest, nudges=nudges)
+        except (LeaseLost, StoreUnavailable, CommitUnknown) as error:
+            # Not for the workflow's code to handle: it stops here, and goes on from the record when it is claimed again.
+            self.end = Abandoned(error)
+            raise self.end from error
+
+    def buffer(self, *mutations: Planned) -> None:
+        """Keep mutations for the next commit."""
+        self._buffered.extend(mutations)
+
+    async def leave(self, batch: list[Planned], rest: Rest) -> None:
+        """The last commit of a session that rests; what it raises is told as it is."""
+        await self._recorder.commit([*self._buffered, *batch], rest=rest)
+
+    # Outcomes of calls.
+
+    def is_recorded(self, position: str) -> bool:
+        """Whether the call at a position has its outcome."""
+        return position in self._recorded
+
+    def outcome(self, key: str) -> StepOutput | None:
+        """What is recorded under a key."""
+        data = self.state.sections["steps"].get(key)
+        return None if data is None else decode_step(data)
+
+    def answer(self, name: str, position: str, key: str) -> StepOutput | None:
+        """What is recorded for a call; an error if the record has another call at its position."""
+        was = self._recorded.get(position)
+        if was is not None and was != key:
+            raise InvalidInput(
+                f"the program no longer matches its record: call {position} is {name!r} now, and was {was!r} when it was recorded; "
+                f"use stepwell.patched(...) to let old executions go their old way"
+            )
+        return self.outcome(key)
+
+    def record(self, key: str, position: str, status: StepStatus, output: bytes, took_ms: int, name: str = "") -> RecordStep:
+        """The mutation that records a call's outcome."""
+        # The output is canonical and in bounds already, so it goes in as it is.
+        step = StepOutput(position, name or key, str(status), Raw(output), self._clock.now(), max(took_ms, 0))
+        self._recorded[position] = key
+        return RecordStep(key, Raw(encode_record(step)))
+
+    # Tokens: where a branch stands while it waits.
+
+    def token(self, key: str) -> dict[str, Value]:
+        """What the token of a call holds; nothing if it has none."""
+        data = self.state.sections["tokens"].get(key)
+        return {} if data is None else decode_token(data).value
+
+    def token_put(self, key: str, node: str, value: dict[str, Value]) -> Planned:
+        """The mutation that sets the token of a call."""
+        data = Raw(encode_token(Token(key, node, "root", value), self._limits))
+        return UpdateToken(key, data) if key in self.state.sections["tokens"] else AddToken(key, data)
+
+    def token_drop(self, key: str) -> list[Planned]:
+        """The mutation that takes a call's token away, if it has one."""
+        return [RemoveToken(key)] if key in self.state.sections["tokens"] else []
+
+    def tokens(self, node: str) -> dict[str, dict[str, Value]]:
+        """The tokens of one kind, by key."""
+        found = ((key, decode_token(data)) for key, data in self.state.sections["tokens"].items())
+        return {key: token.value for key, token in found if token.node == node}
+
+    def taking(self, letter: Letter | None) -> list[Planned]:
+        """The mutation that takes a message out of the inbox."""
+        return [] if letter is None else [take(self.identity.execution_id, self.identity.workspace_id, letter)]
+
+    # Variables: read from the state, written with the next commit.
+
+    def get_variable(self, name: str) -> Value:
+        """A variable; ``KeyError`` if it was never set."""
+        data = self._variables.get(name) or self.state.sections["variables"].get(name)
+        if data is None:
+            raise KeyError(name)
+        return decode(data)
+
+    def set_variable(self, name: str, value: Value) -> None:
+        """Set a variable with the next commit."""
+        data = canonical(value, self._limits, what=f"variable {name!r}")
+        self._variables[name] = data
+        self.buffer(SetVariable(name, Raw(data)))
+
+    def variable_names(self) -> list[str]:
+        """The names of all variables."""
+        return sorted({*self.state.sections["variables"], *self._variables})

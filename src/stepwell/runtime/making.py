@@ -1,0 +1,168 @@
+"""Carrying out what the kernel asks for: attempts at steps, scripts, children. Each ends in an event for the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
+
+from stepwell.errors import AlreadyExists, NotFound, StepwellError, StoreUnavailable
+from stepwell.flow.program import Step, registered_step
+from stepwell.kernel.effect import Note, RunStep, StartChild
+from stepwell.kernel.event import ChildEnded, ChildStarted, Event, StepCompleted, StepFailed, StepMissing
+from stepwell.model.draft import Planned
+from stepwell.model.record import Metadata
+from stepwell.runtime.attempt import attempt
+from stepwell.runtime.budget import Budget
+from stepwell.runtime.builtin.steps import builtin_step
+from stepwell.runtime.context import StepContext
+from stepwell.runtime.outcome import error_names, error_value
+from stepwell.runtime.recorder import Recorder
+from stepwell.runtime.scripting import run_script
+from stepwell.runtime.seed import seed_of
+from stepwell.runtime.surroundings import DeclaredSurroundings
+
+__all__ = ["Done", "Making"]
+
+log = logging.getLogger(__name__)
+notes = logging.getLogger("stepwell.workflow")
+
+
+class Done(NamedTuple):
+    """An event, and what is to land with it."""
+
+    event: Event
+    landing: Sequence[Planned] = ()
+    """What the step wrote, if its output is taken."""
+    spending: Sequence[Planned] = ()
+    """What the attempt has cost, in any case."""
+
+
+class _Task(NamedTuple):
+    key: str
+    attempt: int
+    task: asyncio.Task[None]
+
+
+class Making:
+    """The attempts of one execution that are under way."""
+
+    def __init__(self, around: DeclaredSurroundings, identity: Metadata, recorder: Recorder, ring: Callable[[Done], None]) -> None:
+        self._around, self._identity, self._recorder, self._ring = around, identity, recorder, ring
+        self._budget = Budget(identity, recorder.state)
+        self._tasks: dict[str, _Task] = {}
+        self.missing: set[str] = set()
+        """Tokens that wait for a step which this process does not know."""
+        self.is_closed = False
+        """Whether nothing new is begun: this worker is to stop."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is under way."""
+        return bool(self._tasks)
+
+    def make(self, asked: RunStep) -> None:
+        """Begin an attempt, unless it is under way already."""
+        self.missing.discard(asked.token_id)
+        step = None if asked.code else builtin_step(asked.uses) or registered_step(asked.uses)
+        if step is None and not asked.code:
+            log.warning(
+                "execution %r waits: no step %r is registered in this process; import the module that defines it",
+                self._identity.execution_id,
+                asked.uses,
+            )
+            self.missing.add(asked.token_id)
+            self._ring(Done(StepMissing(asked.token_id, asked.key, asked.uses)))
+            return
+        self._begin(asked.token_id, asked.key, asked.attempt, lambda: self._step(step or run_script(asked), asked))
+
+    def start(self, asked: StartChild) -> None:
+        """Start a child, unless it is being started."""
+        self._begin(asked.token_id, asked.key, 0, lambda: self._child(asked))
+
+    def abandon(self, token_id: str) -> None:
+        """Stop an attempt; nobody wants its result."""
+        self.missing.discard(token_id)
+        found = self._tasks.pop(token_id, None)
+        if found is not None:
+            found.task.cancel()
+
+    def stop(self) -> None:
+        """Stop everything."""
+        for token_id in list(self._tasks):
+            self.abandon(token_id)
+
+    def note(self, asked: Note) -> None:
+        """Write what a workflow logs."""
+        level = logging.getLevelNamesMapping().get(asked.level.upper(), logging.INFO)
+        extra = "" if asked.data is None else f" {asked.data!r}"
+        notes.log(level, "%s %s: %s%s", self._identity.execution_id, asked.key, asked.message, extra)
+
+    def _begin(self, token_id: str, key: str, number: int, make: Callable[[], Coroutine[Any, Any, Done | None]]) -> None:
+        found = self._tasks.get(token_id)
+        if self.is_closed or (found is not None and (found.key, found.attempt) == (key, number)):
+            return
+        self.abandon(token_id)
+        task = asyncio.get_running_loop().create_task(self._watched(token_id, make))
+        self._tasks[token_id] = _Task(key, number, task)
+
+    async def _watched(self, token_id: str, make: Callable[[], Coroutine[Any, Any, Done | None]]) -> None:
+        done = await make()
+        found = self._tasks.get(token_id)
+        if found is not None and found.task is asyncio.current_task():
+            del self._tasks[token_id]
+            self._ring(done) if done is not None else None
+
+    # Attempts.
+
+    async def _step(self, step: Step[..., Any], asked: RunStep) -> Done:
+        context = StepContext(self._identity, asked.key, asked.attempt, self._around.limits)
+        began = self._around.clock.now_ms()
+        try:
+            output = await self._made(step, asked, context)
+        except Exception as error:  # noqa: BLE001 - the kernel decides what it means
+            failed = _failed(asked, error, step)
+            return Done(failed, [], self._budget.spending(context.spent))
+        took = self._around.clock.now_ms() - began
+        completed = StepCompleted(asked.token_id, asked.key, output, took)
+        return Done(completed, context.batch(), self._budget.spending(context.spent))
+
+    async def _made(self, step: Step[..., Any], asked: RunStep, context: StepContext) -> bytes:
+        self._budget.begin(step, asked.key, self._recorder.state)
+        try:
+            if asked.timeout_seconds is not None:
+                step = copy.copy(step)
+                step.timeout_seconds = asked.timeout_seconds
+            return await attempt(step, context, (), step.bind(asked.args), self._around, None)
+        finally:
+            self._budget.end()
+
+    async def _child(self, asked: StartChild) -> Done | None:
+        seed = seed_of(asked.rule, self._recorder.state)
+        try:
+            workflow = await self._around.find_workflow(asked.workflow, asked.version)
+            news = await self._around.start_child(workflow, asked.input, asked.child_id, self._identity, seed)
+        except StoreUnavailable as error:
+            log.warning("child %r could not be started: %s", asked.child_id, error)
+            return Done(_failed(asked, error, None))
+        except (NotFound, AlreadyExists, StepwellError) as error:
+            return Done(_failed(asked, error, None, is_final=True))
+        if news is not None and not asked.is_detached:
+            return Done(ChildEnded("", asked.child_id, news))
+        return Done(ChildStarted(asked.token_id, asked.key))
+
+
+def _failed(asked: RunStep | StartChild, error: Exception, step: Step[..., Any] | None, *, is_final: bool = False) -> StepFailed:
+    told = error_value(error)
+    return StepFailed(
+        asked.token_id,
+        asked.key,
+        told,
+        tuple(error_names(error)),
+        is_final=is_final or not told["is_retryable"],
+        policy=None if step is None else step.policy,
+        chance=random.random(),  # noqa: S311 - spreads retries, guards nothing
+    )

@@ -1,0 +1,97 @@
+"""Outcomes as they are recorded, and the results and errors that they are again for the code."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from stepwell.errors import ExecutionCancelled, ExecutionFailed, GovernanceViolated, NotFound, StepFailed, StepwellError
+from stepwell.flow.error_class import classify
+from stepwell.flow.program import Workflow
+from stepwell.model.record import StepOutput
+from stepwell.model.status import StepStatus
+from stepwell.model.value import canonical
+
+__all__ = ["child_result", "child_status", "error_names", "error_value", "step_output"]
+
+
+def step_output(step: StepOutput, name: str, key: str) -> bytes:
+    """A recorded output; a recorded failure is raised as it was the first time."""
+    if step.status == StepStatus.FAILED:
+        error = step.output["error"]
+        if error.get("code") == GovernanceViolated.code:
+            raise GovernanceViolated(error["message"].removesuffix(f" [{GovernanceViolated.code}]"), key=key)
+        raise StepFailed(name, error["kind"], error["message"], key, error.get("class", ""))
+    return canonical(step.output)
+
+
+def child_status(news: Any) -> StepStatus:
+    """How the call of a child ended, by what the child told."""
+    match news:
+        case {"status": "COMPLETED"}:
+            return StepStatus.COMPLETED
+        case {"status": "CANCELLED"}:
+            return StepStatus.CANCELLED
+        case _:
+            return StepStatus.FAILED
+
+
+def child_result(workflow: Workflow[..., Any], child_id: str, news: Any, key: str = "") -> Any:
+    """The result of a child from what it told its parent."""
+    match news:
+        case {"status": "COMPLETED", "result": {"output": output}}:
+            return workflow.decode(canonical(output))
+        case {"status": "CANCELLED"}:
+            raise ExecutionCancelled(f"child execution {child_id!r} was cancelled")
+        case {"result": {"error": {"message": message}}}:
+            raise ExecutionFailed(f"child execution {child_id!r} failed: {message}", key=key, child_id=child_id)
+        case _:
+            raise NotFound(f"child execution {child_id!r} left no result")
+
+
+def error_value(error: BaseException) -> dict[str, Any]:
+    """An error as it is recorded: kind, message, code and class, what to do, and the step or child that it comes from."""
+    told = getattr(error, "told", None)
+    if isinstance(told, dict):
+        return told  # pyright: ignore[reportUnknownVariableType] - it was told in another process by this function
+    code = error.code if isinstance(error, StepwellError) else None
+    found = classify(error)
+    value = {
+        "kind": type(error).__name__,
+        "message": _message(error)[:10_000],
+        "code": code,
+        "class": str(found.error_class),
+        "is_retryable": found.is_retryable,
+        "suggestion": found.suggestion,
+    }
+    culprit = _culprit(error)
+    if culprit is None:
+        return value
+    child_id = culprit.child_id if isinstance(culprit, ExecutionFailed) else None
+    return {**value, "step": culprit.key} if child_id is None else {**value, "step": culprit.key, "child_id": child_id}
+
+
+def _message(error: BaseException) -> str:
+    """What an error says; a group says what is in it."""
+    if not isinstance(error, BaseExceptionGroup):
+        return str(error)
+    inside = cast("BaseExceptionGroup[BaseException]", error).exceptions
+    return f"{error.message}: " + "; ".join(f"{type(each).__name__}: {_message(each)}" for each in inside)
+
+
+def error_names(error: BaseException) -> list[str]:
+    """All names that a policy may know an error by: its classes, its code, its error class."""
+    names = getattr(error, "names", None)
+    if isinstance(names, list):
+        return names  # pyright: ignore[reportUnknownVariableType] - they were told in another process by this function
+    code = [error.code] if isinstance(error, StepwellError) else []
+    return [*(kind.__name__ for kind in type(error).__mro__), *code, str(classify(error).error_class)]
+
+
+def _culprit(error: BaseException) -> StepFailed | ExecutionFailed | GovernanceViolated | None:
+    """The failed call that an error comes from; of several that failed together, the first."""
+    if isinstance(error, StepFailed | ExecutionFailed | GovernanceViolated):
+        return error if error.key else None
+    if isinstance(error, BaseExceptionGroup):
+        inside = (_culprit(each) for each in cast("BaseExceptionGroup[BaseException]", error).exceptions)
+        return next((each for each in inside if each is not None), None)
+    return None

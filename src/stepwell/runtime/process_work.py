@@ -1,0 +1,137 @@
+"""What runs in a process for steps: takes a step's name and arguments from its parent, makes the step, and tells what it gave.
+
+Frames of JSON on the standard streams, each after its length. Nothing that comes in is executed: a name that is no step of a module
+is refused. When the parent is gone, so is this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import queue
+import runpy
+import signal
+import struct
+import sys
+import threading
+from functools import cache
+from operator import attrgetter
+from typing import IO, Any
+
+import msgspec
+
+from stepwell.errors import InvalidInput
+from stepwell.flow.program import Step, caller
+from stepwell.model.limits import Limits
+from stepwell.model.mutation import WriteState
+from stepwell.model.record import Metadata
+from stepwell.runtime.context import StepContext, here
+from stepwell.runtime.outcome import error_names, error_value
+
+__all__ = ["FailedElsewhere", "Reply", "Task", "main", "read_frame", "write_frame"]
+
+_LENGTH = struct.Struct(">I")
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A step to be made."""
+
+    module: str
+    path: str | None
+    """The file of a program that is no module."""
+    name: str
+    identity: Metadata
+    key: str
+    attempt: int
+    call: msgspec.Raw
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What came of it: an output with the scoped state that lands with it, or an error."""
+
+    output: msgspec.Raw = msgspec.Raw(b"null")
+    mutations: list[WriteState] = []
+    spent: float = 0
+    error: dict[str, Any] | None = None
+    names: list[str] = []
+
+
+class FailedElsewhere(Exception):
+    """What a step raised in its process, as it was told."""
+
+    def __init__(self, told: dict[str, Any], names: list[str]) -> None:
+        super().__init__(told["message"])
+        self.told, self.names = told, names
+
+
+def write_frame(stream: IO[bytes], data: bytes) -> None:
+    """Send one frame."""
+    stream.write(_LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def read_frame(stream: IO[bytes]) -> bytes | None:
+    """Receive one frame; None if the other side is gone."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    data = stream.read(length)
+    return data if len(data) == length else None
+
+
+def main() -> None:
+    """Serve the parent until it is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the parent decides
+    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # What a step prints must not get between the frames.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(incoming, tasks), daemon=True).start()
+    while True:
+        write_frame(outgoing, msgspec.json.encode(_reply(msgspec.json.decode(tasks.get(), type=Task))))
+
+
+def _receive(incoming: IO[bytes], tasks: queue.SimpleQueue[bytes]) -> None:
+    while (data := read_frame(incoming)) is not None:
+        tasks.put(data)
+    # Even in the middle of a step: whoever wanted its output is dead.
+    os._exit(0)
+
+
+def _reply(task: Task) -> Reply:
+    context = StepContext(task.identity, task.key, task.attempt, Limits())
+    try:
+        step = _found(task.module, task.path, task.name)
+        arguments, keywords = step.decode_call(bytes(task.call))
+        caller.set(None)
+        here.set(context)
+        result = step.function(*arguments, **keywords)
+        output = step.encode(asyncio.run(result) if step.is_async else result)
+        batch = context.buffer.batch()
+        landing = [each for each in batch if isinstance(each, WriteState)]
+        if len(landing) < len(batch):
+            raise InvalidInput("a step in a process can write scoped state by values, not by functions, and enqueue nothing")
+        return Reply(msgspec.Raw(output), landing, context.spent)
+    except Exception as error:  # noqa: BLE001 - the parent decides what it means
+        return Reply(spent=context.spent, error=error_value(error), names=error_names(error))
+
+
+@cache
+def _program(path: str) -> Any:
+    return runpy.run_path(path, run_name="__stepwell_process__")
+
+
+def _found(module: str, path: str | None, name: str) -> Step[..., Any]:
+    first, _, rest = name.partition(".")
+    place: Any = _program(path)[first] if path is not None else getattr(importlib.import_module(module), first)
+    found = attrgetter(rest)(place) if rest else place
+    if not isinstance(found, Step):
+        raise InvalidInput(f"{name!r} of {path or module} is no step")
+    return found  # pyright: ignore[reportUnknownVariableType] - of any parameters
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""When executions that rested here want to be woken: the soonest of them, so that timers are on time without a poll."""
+
+from __future__ import annotations
+
+import heapq
+
+__all__ = ["Wakes"]
+
+_MOST = 1_000
+"""Times that are kept. The others are in the store, where the poll finds them, at most a second late."""
+
+
+class Wakes:
+    """The soonest times at which something comes due."""
+
+    def __init__(self) -> None:
+        self._times: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def add(self, wake_ms: int) -> None:
+        """Remember a time."""
+        heapq.heappush(self._times, wake_ms)
+        if len(self._times) > 2 * _MOST:
+            self._times = heapq.nsmallest(_MOST, self._times)
+
+    def next_after(self, now_ms: int) -> int | None:
+        """The next time to look, which is now if one has passed; what has passed is forgotten."""
+        has_passed = False
+        while self._times and self._times[0] <= now_ms:
+            heapq.heappop(self._times)
+            has_passed = True
+        if has_passed:
+            return now_ms
+        return self._times[0] if self._times else None

@@ -1,0 +1,86 @@
+"""The command line: how errors are told, and the exit codes that the reference lists."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.support.command_line import Shell, shell
+
+from stepwell import errors
+from stepwell.cli.ending import ExitCode, code_of
+from stepwell.cli.main import COMMANDS
+from stepwell.cli.plaintext import json_text, printable, shortened
+from stepwell.errors import StepwellError
+
+__all__ = ["shell"]
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+
+
+def test_every_error_has_the_exit_code_that_the_reference_says():
+    rows = re.findall(r"^\| (\d+) \| [^|]*\|([^|]*)\|$", PAGE, re.MULTILINE)
+    written = {int(code): re.findall(r"`(\w+)`", names) for code, names in rows}
+    assert written.keys() == {int(each) for each in ExitCode}
+    named = {name: code for code, names in written.items() for name in names}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, StepwellError)]
+    for kind in kinds:
+        nearest = next(named[each.__name__] for each in kind.__mro__ if each.__name__ in named)
+        assert code_of(kind.__new__(kind)) == nearest, kind
+
+
+def test_every_command_is_in_the_reference():
+    assert set(COMMANDS) == set(re.findall(r"^### `stepwell (\w+)", PAGE, re.MULTILINE))
+
+
+def test_unknown_command_and_option_are_told_on_one_line(shell: Shell):
+    for arguments in (("nonsense",), ("list", "--nonsense"), ("state", "nonsense"), ("show",)):
+        done = shell(*arguments)
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+        assert "--help" in done.err
+
+
+def test_errors_are_json_if_that_is_asked_for(shell: Shell):
+    shell("migrate")
+    error = json.loads(shell("show", "nothing", "--json").err)["error"]
+    assert (error["kind"], error["code"], error["exit_code"]) == ("NotFound", "SW-200", 3)
+    assert json.loads(shell("--json", "show").err)["error"]["exit_code"] == 2
+
+
+def test_surprise_is_one_line_and_with_debug_a_traceback(shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    def fall(*_arguments: object) -> None:
+        raise RuntimeError("the sky")
+
+    monkeypatch.setattr("stepwell.cli.settings.Settings.check_place", fall)
+    done = shell("list")
+    assert (done.code, done.err.count("\n")) == (70, 1)
+    assert "RuntimeError: the sky" in done.err
+    assert "--debug" in done.err
+    with pytest.raises(RuntimeError, match="the sky"):
+        _raised(shell, "list", "--debug")
+
+
+def _raised(shell: Shell, *arguments: str) -> None:
+    from stepwell.cli.main import cli
+
+    cli.main(list(arguments), prog_name="stepwell")
+
+
+def test_text_of_a_store_is_printed_without_its_control_characters():
+    assert printable("a\x1b[31m\n\x9b\u202eb") == "a\\x1b[31m\\x0a\\x9b\\u202eb"
+    assert printable("ünïcödé 漢字 🙂") == "ünïcödé 漢字 🙂"
+
+
+def test_json_is_safe_to_print_and_still_the_same_value():
+    value = {"a\x7f\x9b": ["\u202e\n\x1b", "ünï 🙂", 2**63 - 1, -0.0, None, "\U000e0041"]}
+    for indent in (None, 2):
+        text = json_text(value, indent=indent)
+        assert json.loads(text) == value
+        assert set("\x7f\x9b\u202e\x1b\U000e0041") & set(text) == set()
+        assert "ünï 🙂" in text
+
+
+def test_long_text_is_cut_with_dots():
+    assert (shortened("abc", 3), shortened("abcd", 3)) == ("abc", "ab…")

@@ -1,0 +1,264 @@
+"""The command line as a program of its own: signals, exit codes, terminals and what it imports."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.command_line import Shell, program, shell
+
+from stepwell import Status, Stepwell
+from stepwell.cli.command import Group
+from stepwell.cli.main import COMMANDS, cli
+
+__all__ = ["shell"]
+
+GATE = """
+import asyncio
+from pathlib import Path
+
+from stepwell import step, workflow
+
+
+@step
+async def first() -> str:
+    with Path("effects").open("a") as file:
+        file.write("first\\n")
+    print("inside", flush=True)
+    while not Path("open").exists():
+        await asyncio.sleep(0.01)
+    return "one"
+
+
+@step
+async def second() -> str:
+    return "two"
+
+
+@workflow
+async def gate() -> list:
+    return [await first(), await second()]
+"""
+"""A workflow whose first step says when it is inside, and stays there until a file is made."""
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """The end of a program: its exit code and what it wrote that was not read yet."""
+    out, err = process.communicate(timeout=30)
+    return process.returncode, out, err
+
+
+def read_until(stream, words: str) -> str:
+    """Read lines until one has these words."""
+    seen = ""
+    for line in stream:
+        seen += line
+        if words in line:
+            return seen
+    raise AssertionError(f"no {words!r} in {seen!r}")
+
+
+@pytest.fixture
+def gate(shell: Shell) -> Shell:
+    """A shell with the gated workflow, and a run of it that waits for a worker."""
+    shell.write("gate.py", GATE)
+    assert shell("start", "gate.py", "--id", "g").code == 0
+    return shell
+
+
+def test_worker_that_is_told_to_stop_finishes_its_step_and_gives_the_run_back(gate: Shell):
+    """T42: SIGTERM; the step under way is recorded once, and the next worker goes on at once with what is left."""
+    with program(gate, "worker", "gate.py") as worker:
+        read_until(worker.stderr, "worker is ready")
+        read_until(worker.stdout, "inside")
+        worker.send_signal(signal.SIGTERM)
+        read_until(worker.stderr, "stopping")
+        (gate.folder / "open").touch()
+        code, _, err = finish(worker)
+    assert (code, "given back" in err) == (0, True)
+    with Stepwell(gate.url, worker=False) as well:
+        assert "first" in well.load("g").steps
+        assert well.run("g").status() != Status.RUNNING, "nobody holds it any more"
+    assert gate("run", "gate.py", "--id", "g").json == ["one", "two"]
+    assert (gate.folder / "effects").read_text() == "first\n"
+
+
+def test_worker_that_is_told_twice_ends_at_once(gate: Shell):
+    with program(gate, "worker", "gate.py") as worker:
+        read_until(worker.stdout, "inside")
+        worker.send_signal(signal.SIGTERM)
+        read_until(worker.stderr, "stopping")
+        worker.send_signal(signal.SIGTERM)
+        assert finish(worker)[0] == 143
+
+
+def test_worker_says_as_json_when_it_is_ready(gate: Shell):
+    with program(gate, "--json", "worker", "gate.py", "-q") as worker:
+        assert '"event":"ready"' in read_until(worker.stdout, "ready")
+        read_until(worker.stdout, "inside")
+        (gate.folder / "open").touch()
+        worker.send_signal(signal.SIGINT)
+        code, _, err = finish(worker)
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize(("arguments", "code"), [((), 5), (("empty.py",), 5), (("nothing",), 3), (("gate.py", "-c", "0"), 2)])
+def test_worker_without_workflows_does_not_start(gate: Shell, arguments: tuple[str, ...], code: int, monkeypatch):
+    gate.write("empty.py", "")
+    for known in ("_workflows", "_steps"):
+        monkeypatch.setattr(f"stepwell.flow.program.{known}", {})
+    done = gate("worker", *arguments)
+    assert done.code == code
+    assert done.err.count("\n") == 1
+
+
+def test_interrupted_run_is_kept_and_says_how_it_goes_on(gate: Shell):
+    with program(gate, "run", "gate.py", "--id", "g") as run:
+        read_until(run.stdout, "inside")
+        run.send_signal(signal.SIGINT)
+        said = read_until(run.stderr, "again to end at once")
+        (gate.folder / "open").touch()
+        code, out, _ = finish(run)
+    assert (code, out) == (130, "")
+    assert "stepwell run gate.py --id g" in said
+    assert gate("run", "gate.py", "--id", "g").json == ["one", "two"]
+    assert (gate.folder / "effects").read_text() == "first\n"
+
+
+def test_run_interrupted_twice_ends_at_once(gate: Shell):
+    with program(gate, "run", "gate.py", "--id", "g") as run:
+        read_until(run.stdout, "inside")
+        run.send_signal(signal.SIGINT)
+        read_until(run.stderr, "again to end at once")
+        run.send_signal(signal.SIGINT)
+        assert finish(run)[0] == 130
+
+
+def test_terminated_run_gives_its_lease_back(gate: Shell):
+    """T42: SIGTERM is no kill: the next worker need not wait for the lease to end."""
+    with program(gate, "run", "gate.py", "--id", "g") as run:
+        read_until(run.stdout, "inside")
+        run.send_signal(signal.SIGTERM)
+        (gate.folder / "open").touch()
+        assert finish(run)[0] == 143
+    assert gate("run", "gate.py", "--id", "g", "--timeout", "10").json == ["one", "two"]
+
+
+def on_terminal(shell: Shell, *arguments: str, **environ: str) -> str:
+    """What a command writes to a terminal, standard output and standard error together."""
+    ours, theirs = pty.openpty()
+    surroundings = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    surroundings |= {"STEPWELL_URL": shell.url, "TERM": "xterm", "PYTHONUTF8": "1", "COLUMNS": "100"} | environ
+    with program(shell, *arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=surroundings) as child:
+        os.close(theirs)
+        seen = b""
+        while chunk := _chunk(ours):
+            seen += chunk
+        child.wait(30)
+    os.close(ours)
+    return seen.decode()
+
+
+def _chunk(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # how Linux says that the other side is closed
+        return b""
+
+
+def test_terminal_gets_colour_and_a_table_and_a_pipe_gets_neither(shell: Shell):
+    shell.checkout("a")
+    seen = on_terminal(shell, "list")
+    assert "ID" in seen
+    assert "\x1b[32mCOMPLETED" in seen
+    plain = on_terminal(shell, "list", NO_COLOR="1")
+    assert "ID" in plain
+    assert "\x1b" not in plain
+    assert "\x1b" not in on_terminal(shell, "list", TERM="dumb")
+    assert "\x1b" not in shell("list").out
+
+
+def test_progress_is_alive_on_a_terminal(shell: Shell):
+    seen = on_terminal(shell, "run", "shop.py:approval", "--id", "a", "-i", '"ada"', "--timeout", "1.5")
+    assert "\r\x1b[K" in seen
+    assert "waits for signal approve" in seen
+    assert "still" in seen.splitlines()[-1]
+
+
+def test_hostile_text_cannot_reach_the_terminal(shell: Shell):
+    """An id, a workflow's name, a key, a value and an error with control characters, none of which is obeyed."""
+    evil = "x\x1b]0;gone\x07\x9b31m\r\u202e\u2066y"
+    with Stepwell(shell.url, worker=False) as well:
+        well.create(evil, context={evil: evil}, workflow=evil)
+        with well.transaction(evil) as tx:
+            tx.set_variable(evil, evil)
+        well.state.custom(evil).set(evil, evil)
+    scope = "custom/x%1B%5D0;gone%07%C2%9B31m%0D%E2%80%AE%E2%81%A6y"
+    on_terminals = [
+        on_terminal(shell, *arguments, NO_COLOR="1") for arguments in (["list"], ["show", evil], ["show", evil, "--json"])
+    ]
+    commands = (
+        ["list", "--json"],
+        ["watch", f"{evil}z"],
+        ["state", "list"],
+        ["state", "list", scope],
+        ["state", "get", scope, evil],
+    )
+    for seen in (*on_terminals, *("".join(map(str, shell(*arguments))) for arguments in (*commands, ["run", evil]))):
+        assert set("\x1b\x07\x9b\r\u202e\u2066") & set(seen.replace("\r\n", "\n")) == set(), seen
+        assert "gone" in seen
+
+
+def test_reader_that_goes_away_is_no_error_worth_a_traceback(shell: Shell):
+    with Stepwell(shell.url, worker=False) as well:
+        for number in range(300):
+            well.create(f"{number:0500}")
+    with program(shell, "list", "--json", "-n", "300") as child:
+        child.stdout.readline()
+        child.stdout.close()
+        assert "Traceback" not in child.stderr.read()
+
+
+def test_installed_program_and_module_are_the_same(shell: Shell):
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert 'stepwell = "stepwell.cli.main:main"' in project
+    with program(shell, "--version") as child:
+        code, out, _ = finish(child)
+    assert (code, out.split()[0]) == (0, "stepwell")
+
+
+def imported_by(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split("\n")[-2].split())
+
+
+def test_help_imports_no_command_and_no_driver():
+    """By listing modules, not by time: help and completion are asked for often."""
+    loaded = imported_by(
+        "from stepwell.cli.main import cli\ntry: cli.main(['--help'], prog_name='stepwell')\nexcept SystemExit: pass"
+    )
+    assert "click" in loaded
+    heavy = {"apsw", "psycopg", "redis", "yaml", "cronsim", "starlette", "rich", "stepwell.stores.sqlite.store"}
+    assert {name for name in loaded if name in heavy or name.startswith("stepwell.cli.commands.")} == set()
+
+
+def test_library_does_not_import_the_command_line():
+    assert {name for name in imported_by("import stepwell") if name.partition(".")[0] == "click" or ".cli" in name} == set()
+
+
+def test_every_command_is_where_the_list_says_and_explains_itself(shell: Shell):
+    for name, entry in COMMANDS.items():
+        command = cli.get_command(cli.make_context("stepwell", ["--help"], resilient_parsing=True), name)
+        assert command is not None
+        assert (command.name, bool(command.help), entry.summary[-1]) == (name, True, ".")
+        done = shell(name, "--help")
+        assert (done.code, done.out.startswith(f"Usage: stepwell {name} ")) == (0, True)
+        inner = command.entries if isinstance(command, Group) else {}
+        assert all(shell(name, each, "--help").code == 0 for each in inner)

@@ -1,0 +1,221 @@
+"""The command line: running workflows, and looking at runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.support.command_line import Shell, shell
+
+from stepwell import Status, Stepwell
+
+__all__ = ["shell"]
+
+
+def test_run_gives_the_result_on_standard_output_and_progress_on_standard_error(shell: Shell):
+    done = shell.checkout("a")
+    assert done.code == 0, done.err
+    assert done.json == {"paid": {"paid": 5}, "reserved": "reserved lamp"}
+    assert "created a of checkout" in done.err
+    assert "charge  COMPLETED" in done.err
+    assert done.err.rstrip().endswith("run  COMPLETED")
+
+
+def test_quiet_run_writes_only_its_result(shell: Shell):
+    done = shell("run", "shop.py:approval", "-q", "--id", "a", "-i", '"ada"', "--timeout", "0")
+    assert done.code == 124
+    assert done.out == ""
+    assert done.err.count("\n") == 1
+
+
+def test_run_as_json_is_one_value(shell: Shell):
+    done = shell("--json", "run", "shop.py:checkout", "--id", "a", "-i", '{"item": "lamp", "cents": 5}')
+    told = done.json
+    assert (told["execution_id"], told["status"], told["output"]["paid"]) == ("a", "COMPLETED", {"paid": 5})
+    assert done.err == ""
+
+
+@pytest.mark.parametrize("given", ["@order.json", "-"])
+def test_input_comes_from_a_file_or_from_standard_input(shell: Shell, given: str):
+    text = '{"item": "chair", "cents": 9}'
+    shell.write("order.json", text)
+    done = shell("run", "shop.py:checkout", "--input", given, input=text)
+    assert done.json["reserved"] == "reserved chair"
+
+
+def test_failed_run_says_why_and_ends_with_one(shell: Shell):
+    done = shell.checkout("a", cents=-5)
+    assert done.code == 1
+    assert done.out == ""
+    assert "charge attempt 1 failed: ValueError: -5 is negative" in done.err
+    assert "error: execution 'a' failed: StepFailed" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_failed_run_as_json_has_its_error_on_both_streams(shell: Shell):
+    done = shell("run", "shop.py:checkout", "--json", "-i", '{"item": "lamp", "cents": -5}')
+    assert done.code == 1
+    assert done.json["status"] == "FAILED"
+    assert done.json["error"]["kind"] == "StepFailed"
+    error = json.loads(done.err)["error"]
+    assert (error["kind"], error["code"], error["exit_code"]) == ("ExecutionFailed", "SW-400", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("nothing",), 3, "there is no workflow 'nothing' here"),
+        (("nothing.py",), 3, "there is no file 'nothing.py'"),
+        (("nothing.yaml",), 3, "there is no file 'nothing.yaml'"),
+        (("no_such_module:flow",), 3, "there is no module 'no_such_module'"),
+        (("shop.py:nothing",), 3, "those of 'shop' are: approval, checkout"),
+        (("shop.py",), 5, "has several workflows (approval, checkout)"),
+        (("shop.py:checkout", "-i", "{nonsense"), 5, "it is JSON"),
+        (("shop.py:checkout", "-i", "@nothing.json"), 3, "there is no file 'nothing.json'"),
+        (("shop.py:checkout", "-i", '{"item": "lamp"}'), 5, "missing ['cents']"),
+        (("shop.py:checkout", "-i", '{"item": "lamp", "cents": NaN}'), 5, "cannot be read"),
+        (("shop.py:checkout", "--timeout", "soon"), 2, "--timeout"),
+        (("shop.py:checkout", "--timeout", "-1"), 2, "from 0 seconds to 100 years"),
+        ((), 2, "Missing argument 'FILE|NAME'; see stepwell run --help"),
+        (("broken.py",), 5, "'broken.py' cannot be imported: ZeroDivisionError: division by zero"),
+        (("unreadable.py",), 5, "'unreadable.py' cannot be imported: SyntaxError"),
+        (("leaving.py",), 5, "'leaving.py' cannot be imported: SystemExit: 3"),
+        (("empty.py",), 3, "has no workflow"),
+    ],
+)
+def test_run_of_what_cannot_be_run_says_so_on_one_line(shell: Shell, arguments: tuple[str, ...], code: int, says: str):
+    shell.write("broken.py", "x = 1\nx / 0\n")
+    shell.write("unreadable.py", "def f(:\n")
+    shell.write("leaving.py", "import sys\nsys.exit(3)\n")
+    shell.write("empty.py", "")
+    done = shell("run", *arguments)
+    assert (done.code, done.out) == (code, "")
+    assert says in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_fault_in_a_module_is_told_with_its_line(shell: Shell):
+    shell.write("broken.py", "x = 1\nx / 0\n")
+    assert "broken.py:2)" in shell("run", "broken.py").err
+
+
+def test_a_file_with_one_workflow_needs_no_name_and_a_module_is_found_in_the_folder(shell: Shell):
+    shell.write(
+        "single.py", "from shop import charge\nfrom stepwell import workflow\n@workflow\nasync def only(x: int): return x\n"
+    )
+    assert shell("run", "single.py", "-i", "7").json == 7
+    assert shell("run", "single:only", "-i", "8").json == 8
+    assert shell("run", "only", "-m", "single", "-i", "9").json == 9
+
+
+def test_started_run_waits_for_a_worker_and_is_followed_by_its_id(shell: Shell):
+    begun = shell("start", "shop.py:checkout", "--id", "a", "-i", '{"item": "lamp", "cents": 5}')
+    assert (begun.code, begun.out) == (0, "a\n")
+    assert "stepwell watch a" in begun.err
+    late = shell("watch", "a", "--timeout", "0")
+    assert (late.code, late.out) == (124, "")
+    assert "stepwell watch a" in late.err
+    again = shell("start", "shop.py:checkout", "--json", "--id", "a", "-i", '{"item": "lamp", "cents": 5}')
+    assert again.json == {"execution_id": "a", "status": "PENDING"}
+    with Stepwell(shell.url):
+        watched = shell("watch", "a", "--json")
+    events = [line["event"] for line in watched.lines]
+    assert events[0] == "created"
+    assert events[-1] == "end"
+    assert events.count("step") == 2
+    assert watched.lines[-1]["output"]["paid"] == {"paid": 5}
+
+
+def test_start_in_memory_is_refused_since_nobody_could_run_it(shell: Shell):
+    done = shell("start", "shop.py:checkout", "--url", "memory://")
+    assert done.code == 5
+    assert "ends with this command" in done.err
+
+
+def test_watch_of_a_run_that_failed_ends_as_the_run_did(shell: Shell):
+    shell.checkout("a", cents=-1)
+    assert shell("watch", "a").code == 1
+    assert shell("watch", "nothing").code == 3
+
+
+def test_signal_reaches_a_run_and_its_value_is_checked(shell: Shell):
+    shell("start", "shop.py:approval", "--id", "a", "-i", '"ada"')
+    assert shell("signal", "a", "approve", "yes").code == 5
+    assert shell("signal", "nothing", "approve").code == 3
+    sent = shell("signal", "a", "approve", '"yes"', "--json")
+    assert sent.json == {"execution_id": "a", "signal": "approve"}
+    assert shell("run", "shop.py:approval", "--id", "a").json == "ada: yes"
+    late = shell("signal", "a", "approve")
+    assert late.code == 4
+    assert "has ended as COMPLETED" in late.err
+
+
+def test_cancelled_run_ends_with_seven(shell: Shell):
+    shell("start", "shop.py:approval", "--id", "a", "-i", '"ada"')
+    assert shell("cancel", "a", "--json").json == {"execution_id": "a", "cancel": "asked"}
+    assert shell("run", "shop.py:approval", "--id", "a").code == 7
+    assert shell("cancel", "a").code == 4
+    assert shell("cancel", "nothing").code == 3
+
+
+def test_failed_run_is_retried_and_others_are_not(shell: Shell):
+    shell.checkout("a", cents=-5)
+    assert shell("retry", "a", "--json").json == {"execution_id": "a", "status": "PENDING"}
+    shell.checkout("b")
+    refused = shell("retry", "b")
+    assert refused.code == 4
+    assert "only one that failed can be tried again" in refused.err
+    assert shell("retry", "nothing").code == 3
+
+
+def test_fork_begins_with_the_state_at_a_revision(shell: Shell):
+    shell.checkout("a")
+    told = shell("fork", "a", "b", "--at", "1", "--json").json
+    assert (told["execution_id"], told["parent_id"]) == ("b", "a")
+    assert shell("show", "b", "--json").json["parent_id"] == "a"
+    assert shell("fork", "a", "b").code == 4
+    assert shell("fork", "a", "c", "--at", "999").code == 3
+    assert shell("fork", "a", "d", "--at", "-1").code == 2
+
+
+def test_verify_walks_the_receipts(shell: Shell):
+    shell.checkout("a")
+    done = shell("verify", "a")
+    assert done.code == 0
+    assert done.out.startswith("ok  4 receipts, head ")
+    told = shell("verify", "a", "--json").json
+    assert (told["ok"], told["receipts"], told["problems"]) == (True, 4, [])
+    assert shell("verify", "nothing").code == 3
+
+
+def test_list_shows_the_newest_first_and_filters(shell: Shell):
+    shell.checkout("a")
+    shell.checkout("b", cents=-1)
+    rows = [line.split("\t") for line in shell("list").out.splitlines()]
+    assert [row[:3] for row in rows] == [["b", "checkout", "FAILED"], ["a", "checkout", "COMPLETED"]]
+    assert [each["execution_id"] for each in shell("list", "--json", "--status", "failed").lines] == ["b"]
+    assert shell("list", "--workflow", "other").out == ""
+    assert len(shell("list", "-n", "1").out.splitlines()) == 1
+    assert shell("list", "--status", "nonsense").code == 2
+    assert shell("list", "-n", "0").code == 2
+
+
+def test_show_has_state_timeline_and_receipts(shell: Shell):
+    shell.checkout("a")
+    done = shell("show", "a")
+    assert done.out.startswith("a  COMPLETED\n")
+    for part in ("input      ", 'reserved = "reserved lamp"', "Timeline", "  reserve  ", "Receipts: the newest 4 of 4"):
+        assert part in done.out
+    told = shell("show", "a", "--json").json
+    assert told["status"] == Status.COMPLETED
+    assert told["trigger"] == {"cents": 5, "item": "lamp"}
+    assert set(told["steps"]) == {"reserve", "charge"}
+    assert [each["revision"] for each in told["receipts"]] == [0, 1, 2, 3]
+    assert {"created", "step", "status", "result", "variable"} <= {each["event"] for each in told["timeline"]}
+    assert shell("show", "a", "--at", "0", "--json").json["steps"] == {}
+    assert shell("show", "nothing").code == 3
+
+
+def test_show_says_what_a_run_waits_for(shell: Shell):
+    assert shell("run", "shop.py:approval", "--id", "a", "-i", '"ada"', "--timeout", "0.5").code == 124
+    assert "waits for  signal approve" in shell("show", "a").out

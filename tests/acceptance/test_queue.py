@@ -1,0 +1,376 @@
+"""Asking for runs through the queue: they wait for capacity, run once, and can be followed by their handles."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.acceptance.conftest import OpenWell
+from tests.support.queues import queue_url
+
+import stepwell
+from stepwell import (
+    Conflict,
+    ExecutionCancelled,
+    ExecutionFailed,
+    InvalidInput,
+    ItemStatus,
+    LimitExceeded,
+    NotFound,
+    QueueRequest,
+    Status,
+    step,
+    workflow,
+)
+
+__all__ = ["queue_url"]
+
+WAIT = 20
+calls: Counter[str] = Counter()
+order: list[str] = []
+gate = threading.Event()
+entered = threading.Semaphore(0)
+
+
+@dataclass
+class Order:
+    item: str
+    pieces: int
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    calls.clear()
+    order.clear()
+    gate.clear()
+    while entered.acquire(blocking=False):
+        pass
+
+
+@pytest.fixture
+def well(open_well: OpenWell, queue_url: str) -> Any:
+    """A well that works, by the machine's clock."""
+    return open_well(queue_url)
+
+
+@pytest.fixture
+def idle_well(open_well: OpenWell, queue_url: str) -> Any:
+    """A well that takes requests and runs none."""
+    return open_well(queue_url, worker=False)
+
+
+@workflow
+async def echo(value: int) -> int:
+    calls[f"echo {value}"] += 1
+    return value
+
+
+@workflow
+async def ship(order: Order) -> str:
+    return f"{order.pieces} {order.item}"
+
+
+@step
+def pass_gate(name: str) -> str:
+    entered.release()
+    assert gate.wait(WAIT)
+    calls[name] += 1
+    return name
+
+
+@workflow
+def held(name: str) -> str:
+    return pass_gate(name)
+
+
+@workflow
+async def noted(name: str) -> None:
+    order.append(name)
+
+
+@workflow
+async def broken(value: int) -> int:
+    raise RuntimeError(f"no {value}")
+
+
+@workflow
+async def slow(value: int) -> Any:
+    return await stepwell.wait_signal("go")
+
+
+@step
+def ask_for_two(value: int) -> int:
+    stepwell.enqueue(echo, value, key=f"first-{value}")
+    stepwell.enqueue("echo", value + 1)
+    return value
+
+
+@step
+def ask_and_fail(value: int) -> int:
+    stepwell.enqueue(echo, value)
+    raise RuntimeError("after all not")
+
+
+@workflow
+async def asking(value: int) -> int:
+    return await ask_for_two(value)
+
+
+@workflow
+async def asking_in_vain(value: int) -> int:
+    return await ask_and_fail(value)
+
+
+@step
+def ask_elsewhere(value: int) -> int:
+    stepwell.enqueue(echo, value, workspace="nowhere")
+    return value
+
+
+@workflow
+async def asking_elsewhere(value: int) -> int:
+    return await ask_elsewhere(value)
+
+
+def test_a_request_is_answered_at_once_and_run(well: Any):
+    item = well.enqueue(ship, Order("cups", 3))
+    assert item.status == "QUEUED"
+    assert item.item_id in item.message
+    assert item.result(WAIT) == "3 cups"
+    assert item.refresh().status == ItemStatus.COMPLETED
+    assert item.run().status() is Status.COMPLETED
+
+
+def test_a_run_without_waits_is_one_commit_with_the_end_of_its_item(well: Any):
+    item = well.enqueue(echo, 4)
+    assert item.result(WAIT) == 4
+    (receipt,) = well.receipts(item.execution_id)
+    assert receipt.revision == 0
+    assert well.verify(item.execution_id).ok
+    assert item.state().status is ItemStatus.COMPLETED
+
+
+def test_a_long_run_is_visible_while_it_runs(well: Any):
+    item = well.enqueue(slow, 1)
+    while item.state().status is not ItemStatus.DISPATCHED:
+        pass
+    run = item.run()
+    assert run.status() in (Status.RUNNING, Status.WAITING)
+    run.signal("go", "there")
+    assert item.result(WAIT) == "there"
+    assert item.state().status is ItemStatus.COMPLETED
+
+
+def test_a_failed_run_fails_its_item_with_the_error(well: Any):
+    item = well.enqueue(broken, 7)
+    with pytest.raises(ExecutionFailed, match="no 7"):
+        item.result(WAIT)
+    assert item.state().error == "RuntimeError: no 7"
+    assert [dead.item_id for dead in well.queue.dead()] == [item.item_id]
+
+
+def test_a_dead_item_runs_again_as_a_new_execution(well: Any):
+    item = well.enqueue(broken, 7)
+    with pytest.raises(ExecutionFailed):
+        item.result(WAIT)
+    again = well.queue.redrive(item.item_id)
+    assert again.item_id == item.item_id
+    assert again.execution_id != item.execution_id
+    with pytest.raises(ExecutionFailed):
+        again.result(WAIT)
+    with pytest.raises(Conflict):
+        well.queue.redrive(well.enqueue(slow, 1).item_id)
+
+
+def test_the_same_key_is_the_same_item(idle_well: Any):
+    first = idle_well.enqueue(echo, 1, key="order-7")
+    second = idle_well.enqueue(echo, 1, key="order-7")
+    assert second.item_id == first.item_id
+    assert not second.is_new
+    assert "no second one" in second.message
+    with pytest.raises(Conflict):
+        idle_well.enqueue(echo, 2, key="order-7")
+    assert len(idle_well.queue.list()) == 1
+
+
+def test_the_same_execution_id_is_the_same_item(well: Any):
+    first = well.enqueue(echo, 1, execution_id="order-7")
+    assert first.result(WAIT) == 1
+    second = well.enqueue(echo, 1, execution_id="order-7")
+    assert (second.item_id, second.execution_id) == (first.item_id, "order-7")
+    assert second.result(WAIT) == 1
+    assert calls["echo 1"] == 1
+
+
+def test_a_taken_execution_id_fails_the_item_and_keeps_no_slot(well: Any):
+    well.create("mine")
+    item = well.enqueue(echo, 1, execution_id="mine")
+    while item.state().status is not ItemStatus.FAILED:
+        pass
+    assert "mine" in str(item.state().error)
+    assert all(lane.running == 0 for lane in well.queue.stats())
+    assert well.load("mine").revision == 0
+
+
+def test_a_singleton_is_not_asked_for_twice_while_it_has_not_ended(idle_well: Any):
+    first = idle_well.enqueue(echo, 1, singleton=True)
+    assert idle_well.enqueue(echo, 2, singleton=True).item_id == first.item_id
+    assert idle_well.enqueue(echo, 2, singleton="other").item_id != first.item_id
+    first.cancel()
+    assert idle_well.enqueue(echo, 3, singleton=True).item_id != first.item_id
+
+
+def test_a_debounced_request_gets_the_newest_input(idle_well: Any):
+    first = idle_well.enqueue(echo, 1, debounce=60)
+    second = idle_well.enqueue(echo, 2, debounce=60)
+    assert second.item_id == first.item_id
+    assert first.state().input == 2
+    assert idle_well.enqueue(echo, 1, debounce=60, key="apart").item_id != first.item_id
+
+
+def test_a_delayed_item_runs_when_its_time_has_come(well: Any):
+    before = datetime.now(UTC)
+    item = well.enqueue(echo, 1, delay=0.3)
+    other = well.enqueue(echo, 2, run_at=before + timedelta(seconds=0.3))
+    assert item.result(WAIT) == 1
+    assert other.result(WAIT) == 2
+    state = item.state()
+    assert state.claimed_at >= state.run_at >= before + timedelta(seconds=0.299)  # times of stores are whole milliseconds
+    assert (state.claimed_at - state.run_at).total_seconds() < 3  # not by the poll of 5 s
+
+
+def test_higher_priority_goes_first_then_first_come(well: Any):
+    well.workspaces.put("one", tier="free", is_paused=True)
+    wanted = [("low", -1), ("first", 0), ("second", 0), ("high", 5)]
+    items = [well.enqueue(noted, name, workspace="one", priority=priority) for name, priority in wanted]
+    well.workspaces.resume("one")
+    for item in items:
+        item.result(WAIT)
+    assert order == ["high", "first", "second", "low"]
+
+
+def test_no_more_run_at_once_than_the_tier_allows(well: Any):
+    well.workspaces.put("acme", tier="startup")
+    items = [well.enqueue(held, str(number), workspace="acme") for number in range(5)]
+    for _ in range(3):
+        assert entered.acquire(timeout=WAIT)
+    (lane,) = well.queue.stats("acme")
+    assert (lane.running, lane.ready, lane.cap) == (3, 2, 3)
+    reason = items[-1].why()
+    assert reason.codes[0] == "at_capacity"
+    assert "3 of the 3 slots" in str(reason)
+    assert not entered.acquire(blocking=False)
+    gate.set()
+    assert [item.result(WAIT) for item in items] == list("01234")
+
+
+def test_a_larger_tier_is_effective_at_once(well: Any):
+    well.workspaces.put("acme", tier="free")
+    items = [well.enqueue(held, str(number), workspace="acme") for number in range(2)]
+    assert entered.acquire(timeout=WAIT)
+    assert items[1].state().status is ItemStatus.PENDING
+    well.workspaces.put("acme", tier="Scale")
+    assert entered.acquire(timeout=WAIT)
+    gate.set()
+    assert [item.result(WAIT) for item in items] == ["0", "1"]
+
+
+def test_a_waiting_item_that_is_cancelled_never_runs(idle_well: Any):
+    item = idle_well.enqueue(echo, 1)
+    assert item.cancel().status is ItemStatus.CANCELLED
+    with pytest.raises(ExecutionCancelled):
+        item.result(WAIT)
+    assert calls == {}
+
+
+def test_a_running_item_that_is_cancelled_ends_with_its_run(well: Any):
+    item = well.enqueue(slow, 1)
+    while item.state().status is not ItemStatus.DISPATCHED:
+        pass
+    item.cancel()
+    with pytest.raises(ExecutionCancelled):
+        item.result(WAIT)
+    while item.state().status is ItemStatus.DISPATCHED:
+        pass
+    assert item.state().status is ItemStatus.CANCELLED
+
+
+def test_many_requests_are_taken_at_once(well: Any):
+    items = well.enqueue_many([QueueRequest(workflow=echo, value=number) for number in range(250)])
+    assert [item.result(WAIT) for item in items] == list(range(250))
+    assert set(calls.values()) == {1}
+
+
+def test_one_refused_request_stops_no_other(idle_well: Any):
+    requests = [QueueRequest(workflow=echo, value=1, workspace=name) for name in ("default", "nowhere", "default")]
+    answers = idle_well.enqueue_many(requests)
+    assert isinstance(answers[1], NotFound)
+    assert len(idle_well.queue.list()) == 2
+
+
+def test_one_bad_request_of_many_is_found_before_any_is_stored(idle_well: Any):
+    requests = [QueueRequest(workflow=echo, value=1), QueueRequest(workflow=echo, value="one")]
+    with pytest.raises(InvalidInput):
+        idle_well.enqueue_many(requests)
+    assert idle_well.queue.list() == []
+
+
+def test_what_a_step_asks_for_lands_with_its_output(well: Any):
+    assert well.enqueue(asking, 5).result(WAIT) == 5
+    found = {item.input: item for item in well.queue.list(workflow="echo")}
+    assert sorted(found) == [5, 6]
+    assert well.queue.item(found[5].item_id).result(WAIT) == 5
+    assert well.queue.item(found[6].item_id).result(WAIT) == 6
+
+
+def test_what_a_failed_step_asked_for_is_not_asked_for(well: Any):
+    with pytest.raises(ExecutionFailed):
+        well.enqueue(asking_in_vain, 5).result(WAIT)
+    assert well.queue.list(workflow="echo") == []
+
+
+def test_a_step_whose_request_is_refused_is_not_recorded(well: Any):
+    run = well.start(asking_elsewhere, 5)
+    with pytest.raises(ExecutionFailed, match="nowhere"):
+        run.result(WAIT)
+    assert run.state().get_all_step_outputs() == {}
+
+
+def test_asking_is_for_the_code_of_steps():
+    with pytest.raises(InvalidInput, match=r"well\.enqueue"):
+        stepwell.enqueue(echo, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"workspace": "nowhere"}, NotFound),
+        ({"workflow": "unknown"}, NotFound),
+        ({"workflow": 7}, InvalidInput),
+        ({"value": "text"}, InvalidInput),
+        ({"value": None}, InvalidInput),
+        ({"priority": "high"}, InvalidInput),
+        ({"priority": 10**9}, InvalidInput),
+        ({"priority": True}, InvalidInput),
+        ({"delay": -1}, InvalidInput),
+        ({"delay": 1, "run_at": datetime.now(UTC)}, InvalidInput),
+        ({"run_at": datetime(2027, 1, 1)}, InvalidInput),
+        ({"max_attempts": 0}, InvalidInput),
+        ({"key": ""}, InvalidInput),
+        ({"queue": "a\0b"}, InvalidInput),
+        ({"execution_id": ""}, InvalidInput),
+        ({"singleton": 1}, InvalidInput),
+        ({"singleton": True, "debounce": 1}, InvalidInput),
+        ({"workspace": "full"}, LimitExceeded),
+    ],
+)
+def test_a_bad_request_is_refused_and_nothing_stored(idle_well: Any, options: dict[str, Any], error: type[Exception]):
+    idle_well.workspaces.put_tier("none", queue_depth=0)
+    idle_well.workspaces.put("full", tier="none")
+    with pytest.raises(error):
+        idle_well.enqueue(**({"workflow": echo, "value": 1} | options))
+    assert idle_well.queue.list() == []

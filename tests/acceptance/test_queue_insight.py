@@ -1,0 +1,133 @@
+"""What the queue says of itself: figures, metrics, the demand for workers, and why an item waits."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from tests.acceptance.conftest import OpenWell
+from tests.support.queues import queue_url
+
+from stepwell import FakeClock, InvalidInput, ItemStatus, NotFound, workflow
+
+__all__ = ["queue_url"]
+
+WAIT = 20
+
+
+@workflow
+async def echo(value: int) -> int:
+    return value
+
+
+@pytest.fixture
+def well(open_well: OpenWell, queue_url: str, clock: FakeClock) -> Any:
+    """A well that takes requests and runs none, in a time that stands still."""
+    well: Any = open_well(queue_url, worker=False, clock=clock)
+    well.workspaces.put("acme", tier="startup")
+    return well
+
+
+def test_depth_and_age_are_counted_by_workspace_and_queue(well: Any, clock: FakeClock):
+    well.enqueue(echo, 1, workspace="acme")
+    clock.advance(5)
+    well.enqueue(echo, 2, workspace="acme")
+    well.enqueue(echo, 3, workspace="acme", delay=60)
+    well.enqueue(echo, 4, workspace="acme", queue="mail")
+    clock.advance(2)
+    lanes = {lane.queue: lane for lane in well.queue.stats("acme")}
+    assert (lanes["default"].depth, lanes["default"].ready, lanes["default"].delayed) == (3, 2, 1)
+    assert lanes["default"].oldest_seconds == 7
+    assert lanes["default"].wait_p50_seconds is None
+    assert (lanes["mail"].depth, lanes["mail"].oldest_seconds, lanes["mail"].cap) == (1, 2, 3)
+    assert well.queue.stats("default") == []
+
+
+def test_waits_of_started_items_are_told_as_percentiles(open_well: OpenWell, queue_url: str):
+    well: Any = open_well(queue_url)
+    for number in range(20):
+        well.enqueue(echo, number).result(WAIT)
+    (lane,) = well.queue.stats()
+    assert 0 <= lane.wait_p50_seconds <= lane.wait_p90_seconds <= lane.wait_p99_seconds < 10
+
+
+def test_demand_counts_what_more_workers_could_start(well: Any):
+    for number in range(5):
+        well.enqueue(echo, number, workspace="acme")
+    well.enqueue(echo, 1)
+    well.enqueue(echo, 1, queue="mail")
+    well.queue.pause("mail")
+    demand = well.queue.demand()
+    assert (demand.ready, demand.running, demand.startable, demand.wanted) == (7, 0, 4, 4)
+    well.workspaces.pause("acme")
+    assert well.queue.demand().startable == 1
+
+
+def test_metrics_are_in_the_text_format_with_stable_names(well: Any):
+    well.workspaces.put('a"b\\c\n', tier="free")
+    well.enqueue(echo, 1, workspace='a"b\\c\n')
+    text = well.queue.metrics()
+    assert 'stepwell_queue_ready{workspace="a\\"b\\\\c\\n",queue="default"} 1\n' in text
+    assert 'stepwell_queue_capacity{workspace="a\\"b\\\\c\\n",queue="default"} 1\n' in text
+    assert "stepwell_queue_startable 1\n" in text
+    line = re.compile(r"# (HELP|TYPE) stepwell_\w+ .+|stepwell_\w+(\{.*\})? [0-9.e+-]+")
+    assert [each for each in text.splitlines() if not line.fullmatch(each)] == []
+
+
+def test_why_names_every_reason_in_words(well: Any, clock: FakeClock):
+    first = well.enqueue(echo, 1, workspace="acme")
+    assert first.why().codes == ("ready",)
+    second = well.enqueue(echo, 1, workspace="acme", delay="1h")
+    reason = second.why()
+    assert reason.codes == ("delayed", "behind_others")
+    assert "in 3,600.0 s" in reason.message
+    well.workspaces.put_tier("startup", rate_per_second=2)
+    well.workspaces.pause("acme")
+    assert first.why().codes == ("workspace_paused", "rate")
+    first.cancel()
+    assert well.queue.why(first.item_id).codes == ("ended",)
+    with pytest.raises(NotFound):
+        well.queue.why("nothing")
+
+
+def test_why_says_that_no_worker_knows_the_workflow(open_well: OpenWell, queue_url: str, monkeypatch: pytest.MonkeyPatch):
+    well: Any = open_well(queue_url)
+    well.queue.pause()
+    while not well.queue.workers():
+        pass
+    (worker,) = well.queue.workers()
+    assert (worker.engine, worker.workflows, worker.concurrency) == ("local", ("echo",), 100)
+
+    @workflow(name="newer")
+    async def newer(value: int) -> int:
+        return value
+
+    assert well.enqueue(newer, 1).why().codes == ("queue_paused", "unknown_workflow")
+
+
+def test_items_are_listed_by_pages(well: Any):
+    for number in range(5):
+        well.enqueue(echo, number)
+    page = well.queue.list(limit=2)
+    rest = well.queue.list(limit=10, before=page[-1])
+    assert [item.input for item in (*page, *rest)] == [4, 3, 2, 1, 0]
+    assert well.queue.list(status=ItemStatus.COMPLETED) == []
+    assert len(well.queue.list(workspace="default", queue="default", workflow="echo")) == 5
+    with pytest.raises(InvalidInput):
+        well.queue.list(status="LOST")
+    with pytest.raises(InvalidInput):
+        well.queue.list(limit=0)
+
+
+def test_ended_items_go_when_their_tier_keeps_them_no_longer(well: Any, clock: FakeClock):
+    well.workspaces.put_tier("startup", retention_seconds=60)
+    item = well.enqueue(echo, 1, workspace="acme")
+    item.cancel()
+    clock.advance(59)
+    well.queue.recover()
+    assert item.state().status is ItemStatus.CANCELLED
+    clock.advance(2)
+    well.queue.recover()
+    with pytest.raises(NotFound):
+        item.state()

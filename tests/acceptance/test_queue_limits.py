@@ -1,0 +1,180 @@
+"""Workspaces, tiers and named queues: who may run how much, changed while things run."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from tests.acceptance.conftest import OpenWell
+from tests.support.queues import queue_url
+
+from stepwell import InvalidInput, ItemStatus, NotFound, Stepwell, step, workflow, workspace_queue
+
+__all__ = ["queue_url"]
+
+WAIT = 20
+gate = threading.Event()
+entered = threading.Semaphore(0)
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    gate.clear()
+    while entered.acquire(blocking=False):
+        pass
+
+
+@pytest.fixture
+def well(open_well: OpenWell, queue_url: str) -> Any:
+    """A well that works, by the machine's clock."""
+    return open_well(queue_url)
+
+
+@workflow
+async def echo(value: int) -> int:
+    return value
+
+
+@step
+def pass_gate(name: int) -> int:
+    entered.release()
+    assert gate.wait(WAIT)
+    return name
+
+
+@workflow
+def held(name: int) -> int:
+    return pass_gate(name)
+
+
+def test_new_stores_have_the_tiers_and_the_default_workspace(well: Any):
+    caps = {tier.name: tier.concurrency for tier in well.workspaces.tiers()}
+    assert caps == {"free": 1, "startup": 3, "scale": 5, "enterprise": 10, "unlimited": None}
+    assert [each.workspace_id for each in well.workspaces.list()] == ["default"]
+    assert well.workspaces.get("default").tier == "unlimited"
+
+
+def test_a_workspace_is_made_changed_and_found(well: Any):
+    assert well.workspaces.put("acme", tier="SCALE").tier == "scale"
+    assert well.workspaces.put("acme", is_paused=True).tier == "scale"
+    assert well.workspaces.get("acme").is_paused
+    assert not well.workspaces.resume("acme").is_paused
+    assert well.workspaces.pause("acme").is_paused
+    assert well.workspaces.put("other").tier == "free"
+    with pytest.raises(NotFound):
+        well.workspaces.get("nobody")
+    with pytest.raises(NotFound):
+        well.workspaces.put("acme", tier="gold")
+
+
+def test_a_tier_keeps_what_is_not_changed(well: Any):
+    well.workspaces.put_tier("Gold", concurrency=4, weight=2.5, rate_per_second=10)
+    tier = well.workspaces.put_tier("gold", queue_depth=7, rate_per_second=None)
+    assert (tier.concurrency, tier.weight, tier.rate_per_second, tier.queue_depth) == (4, 2.5, None, 7)
+    assert tier in well.workspaces.tiers()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"concurrency": -1},
+        {"concurrency": 1.5},
+        {"concurrency": True},
+        {"weight": 0},
+        {"weight": None},
+        {"weight": float("nan")},
+        {"rate_per_second": -0.1},
+        {"queue_depth": -1},
+        {"state_bytes": "many"},
+        {"retention_seconds": -1},
+    ],
+)
+def test_a_bad_tier_is_refused_and_the_old_one_stays(well: Any, settings: dict[str, Any]):
+    before = well.workspaces.tiers()
+    with pytest.raises(InvalidInput):
+        well.workspaces.put_tier("scale", **settings)
+    assert well.workspaces.tiers() == before
+
+
+@pytest.mark.parametrize("options", [{"is_paused": "yes"}, {"tier": ""}, {"tier": 7}])
+def test_a_bad_workspace_is_refused(well: Any, options: dict[str, Any]):
+    with pytest.raises(InvalidInput):
+        well.workspaces.put("acme", **options)
+    with pytest.raises(InvalidInput):
+        well.workspaces.put("", tier="free")
+    assert len(well.workspaces.list()) == 1
+
+
+def test_a_paused_workspace_waits_and_says_so(well: Any):
+    well.workspaces.put("acme", tier="scale", is_paused=True)
+    item = well.enqueue(echo, 1, workspace="acme")
+    assert well.enqueue(echo, 2).result(WAIT) == 2
+    assert item.why().codes == ("workspace_paused",)
+    well.workspaces.resume("acme")
+    assert item.result(WAIT) == 1
+
+
+def test_a_paused_queue_waits_and_others_go_on(well: Any):
+    well.queue.pause("mail")
+    item = well.enqueue(echo, 1, queue="mail")
+    assert well.enqueue(echo, 2).result(WAIT) == 2
+    assert item.why().codes == ("queue_paused",)
+    assert well.queue.get("mail").is_paused
+    well.queue.resume("mail")
+    assert item.result(WAIT) == 1
+
+
+def test_a_queue_runs_no_more_at_once_than_it_may(well: Any):
+    well.queue.put("mail", concurrency=1)
+    items = [well.enqueue(held, number, queue="mail") for number in range(2)]
+    assert entered.acquire(timeout=WAIT)
+    assert items[1].why().codes[0] == "queue_at_capacity"
+    gate.set()
+    assert [item.result(WAIT) for item in items] == [0, 1]
+
+
+def test_draining_waits_for_what_runs_and_starts_nothing_more(well: Any):
+    running = well.enqueue(held, 1, queue="mail")
+    assert entered.acquire(timeout=WAIT)
+    assert not well.queue.drain("mail", timeout=0)
+    waiting = well.enqueue(echo, 2, queue="mail")
+    gate.set()
+    assert well.queue.drain("mail", timeout=WAIT)
+    assert running.state().status is ItemStatus.COMPLETED
+    assert waiting.state().status is ItemStatus.PENDING
+    well.queue.resume("mail")
+    assert waiting.result(WAIT) == 2
+
+
+def test_a_rate_spreads_the_starts_of_a_workspace(well: Any):
+    well.workspaces.put_tier("steady", rate_per_second=10)
+    well.workspaces.put("acme", tier="steady")
+    items = [well.enqueue(echo, number, workspace="acme") for number in range(15)]
+    assert [item.result(WAIT) for item in items] == list(range(15))
+    claimed = sorted(item.state().claimed_at for item in items)
+    # A second's worth may start at once; the other five take a tenth of a second each.
+    assert 0.4 <= (claimed[-1] - claimed[0]).total_seconds() < 3
+
+
+def test_a_process_serves_the_queues_that_it_names(open_well: OpenWell, queue_url: str):
+    own = workspace_queue("acme")
+    assert own == "workflow.workspace.acme"
+    well: Any = open_well(queue_url, queues=[own])
+    well.workspaces.put("acme", tier="scale")
+    other = well.enqueue(echo, 1, workspace="acme")
+    assert well.enqueue(echo, 2, workspace="acme", queue=own).result(WAIT) == 2
+    assert other.state().status is ItemStatus.PENDING
+
+
+@pytest.mark.parametrize("queues", ["mail", [""], [7], 7])
+def test_bad_queues_are_refused(queues: Any):
+    with pytest.raises(InvalidInput):
+        Stepwell("memory://", queues=queues)
+
+
+@pytest.mark.parametrize("options", [{"concurrency": -1}, {"concurrency": True}, {"rate_per_second": -1}, {"rate_per_second": "fast"}])
+def test_a_bad_queue_is_refused(well: Any, options: dict[str, Any]):
+    with pytest.raises(InvalidInput):
+        well.queue.put("mail", **options)
+    assert well.queue.get("mail").concurrency is None

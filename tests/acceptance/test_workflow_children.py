@@ -1,0 +1,200 @@
+"""Children of workflows: cancelled, retried and forked with their parents, under ids that are theirs alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+from tests.acceptance.conftest import OpenWell
+
+import stepwell
+from stepwell import ExecutionCancelled, ExecutionFailed, Status, step, workflow
+
+WAIT = 20
+calls: Counter[str] = Counter()
+is_broken = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    calls.clear()
+    is_broken.clear()
+
+
+@pytest.fixture
+def well(open_well: OpenWell, url: str) -> Any:
+    return open_well(url)
+
+
+@step
+async def count(name: str) -> str:
+    calls[name] += 1
+    return name
+
+
+@step
+async def fragile(name: str) -> str:
+    calls[name] += 1
+    if is_broken.is_set():
+        raise ConnectionError("broken")
+    return name
+
+
+@workflow
+async def leaf(name: str) -> str:
+    try:
+        return await stepwell.wait_signal("go")
+    except ExecutionCancelled:
+        await count(f"{name} cleaned up")
+        raise
+
+
+@workflow
+async def middle(name: str) -> str:
+    return await leaf(name)
+
+
+@workflow
+async def root(names: list[str]) -> list[str]:
+    return await stepwell.map(middle, names)
+
+
+def test_cancelling_a_parent_reaches_its_children_and_theirs(well: Any) -> None:
+    """T40: one letter each, down the whole tree."""
+    run = well.start(root, ["a", "b"], execution_id="r")
+    leaves = ["r:1/1:1", "r:2/1:1"]
+    _wait_until(lambda: _status(well, *leaves) == [Status.WAITING] * 2)
+    run.cancel()
+    with pytest.raises(ExecutionCancelled):
+        run.result(WAIT)
+    for each in ["r:1/1", "r:2/1", *leaves]:
+        with pytest.raises(ExecutionCancelled):
+            well.run(each).result(WAIT)
+    assert calls == {"a cleaned up": 1, "b cleaned up": 1}
+
+
+@workflow
+async def gives_up(name: str) -> str:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(leaf(name))
+        group.create_task(fails_soon(name))
+    return name
+
+
+@workflow
+async def fails_soon(name: str) -> str:
+    await stepwell.wait_signal("fail")
+    raise ValueError("enough")
+
+
+def test_children_of_a_parent_that_failed_are_cancelled_since_nobody_waits_for_them(well: Any) -> None:
+    run = well.start(gives_up, "a", execution_id="g")
+    _wait_until(lambda: _status(well, "g:1", "g:2") == [Status.WAITING] * 2)
+    well.run("g:2").signal("fail")
+    with pytest.raises(ExecutionFailed, match="enough"):
+        run.result(WAIT)
+    with pytest.raises(ExecutionCancelled):
+        well.run("g:1").result(WAIT)
+
+
+@workflow
+async def grandchild(name: str) -> str:
+    return await fragile(name)
+
+
+@workflow
+async def child(name: str) -> str:
+    return await count("child") + await grandchild(name)
+
+
+@workflow
+async def parent(name: str) -> str:
+    return await count("parent") + await child(name)
+
+
+def test_retrying_a_parent_retries_the_child_that_failed(well: Any) -> None:
+    is_broken.set()
+    run = well.start(parent, "x", execution_id="p")
+    with pytest.raises(ExecutionFailed, match="broken"):
+        run.result(WAIT)
+    is_broken.clear()
+    run.retry()
+    assert run.result(WAIT) == "parentchildx"
+    assert calls == {"parent": 1, "child": 1, "x": 2}
+    assert all(well.verify(each).ok for each in ("p", "p:2", "p:2:2"))
+
+
+def test_child_that_failed_again_fails_its_parent_again(well: Any) -> None:
+    is_broken.set()
+    run = well.start(parent, "x", execution_id="p")
+    for attempt in range(2):
+        with pytest.raises(ExecutionFailed, match="broken"):
+            run.result(WAIT)
+        assert calls["x"] == attempt + 1
+        run.retry()
+        _wait_until(lambda: calls["x"] == attempt + 2)  # noqa: B023 - looked at inside the loop
+
+
+def test_id_that_a_user_took_is_left_to_him(well: Any) -> None:
+    """T46: an execution that is no child of the caller is never taken for one."""
+    other = well.start(leaf, "user", execution_id="p:2")
+    run = well.start(parent, "x", execution_id="p")
+    assert run.result(WAIT) == "parentchildx"
+    assert well.load("p:2~1").identity.parent_id == "p"
+    assert other.status() != Status.COMPLETED
+    other.signal("go", "mine")
+    assert other.result(WAIT) == "mine"
+
+
+def test_children_far_down_have_ids_that_are_short_enough(well: Any) -> None:
+    run = well.start(parent, "x", execution_id="p" * 511)
+    assert run.result(WAIT) == "parentchildx"
+
+
+@workflow
+async def counts_thrice() -> list[str]:
+    first = await count("first")
+    second = await count("second")
+    return [first, second, await stepwell.wait_signal("go")]
+
+
+def test_fork_of_a_run_goes_on_from_the_revision(well: Any) -> None:
+    """B7: a new run from the middle of another, which is left as it is."""
+    run = well.start(counts_thrice, execution_id="original")
+    run.signal("go", "old")
+    assert run.result(WAIT) == ["first", "second", "old"]
+    after_first = next(each.revision for each in run.receipts() if "first" in str(each.mutations))
+    well.fork("original", "copy", at=after_first)
+    copy = well.run("copy")
+    copy.signal("go", "new")
+    assert copy.result(WAIT) == ["first", "second", "new"]
+    assert calls == {"first": 1, "second": 2}
+    assert run.result(WAIT) == ["first", "second", "old"]
+
+
+def test_fork_of_a_parent_has_children_of_its_own(well: Any) -> None:
+    run = well.start(middle, "a", execution_id="m")
+    _wait_until(lambda: _status(well, "m:1") == [Status.WAITING])
+    well.fork("m", "n")
+    _wait_until(lambda: _status(well, "n:1") == [Status.WAITING])
+    well.run("n").cancel()
+    with pytest.raises(ExecutionCancelled):
+        well.run("n:1").result(WAIT)
+    well.run("m:1").signal("go", "still here")
+    assert run.result(WAIT) == "still here"
+
+
+def _status(well: Any, *names: str) -> list[Any]:
+    try:
+        return [well.run(name).status() for name in names]
+    except stepwell.NotFound:
+        return []
+
+
+def _wait_until(is_so: Any) -> None:
+    """Look again and again until something is so; the test's own time limit ends it."""
+    while not is_so():
+        threading.Event().wait(0.005)

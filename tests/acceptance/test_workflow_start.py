@@ -1,0 +1,130 @@
+"""Starting runs: who takes them on and when, what is refused and how that is said, and what stands in a worker's way."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from tests.acceptance.conftest import OpenWell
+
+import stepwell
+from stepwell import Conflict, ExecutionEnded, InvalidInput, Status, Stepwell, faults, step, workflow
+from stepwell.flow import program
+
+WAIT = 20
+
+
+@pytest.fixture
+def well(open_well: OpenWell, url: str) -> Any:
+    return open_well(url)
+
+
+@step
+async def double(number: int) -> int:
+    return 2 * number
+
+
+@workflow
+async def doubling(number: int) -> int:
+    return await double(number)
+
+
+@workflow
+async def adding(first: int, second: list[int]) -> int:
+    return first + sum(second)
+
+
+@workflow
+async def waiting() -> Any:
+    return await stepwell.wait_signal("go")
+
+
+def test_start_whose_reply_was_lost_is_taken_on_at_once(open_well: OpenWell, url: str) -> None:
+    """P9: what is in the store says whether it landed; the worker does not wait for its own lease to end."""
+    well = open_well(url, lease_seconds=600)
+    has_failed = threading.Event()
+
+    def lose_reply(point: str) -> None:
+        if point == "store.committed" and not has_failed.is_set() and is_there(well):
+            has_failed.set()
+            raise ConnectionError("the reply is lost")
+
+    with faults.armed(lose_reply):
+        run = well.start(doubling, 4, execution_id="d")
+        assert run.result(WAIT) == 8
+    assert has_failed.is_set()
+
+
+def is_there(well: Any) -> bool:
+    """Whether the run is in the store: the reply that is lost is that of its creation."""
+    return getattr(well, "_thing", well)._parts.store.head("d") is not None
+
+
+@pytest.mark.parametrize(
+    ("flow", "value", "words"),
+    [
+        (doubling, "many", ["'doubling'", "'number'", "int", "str"]),
+        (adding, {"first": 1, "second": ["x"]}, ["'adding'", "'second'", "list[int]"]),
+        (adding, {"first": 1}, ["'adding'", "missing ['second']"]),
+        (adding, [1], ["'adding'", "a dict with first, second", "list"]),
+    ],
+)
+def test_input_that_does_not_fit_is_named_with_its_parameter_and_type(well: Any, flow: Any, value: Any, words: list[str]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        well.start(flow, value)
+    message = str(caught.value)
+    assert all(word in message for word in words), message
+    assert "stored value" not in message
+
+
+def test_well_opened_before_its_workflows_are_imported_runs_them(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "_workflows", {})
+    with Stepwell(file_url, worker=False) as sender, Stepwell(file_url):
+        run = sender.start(doubling, 4)
+        assert run.status() == Status.PENDING
+        workflow(name="doubling")(doubling.function)
+        assert run.result(WAIT) == 8
+
+
+@pytest.mark.parametrize("act", [lambda run: run.cancel(), lambda run: run.signal("go")], ids=["cancel", "signal"])
+def test_run_that_has_ended_takes_no_message(well: Any, act: Any) -> None:
+    run = well.start(doubling, 4)
+    run.result(WAIT)
+    with pytest.raises(ExecutionEnded, match="has ended as COMPLETED"):
+        act(run)
+    assert issubclass(ExecutionEnded, Conflict)
+
+
+def test_execution_of_newer_code_stays_due_and_says_why_while_others_are_served(file_url: str) -> None:
+    """T48: a worker never touches what newer code started; one that has the code takes it at once."""
+    old = doubling
+
+    @workflow(name="doubling", version=2)
+    async def newer(number: int) -> int:
+        return 2 * await double(number)
+
+    with Stepwell(file_url, worker=False) as sender:
+        run = sender.start(newer, 4)
+    program._workflows["doubling"] = old
+    with Stepwell(file_url) as worker:
+        assert worker.start(doubling, 1).result(WAIT) == 2
+        run = worker.run(run.execution_id)
+        assert "version 2 of workflow 'doubling', and this process has version 1" in (run.obstacle() or "")
+        with pytest.raises(TimeoutError, match="still PENDING; it was started by version 2"):
+            run.result(0.05)
+        assert (worker.load(run.execution_id).revision, worker._parts.store.head(run.execution_id).claims) == (0, 0)
+    program._workflows["doubling"] = newer
+    with Stepwell(file_url) as worker:
+        run = worker.run(run.execution_id)
+        assert run.obstacle() is None
+        assert run.result(WAIT) == 16
+
+
+def test_execution_of_a_workflow_that_this_process_has_not_says_so(well: Any) -> None:
+    other = program.Workflow(doubling.function, "elsewhere", 1)
+    run = well.start(other, 4)
+    assert "no workflow 'elsewhere'" in run.obstacle()
+    with pytest.raises(TimeoutError, match="no workflow 'elsewhere'"):
+        run.result(0.05)
+    assert well.start(doubling, 1).result(WAIT) == 2

@@ -1,0 +1,177 @@
+"""Workers and their leases: who takes over from whom, when, and that nobody else does (T30 to T33)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections import Counter
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+from tests.faults.children import Child
+from tests.faults.working import held, left, many, stuck
+from tests.support.places import url_of
+from tests.support.postgres_server import PostgresServer
+from tests.support.proxy import Proxy, Verdict
+
+from stepwell import Stepwell, step, workflow
+from stepwell.flow import program
+from stepwell.model.commit import Claim
+from stepwell.state.operation import write_or_raise
+
+WAIT = 60
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Where several processes can work."""
+    return url_of(request.param, request)
+
+
+@pytest.fixture(autouse=True)
+def _workflows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "_workflows", {**program._workflows, **{each.name: each for each in (held, many, stuck)}})
+
+
+def worker(url: str, lease_seconds: float = 1) -> Child:
+    """A worker that is ready."""
+    child = Child("working", url, lease_seconds)
+    assert child.hear() == "ready"
+    return child
+
+
+def test_killed_workers_step_is_made_again_within_a_lease_and_a_sweep(url: str, tmp_path: Path) -> None:
+    """T30, T33: its successor on the same host, started at once, is somebody else and still takes over; the key is the same."""
+    with Stepwell(url, worker=False) as well:
+        run = well.start(held, str(tmp_path), execution_id="h")
+        with worker(url) as first:
+            assert first.hear() == "entered"
+            holder = _head(well, "h").holder
+            first.kill()
+        killed = monotonic()
+        with worker(url) as second:
+            assert second.hear() == "entered"
+            took = monotonic() - killed
+            assert took <= 1 + 5
+            assert _head(well, "h").holder != holder
+            (tmp_path / "release").touch()
+            assert run.result(WAIT) == second.pid
+        assert [line.split()[3] for line in left(tmp_path, "entered")] == ["h:hold", "h:hold"]
+        assert left(tmp_path, "noted") == ["noted after"]
+        assert run.verify().ok
+
+
+def test_dead_workers_executions_are_each_taken_by_one_of_many(url: str, tmp_path: Path) -> None:
+    """T31: all of them see the same list of what is due; only the one whose claim lands runs it."""
+    names = [f"m{number}" for number in range(60)]
+    with Stepwell(url, worker=False) as well:
+        runs = [well.start(many, [str(tmp_path), name], execution_id=name) for name in names]
+        for name in names:
+            well._driver.run(write_or_raise(Claim(name, "dead", 0.3)))
+        with worker(url), worker(url), Stepwell(url):
+            assert [run.result(WAIT) for run in runs] == names
+    assert Counter(left(tmp_path)) == {f"noted {name}": 1 for name in names}
+
+
+def test_worker_that_renews_is_never_rescued_however_long_its_step_takes(url: str, tmp_path: Path) -> None:
+    """T32, T31: a step of many leases, while others look for work and one more starts up."""
+    with Stepwell(url, worker=False) as well, worker(url) as first:
+        run = well.start(held, str(tmp_path), execution_id="h")
+        assert first.hear() == "entered"
+        seen = {_head(well, "h").fence}
+        with worker(url):
+            ends = monotonic() + 3.5
+            while monotonic() < ends:
+                seen.add(_head(well, "h").fence)
+                threading.Event().wait(0.05)
+            (tmp_path / "release").touch()
+            assert run.result(WAIT) == first.pid
+    assert len(left(tmp_path, "entered")) == 1
+    assert len(seen) == 1
+
+
+def test_worker_whose_loop_was_stuck_past_its_lease_writes_nothing(url: str, tmp_path: Path) -> None:
+    """T32: it could not renew; another took over, and its late output is refused by the fence."""
+    with Stepwell(url, worker=False) as well, worker(url) as first:
+        run = well.start(stuck, str(tmp_path), execution_id="s")
+        assert first.hear() == "entered"
+        with worker(url) as second:
+            assert second.hear() == "entered"
+            first.signal(signal.SIGSTOP)
+            (tmp_path / "release").touch()
+            assert run.result(WAIT) == second.pid
+            first.signal(signal.SIGCONT)
+            revision = well.load("s").revision
+            later = well.start(held, str(tmp_path))
+            assert later.result(WAIT) in (first.pid, second.pid)
+        assert well.load("s").revision == revision
+        assert run.result(WAIT) != first.pid
+        assert run.verify().ok
+
+
+def test_stopped_worker_that_wakes_up_writes_nothing(url: str, tmp_path: Path) -> None:
+    """T32: paused past its lease in the middle of a step; its successor's output is the one that counts."""
+    with Stepwell(url, worker=False) as well, worker(url) as first:
+        run = well.start(held, str(tmp_path), execution_id="h")
+        assert first.hear() == "entered"
+        first.signal(signal.SIGSTOP)
+        with worker(url) as second:
+            assert second.hear() == "entered"
+            (tmp_path / "release").touch()
+            assert run.result(WAIT) == second.pid
+            first.signal(signal.SIGCONT)
+            assert well.start(many, [str(tmp_path), "later"]).result(WAIT) == "later"
+        assert run.state().get_step_output("hold").output == second.pid
+        assert run.verify().ok
+
+
+stopped: list[float] = []
+begun = threading.Event()
+
+
+@step
+async def endless() -> None:
+    begun.set()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        stopped.append(monotonic())
+
+
+@workflow
+async def never_ends() -> None:
+    await endless()
+
+
+def test_worker_that_cannot_renew_stops_itself_in_time(postgres_server: PostgresServer, fresh_postgres_url: str) -> None:
+    """T32: the database answers nothing any more. The step is ended before another worker may begin it."""
+    stopped.clear()
+    begun.clear()
+    schema = fresh_postgres_url.rpartition("schema=")[2]
+    with Proxy(postgres_server.port) as proxy:
+        through: Any = Stepwell(postgres_server.url(schema, port=proxy.port), lease_seconds=3)
+        try:
+            with Stepwell(fresh_postgres_url, worker=False) as well:
+                run = well.start(never_ends)
+                assert begun.wait(WAIT)
+                proxy.on_request = lambda _: Verdict.HOLD
+                head = _head(well, run.execution_id)
+                ends = monotonic() + (head.lease_until_ms - well._parts.store.now_ms()) / 1000
+                while not stopped:
+                    threading.Event().wait(0.01)
+                # A renewal that was on its way may still have landed; then there is one lease more, of which it does not know.
+                renewed = _head(well, run.execution_id).lease_until_ms > head.lease_until_ms
+                assert stopped[0] < ends + (3 if renewed else 0)
+                assert _head(well, run.execution_id).fence == head.fence
+        finally:
+            proxy.on_request = lambda _: Verdict.PASS
+            proxy.cut()
+            through.drain(0)
+            through.close()
+
+
+def _head(well: Any, execution_id: str) -> Any:
+    return well._parts.store.head(execution_id)
