@@ -1,0 +1,86 @@
+"""How the queue is put together on one store: its operations, and what serves it beside a worker."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from stepwell.clock import Clock
+from stepwell.contract.store import Store
+from stepwell.errors import InvalidInput
+from stepwell.flow.program import Workflow, registered
+from stepwell.model.ids import NewId, check_key
+from stepwell.queue.dispatcher import Dispatcher
+from stepwell.queue.local_engine import LocalEngine
+from stepwell.queue.operations import QueueOperations
+from stepwell.queue.request import Runnable
+from stepwell.queue.scheduler import Scheduler
+from stepwell.queue.schedules import ScheduleOperations
+from stepwell.queue.upkeep import Upkeep
+from stepwell.queue.workspaces import WorkspaceOperations
+from stepwell.runtime.worker import Worker
+from stepwell.state.executions import Executions
+from stepwell.state.locks import LockOperations
+from stepwell.state.operation import AsyncDriver
+from stepwell.state.pulse import Pulse
+
+__all__ = ["QueueParts", "check_queues", "find_workflow"]
+
+
+class QueueParts:
+    """The queue of one store."""
+
+    def __init__(
+        self, store: Store, executions: Executions, pulse: Pulse, clock: Clock, locks: LockOperations, new_id: NewId
+    ) -> None:
+        self._store, self._executions, self._pulse = store, executions, pulse
+        self._clock, self._locks, self._new_id = clock, locks, new_id
+        self.items = QueueOperations(store, executions, pulse, new_id, find_workflow)
+        self.workspaces = WorkspaceOperations(store)
+        self.schedules = ScheduleOperations(store, self.items, new_id)
+
+    def attach(self, worker: Worker, driver: AsyncDriver, concurrency: int, queues: tuple[str, ...]) -> None:
+        """Have a worker serve the queue, too. On the worker's loop."""
+        if not hasattr(self._store, "lanes"):
+            return
+        engine = LocalEngine(worker, self._store, self._executions, driver, self._clock, self._new_id)
+        dispatcher = Dispatcher(
+            engine=engine,
+            store=self._store,
+            driver=driver,
+            pulse=self._pulse,
+            holder=worker.holder,
+            lease_seconds=worker.lease_seconds,
+            queues=queues,
+        )
+        engine.freed = dispatcher.look
+        upkeep = Upkeep(
+            queue=self.items,
+            locks=self._locks,
+            store=self._store,
+            engine=engine,
+            driver=driver,
+            name=worker.holder,
+            queues=queues,
+            concurrency=concurrency,
+        )
+        worker.companions += [dispatcher, Scheduler(self.schedules, driver), upkeep]
+
+
+def find_workflow(workflow: object) -> Runnable:
+    """The workflow that a request names: itself, or by its registered name."""
+    if isinstance(workflow, Workflow):
+        return cast("Workflow[..., Any]", workflow)
+    if isinstance(workflow, str):
+        return registered(check_key(workflow, "a workflow's name"))
+    raise InvalidInput(f"a workflow is a function with @workflow, or a registered name, not {type(workflow).__name__}")
+
+
+def check_queues(queues: object) -> tuple[str, ...]:
+    """The names of the queues that a process serves; none: all."""
+    if isinstance(queues, str):
+        raise InvalidInput(f"queues is a list of names; write queues=[{queues!r}]")
+    try:
+        names = tuple(cast("Any", queues) or ())
+    except TypeError:
+        raise InvalidInput(f"queues is a list of names, not {queues!r}") from None
+    return tuple(check_key(name, "a queue's name") for name in names)

@@ -1,0 +1,183 @@
+"""The dispatcher: claims items that have capacity and hands them to an engine, for as long as its worker works.
+
+Any number of dispatchers may run at once; which items one gets is decided by the store in the claim itself. It is woken by the
+pulse (an item became ready, a slot free) and by its engine (a place is free), and looks by itself from time to time, since word
+can get lost. A claim is a short transaction of its own; after it, each item is on its own, and one that cannot be started is given
+back without holding up the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from stepwell.contract.engine import Engine
+from stepwell.contract.store import Store
+from stepwell.errors import NotFound, StepwellError
+from stepwell.model.commit import Written
+from stepwell.model.queue import Claimed, ClaimItems, ReturnItem
+from stepwell.state.operation import AsyncDriver, read, write, write_or_raise
+from stepwell.state.pulse import QUEUE, Listening, Pulse
+
+__all__ = ["BATCH", "POLL_SECONDS", "Dispatcher"]
+
+log = logging.getLogger(__name__)
+
+BATCH = 100
+"""As many items as one claim takes at most: a claim holds the locks of the workspaces that it takes from."""
+
+POLL_SECONDS = 5.0
+_NO_ROOM_SECONDS = 0.25
+_QUIET_SECONDS = 0.02
+"""After so long without news it is asked what time alone will bring; in busy times that is not needed."""
+
+_RATE_SECONDS = 0.1
+"""How often to look where starts are limited by a rate."""
+
+_AWAY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""How long to wait after a failed claim, by how many have failed in a row: a store that is back is used soon."""
+
+_UNKNOWN_DELAY_MS = 5_000
+_ERROR_DELAY_MS = 1_000
+
+
+class _Bell(Listening):
+    """Rings for news of the queue, from any thread; many rings before it is heard are one."""
+
+    def __init__(self, pulse: Pulse) -> None:
+        super().__init__(pulse, QUEUE)
+        self._here = asyncio.get_running_loop()
+        self._rung = asyncio.Event()
+        self._is_ringing = False
+
+    def wake(self) -> None:
+        """Ring. From any thread."""
+        if not self._is_ringing:
+            self._is_ringing = True
+            with suppress(RuntimeError):  # the loop was closed: nobody is there to hear it
+                self._here.call_soon_threadsafe(self._rung.set)
+
+    def ring(self) -> None:
+        """Ring from the loop itself."""
+        self._rung.set()
+
+    def hush(self) -> None:
+        """From now on, new rings count."""
+        self._rung.clear()
+        self._is_ringing = False
+
+    async def heard(self, seconds: float) -> bool:
+        """Wait for a ring, but no longer than this; whether there was one."""
+        if not self._rung.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._rung.wait()
+        return self._rung.is_set()
+
+
+class Dispatcher:
+    """Moves items from the queue to an engine."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        store: Store,
+        driver: AsyncDriver,
+        pulse: Pulse,
+        holder: str,
+        lease_seconds: float,
+        queues: tuple[str, ...] = (),
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        self._engine, self._store, self._driver, self._pulse = engine, store, driver, pulse
+        self._holder, self._lease_seconds, self._queues = holder, lease_seconds, queues
+        self._poll_seconds = poll_seconds
+        self._is_stopping = False
+        self._failures = 0
+        self._bell: _Bell | None = None
+
+    async def run(self) -> None:
+        """Dispatch until stopped. A store that is away for a while is waited for."""
+        bell = self._bell = _Bell(self._pulse)
+        with bell:
+            while not self._is_stopping:
+                bell.hush()
+                pause = await self._dispatch()
+                if pause is not None and not await bell.heard(min(pause, _QUIET_SECONDS)):
+                    await bell.heard(await self._quiet(pause))
+
+    def stop(self) -> None:
+        """Claim no more. What was claimed is started or given back."""
+        self._is_stopping = True
+        self.look()
+
+    def look(self) -> None:
+        """Look again now. On the dispatcher's loop."""
+        if self._bell is not None:
+            self._bell.ring()
+
+    async def _dispatch(self) -> float | None:
+        """Claim what there is room for and start it; how long to wait before looking again, or None to go on at once."""
+        limit = min(self._engine.room, BATCH)
+        names = self._engine.workflows()
+        if limit <= 0 or not names:
+            return _NO_ROOM_SECONDS
+        try:
+            claimed = await self._claim(limit, names)
+        except StepwellError as error:  # a lost reply, too: what was claimed unheard is returned when the claim ends
+            log.warning("the dispatcher could not claim from its store: %s", error)
+            self._failures += 1
+            return _AWAY_SECONDS[min(self._failures, len(_AWAY_SECONDS)) - 1]
+        self._failures = 0
+        for item in claimed:
+            await self._start(item)
+        return None if len(claimed) == limit else self._poll_seconds
+
+    async def _quiet(self, pause: float) -> float:
+        """How long to sleep when there is no news: until an item's time comes, or a rate may allow another start."""
+        if pause < self._poll_seconds:
+            return pause
+        try:
+            return await self._driver.run(read(self._soonest))
+        except StepwellError as error:
+            log.warning("the dispatcher could not look ahead: %s", error)
+            return 1.0
+
+    def _soonest(self) -> float:
+        store = self._store
+        if any(each.rate_per_second for each in (*store.tiers(), *store.queues())):
+            return _RATE_SECONDS
+        ready = store.next_ready_ms()
+        if ready is None:
+            return self._poll_seconds
+        return min(max(ready - store.now_ms(), 0) / 1000, self._poll_seconds)
+
+    async def _claim(self, limit: int, names: tuple[str, ...]) -> list[Claimed]:
+        unit = ClaimItems(self._holder, self._lease_seconds, limit, self._queues, names)
+        outcome = await self._driver.run(write_or_raise(unit))
+        return [item for item in outcome.answers if isinstance(item, Claimed)] if isinstance(outcome, Written) else []
+
+    async def _start(self, item: Claimed) -> None:
+        if self._is_stopping:
+            await self._give_back(ReturnItem(item.item_id, item.fence))
+            return
+        try:
+            await self._engine.start(item)
+        except NotFound as error:
+            # Not its fault: another process may know the workflow, or this one after its next release.
+            log.warning("queue item %r is left to others: %s", item.item_id, error)
+            await self._give_back(ReturnItem(item.item_id, item.fence, delay_ms=_UNKNOWN_DELAY_MS))
+        except Exception as error:  # noqa: BLE001 - one bad item never holds the others
+            log.warning("queue item %r could not be started: %r", item.item_id, error)
+            told = f"{type(error).__name__}: {error}"[:2_000]
+            await self._give_back(ReturnItem(item.item_id, item.fence, told, delay_ms=_ERROR_DELAY_MS * item.attempts))
+
+    async def _give_back(self, unit: ReturnItem) -> None:
+        try:
+            outcome = await self._driver.run(write(unit))
+        except StepwellError as error:
+            outcome = error
+        if isinstance(outcome, StepwellError):
+            log.warning("queue item %r could not be given back, and is when its claim ends: %s", unit.item_id, outcome)

@@ -1,0 +1,87 @@
+"""The first commit of an execution that comes from the queue: it makes the execution, and moves the item on, in one.
+
+The execution is made as late as it can be: by whatever its session commits first. A workflow that has nothing to wait for is then a
+single commit, with its creation, its result and the end of its queue item. Until then the item is CLAIMED, and what the session
+sees of the execution is what the creation will come to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stepwell.errors import AlreadyExists, CommitUnknown, LeaseLost
+from stepwell.model.commit import Creation, Rest
+from stepwell.model.draft import Planned
+from stepwell.model.ids import NewId
+from stepwell.model.mutation import Create, SetStatus, SetTrigger
+from stepwell.model.queue import Claimed, ItemMark, ItemStatus
+from stepwell.model.record import Metadata, encode_plain_trigger, encode_record
+from stepwell.model.state import ONLY, State
+from stepwell.model.status import Status
+from stepwell.runtime.recorder import Recorder
+from stepwell.state.executions import Executions, Session, Terms
+from stepwell.state.live import Live
+from stepwell.state.operation import AsyncDriver
+
+__all__ = ["FirstCommit"]
+
+_FENCE = 1
+"""The fence of the lease that a creation comes with."""
+
+
+class FirstCommit(Recorder):
+    """The recorder of an execution that does not exist before its first commit."""
+
+    def __init__(
+        self, executions: Executions, driver: AsyncDriver, new_id: NewId, claimed: Claimed, identity: Metadata, creation: Creation
+    ) -> None:
+        live = Live(identity.execution_id, identity.workspace_id, State())
+        super().__init__(executions, driver, live, _FENCE, new_id)
+        self.claimed, self._creation = claimed, creation
+        record, trigger = encode_record(identity), encode_plain_trigger(claimed.input)
+        raw = msgspec.Raw
+        self._opening: Sequence[Planned] = (
+            Create(raw(record), raw(b"{}")),
+            SetTrigger(raw(trigger)),
+            SetStatus(Status.RUNNING),
+        )
+        self._preview: State | None = State()
+        sections = self._preview.sections
+        sections["identity"][ONLY], sections["trigger"][ONLY], sections["status"][ONLY] = record, trigger, b'"RUNNING"'
+        self.is_taken = False
+        """Whether somebody else had made an execution with this id."""
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the execution exists."""
+        return self._preview is None
+
+    @property
+    def state(self) -> State:
+        """The execution's state; before the first commit, what is known of it."""
+        return self._live.state if self._preview is None else self._preview
+
+    async def _store(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...]) -> None:
+        if self._preview is None:
+            return await super()._store(batch, rest, nudges)
+        mark = ItemMark(self.claimed.item_id, ItemStatus.DISPATCHED, self.claimed.fence)
+        session = Session(self._live, Terms(None, None, (), rest, nudges, mark), self._new_id)
+        try:
+            await self._driver.run(self._executions.commit(session, [*self._opening, *batch], self._creation))
+            self._executions.keep(self._live)
+        except CommitUnknown:
+            if not await self._has_landed(session.commit_id):
+                raise
+            self._live = await self._driver.run(self._executions.newest(self._live.execution_id))
+        except AlreadyExists as error:
+            self.is_taken = True
+            raise LeaseLost(f"execution {self._live.execution_id!r} exists already, and is not made twice") from error
+        self._preview = None
+        return None
+
+    async def make(self) -> None:
+        """Make the execution now, if nothing has been committed yet."""
+        if self._preview is not None and not self.is_busy:
+            await self.commit([])

@@ -1,0 +1,149 @@
+"""What the queue looks like from outside: figures for people, for Prometheus, and for what decides how many workers there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil
+
+import msgspec
+
+from stepwell.model.queue import Lane, Tier, Workspace
+
+__all__ = ["Demand", "LaneStats", "caps_of", "demand_of", "metrics_of", "percentile", "stats_of"]
+
+
+class LaneStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The items of one workspace in one queue."""
+
+    workspace_id: str
+    queue: str
+    depth: int
+    """Items that wait, ready and delayed."""
+    ready: int
+    delayed: int
+    running: int
+    """Items that use a slot: claimed and dispatched ones."""
+    cap: int | None
+    """How many of the workspace may run at once, over all queues; None: any number."""
+    oldest_seconds: float
+    """How long the longest waiting one has been ready."""
+    wait_p50_seconds: float | None
+    """How long the latest started ones had been ready; None if none has started."""
+    wait_p90_seconds: float | None
+    wait_p99_seconds: float | None
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """How much work there is for workers: what an autoscaler needs."""
+
+    ready: int
+    """Items that are ready, whether or not their workspaces have slots left."""
+    running: int
+    startable: int
+    """Ready items that could start now if a worker had room: what more workers would help with."""
+    oldest_seconds: float
+
+    @property
+    def wanted(self) -> int:
+        """How many places all workers together should have."""
+        return self.running + self.startable
+
+
+def percentile(ascending: Sequence[int], share: float) -> int | None:
+    """The smallest value that at least ``share`` of the values do not exceed (nearest rank)."""
+    if not ascending:
+        return None
+    return ascending[max(ceil(share * len(ascending)), 1) - 1]
+
+
+def stats_of(lanes: Iterable[Lane], caps: dict[str, int | None], now_ms: int) -> list[LaneStats]:
+    """The figures of each lane."""
+    return [
+        LaneStats(
+            workspace_id=lane.workspace_id,
+            queue=lane.queue,
+            depth=lane.ready + lane.delayed,
+            ready=lane.ready,
+            delayed=lane.delayed,
+            running=lane.claimed + lane.dispatched,
+            cap=caps.get(lane.workspace_id),
+            oldest_seconds=_age(lane, now_ms),
+            wait_p50_seconds=_seconds(percentile(lane.waits_ms, 0.5)),
+            wait_p90_seconds=_seconds(percentile(lane.waits_ms, 0.9)),
+            wait_p99_seconds=_seconds(percentile(lane.waits_ms, 0.99)),
+        )
+        for lane in lanes
+    ]
+
+
+def caps_of(workspaces: Iterable[Workspace], tiers: Iterable[Tier]) -> dict[str, int | None]:
+    """How many executions each workspace may run at once."""
+    by_tier = {tier.name: tier.concurrency for tier in tiers}
+    return {workspace.workspace_id: by_tier.get(workspace.tier) for workspace in workspaces}
+
+
+def demand_of(stats: Sequence[LaneStats], paused: frozenset[str]) -> Demand:
+    """The demand of all lanes together. Workspaces and queues that are paused have none."""
+    running: dict[str, int] = {}
+    ready: dict[str, int] = {}
+    caps: dict[str, int | None] = {}
+    for lane in stats:
+        running[lane.workspace_id] = running.get(lane.workspace_id, 0) + lane.running
+        caps[lane.workspace_id] = lane.cap
+        if not paused & {f"workspace:{lane.workspace_id}", f"queue:{lane.queue}"}:
+            ready[lane.workspace_id] = ready.get(lane.workspace_id, 0) + lane.ready
+    startable = sum(
+        count if (cap := caps[name]) is None else min(count, max(cap - running[name], 0)) for name, count in ready.items()
+    )
+    return Demand(
+        ready=sum(lane.ready for lane in stats),
+        running=sum(running.values()),
+        startable=startable,
+        oldest_seconds=max((lane.oldest_seconds for lane in stats), default=0.0),
+    )
+
+
+_METRICS = (
+    ("stepwell_queue_ready", "Items that are ready to start.", "ready"),
+    ("stepwell_queue_delayed", "Items that wait for their time.", "delayed"),
+    ("stepwell_queue_running", "Items that use a slot of their workspace.", "running"),
+    ("stepwell_queue_capacity", "How many executions the workspace may run at once.", "cap"),
+    ("stepwell_queue_oldest_ready_seconds", "How long the longest waiting item has been ready.", "oldest_seconds"),
+)
+_QUANTILES = (("0.5", "wait_p50_seconds"), ("0.9", "wait_p90_seconds"), ("0.99", "wait_p99_seconds"))
+
+
+def metrics_of(stats: Sequence[LaneStats], demand: Demand) -> str:
+    """The figures in the text format of Prometheus."""
+    lines: list[str] = []
+    for name, text, field in _METRICS:
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
+        lines += [f"{name}{{{_labels(lane)}}} {getattr(lane, field):g}" for lane in stats if getattr(lane, field) is not None]
+    name = "stepwell_queue_wait_seconds"
+    lines += [f"# HELP {name} How long the latest started items had been ready.", f"# TYPE {name} gauge"]
+    for lane in stats:
+        for quantile, field in _QUANTILES:
+            if (value := getattr(lane, field)) is not None:
+                lines.append(f'{name}{{{_labels(lane)},quantile="{quantile}"}} {value:g}')
+    for name, text, value in (
+        ("stepwell_queue_startable", "Ready items that more workers could start now.", demand.startable),
+        ("stepwell_queue_wanted_workers_room", "How many places all workers together should have.", demand.wanted),
+    ):
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", f"{name} {value}"]
+    return "\n".join(lines) + "\n"
+
+
+def _labels(lane: LaneStats) -> str:
+    return f'workspace="{_escaped(lane.workspace_id)}",queue="{_escaped(lane.queue)}"'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _age(lane: Lane, now_ms: int) -> float:
+    return 0.0 if lane.oldest_ready_ms is None else max(now_ms - lane.oldest_ready_ms, 0) / 1000
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

@@ -1,0 +1,154 @@
+"""The local engine: runs the executions of queue items on this process's worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+
+from stepwell.clock import Clock
+from stepwell.contract.store import Store
+from stepwell.errors import Conflict, LeaseLost, NotFound, StepwellError
+from stepwell.flow.program import registered, registered_names
+from stepwell.model.commit import Creation, Head, Lease
+from stepwell.model.ids import NewId
+from stepwell.model.queue import Claimed, ItemMark, ItemStatus, ReturnItem
+from stepwell.model.status import FINAL, Status
+from stepwell.queue.first_commit import FirstCommit
+from stepwell.runtime.inbox import CANCEL, delivery, fresh_key
+from stepwell.runtime.start import Starting
+from stepwell.runtime.worker import Worker
+from stepwell.state.executions import Executions
+from stepwell.state.operation import AsyncDriver, write, write_or_raise
+
+__all__ = ["LocalEngine"]
+
+log = logging.getLogger(__name__)
+
+# A session that has committed nothing for so long makes its execution, so that others can see it, and its item's claim need not be
+# renewed. Short workflows are over by then, and are a single commit.
+_MAKE_AFTER_SECONDS = 0.25
+
+_ENDS = {
+    Status.COMPLETED: ItemStatus.COMPLETED,
+    Status.PARTIALLY_COMPLETED: ItemStatus.COMPLETED,
+    Status.FAILED: ItemStatus.FAILED,
+    Status.CANCELLED: ItemStatus.CANCELLED,
+}
+
+
+class LocalEngine:
+    """Starts items as sessions of a worker, on the worker's loop."""
+
+    name = "local"
+
+    def __init__(
+        self, worker: Worker, store: Store, executions: Executions, driver: AsyncDriver, clock: Clock, new_id: NewId
+    ) -> None:
+        self._worker, self._store, self._executions, self._driver = worker, store, executions, driver
+        self._clock, self._new_id = clock, new_id
+        self._starting = Starting(executions, clock)
+        self._unmade: dict[asyncio.Task[None], FirstCommit] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._making: set[asyncio.Task[None]] = set()
+        self.freed: Callable[[], None] = lambda: None
+        """Called when there is room again."""
+
+    @property
+    def room(self) -> int:
+        """How many more items can be started now."""
+        return self._worker.room
+
+    def workflows(self) -> tuple[str, ...]:
+        """The names of the workflows that this process has registered."""
+        return registered_names()
+
+    async def start(self, claimed: Claimed) -> None:
+        """Have a session run the item's workflow. The execution is made by what that commits first."""
+        workflow = registered(claimed.workflow_id)
+        if claimed.version > workflow.version:
+            raise NotFound(
+                f"workflow {claimed.workflow_id!r} has version {workflow.version} here, and the item asks for {claimed.version}"
+            )
+        worker = self._worker
+        identity = self._starting.identity_of_item(workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id)
+        creation = Creation(
+            workflow.name, workflow.version, holder=worker.holder, lease_seconds=worker.lease_seconds, is_runnable=True
+        )
+        recorder = FirstCommit(self._executions, self._driver, self._new_id, claimed, identity, creation)
+        until = self._clock.now_ms() + round(worker.lease_seconds * 1000)
+        task = worker.take_new(recorder, Lease(claimed.execution_id, worker.holder, 1, until))
+        self._unmade[task] = recorder
+        task.add_done_callback(self._ended)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_MAKE_AFTER_SECONDS, self._make_all)
+
+    async def cancel(self, execution_id: str) -> None:
+        """Leave a request to end in the execution's inbox."""
+        head = await self._driver.run(self._executions.head(execution_id))
+        if head.status in FINAL:
+            raise Conflict(f"execution {execution_id!r} has ended as {head.status}")
+        letter = delivery(execution_id, head.workspace_id, CANCEL, "", None, fresh_key(self._new_id()))
+        await self._driver.run(write_or_raise(letter))
+
+    # From the claim to the first commit.
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        recorder = self._unmade.pop(task, None)
+        if recorder is not None and not recorder.is_made:
+            self._soon(self._settle(recorder))
+        self.freed()
+
+    def _make_all(self) -> None:
+        """Make the executions of all sessions that have committed nothing yet."""
+        self._timer = None
+        for task, recorder in list(self._unmade.items()):
+            if recorder.is_made:
+                del self._unmade[task]
+            else:
+                self._soon(self._make(recorder))
+        if self._unmade:
+            self._timer = asyncio.get_running_loop().call_later(_MAKE_AFTER_SECONDS, self._make_all)
+
+    async def _make(self, recorder: FirstCommit) -> None:
+        try:
+            await recorder.make()
+        except LeaseLost as error:
+            # Cancelled, or given to another: whatever the session is doing is not asked for any more.
+            self._worker.abandon(recorder.claimed.execution_id, error)
+        except StepwellError as error:
+            log.warning("the execution of queue item %r could not be made yet: %s", recorder.claimed.item_id, error)
+
+    async def _settle(self, recorder: FirstCommit) -> None:
+        """A session ended without an execution of its own: the item must not keep its slot because of that."""
+        claimed = recorder.claimed
+        try:
+            head = await self._driver.run(self._executions.head(claimed.execution_id)) if recorder.is_taken else None
+        except StepwellError:
+            head = None  # its claim ends by itself, and somebody tries again
+        try:
+            unit = ReturnItem(claimed.item_id, claimed.fence) if head is None else await self._mark_of(claimed, head)
+            await self._driver.run(write(unit))
+        except StepwellError as error:
+            log.warning("queue item %r could not be given back, and is when its claim ends: %s", claimed.item_id, error)
+
+    async def _mark_of(self, claimed: Claimed, head: Head) -> ItemMark | ReturnItem:
+        """What becomes of an item whose execution was there already."""
+        live = await self._driver.run(self._executions.newest(claimed.execution_id))
+        if live.state.identity.item_id == claimed.item_id:
+            status = _ENDS.get(Status(head.status), ItemStatus.DISPATCHED)
+            return ItemMark(claimed.item_id, status, claimed.fence)
+        error = f"AlreadyExists: the execution id {claimed.execution_id!r} is taken by a run that did not come from this item"
+        return ReturnItem(claimed.item_id, claimed.fence, error, is_final=True)
+
+    def _soon(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._making.add(task)
+        task.add_done_callback(self._making.discard)
+
+    async def finish(self) -> None:
+        """Wait for what is under way beside the sessions."""
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._making:
+            await asyncio.wait(self._making)

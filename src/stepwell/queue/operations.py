@@ -1,0 +1,262 @@
+"""What can be done with the queue, written once and driven by both faces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+from time import monotonic
+from typing import Any, cast
+
+from stepwell.contract.store import Store
+from stepwell.errors import (
+    CommitUnknown,
+    ExecutionCancelled,
+    ExecutionFailed,
+    InvalidInput,
+    NotFound,
+    StepwellError,
+)
+from stepwell.flow.program import Workflow
+from stepwell.model.commit import Written
+from stepwell.model.ids import NewId, check_key
+from stepwell.model.queue import (
+    ACTIVE,
+    CancelItem,
+    Enqueue,
+    Enqueued,
+    Item,
+    ItemQuery,
+    ItemStatus,
+    Lane,
+    NewItem,
+    PutQueue,
+    QueueSettings,
+    RecoverItems,
+    Redrive,
+)
+from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
+from stepwell.queue.presence import WorkerPresence, known_workflows, workers
+from stepwell.queue.reason import Surroundings, WaitingReason, reason_of
+from stepwell.queue.request import QueueRequest, Runnable, new_item
+from stepwell.runtime.handle import RunOperations
+from stepwell.state.executions import Executions
+from stepwell.state.operation import Operation, read, wait, write_or_raise
+from stepwell.state.pulse import QUEUE, Pulse, end_of
+
+__all__ = ["QueueOperations"]
+
+_MOST_IN_UNIT = 1_000
+"""So many items are stored in one unit at most, so that a large batch does not hold up the writes of others."""
+
+_ENDED = frozenset((ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.CANCELLED))
+
+FindWorkflow = Callable[[Any], Runnable]
+
+
+class QueueOperations:
+    """Items and named queues of one store."""
+
+    def __init__(self, store: Store, executions: Executions, pulse: Pulse, new_id: NewId, find: FindWorkflow) -> None:
+        self._store, self._executions, self._pulse, self._new_id = store, executions, pulse, new_id
+        self._find = find
+
+    # Adding.
+
+    def new_item(self, request: QueueRequest) -> NewItem:
+        """The item of a request, checked."""
+        return new_item(request, self._find(request.workflow), self._new_id)
+
+    def enqueue(self, request: QueueRequest) -> Operation[Enqueued]:
+        """Store one request; a refusal is raised."""
+        (answer,) = yield from self.add((self.new_item(request),))
+        if isinstance(answer, StepwellError):
+            raise answer
+        return answer
+
+    def enqueue_many(self, requests: Sequence[QueueRequest]) -> Operation[list[Enqueued | StepwellError]]:
+        """Store many requests: all are checked before any is stored; then one answer or refusal for each."""
+        return (yield from self.add_all([self.new_item(request) for request in requests]))
+
+    def add_all(self, items: Sequence[NewItem]) -> Operation[list[Enqueued | StepwellError]]:
+        """Store items that were checked, however many; one answer or refusal for each."""
+        answers: list[Enqueued | StepwellError] = []
+        for first in range(0, len(items), _MOST_IN_UNIT):
+            answers += yield from self.add(tuple(items[first : first + _MOST_IN_UNIT]))
+        return answers
+
+    def add(self, items: tuple[NewItem, ...]) -> Operation[list[Enqueued | StepwellError]]:
+        """Store a few items that were checked."""
+        try:
+            outcome = yield from write_or_raise(Enqueue(items))
+        except CommitUnknown:
+            # Items have ids of their own, and one that landed is recognised: asking again tells.
+            outcome = yield from write_or_raise(Enqueue(items))
+        answers = outcome.answers if isinstance(outcome, Written) else ()
+        return [answer for answer in answers if isinstance(answer, Enqueued | StepwellError)]
+
+    # One item.
+
+    def item(self, item_id: str) -> Operation[Item]:
+        """An item as it is now."""
+        check_key(item_id, "item_id")
+        item = yield from read(lambda: self._store.item(item_id))
+        if item is None:
+            raise NotFound(
+                f"there is no queue item {item_id!r} in this store; it never was, or ended so long ago that it was dropped"
+            )
+        return item
+
+    def run(self, execution_id: str, workflow: object = None) -> RunOperations:
+        """Operations on the execution of an item."""
+        known = cast("Workflow[..., Any]", workflow) if isinstance(workflow, Workflow) else None
+        return RunOperations(self._executions, self._pulse, self._new_id, execution_id, known)
+
+    def result(self, item_id: str, execution_id: str, workflow: object, timeout: float | None) -> Operation[Any]:
+        """Wait for an item's turn and for the end of its run; what that gave."""
+        ends = inf if timeout is None else monotonic() + timeout
+        item = yield from self._started(item_id, execution_id, ends)
+        try:
+            left = None if timeout is None else max(ends - monotonic(), 0)
+            return (yield from self.run(item.execution_id, workflow).result(left))
+        except NotFound:
+            if item.status == ItemStatus.CANCELLED:
+                raise ExecutionCancelled(f"queue item {item_id!r} was cancelled before it started") from None
+            if item.status == ItemStatus.FAILED:
+                raise ExecutionFailed(f"queue item {item_id!r} failed before it started: {item.error}") from None
+            raise
+
+    def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[Item]:
+        """Wait until an item is dispatched or has ended."""
+        with self._pulse.listen(end_of(execution_id)) as listening:
+            while True:
+                item = yield from self.item(item_id)
+                if item.status == ItemStatus.DISPATCHED or item.status in _ENDED:
+                    return item
+                left = ends - monotonic()
+                if left <= 0:
+                    raise TimeoutError(f"queue item {item_id!r} is still {item.status}; it stays queued, ask again later")
+                yield from wait(listening, left)
+
+    def cancel(self, item_id: str) -> Operation[Item]:
+        """Cancel an item that waits; ask the execution of one that runs to end."""
+        check_key(item_id, "item_id")
+        outcome = yield from write_or_raise(CancelItem(item_id))
+        found = outcome.answers[0] if isinstance(outcome, Written) else None
+        item = found if isinstance(found, Item) else (yield from self.item(item_id))
+        if item.status == ItemStatus.DISPATCHED:
+            yield from self.run(item.execution_id).cancel()
+        return item
+
+    def redrive(self, item_id: str) -> Operation[Enqueued]:
+        """Have a failed or cancelled item run again, as a new execution."""
+        check_key(item_id, "item_id")
+        execution_id = self._new_id()
+        yield from write_or_raise(Redrive(item_id, execution_id))
+        return Enqueued(item_id, execution_id, ItemStatus.PENDING, is_new=False)
+
+    def why(self, item_id: str) -> Operation[WaitingReason]:
+        """Why an item waits."""
+        item = yield from self.item(item_id)
+        return reason_of(item, (yield from read(lambda: self._around(item))))
+
+    def _around(self, item: Item) -> Surroundings:
+        workspace = next(each for each in self._store.workspaces() if each.workspace_id == item.workspace_id)
+        held = [
+            each
+            for status in ACTIVE
+            for each in self._store.items(ItemQuery(workspace_id=item.workspace_id, status=status, limit=3))
+        ]
+        return Surroundings(
+            workspace=workspace,
+            tier=next(tier for tier in self._store.tiers() if tier.name == workspace.tier),
+            queue=self._settings(item.queue),
+            lanes=self._store.lanes(),
+            holders=held,
+            known_workflows=known_workflows(self._store),
+            now_ms=self._store.now_ms(),
+        )
+
+    # Many items.
+
+    def items(
+        self,
+        *,
+        workspace: str | None = None,
+        queue: str | None = None,
+        status: str | None = None,
+        workflow: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> Operation[list[Item]]:
+        """Items that match, newest first."""
+        if type(limit) is not int or not 1 <= limit <= 10_000:
+            raise InvalidInput(f"limit is a whole number from 1 to 10,000, not {limit!r}")
+        if status is not None and status not in frozenset(ItemStatus):
+            raise InvalidInput(f"{status!r} is no status of a queue item; use one of {', '.join(ItemStatus)}")
+        query = ItemQuery(workspace_id=workspace, queue=queue, status=status, workflow_id=workflow, before=before, limit=limit)
+        return (yield from read(lambda: self._store.items(query)))
+
+    def recover(self) -> Operation[list[str]]:
+        """Return items whose claim has expired, and drop ended ones that are old enough; the ids of those returned."""
+        found: list[str] = []
+        while True:
+            outcome = yield from write_or_raise(RecoverItems())
+            ids = [each for each in outcome.answers if isinstance(each, str)] if isinstance(outcome, Written) else []
+            found += ids
+            if len(ids) < RecoverItems().limit:
+                return found
+
+    # Named queues.
+
+    def _settings(self, name: str) -> QueueSettings:
+        return next((each for each in self._store.queues() if each.name == name), QueueSettings(name=name))
+
+    def queue(self, name: str) -> Operation[QueueSettings]:
+        """The settings of a queue; one that was never set up has the defaults."""
+        check_key(name, "a queue's name")
+        return (yield from read(lambda: self._settings(name)))
+
+    def put_queue(self, settings: QueueSettings) -> Operation[QueueSettings]:
+        """Set up a queue."""
+        yield from write_or_raise(PutQueue(settings))
+        return settings
+
+    def lanes(self, workspace: str | None = None) -> Operation[list[Lane]]:
+        """What waits and runs, by workspace and queue."""
+        return (yield from read(lambda: self._store.lanes(workspace)))
+
+    def stats(self, workspace: str | None) -> Operation[list[LaneStats]]:
+        """The figures of each lane."""
+        if workspace is not None:
+            check_key(workspace, "a workspace id")
+        return (yield from read(lambda: self._stats(workspace)))
+
+    def _stats(self, workspace: str | None) -> list[LaneStats]:
+        caps = caps_of(self._store.workspaces(), self._store.tiers())
+        return stats_of(self._store.lanes(workspace), caps, self._store.now_ms())
+
+    def demand(self) -> Operation[Demand]:
+        """How much work there is for workers."""
+        return (yield from read(self._demand))
+
+    def _demand(self) -> Demand:
+        paused = {f"workspace:{each.workspace_id}" for each in self._store.workspaces() if each.is_paused}
+        paused |= {f"queue:{each.name}" for each in self._store.queues() if each.is_paused}
+        return demand_of(self._stats(None), frozenset(paused))
+
+    def workers(self) -> Operation[list[WorkerPresence]]:
+        """Those that take items from the queue."""
+        return (yield from read(lambda: workers(self._store)))
+
+    def idle(self, name: str, timeout: float | None) -> Operation[bool]:
+        """Wait until nothing of a queue runs; whether that came about in time."""
+        ends = inf if timeout is None else monotonic() + timeout
+        with self._pulse.listen(QUEUE) as listening:
+            while True:
+                lanes = yield from self.lanes()
+                if not any(lane.claimed or lane.dispatched for lane in lanes if lane.queue == name):
+                    return True
+                left = ends - monotonic()
+                if left <= 0:
+                    return False
+                yield from wait(listening, left)

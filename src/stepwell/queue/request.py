@@ -1,0 +1,136 @@
+"""Requests: what somebody wants to be run, checked and made into an item that can be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from stepwell.clock import to_ms
+from stepwell.errors import InvalidInput
+from stepwell.flow.duration import Span, seconds_of
+from stepwell.model.digest import sha256_hex
+from stepwell.model.ids import check_key
+from stepwell.model.queue import DEFAULT_QUEUE, NewItem
+from stepwell.model.scope import DEFAULT_WORKSPACE
+
+__all__ = ["QueueRequest", "Runnable", "new_item", "workspace_queue"]
+
+_MOST_PRIORITY = 1_000_000
+_MOST_ATTEMPTS = 1_000
+_LATEST = 2**53
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Runnable(Protocol):
+    """A workflow as the queue sees it: a name, a version, and what it accepts."""
+
+    @property
+    def name(self) -> str:
+        """The name that it is registered under."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Its version."""
+        ...
+
+    def encode_input(self, value: object) -> bytes:
+        """An input as canonical bytes, checked before anything is stored."""
+        ...
+
+
+class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One of many requests that are made together, for ``enqueue_many``; the fields are the options of ``enqueue``."""
+
+    workflow: Any
+    value: Any = None
+    workspace: str = DEFAULT_WORKSPACE
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    key: str | None = None
+    singleton: bool | str | None = None
+    debounce: Span | None = None
+    delay: Span | None = None
+    run_at: datetime | None = None
+    execution_id: str | None = None
+    max_attempts: int = 3
+
+
+def workspace_queue(workspace: str) -> str:
+    """The name of the queue that is a workspace's own."""
+    return f"workflow.workspace.{check_key(workspace, 'a workspace id')}"
+
+
+def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str]) -> NewItem:
+    """The item of a request; an error if any part of it can never be accepted."""
+    if request.delay is not None and request.run_at is not None:
+        raise InvalidInput("give either a delay or run_at, not both")
+    if request.singleton and request.debounce is not None:
+        raise InvalidInput("give either singleton or debounce, not both: one keeps the first request, the other the last")
+    delay_ms = 0 if request.delay is None else _span_ms(request.delay, "delay")
+    if request.debounce is not None:
+        delay_ms = max(delay_ms, _span_ms(request.debounce, "debounce"))
+    own_id = None if request.execution_id is None else check_key(request.execution_id, "execution_id")
+    item = NewItem(
+        item_id=new_id(),
+        workspace_id=check_key(request.workspace, "a workspace id"),
+        workflow_id=workflow.name,
+        version=workflow.version,
+        execution_id=own_id or new_id(),
+        input=workflow.encode_input(request.value),
+        queue=check_key(request.queue, "a queue's name"),
+        priority=_whole(request.priority, "priority", -_MOST_PRIORITY, _MOST_PRIORITY),
+        delay_ms=delay_ms,
+        run_at_ms=None if request.run_at is None else _moment_ms(request.run_at),
+        key=_key_of(request, own_id),
+        singleton=_singleton_of(request, workflow),
+        debounce=None if request.debounce is None else f"{workflow.name}/{request.key or ''}",
+        max_attempts=_whole(request.max_attempts, "max_attempts", 1, _MOST_ATTEMPTS),
+    )
+    return item if item.key is None else msgspec.structs.replace(item, body_digest=_digest(item, own_id))
+
+
+def _key_of(request: QueueRequest, own_id: str | None) -> str | None:
+    if request.debounce is not None:
+        return None  # the key names what is debounced, and the same name comes again with other bodies
+    if request.key is not None:
+        return f"key:{check_key(request.key, 'key')}"
+    # The same id again is the same run, as with ``start``.
+    return None if own_id is None else f"execution:{own_id}"
+
+
+def _singleton_of(request: QueueRequest, workflow: Runnable) -> str | None:
+    singleton: object = request.singleton
+    if singleton is None or singleton is False:
+        return None
+    if singleton is True:
+        return f"workflow:{workflow.name}"
+    if isinstance(singleton, str):
+        return f"name:{check_key(singleton, 'singleton')}"
+    raise InvalidInput(f"singleton is True, or a name to share, not {singleton!r}")
+
+
+def _digest(item: NewItem, own_id: str | None) -> str:
+    """Of what the caller said, so that the same call again has the same digest; the version may have moved on between the two."""
+    said = (item.workflow_id, item.queue, item.priority, item.delay_ms, item.run_at_ms, item.singleton, item.max_attempts, own_id)
+    return sha256_hex(_encode(said) + b"\n" + item.input)
+
+
+def _span_ms(span: Span, what: str) -> int:
+    return round(seconds_of(span, what) * 1000)
+
+
+def _moment_ms(moment: object) -> int:
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise InvalidInput("run_at is a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)")
+    return min(max(to_ms(moment), 0), _LATEST)
+
+
+def _whole(number: object, what: str, least: int, most: int) -> int:
+    if type(number) is not int or not least <= number <= most:
+        raise InvalidInput(f"{what} is a whole number from {least:,} to {most:,}, not {number!r}")
+    return number

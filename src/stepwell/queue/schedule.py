@@ -1,0 +1,224 @@
+"""Schedules: when something is to be run again and again, or once. Pure: times come from outside.
+
+A *tick* is a moment at which a schedule says that a run should begin, in milliseconds since 1970. Ticks of a cron expression follow
+its time zone: for a fixed time in an hour that the clocks skip there is one right after it, and in an hour that comes twice
+there is one, not two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from stepwell.clock import from_ms, to_ms
+from stepwell.errors import InvalidInput
+from stepwell.flow.duration import Span, seconds_of
+from stepwell.model.ids import check_key
+from stepwell.model.queue import DEFAULT_QUEUE, NewItem
+from stepwell.model.value import Value, decode
+
+__all__ = ["CATCH_UP", "Schedule", "ScheduleSummary", "Timing", "due_ticks", "item_of", "next_tick", "ticks_between", "timing_of"]
+
+CatchUp = Literal["none", "last", "all"]
+CATCH_UP = ("none", "last", "all")
+
+_GRACE_MS = 60_000
+"""A tick is missed if nobody looked for so long after it."""
+
+_SHORTEST_MS = 100
+_MOST_AT_ONCE = 1_000
+_DIGEST = "schedule"
+"""What a tick asks for is decided by whoever was first; the same tick again is the same request."""
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """When a schedule ticks; one of the three is given."""
+
+    cron: str | None = None
+    zone: str = "UTC"
+    every_ms: int | None = None
+    at_ms: int | None = None
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it is stored."""
+
+    name: str
+    workflow_id: str
+    version: int
+    input: msgspec.Raw
+    workspace_id: str
+    timing: Timing
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    max_attempts: int = 3
+    catch_up: CatchUp = "none"
+    is_paused: bool = False
+    since_ms: int = 0
+    """When it was put; intervals are counted from there."""
+    next_ms: int | None = None
+    """The next tick; None: there is none any more."""
+    last_ms: int | None = None
+    """The tick that was last fired."""
+
+
+class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it was when it was read."""
+
+    name: str
+    workflow_id: str
+    workspace_id: str
+    value: Value
+    cron: str | None
+    zone: str
+    every_seconds: float | None
+    at: datetime | None
+    catch_up: str
+    is_paused: bool
+    next_at: datetime | None
+    last_at: datetime | None
+    queue: str
+    priority: int
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> ScheduleSummary:
+        """The summary of what is stored."""
+        timing = schedule.timing
+        return cls(
+            name=schedule.name,
+            workflow_id=schedule.workflow_id,
+            workspace_id=schedule.workspace_id,
+            value=decode(bytes(schedule.input)),
+            cron=timing.cron,
+            zone=timing.zone,
+            every_seconds=None if timing.every_ms is None else timing.every_ms / 1000,
+            at=_moment(timing.at_ms),
+            catch_up=schedule.catch_up,
+            is_paused=schedule.is_paused,
+            next_at=_moment(schedule.next_ms),
+            last_at=_moment(schedule.last_ms),
+            queue=schedule.queue,
+            priority=schedule.priority,
+        )
+
+
+def _moment(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else from_ms(milliseconds)
+
+
+def timing_of(cron: str | None, zone: str | None, every: Span | None, at: datetime | None, now_ms: int) -> Timing:
+    """When a schedule ticks, from what a user gave, checked: one that would never tick is refused."""
+    if sum(given is not None for given in (cron, every, at)) != 1:
+        raise InvalidInput("give one of cron, every and at")
+    if zone is not None and cron is None:
+        raise InvalidInput("a zone is for a cron expression; every and at need none")
+    timing = Timing(
+        cron=None if cron is None else check_key(cron, "a cron expression"),
+        zone="UTC" if zone is None else check_key(zone, "a time zone"),
+        every_ms=None if every is None else _interval_ms(every),
+        at_ms=None if at is None else _at_ms(at),
+    )
+    if next_tick(timing, now_ms, now_ms) is None:
+        what = f"cron {cron!r}" if cron is not None else f"at {at}"
+        raise InvalidInput(f"{what} never comes; the schedule would never fire")
+    return timing
+
+
+def _interval_ms(every: Span) -> int:
+    milliseconds = round(seconds_of(every, "every") * 1000)
+    if milliseconds < _SHORTEST_MS:
+        raise InvalidInput(f"every is at least {_SHORTEST_MS / 1000:g} s, not {every!r}")
+    return milliseconds
+
+
+def _at_ms(at: object) -> int:
+    if not isinstance(at, datetime) or at.utcoffset() is None:
+        raise InvalidInput("at is a datetime with a time zone, such as datetime(2027, 1, 1, 9, tzinfo=UTC)")
+    return to_ms(at)
+
+
+def next_tick(timing: Timing, since_ms: int, after_ms: int) -> int | None:
+    """The first tick after a moment; None if there is none."""
+    return next(_ticks(timing, since_ms, after_ms), None)
+
+
+def ticks_between(timing: Timing, since_ms: int, first_ms: int, last_ms: int) -> Iterator[int]:
+    """The ticks from one moment to another, both included."""
+    for tick in _ticks(timing, since_ms, first_ms - 1):
+        if tick > last_ms:
+            return
+        yield tick
+
+
+def _ticks(timing: Timing, since_ms: int, after_ms: int) -> Iterator[int]:
+    if timing.cron is not None:
+        yield from _cron_ticks(timing.cron, timing.zone, after_ms)
+    elif timing.every_ms is not None:
+        count = max((after_ms - since_ms) // timing.every_ms + 1, 1)
+        while True:
+            yield since_ms + count * timing.every_ms
+            count += 1
+    elif timing.at_ms is not None and timing.at_ms > after_ms:
+        yield timing.at_ms
+
+
+def _cron_ticks(expression: str, zone: str, after_ms: int) -> Iterator[int]:
+    from cronsim import CronSim, CronSimError  # here, since few programs have schedules
+
+    try:
+        start = from_ms(after_ms).astimezone(UTC if zone == "UTC" else ZoneInfo(zone))
+    except (KeyError, ValueError, OSError):
+        raise InvalidInput(f"there is no time zone {zone!r}; use a name such as 'Europe/Berlin'") from None
+    try:
+        ticks = CronSim(expression, start)
+    except CronSimError as error:
+        raise InvalidInput(f"{expression!r} is no cron expression: {error}") from None
+    for tick in ticks:
+        yield to_ms(tick.astimezone(UTC))
+
+
+def due_ticks(schedule: Schedule, now_ms: int) -> tuple[list[int], int | None]:
+    """The ticks to fire now, and the next one after them. What became of those that were missed is the catch-up policy's to say."""
+    first = schedule.next_ms
+    if first is None or first > now_ms or schedule.is_paused:
+        return [], first
+    if schedule.catch_up == "all":
+        ticks = list(islice(ticks_between(schedule.timing, schedule.since_ms, first, now_ms), _MOST_AT_ONCE))
+    else:
+        ticks = [_newest(schedule, first, now_ms)]
+        if schedule.catch_up == "none" and now_ms - ticks[0] > _GRACE_MS:
+            return [], next_tick(schedule.timing, schedule.since_ms, now_ms)
+    return ticks, next_tick(schedule.timing, schedule.since_ms, ticks[-1])
+
+
+def _newest(schedule: Schedule, first: int, now_ms: int) -> int:
+    """The last tick that is not after now. Counted from the first that is due, which may be many ago."""
+    timing = schedule.timing
+    if timing.every_ms is not None:
+        return first + (now_ms - first) // timing.every_ms * timing.every_ms
+    newest = first
+    for tick in ticks_between(timing, schedule.since_ms, first + 1, now_ms):
+        newest = tick
+    return newest
+
+
+def item_of(schedule: Schedule, key: str, item_id: str, execution_id: str) -> NewItem:
+    """The queue item of a tick."""
+    return NewItem(
+        item_id=item_id,
+        workspace_id=schedule.workspace_id,
+        workflow_id=schedule.workflow_id,
+        version=schedule.version,
+        execution_id=execution_id,
+        input=bytes(schedule.input),
+        queue=schedule.queue,
+        priority=schedule.priority,
+        key=f"schedule:{schedule.name}:{key}",
+        body_digest=_DIGEST,
+        max_attempts=schedule.max_attempts,
+    )

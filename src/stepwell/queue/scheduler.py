@@ -1,0 +1,82 @@
+"""The scheduler: fires schedules whose time has come. Every worker has one, and each tick is fired once all the same.
+
+A tick becomes a queue item under a key of its own, so whoever fires it second gets the first one's item; then the schedule is moved
+to its next tick by compare-and-set. A crash between the two leaves the tick to somebody else, who finds the item. All times are the
+store's, so how the clocks of the machines differ does not matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+import msgspec
+
+from stepwell.errors import StepwellError
+from stepwell.queue.schedule import Schedule, due_ticks
+from stepwell.queue.schedules import ScheduleOperations
+from stepwell.state.operation import AsyncDriver, Operation
+
+__all__ = ["Scheduler", "fire_due"]
+
+log = logging.getLogger(__name__)
+
+_LONGEST_SLEEP_SECONDS = 5.0
+"""Schedules that other processes have put are seen this soon."""
+
+
+def fire_due(schedules: ScheduleOperations) -> Operation[float | None]:
+    """Fire what is due; in how many seconds something is due again, or None if nothing is planned."""
+    found, now = yield from schedules.due()
+    soonest: int | None = None
+    for schedule, revision in found:
+        upcoming = yield from _fire(schedules, schedule, revision, now)
+        if upcoming is not None and not schedule.is_paused:
+            soonest = upcoming if soonest is None else min(soonest, upcoming)
+    return None if soonest is None else max(soonest - now, 0) / 1000
+
+
+def _fire(schedules: ScheduleOperations, schedule: Schedule, revision: int, now_ms: int) -> Operation[int | None]:
+    ticks, upcoming = due_ticks(schedule, now_ms)
+    if not ticks and upcoming == schedule.next_ms:
+        return upcoming
+    for answer in (yield from schedules.fire(schedule, ticks)) if ticks else ():
+        if isinstance(answer, StepwellError):
+            log.warning("schedule %r could not be fired, and is tried again: %s", schedule.name, answer)
+            return now_ms + round(_LONGEST_SLEEP_SECONDS * 1000)
+    last = ticks[-1] if ticks else schedule.last_ms
+    yield from schedules.move(msgspec.structs.replace(schedule, next_ms=upcoming, last_ms=last), revision)
+    return upcoming
+
+
+class Scheduler:
+    """Fires schedules beside a worker, on its loop."""
+
+    def __init__(self, schedules: ScheduleOperations, driver: AsyncDriver) -> None:
+        self._schedules, self._driver = schedules, driver
+        self._is_stopping = False
+        self._woken = asyncio.Event()
+
+    async def run(self) -> None:
+        """Fire what is due, until stopped. A store that is away for a while is waited for."""
+        while not self._is_stopping:
+            self._woken.clear()
+            try:
+                left = await self._driver.run(fire_due(self._schedules))
+            except StepwellError as error:
+                log.warning("the schedules could not be looked at: %s", error)
+                left = 1.0
+            pause = _LONGEST_SLEEP_SECONDS if left is None else min(left, _LONGEST_SLEEP_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._woken.wait()
+
+    def stop(self) -> None:
+        """Fire nothing more."""
+        self._is_stopping = True
+        self._woken.set()
+
+    def look(self) -> None:
+        """Look again now. On the scheduler's loop."""
+        self._woken.set()

@@ -1,0 +1,333 @@
+"""The face ``well.schedules``. Schedules are kept in a scope of state of their own. Blocking and awaited."""
+
+from __future__ import annotations
+
+import builtins
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from stepwell.clock import from_ms
+from stepwell.contract.store import Store
+from stepwell.errors import Conflict, InvalidInput, NotFound, StepwellError
+from stepwell.flow.duration import Span
+from stepwell.model.commit import StateBatch
+from stepwell.model.entry import Delete, Put
+from stepwell.model.ids import NewId, check_key
+from stepwell.model.queue import DEFAULT_QUEUE, Enqueued, NewItem
+from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
+from stepwell.queue.item import AsyncQueueItem, QueueItem
+from stepwell.queue.operations import QueueOperations
+from stepwell.queue.request import QueueRequest
+from stepwell.queue.schedule import (
+    CATCH_UP,
+    Schedule,
+    ScheduleSummary,
+    item_of,
+    next_tick,
+    ticks_between,
+    timing_of,
+)
+from stepwell.state.operation import AsyncDriver, Driver, Operation, read, write_or_raise
+
+__all__ = ["PATH", "AsyncSchedules", "ScheduleOperations", "Schedules", "decode_schedule", "encode_schedule"]
+
+PATH = Scope("schedule", DEFAULT_WORKSPACE).path
+"""The scope that holds all schedules of a store, by name."""
+
+encode_schedule = msgspec.json.Encoder(order="deterministic").encode
+decode_schedule = msgspec.json.Decoder(Schedule).decode
+
+_MOST_BACKFILLED = 10_000
+_MOST_TRIES = 20
+
+
+class ScheduleOperations:
+    """Operations on schedules."""
+
+    def __init__(self, store: Store, queue: QueueOperations, new_id: NewId) -> None:
+        self._store, self._queue, self._new_id = store, queue, new_id
+
+    def put(
+        self,
+        name: str,
+        request: QueueRequest,
+        cron: str | None,
+        zone: str | None,
+        every: Span | None,
+        at: datetime | None,
+        catch_up: str,
+    ) -> Operation[Schedule]:
+        """Make a schedule, or another of the same name in its place."""
+        check_key(name, "a schedule's name", 256)
+        item = self._queue.new_item(request)
+        if catch_up not in CATCH_UP:
+            raise InvalidInput(f"catch_up is one of {', '.join(CATCH_UP)}, not {catch_up!r}")
+        now, workspaces = yield from read(lambda: (self._store.now_ms(), self._store.workspaces()))
+        if item.workspace_id not in {each.workspace_id for each in workspaces}:
+            raise NotFound(f"there is no workspace {item.workspace_id!r}; make it with well.workspaces.put")
+        timing = timing_of(cron, zone, every, at, now)
+        schedule = Schedule(
+            name=name,
+            workflow_id=item.workflow_id,
+            version=item.version,
+            input=msgspec.Raw(item.input),
+            workspace_id=item.workspace_id,
+            timing=timing,
+            queue=item.queue,
+            priority=item.priority,
+            max_attempts=item.max_attempts,
+            catch_up=catch_up,
+            since_ms=now,
+            next_ms=next_tick(timing, now, now),
+        )
+        yield from write_or_raise(StateBatch((Put(PATH, name, msgspec.Raw(encode_schedule(schedule))),)))
+        return schedule
+
+    def get(self, name: str) -> Operation[Schedule]:
+        """A schedule."""
+        schedule, _ = yield from self._find(name)
+        return schedule
+
+    def _find(self, name: str) -> Operation[tuple[Schedule, int]]:
+        check_key(name, "a schedule's name")
+        rows = yield from read(lambda: self._store.entries(PATH, [name]))
+        row = rows.get(name)
+        if row is None or row.data is None:
+            raise NotFound(f"there is no schedule {name!r}")
+        return decode_schedule(row.data), row.revision
+
+    def all(self) -> Operation[list[Schedule]]:
+        """All schedules, by name."""
+        rows = yield from read(lambda: _scan(self._store))
+        return [schedule for schedule, _ in rows]
+
+    def delete(self, name: str) -> Operation[bool]:
+        """Fire no more; whether it was there."""
+        try:
+            yield from self._find(name)
+        except NotFound:
+            return False
+        yield from write_or_raise(StateBatch((Delete(PATH, name),)))
+        return True
+
+    def pause(self, name: str, is_paused: bool) -> Operation[Schedule]:
+        """Have a schedule wait, or go on. What it missed meanwhile is the catch-up policy's to say."""
+        for _ in range(_MOST_TRIES):
+            schedule, revision = yield from self._find(name)
+            changed = msgspec.structs.replace(schedule, is_paused=is_paused)
+            if not is_paused and schedule.is_paused and schedule.catch_up == "none":
+                now = yield from read(self._store.now_ms)
+                changed = msgspec.structs.replace(changed, next_ms=next_tick(schedule.timing, schedule.since_ms, now))
+            try:
+                yield from write_or_raise(_moved(changed, revision))
+            except Conflict:
+                continue  # it fired in between
+            return changed
+        raise Conflict(f"schedule {name!r} changes all the time; try again")
+
+    def run_now(self, name: str) -> Operation[Enqueued]:
+        """Ask for a run beside the ticks."""
+        schedule = yield from self.get(name)
+        fresh = self._new_id()
+        (answer,) = yield from self._queue.add((item_of(schedule, f"now.{fresh}", fresh, self._new_id()),))
+        if isinstance(answer, StepwellError):
+            raise answer
+        return answer
+
+    def backfill(self, name: str, start: datetime, end: datetime) -> Operation[list[Enqueued]]:
+        """Ask for the runs of all ticks from one moment to another; those that were fired before are not fired again."""
+        schedule = yield from self.get(name)
+        for what, moment in (("start", start), ("end", end)):
+            if not isinstance(moment, datetime) or moment.utcoffset() is None:
+                raise InvalidInput(f"{what} is a datetime with a time zone, not {moment!r}")
+        first, last = (round(each.astimezone(UTC).timestamp() * 1000) for each in (start, end))
+        since = schedule.since_ms
+        if schedule.timing.every_ms is not None and first <= since:
+            # Intervals go on backwards from where they began.
+            since -= ((since - first) // schedule.timing.every_ms + 1) * schedule.timing.every_ms
+        ticks = list(islice(ticks_between(schedule.timing, since, first, last), _MOST_BACKFILLED + 1))
+        if len(ticks) > _MOST_BACKFILLED:
+            raise InvalidInput(f"there are more than {_MOST_BACKFILLED:,} ticks in that time; backfill it in parts")
+        items = tuple(self._tick_item(schedule, tick) for tick in ticks)
+        answers = yield from self._queue.add_all(items)
+        for answer in answers:
+            if isinstance(answer, StepwellError):
+                raise answer
+        return [answer for answer in answers if isinstance(answer, Enqueued)]
+
+    def _tick_item(self, schedule: Schedule, tick: int) -> NewItem:
+        return item_of(schedule, str(tick), self._new_id(), self._new_id())
+
+    def next(self, name: str, count: int) -> Operation[list[datetime]]:
+        """The next ticks."""
+        if type(count) is not int or not 1 <= count <= 1_000:
+            raise InvalidInput(f"count is a whole number from 1 to 1,000, not {count!r}")
+        schedule = yield from self.get(name)
+        if schedule.next_ms is None:
+            return []
+        ticks = ticks_between(schedule.timing, schedule.since_ms, schedule.next_ms, 2**53)
+        return [from_ms(tick) for tick in islice(ticks, count)]
+
+    # What fires them.
+
+    def due(self) -> Operation[tuple[list[tuple[Schedule, int]], int]]:
+        """All schedules with their revisions, and the store's time."""
+        return (yield from read(lambda: (_scan(self._store), self._store.now_ms())))
+
+    def move(self, schedule: Schedule, revision: int) -> Operation[bool]:
+        """Set where a schedule stands; False if somebody else has moved it since."""
+        try:
+            yield from write_or_raise(_moved(schedule, revision))
+        except Conflict:
+            return False
+        return True
+
+    def fire(self, schedule: Schedule, ticks: list[int]) -> Operation[list[Enqueued | StepwellError]]:
+        """Ask for the runs of ticks. Whoever else asks for the same gets the same items."""
+        return (yield from self._queue.add_all(tuple(self._tick_item(schedule, tick) for tick in ticks)))
+
+
+def _moved(schedule: Schedule, revision: int) -> StateBatch:
+    return StateBatch((Put(PATH, schedule.name, msgspec.Raw(encode_schedule(schedule)), expected=revision),))
+
+
+def _scan(store: Store) -> list[tuple[Schedule, int]]:
+    found: list[tuple[Schedule, int]] = []
+    after: str | None = None
+    while rows := store.scan(PATH, after=after):
+        found += [(decode_schedule(row.data), row.revision) for _, row in rows if row.data is not None]
+        after = rows[-1][0]
+    return found
+
+
+class Schedules:
+    """The schedules of a store."""
+
+    def __init__(self, operations: ScheduleOperations, queue: QueueOperations, driver: Driver) -> None:
+        self._do, self._queue, self._driver = operations, queue, driver
+
+    def put(
+        self,
+        name: str,
+        workflow: Any,
+        value: Any = None,
+        *,
+        cron: str | None = None,
+        zone: str | None = None,
+        every: Span | None = None,
+        at: datetime | None = None,
+        catch_up: str = "none",
+        workspace: str = DEFAULT_WORKSPACE,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        max_attempts: int = 3,
+    ) -> ScheduleSummary:
+        """Have a workflow run by a cron expression in a time zone, every so often, or once; one of the same name is replaced.
+
+        ``catch_up`` says what becomes of ticks that were missed while nobody was there: ``none`` of them, the ``last``, or ``all``.
+        """
+        request = QueueRequest(
+            workflow=workflow, value=value, workspace=workspace, queue=queue, priority=priority, max_attempts=max_attempts
+        )
+        return ScheduleSummary.of(self._driver.run(self._do.put(name, request, cron, zone, every, at, catch_up)))
+
+    def get(self, name: str) -> ScheduleSummary:
+        """A schedule; ``NotFound`` if there is none."""
+        return ScheduleSummary.of(self._driver.run(self._do.get(name)))
+
+    def list(self) -> list[ScheduleSummary]:
+        """All schedules, by name."""
+        return [ScheduleSummary.of(each) for each in self._driver.run(self._do.all())]
+
+    def delete(self, name: str) -> bool:
+        """Fire no more; whether it was there. Runs that it asked for are not touched."""
+        return self._driver.run(self._do.delete(name))
+
+    def pause(self, name: str) -> ScheduleSummary:
+        """Fire nothing until it is resumed."""
+        return ScheduleSummary.of(self._driver.run(self._do.pause(name, is_paused=True)))
+
+    def resume(self, name: str) -> ScheduleSummary:
+        """Fire again; what it missed is caught up as its policy says."""
+        return ScheduleSummary.of(self._driver.run(self._do.pause(name, is_paused=False)))
+
+    def run_now(self, name: str) -> QueueItem:
+        """Have it run now, beside its ticks."""
+        return QueueItem(self._driver.run(self._do.run_now(name)), self._queue, self._driver)
+
+    def backfill(self, name: str, start: datetime, end: datetime) -> builtins.list[QueueItem]:
+        """Have it run for all ticks from one moment to another; those that were fired already are not fired again."""
+        answers = self._driver.run(self._do.backfill(name, start, end))
+        return [QueueItem(answer, self._queue, self._driver) for answer in answers]
+
+    def next(self, name: str, count: int = 5) -> builtins.list[datetime]:
+        """The next moments at which it fires."""
+        return self._driver.run(self._do.next(name, count))
+
+
+class AsyncSchedules:
+    """The schedules of a store."""
+
+    def __init__(self, operations: ScheduleOperations, queue: QueueOperations, driver: AsyncDriver) -> None:
+        self._do, self._queue, self._driver = operations, queue, driver
+
+    async def put(
+        self,
+        name: str,
+        workflow: Any,
+        value: Any = None,
+        *,
+        cron: str | None = None,
+        zone: str | None = None,
+        every: Span | None = None,
+        at: datetime | None = None,
+        catch_up: str = "none",
+        workspace: str = DEFAULT_WORKSPACE,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        max_attempts: int = 3,
+    ) -> ScheduleSummary:
+        """Have a workflow run by a cron expression in a time zone, every so often, or once; one of the same name is replaced.
+
+        ``catch_up`` says what becomes of ticks that were missed while nobody was there: ``none`` of them, the ``last``, or ``all``.
+        """
+        request = QueueRequest(
+            workflow=workflow, value=value, workspace=workspace, queue=queue, priority=priority, max_attempts=max_attempts
+        )
+        return ScheduleSummary.of(await self._driver.run(self._do.put(name, request, cron, zone, every, at, catch_up)))
+
+    async def get(self, name: str) -> ScheduleSummary:
+        """A schedule; ``NotFound`` if there is none."""
+        return ScheduleSummary.of(await self._driver.run(self._do.get(name)))
+
+    async def list(self) -> list[ScheduleSummary]:
+        """All schedules, by name."""
+        return [ScheduleSummary.of(each) for each in await self._driver.run(self._do.all())]
+
+    async def delete(self, name: str) -> bool:
+        """Fire no more; whether it was there. Runs that it asked for are not touched."""
+        return await self._driver.run(self._do.delete(name))
+
+    async def pause(self, name: str) -> ScheduleSummary:
+        """Fire nothing until it is resumed."""
+        return ScheduleSummary.of(await self._driver.run(self._do.pause(name, is_paused=True)))
+
+    async def resume(self, name: str) -> ScheduleSummary:
+        """Fire again; what it missed is caught up as its policy says."""
+        return ScheduleSummary.of(await self._driver.run(self._do.pause(name, is_paused=False)))
+
+    async def run_now(self, name: str) -> AsyncQueueItem:
+        """Have it run now, beside its ticks."""
+        return AsyncQueueItem(await self._driver.run(self._do.run_now(name)), self._queue, self._driver)
+
+    async def backfill(self, name: str, start: datetime, end: datetime) -> builtins.list[AsyncQueueItem]:
+        """Have it run for all ticks from one moment to another; those that were fired already are not fired again."""
+        answers = await self._driver.run(self._do.backfill(name, start, end))
+        return [AsyncQueueItem(answer, self._queue, self._driver) for answer in answers]
+
+    async def next(self, name: str, count: int = 5) -> builtins.list[datetime]:
+        """The next moments at which it fires."""
+        return await self._driver.run(self._do.next(name, count))

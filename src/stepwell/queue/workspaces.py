@@ -1,0 +1,200 @@
+"""Workspaces and tiers: who may have how much. Changes are effective at once. Blocking and awaited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from stepwell.contract.store import Store
+from stepwell.errors import InvalidInput, NotFound
+from stepwell.model.ids import check_key
+from stepwell.model.queue import PutTier, PutWorkspace, Tier, Workspace
+from stepwell.state.operation import AsyncDriver, Driver, Operation, read, write_or_raise
+
+__all__ = ["AsyncWorkspaces", "WorkspaceOperations", "Workspaces"]
+
+_KEEP: Any = msgspec.UNSET
+"""Says that a setting stays as it is; None means no limit."""
+
+Number = int | None | msgspec.UnsetType
+Rate = float | None | msgspec.UnsetType
+
+
+class WorkspaceOperations:
+    """Operations on workspaces and tiers."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def put(self, workspace_id: str, tier: str | None, is_paused: bool | None) -> Operation[Workspace]:
+        """Make a workspace, or change what is given of it."""
+        check_key(workspace_id, "a workspace id")
+        known = yield from read(lambda: self._find(workspace_id))
+        if known is None:
+            known = Workspace(workspace_id=workspace_id, tier="free" if tier is None else _tier_name(tier))
+        changed = msgspec.structs.replace(
+            known,
+            tier=known.tier if tier is None else _tier_name(tier),
+            is_paused=known.is_paused if is_paused is None else _whether(is_paused),
+        )
+        yield from write_or_raise(PutWorkspace(changed))
+        return (yield from self.get(workspace_id))
+
+    def get(self, workspace_id: str) -> Operation[Workspace]:
+        """A workspace."""
+        check_key(workspace_id, "a workspace id")
+        found = yield from read(lambda: self._find(workspace_id))
+        if found is None:
+            raise NotFound(f"there is no workspace {workspace_id!r}; make it with well.workspaces.put({workspace_id!r}, tier=...)")
+        return found
+
+    def pause(self, workspace_id: str, is_paused: bool) -> Operation[Workspace]:
+        """Have the items of a workspace wait, or no longer."""
+        known = yield from self.get(workspace_id)
+        changed = msgspec.structs.replace(known, is_paused=is_paused)
+        yield from write_or_raise(PutWorkspace(changed))
+        return changed
+
+    def all(self) -> Operation[list[Workspace]]:
+        """All workspaces."""
+        return (yield from read(self._store.workspaces))
+
+    def tiers(self) -> Operation[list[Tier]]:
+        """All tiers."""
+        return (yield from read(self._store.tiers))
+
+    def put_tier(self, name: str, given: dict[str, Any]) -> Operation[Tier]:
+        """Make a tier, or change what is given of it."""
+        lower = _tier_name(name)
+        tiers = yield from read(self._store.tiers)
+        known = next((tier for tier in tiers if tier.name == lower), None)
+        settings = {what: value for what, value in given.items() if value is not _KEEP}
+        if settings.get("weight", 1) is None:
+            raise InvalidInput(f"weight of tier {lower!r} is a number; there is no share without one")
+        # Made anew rather than replaced, so that its fields are checked.
+        before: dict[str, Any] = {} if known is None else msgspec.structs.asdict(known)
+        before |= settings
+        before["name"] = lower
+        tier = Tier(**before)
+        yield from write_or_raise(PutTier(tier))
+        return tier
+
+    def _find(self, workspace_id: str) -> Workspace | None:
+        return next((each for each in self._store.workspaces() if each.workspace_id == workspace_id), None)
+
+
+def _tier_name(name: object) -> str:
+    return check_key(name, "a tier's name").lower()
+
+
+def _whether(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(f"is_paused is True or False, not {value!r}")
+    return value
+
+
+class Workspaces:
+    """The workspaces of a store and their tiers."""
+
+    def __init__(self, operations: WorkspaceOperations, driver: Driver) -> None:
+        self._do, self._driver = operations, driver
+
+    def put(self, workspace_id: str, *, tier: str | None = None, is_paused: bool | None = None) -> Workspace:
+        """Make a workspace (tier ``free`` unless you say another), or change what you give of it."""
+        return self._driver.run(self._do.put(workspace_id, tier, is_paused))
+
+    def get(self, workspace_id: str) -> Workspace:
+        """A workspace; ``NotFound`` if there is none."""
+        return self._driver.run(self._do.get(workspace_id))
+
+    def list(self) -> list[Workspace]:
+        """All workspaces, by id."""
+        return self._driver.run(self._do.all())
+
+    def pause(self, workspace_id: str) -> Workspace:
+        """Have its items wait, whatever capacity there is; what runs goes on."""
+        return self._driver.run(self._do.pause(workspace_id, is_paused=True))
+
+    def resume(self, workspace_id: str) -> Workspace:
+        """Have its items start again."""
+        return self._driver.run(self._do.pause(workspace_id, is_paused=False))
+
+    def tiers(self) -> list[Tier]:
+        """All tiers, by name."""
+        return self._driver.run(self._do.tiers())
+
+    def put_tier(
+        self,
+        name: str,
+        *,
+        concurrency: Number = _KEEP,
+        weight: float | msgspec.UnsetType = _KEEP,
+        rate_per_second: Rate = _KEEP,
+        queue_depth: Number = _KEEP,
+        state_bytes: Number = _KEEP,
+        retention_seconds: Rate = _KEEP,
+    ) -> Tier:
+        """Make a tier, or change what you give of it (None: no limit), at once for all its workspaces."""
+        given = {
+            "concurrency": concurrency,
+            "weight": weight,
+            "rate_per_second": rate_per_second,
+            "queue_depth": queue_depth,
+            "state_bytes": state_bytes,
+            "retention_seconds": retention_seconds,
+        }
+        return self._driver.run(self._do.put_tier(name, given))
+
+
+class AsyncWorkspaces:
+    """The workspaces of a store and their tiers."""
+
+    def __init__(self, operations: WorkspaceOperations, driver: AsyncDriver) -> None:
+        self._do, self._driver = operations, driver
+
+    async def put(self, workspace_id: str, *, tier: str | None = None, is_paused: bool | None = None) -> Workspace:
+        """Make a workspace (tier ``free`` unless you say another), or change what you give of it."""
+        return await self._driver.run(self._do.put(workspace_id, tier, is_paused))
+
+    async def get(self, workspace_id: str) -> Workspace:
+        """A workspace; ``NotFound`` if there is none."""
+        return await self._driver.run(self._do.get(workspace_id))
+
+    async def list(self) -> list[Workspace]:
+        """All workspaces, by id."""
+        return await self._driver.run(self._do.all())
+
+    async def pause(self, workspace_id: str) -> Workspace:
+        """Have its items wait, whatever capacity there is; what runs goes on."""
+        return await self._driver.run(self._do.pause(workspace_id, is_paused=True))
+
+    async def resume(self, workspace_id: str) -> Workspace:
+        """Have its items start again."""
+        return await self._driver.run(self._do.pause(workspace_id, is_paused=False))
+
+    async def tiers(self) -> list[Tier]:
+        """All tiers, by name."""
+        return await self._driver.run(self._do.tiers())
+
+    async def put_tier(
+        self,
+        name: str,
+        *,
+        concurrency: Number = _KEEP,
+        weight: float | msgspec.UnsetType = _KEEP,
+        rate_per_second: Rate = _KEEP,
+        queue_depth: Number = _KEEP,
+        state_bytes: Number = _KEEP,
+        retention_seconds: Rate = _KEEP,
+    ) -> Tier:
+        """Make a tier, or change what you give of it (None: no limit), at once for all its workspaces."""
+        given = {
+            "concurrency": concurrency,
+            "weight": weight,
+            "rate_per_second": rate_per_second,
+            "queue_depth": queue_depth,
+            "state_bytes": state_bytes,
+            "retention_seconds": retention_seconds,
+        }
+        return await self._driver.run(self._do.put_tier(name, given))
