@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from stepwell.demo import story
+from stepwell.cli.screen import has_colour
+from stepwell.demo import bank_story, parcel_story
 from stepwell.demo.bank import accounts_after
-from stepwell.demo.screen import Screen, has_colour
+from stepwell.demo.screen import Screen
 
 
 class Terminal(io.StringIO):
@@ -24,10 +26,46 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_demo_kills_reopens_verifies_and_goes_on():
+def demonstration(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a demonstration as people do."""
+    command = [sys.executable, "-m", "stepwell.demo", *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=os.environ | {"PYTHONUTF8": "1"})
+
+
+def test_demo_kills_a_worker_inside_a_step_and_another_goes_on():
+    """T30 for people: three branches and a loop; SIGKILL inside a step; only that step is made again, by another worker."""
+    done = demonstration()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert re.search(r"worker A, process \d+, got SIGKILL inside of parcel 2", done.stdout)
+    assert "4 steps are recorded, and nothing of the one that was under way" in done.stdout
+    assert "4 parcels are on their way to Basel" in done.stdout
+    who = re.findall(r"^   (\S+) +([AB])( killed)? ", done.stdout, re.MULTILINE)
+    assert sorted(who[:3]) == [("charge", "A", ""), ("label", "A", ""), ("pack", "A", "")]
+    assert who[3:] == [("send", "A", ""), ("send#2", "A", " killed"), *((f"send#{each}", "B", "") for each in (2, 3, 4))]
+    assert re.search(r"\d+ receipts verified", done.stdout)
+    assert "All 8 promises held" in done.stdout
+    assert "\x1b" not in done.stdout, "no colour away from a terminal"
+
+
+def test_demo_of_a_killed_worker_fails_if_a_promise_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(parcel_story, "_BEFORE", 5)
+    stream = Terminal()
+    assert parcel_story.tell(Screen(stream, {}), tmp_path) == 1
+    assert "NOT AS PROMISED: 4 steps are recorded" in stream.getvalue()
+    assert "1 of 8 promises were broken" in stream.getvalue()
+    assert "\x1b[36m" in stream.getvalue(), "in colour on a terminal"
+
+
+def test_demo_of_an_unknown_story_says_which_there_are():
+    done = demonstration("nonsense")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "[parcel|bank]" in done.stderr
+
+
+def test_bank_is_killed_reopened_verified_and_goes_on():
     """T01 for people: SIGKILL inside a commit and right after it; old or new state, never between."""
-    command = [sys.executable, "-m", "stepwell.demo"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=os.environ | {"PYTHONUTF8": "1"})
+    done = demonstration("bank")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     assert "got SIGKILL at store.commit_written, in transfer 41" in done.stdout
@@ -39,10 +77,10 @@ def test_demo_kills_reopens_verifies_and_goes_on():
     assert "\x1b" not in done.stdout, "no colour away from a terminal"
 
 
-def test_demo_fails_if_a_promise_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(story, "accounts_after", lambda number: accounts_after(number) | {"bob": 0})
+def test_bank_fails_if_a_promise_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bank_story, "accounts_after", lambda number: accounts_after(number) | {"bob": 0})
     stream = Terminal()
-    assert story.tell(Screen(stream, {}), tmp_path) == 1
+    assert bank_story.tell(Screen(stream, {}), tmp_path) == 1
     assert "NOT AS PROMISED: nothing in between" in stream.getvalue()
     assert "5 of 17 promises were broken" in stream.getvalue()
 

@@ -1,4 +1,4 @@
-"""``python -m stepwell.demo``: kill a process in the middle of a commit, and see what is left."""
+"""``python -m stepwell.demo [parcel|bank]``: kill a worker inside a step, or a process in the middle of a commit."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ import sys
 import tempfile
 from pathlib import Path
 
+from stepwell.demo import bank_story, parcel_story
 from stepwell.demo.screen import Screen
-from stepwell.demo.story import tell
+
+__all__ = ["STORIES", "main"]
+
+STORIES = {"parcel": parcel_story.tell, "bank": bank_story.tell}
+
+
+def main(story: str = "parcel", screen: Screen | None = None) -> int:
+    """Tell a story in a folder of its own; 0 if everything was as promised."""
+    screen = screen or Screen(sys.stdout, os.environ)
+    with tempfile.TemporaryDirectory(prefix="stepwell-demo-") as folder:
+        return STORIES[story](screen, Path(folder))
+
 
 if __name__ == "__main__":
-    screen = Screen(sys.stdout, os.environ)
-    with tempfile.TemporaryDirectory(prefix="stepwell-demo-") as folder:
-        sys.exit(tell(screen, Path(folder)))
+    chosen = sys.argv[1:] or ["parcel"]
+    if len(chosen) > 1 or chosen[0] not in STORIES:
+        sys.exit(f"usage: python -m stepwell.demo [{'|'.join(STORIES)}]")
+    sys.exit(main(chosen[0]))

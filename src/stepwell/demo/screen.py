@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TextIO
 
-__all__ = ["Screen", "has_colour"]
+from stepwell.cli.screen import has_colour
 
-_COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+__all__ = ["Screen"]
+
+_COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36"}
 _BAR = 28
-
-
-def has_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether to write ANSI colours: on a terminal that shows them, unless ``NO_COLOR`` is set to anything."""
-    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 class Screen:
@@ -53,6 +50,25 @@ class Screen:
         else:
             self.broken += 1
             self.say(f"   {self.paint('red', self._no)} {self.paint('red', f'NOT AS PROMISED: {text}')}")
+
+    def finish(self, seconds: float) -> int:
+        """Say how many promises held; the exit code."""
+        self.say()
+        if self.broken:
+            self.say(self.paint("red", f"{self.broken} of {self.kept + self.broken} promises were broken."))
+            return 1
+        self.say(self.paint("green", f"All {self.kept} promises held, in {seconds:.1f} s."))
+        return 0
+
+    @property
+    def block(self) -> str:
+        """What bars are made of."""
+        return self._full
+
+    @property
+    def half_block(self) -> str:
+        """What bars of things that came to nothing are made of."""
+        return self._empty
 
     def progress(self, label: str, done: int, total: int) -> None:
         """Show how far something has come; away from a terminal, only its end."""

@@ -1,4 +1,4 @@
-"""The story of the demonstration: work is killed twice in the middle of a commit, and everything that was promised is checked."""
+"""The story of the bank: it is killed twice in the middle of a commit, and everything that was promised is checked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def tell(screen: Screen, folder: Path) -> int:
     _check_chain(screen, url, kept)
     _vandalise(screen, file, folder / "copy.db")
     _go_on(screen, url)
-    return _finish(screen, time.perf_counter() - began)
+    return screen.finish(time.perf_counter() - began)
 
 
 def _killed_inside(screen: Screen, url: str) -> dict[int, str]:
@@ -168,12 +168,3 @@ def _go_on(screen: Screen, url: str) -> None:
         screen.promise(past == accounts_after(_EDITED), f"the past is there: at revision {_EDITED} alice had {past['alice']:,}")
         result = well.verify(LEDGER)
         screen.promise(result.ok, f"{result.receipts} receipts verified, head {result.head[:16]}")
-
-
-def _finish(screen: Screen, seconds: float) -> int:
-    screen.say()
-    if screen.broken:
-        screen.say(screen.paint("red", f"{screen.broken} of {screen.kept + screen.broken} promises were broken."))
-        return 1
-    screen.say(screen.paint("green", f"All {screen.kept} promises held, in {seconds:.1f} s."))
-    return 0

@@ -1,0 +1,72 @@
+"""``signal``, ``cancel``, ``retry`` and ``fork``: what can be done to a run from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from stepwell.cli.argument import VALUE
+from stepwell.cli.command import command
+from stepwell.cli.plaintext import printable
+from stepwell.cli.settings import Settings, settings
+from stepwell.errors import Conflict, ValidationFailed
+
+__all__ = ["cancel", "fork", "retry", "signal"]
+
+
+@command("signal")
+@click.argument("execution_id", metavar="ID")
+@click.argument("name", metavar="NAME")
+@click.argument("value", type=VALUE, default="null", metavar="[JSON|@FILE|-]")
+def signal(execution_id: str, name: str, value: Any) -> None:
+    """Send a signal to a run, with a value. It is kept until the run takes it."""
+    given = settings()
+    with given.open() as well:
+        well.run(execution_id).signal(name, value)
+    _tell(given, {"execution_id": execution_id, "signal": name}, f"signal {name} is with {execution_id}")
+
+
+@command("cancel")
+@click.argument("execution_id", metavar="ID")
+def cancel(execution_id: str) -> None:
+    """Ask a run to end. Its code learns of it at its next call, and can clean up."""
+    given = settings()
+    with given.open() as well:
+        well.run(execution_id).cancel()
+    _tell(given, {"execution_id": execution_id, "cancel": "asked"}, f"{execution_id} is asked to end")
+
+
+@command("retry")
+@click.argument("execution_id", metavar="ID")
+def retry(execution_id: str) -> None:
+    """Run a failed run again, from the step that failed. What was recorded before is kept."""
+    given = settings()
+    with given.open() as well:
+        run = well.run(execution_id)
+        try:
+            run.retry()
+        except ValidationFailed:
+            raise Conflict(f"execution {execution_id!r} is {run.status()}; only one that failed can be tried again") from None
+        status = str(run.status())
+    _tell(given, {"execution_id": execution_id, "status": status}, f"{execution_id} is {status}, for a worker to take on")
+
+
+@command("fork")
+@click.argument("execution_id", metavar="ID")
+@click.argument("new_id", metavar="NEW")
+@click.option("--at", type=click.IntRange(0), metavar="REVISION", help="From the state at a revision; else from now.")
+def fork(execution_id: str, new_id: str, at: int | None) -> None:
+    """Start a new run from the state of another. That one is left as it is."""
+    given = settings()
+    with given.open() as well:
+        receipt = well.fork(execution_id, new_id, at=at)
+    told = {"execution_id": new_id, "parent_id": execution_id, "revision": receipt.revision, "digest": receipt.digest}
+    _tell(given, told, f"{new_id} begins with the state of {execution_id}")
+
+
+def _tell(given: Settings, facts: dict[str, Any], sentence: str) -> None:
+    if given.is_json:
+        given.screen.json(facts)
+    else:
+        given.screen.note(printable(sentence))

@@ -1,0 +1,110 @@
+"""``check`` and ``draw``: definitions, without running them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stepwell.cli.command import command
+from stepwell.cli.ending import ExitCode
+from stepwell.cli.plaintext import printable
+from stepwell.cli.screen import Screen
+from stepwell.cli.settings import settings
+from stepwell.cli.source import definitions_of, find_workflow
+from stepwell.errors import InvalidDefinition, InvalidInput, Problem
+from stepwell.flow.program import registered_names, registered_step_names
+
+if TYPE_CHECKING:
+    from stepwell.flow.definition import Definition
+
+__all__ = ["check", "draw"]
+
+_PLACE = re.compile(r"(?P<source>.*):(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
+
+
+@command("check")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+def check(files: tuple[str, ...]) -> None:
+    """Check definitions (.yaml, .json, or those of a .py file), and say every fault as file:line:column.
+
+    Exit code 5 if there is one. With -m MODULE, steps that no module has are faults, too.
+    """
+    given = settings()
+    steps = registered_step_names() if given.load_modules() else None
+    sound: list[dict[str, Any]] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            sound += [_facts(file, each) for each in definitions_of(file, steps=steps)]
+        except InvalidDefinition as error:
+            problems += error.errors
+    if given.is_json:
+        given.screen.json({"is_ok": not problems, "definitions": sound, "problems": [_problem(each) for each in problems]})
+    else:
+        _write(given.screen, sound, problems)
+    sys.exit(ExitCode.INVALID if problems else ExitCode.DONE)
+
+
+def _facts(source: str, definition: Definition) -> dict[str, Any]:
+    return {"source": source, "name": definition.name, "version": definition.version}
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    place = _PLACE.fullmatch(problem.where)
+    told: dict[str, Any] = {"source": problem.where, "line": None, "column": None}
+    if place is not None:
+        told = {"source": place["source"], "line": int(place["line"]), "column": int(place["column"])}
+    return told | {"code": problem.code, "message": problem.message}
+
+
+def _write(screen: Screen, sound: list[dict[str, Any]], problems: list[Problem]) -> None:
+    for each in sound:
+        screen.note(f"{screen.paint('green', 'ok', screen.err)}  {printable(each['source'])}: {printable(each['name'])}")
+    for problem in problems:
+        first, *rest = problem.message.split("\n")
+        screen.write(f"{screen.paint('bold', printable(problem.where))}: {printable(first)}")
+        for line in rest:  # the text, and a caret under the place
+            screen.write(f"    {printable(line)}")
+    if problems:
+        screen.note(f"{len(problems)} fault{'s' if len(problems) > 1 else ''}")
+
+
+@command("draw")
+@click.argument("file", metavar="FILE")
+@click.option("--format", "-f", "kind", type=click.Choice(["svg", "mermaid"]), help="Else by the name of the output; else svg.")
+@click.option("--output", "-o", metavar="FILE", help="Where to write it; else to standard output.")
+def draw(file: str, kind: str | None, output: str | None) -> None:
+    """Draw a definition (.yaml, .json, module:definition, or the name of a stored one) as SVG or Mermaid."""
+    from stepwell.flow.definition import Definition
+    from stepwell.flow.drawing import draw_mermaid, draw_svg
+
+    given = settings()
+    given.load_modules()
+    found = find_workflow(file)
+    if isinstance(found, str) and found not in registered_names():
+        with given.open() as well:
+            found = well.definitions.get(found)
+    if not isinstance(found, Definition):
+        raise InvalidInput(f"{file!r} is code, and its structure is known only from a run; draw a definition")
+    kind = kind or ("mermaid" if output and output.endswith((".mmd", ".mermaid", ".md")) else "svg")
+    picture = draw_svg(found) if kind == "svg" else draw_mermaid(found)
+    if output is not None and output != "-":
+        _save(output, picture)
+    if given.is_json:
+        shown = {} if output else {"picture": picture}
+        given.screen.json({"name": found.name, "format": kind, "output": output} | shown)
+    elif output is None or output == "-":
+        sys.stdout.write(picture if picture.endswith("\n") else f"{picture}\n")
+    else:
+        given.screen.note(printable(f"{found.name} is drawn to {output}"))
+
+
+def _save(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{path!r} cannot be written: {error.strerror}") from None

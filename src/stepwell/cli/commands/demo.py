@@ -1,0 +1,31 @@
+"""``demo``: the demonstration."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from stepwell.cli.command import command
+from stepwell.cli.settings import settings
+
+__all__ = ["demo"]
+
+
+@command("demo")
+@click.argument("story", type=click.Choice(["parcel", "bank"]), default="parcel")
+def demo(story: str) -> None:
+    """See work that is killed, resumed and verified, in a folder of its own.
+
+    parcel: a worker is killed inside a step, and another goes on. bank: a process is killed in the middle of a commit.
+    """
+    from stepwell.demo.__main__ import main
+    from stepwell.demo.screen import Screen
+
+    given = settings()
+    screen = Screen(sys.stderr if given.is_json else sys.stdout, os.environ)
+    code = main(story, screen)
+    if given.is_json:
+        given.screen.json({"story": story, "is_ok": code == 0, "kept": screen.kept, "broken": screen.broken})
+    sys.exit(code)

@@ -1,0 +1,114 @@
+"""``doctor`` and ``migrate``: whether this installation and its store are fit for work."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import NamedTuple
+
+from stepwell.cli.command import command
+from stepwell.cli.ending import ExitCode
+from stepwell.cli.plaintext import printable
+from stepwell.cli.settings import Settings, settings
+from stepwell.clock import SystemClock
+from stepwell.config import choose_url, without_secrets
+from stepwell.contract.store import Store
+from stepwell.errors import StepwellError
+from stepwell.model.commit import StateBatch
+from stepwell.model.limits import Limits
+
+__all__ = ["doctor", "migrate"]
+
+_SKEW_MS = 1_000
+"""More than this between two clocks makes times hard to read; leases go by the store's clock alone and do not suffer."""
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    name: str
+    state: str
+    """``ok``, ``warning`` or ``error``."""
+    text: str
+
+
+@command("doctor")
+def doctor() -> None:
+    """Check Python, versions, and whether the store can be reached, read and written, and is durable. Exit code 6 if not."""
+    given = settings()
+    findings = [*_installation(), *_store_findings(given)]
+    if given.is_json:
+        given.screen.json({"is_ok": _is_ok(findings), "findings": [each._asdict() for each in findings]})
+    else:
+        colours = {"ok": "green", "warning": "yellow", "error": "red"}
+        for each in findings:
+            sign = given.screen.paint(colours[each.state], each.state.ljust(7))
+            given.screen.write(f"{sign}  {each.name.ljust(10)}  {printable(each.text)}")
+    sys.exit(ExitCode.DONE if _is_ok(findings) else ExitCode.UNREACHABLE)
+
+
+@command("migrate")
+def migrate() -> None:
+    """Bring a store's schema up to this version; a new store is made. Opening a store does the same."""
+    given = settings()
+    with given.open(creates=True) as well:
+        durability = well.durability()
+    place = without_secrets(choose_url(given.url)[0])
+    if given.is_json:
+        given.screen.json({"url": place, "is_ready": True, "durability": durability.level})
+    else:
+        given.screen.note(printable(f"{place} is ready for this version"))
+
+
+def _is_ok(findings: list[Finding]) -> bool:
+    return all(each.state != "error" for each in findings)
+
+
+def _installation() -> Iterator[Finding]:
+    yield Finding("python", "ok", f"{platform.python_version()} ({platform.python_implementation()}, {platform.system()})")
+    yield Finding("stepwell", "ok", metadata.version("stepwell"))
+    for name, extra in (("apsw", ""), ("msgspec", ""), ("psycopg", "postgres"), ("redis", "redis")):
+        try:
+            yield Finding(name, "ok", metadata.version(name))
+        except metadata.PackageNotFoundError:
+            hint = f"not installed; for its stores: pip install 'stepwell[{extra}]'"
+            yield Finding(name, "ok", hint) if extra else Finding(name, "error", "not installed; pip install stepwell")
+
+
+def _store_findings(given: Settings) -> Iterator[Finding]:
+    from stepwell.stores.opening import store_of
+
+    url, origin = choose_url(given.url)
+    yield Finding("url", "ok", f"{without_secrets(url)} (from {origin})")
+    try:
+        given.check_place(url)
+        store = store_of(url, SystemClock(), Limits())
+        store.open()
+    except StepwellError as error:
+        yield Finding("store", "error", str(error))
+        return
+    try:
+        yield from _open_store_findings(store)
+    finally:
+        store.close()
+
+
+def _open_store_findings(store: Store) -> Iterator[Finding]:
+    yield Finding("schema", "ok", "is that of this version")
+    yield _tried("read", store.check)
+    yield _tried("write", lambda: store.write([StateBatch(())]))
+    durability = store.durability()
+    yield Finding("durability", "ok" if durability.level == "full" else "warning", f"{durability.level}: {durability.reason}")
+    skew = store.now_ms() - SystemClock().now_ms()
+    is_near = abs(skew) <= _SKEW_MS
+    yield Finding("clock", "ok" if is_near else "warning", f"the store's is {skew:+} ms from this machine's")
+
+
+def _tried(name: str, work: Callable[[], object]) -> Finding:
+    try:
+        work()
+    except StepwellError as error:
+        return Finding(name, "error", str(error))
+    return Finding(name, "ok", "works")

@@ -1,0 +1,148 @@
+"""``run``, ``start`` and ``watch``: begin a run, and follow it to its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from shlex import quote
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from stepwell.cli.argument import SPAN, VALUE
+from stepwell.cli.command import command
+from stepwell.cli.ending import ExitCode
+from stepwell.cli.following import Progress, follow
+from stepwell.cli.plaintext import printable
+from stepwell.cli.screen import Screen
+from stepwell.cli.settings import settings
+from stepwell.cli.source import find_workflow, no_workflow
+from stepwell.config import choose_url
+from stepwell.errors import InvalidInput, NotFound
+from stepwell.flow.program import registered_names
+from stepwell.model.state import ExecutionState
+
+if TYPE_CHECKING:
+    from stepwell.app import Stepwell
+    from stepwell.runtime.definitions import Startable
+    from stepwell.runtime.handle import Run
+
+__all__ = ["run", "start", "watch"]
+
+_input = click.option("--input", "-i", "value", type=VALUE, default=None, metavar="JSON|@FILE|-", help="The input, else null.")
+_id = click.option("--id", "execution_id", metavar="ID", help="The run's id; one that is known gives that run.")
+_workspace = click.option("--workspace", "-w", default="default", show_default=True, help="The workspace that it belongs to.")
+_timeout = click.option("--timeout", type=SPAN, metavar="SPAN", help="Stop waiting after 30s, 5m, ...; the run itself goes on.")
+
+
+@command("run")
+@click.argument("target", metavar="FILE|NAME")
+@_input
+@_id
+@_workspace
+@_timeout
+def run(target: str, value: Any, execution_id: str | None, workspace: str, timeout: float | None) -> None:
+    """Run a workflow here, and wait for its result.
+
+    FILE is a definition (.yaml, .json) or a module (.py, .py:NAME); NAME is module:workflow, or a workflow of a module that -m
+    imports or the store keeps. This process is the run's worker. If it is interrupted, the run is kept and can go on.
+    """
+    given = settings()
+    given.load_modules()
+    workflow = find_workflow(target)
+    with given.open(creates=True, worker=True) as well:
+        begun = _begin(well, workflow, value, workspace, execution_id)
+        try:
+            _follow_to_end(well, begun, given.screen, timeout, is_told=False)
+        except KeyboardInterrupt:
+            _say_how_to_go_on(given.screen, target, begun.execution_id)
+            raise
+
+
+@command("start")
+@click.argument("target", metavar="FILE|NAME")
+@_input
+@_id
+@_workspace
+def start(target: str, value: Any, execution_id: str | None, workspace: str) -> None:
+    """Start a run for a worker to take on, and print its id.
+
+    FILE and NAME are those of `stepwell run`. Nothing is run here: that is for `stepwell worker`, on any machine.
+    """
+    given = settings()
+    given.load_modules()
+    workflow = find_workflow(target)
+    if choose_url(given.url)[0].startswith("memory:"):
+        raise InvalidInput("what is in memory ends with this command; start it in a store that a worker can open, with --url")
+    with given.open(creates=True) as well:
+        begun = _begin(well, workflow, value, workspace, execution_id)
+        status = begun.status()
+    if given.is_json:
+        given.screen.json({"execution_id": begun.execution_id, "status": str(status)})
+    else:
+        given.screen.write(printable(begun.execution_id))
+        given.screen.note(f"follow it with: stepwell watch {quote(printable(begun.execution_id))}")
+
+
+@command("watch")
+@click.argument("execution_id", metavar="ID")
+@_timeout
+def watch(execution_id: str, timeout: float | None) -> None:
+    """Follow a run until it ends, and print its result. With --json, every event is a line."""
+    given = settings()
+    with given.open() as well:
+        _follow_to_end(well, well.run(execution_id), given.screen, timeout, is_told=given.is_json)
+
+
+def _begin(well: Stepwell, workflow: Startable, value: Any, workspace: str, execution_id: str | None) -> Run:
+    """Start a run; one that is there already needs no input to go on."""
+    if execution_id is not None and value is None:
+        with suppress(NotFound):
+            known = well.run(execution_id)
+            known.status()
+            return known
+    if isinstance(workflow, str) and workflow not in registered_names():
+        try:
+            well.definitions.get(workflow)
+        except NotFound:
+            raise no_workflow(workflow) from None
+    return well.start(workflow, value, workspace=workspace, execution_id=execution_id)
+
+
+def _follow_to_end(well: Stepwell, run: Run, screen: Screen, timeout: float | None, *, is_told: bool) -> None:
+    """Tell what happens; with ``is_told``, as JSON lines. Then the outcome, and an error if it is none to be glad of."""
+    progress = Progress(screen)
+    try:
+        for event in follow(well, run.execution_id, timeout=timeout, progress=progress):
+            progress.tell(event)
+            if is_told:
+                screen.json_line(msgspec.to_builtins(event))
+    finally:
+        progress.clear()
+    state = well.load(run.execution_id)
+    if is_told:
+        screen.json_line({"event": "end"} | _outcome(state))
+    elif screen.is_json:
+        screen.json(_outcome(state))
+    output = run.result(timeout=0)
+    if not screen.is_json:
+        screen.json(output)
+
+
+def _outcome(state: ExecutionState) -> dict[str, Any]:
+    who = {"execution_id": state.identity.execution_id, "status": str(state.status), "revision": state.revision}
+    return who | (state.result or {})
+
+
+def _say_how_to_go_on(screen: Screen, target: str, execution_id: str) -> None:
+    again = f"stepwell run {quote(printable(target))} --id {quote(printable(execution_id))}"
+    screen.complain(f"interrupted; the run is kept and goes on with: {again}")
+    screen.note("a step under way is finished first; interrupt again to end at once")
+    signal.signal(signal.SIGINT, _end_at_once)
+
+
+def _end_at_once(_signal: int, _frame: FrameType | None) -> None:
+    os._exit(ExitCode.INTERRUPTED)

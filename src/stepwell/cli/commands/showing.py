@@ -1,0 +1,136 @@
+"""``show``: everything about one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from stepwell.cli.command import command
+from stepwell.cli.event import Event, events_of, waiting_for
+from stepwell.cli.plaintext import printable
+from stepwell.cli.screen import Screen
+from stepwell.cli.settings import settings
+from stepwell.cli.timeline import bars
+from stepwell.model.receipt import Receipt
+from stepwell.model.state import ExecutionState
+from stepwell.model.value import Value
+
+__all__ = ["show"]
+
+
+@command("show")
+@click.argument("execution_id", metavar="ID")
+@click.option("--at", type=click.IntRange(0), metavar="REVISION", help="The state as it was at a revision.")
+@click.option("--receipts", "-r", "shown", type=click.IntRange(0), default=5, show_default=True, help="How many of the newest.")
+def show(execution_id: str, at: int | None, shown: int) -> None:
+    """Show a run: its state, its timeline, and its newest receipts. With --json, all of them."""
+    given = settings()
+    with given.open() as well:
+        state = well.load(execution_id, at)
+        receipts = [each for each in well.receipts(execution_id) if each.revision <= state.revision]
+    events = [event for receipt in receipts for event in events_of(receipt)]
+    if given.is_json:
+        given.screen.json(_facts(state) | {"timeline": _plain(events), "receipts": [_receipt(each) for each in receipts]})
+        return
+    screen = given.screen
+    _write_state(screen, state)
+    _write_timeline(screen, events)
+    _write_receipts(screen, receipts, shown)
+
+
+def _facts(state: ExecutionState) -> dict[str, Any]:
+    who = state.identity
+    return {
+        "execution_id": who.execution_id,
+        "workspace_id": who.workspace_id,
+        "workflow_id": who.workflow_id,
+        "version": who.version,
+        "parent_id": who.parent_id,
+        "started_at": who.started_at.isoformat(),
+        "status": str(state.status),
+        "revision": state.revision,
+        "step_count": state.step_count,
+        "trigger": msgspec.to_builtins(state.trigger),
+        "context": state.context,
+        "variables": state.variables,
+        "steps": {name: msgspec.to_builtins(step) for name, step in state.steps.items()},
+        "loops": {name: msgspec.to_builtins(loop) for name, loop in state.loops.items()},
+        "tokens": {name: msgspec.to_builtins(token) for name, token in state.tokens.items()},
+        "result": state.result,
+    }
+
+
+def _plain(events: Sequence[Event]) -> list[Value]:
+    return [msgspec.to_builtins(event) for event in events]
+
+
+def _receipt(receipt: Receipt) -> dict[str, Value]:
+    return {
+        "revision": receipt.revision,
+        "commit_id": receipt.commit_id,
+        "committed_at": receipt.committed_at.isoformat(),
+        "before": receipt.before,
+        "after": receipt.after,
+        "previous": receipt.previous,
+        "digest": receipt.digest,
+    }
+
+
+def _write_state(screen: Screen, state: ExecutionState) -> None:
+    who = state.identity
+    screen.write(f"{screen.paint('bold', printable(who.execution_id))}  {screen.paint_status(state.status)}")
+    fields: list[tuple[str, str]] = [
+        ("workflow", printable(f"{who.workflow_id} version {who.version}")),
+        ("workspace", printable(who.workspace_id)),
+        ("started", f"{who.started_at:%Y-%m-%d %H:%M:%S} UTC"),
+        ("revision", f"{state.revision}, {state.step_count} steps"),
+        ("parent", printable(who.parent_id or "")),
+        ("input", "" if state.trigger is None else screen.brief(msgspec.to_builtins(state.trigger))),
+        ("waits for", printable("; ".join(filter(None, (waiting_for(t.node, t.value) for t in state.tokens.values()))))),
+        *(("variable", f"{printable(name)} = {screen.brief(value)}") for name, value in state.variables.items()),
+        *_ending(screen, state),
+    ]
+    for name, text in fields:
+        if text:
+            screen.write(f"  {screen.paint('dim', name.ljust(9))}  {text}")
+
+
+def _ending(screen: Screen, state: ExecutionState) -> list[tuple[str, str]]:
+    match state.result:
+        case {"output": output}:
+            return [("output", screen.brief(output))]
+        case {"error": {"kind": kind, "message": message}}:
+            return [("error", screen.paint("red", printable(f"{kind}: {message}")))]
+        case _:
+            return []
+
+
+def _write_timeline(screen: Screen, events: Sequence[Event]) -> None:
+    steps = [event for event in events if event.event == "step"]
+    if not steps:
+        return
+    screen.write()
+    screen.write(screen.paint("bold", "Timeline"))
+    colours = {"COMPLETED": "green", "FAILED": "red", "CANCELLED": "yellow"}
+    rows = bars(
+        steps,
+        width=min(screen.width, 120) - 2,
+        began_at=events[0].at,
+        paint=lambda event, text: screen.paint(colours.get(event.status, ""), text),
+        block=screen.block,
+    )
+    for row in rows:
+        screen.write(f"  {row}")
+
+
+def _write_receipts(screen: Screen, receipts: Sequence[Receipt], shown: int) -> None:
+    if not shown or not receipts:
+        return
+    screen.write()
+    screen.write(screen.paint("bold", f"Receipts: the newest {min(shown, len(receipts))} of {len(receipts)}"))
+    for each in receipts[-shown:]:
+        links = f"previous {each.previous[:12]}  state {each.before[:12]} -> {each.after[:12]}"
+        screen.write(f"  {each.revision:>5}  {each.committed_at:%H:%M:%S}  {screen.paint('yellow', each.digest[:12])}  {links}")

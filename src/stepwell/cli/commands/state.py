@@ -1,0 +1,132 @@
+"""``state``: scoped state, read and written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+from stepwell.cli.argument import SPAN, VALUE
+from stepwell.cli.command import Command, Entry, Group
+from stepwell.cli.plaintext import json_text, printable
+from stepwell.cli.settings import settings
+from stepwell.errors import InvalidInput, NotFound
+from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
+
+__all__ = ["delete", "get", "list_", "set_", "state"]
+
+_AT = "stepwell.cli.commands.state"
+
+
+@click.group(
+    "state",
+    cls=Group,
+    entries={
+        "get": Entry(f"{_AT}:get", "Print the value of a key."),
+        "set": Entry(f"{_AT}:set_", "Set a key."),
+        "list": Entry(f"{_AT}:list_", "List keys with their values."),
+        "delete": Entry(f"{_AT}:delete", "Remove a key."),
+    },
+)
+def state() -> None:
+    """Read and write scoped state.
+
+    SCOPE is global, workspace, workflow/NAME, step/WORKFLOW/STEP, conversation/ID or custom/NAME. A slash inside a name is written
+    as %2F.
+    """
+
+
+_scope = click.argument("scope", metavar="SCOPE")
+_key = click.argument("key", metavar="KEY")
+_workspace = click.option("--workspace", "-w", default=DEFAULT_WORKSPACE, show_default=True, help="The workspace of the scope.")
+
+
+@click.command("get", cls=Command)
+@_scope
+@_key
+@_workspace
+def get(scope: str, key: str, workspace: str) -> None:
+    """Print the value of a key, as JSON."""
+    given, where = settings(), scope_of(scope, workspace)
+    with given.open() as well:
+        entry = well.state.at(where).entry(key)
+    if entry is None:
+        raise NotFound(f"there is no key {key!r} in {scope}; see stepwell state list {scope}")
+    facts: Any = {"key": key} | msgspec.to_builtins(entry)
+    given.screen.json(facts if given.is_json else entry.value)
+
+
+@click.command("set", cls=Command)
+@_scope
+@_key
+@click.argument("value", type=VALUE, metavar="JSON|@FILE|-")
+@click.option("--ttl", type=SPAN, metavar="SPAN", help="Remove it after 30s, 5m, ...")
+@click.option("--revision", type=click.IntRange(0), help="Only if the key is at this revision; 0: only if it is not there.")
+@_workspace
+def set_(scope: str, key: str, value: Any, ttl: float | None, revision: int | None, workspace: str) -> None:
+    """Set a key to a value."""
+    given, where = settings(), scope_of(scope, workspace)
+    with given.open(creates=True) as well:
+        at = well.state.at(where)
+        now = at.set(key, value, ttl) if revision is None else at.compare_and_set(key, value, revision=revision, ttl=ttl)
+    if given.is_json:
+        given.screen.json({"key": key, "revision": now})
+    else:
+        given.screen.note(printable(f"{key} is set, at revision {now}"))
+
+
+@click.command("list", cls=Command)
+@click.argument("scope", metavar="[SCOPE]", required=False)
+@click.option("--prefix", default="", help="Only keys that begin with it.")
+@_workspace
+def list_(scope: str | None, prefix: str, workspace: str) -> None:
+    """List the keys of a scope with their values; without SCOPE, the scopes that hold anything."""
+    given = settings()
+    screen = given.screen
+    with given.open() as well:
+        if scope is None:
+            rows = [(each.path,) for each in well.state.scopes()]
+            facts: list[Any] = [{"scope": path} for (path,) in rows]
+            headings: tuple[str, ...] = ("SCOPE",)
+        else:
+            found = well.state.at(scope_of(scope, workspace)).all(prefix)
+            rows = [(key, json_text(value)) for key, value in found.items()]
+            facts = [{"key": key, "value": value} for key, value in found.items()]
+            headings = ("KEY", "VALUE")
+    if given.is_json:
+        for each in facts:
+            screen.json_line(each)
+    else:
+        screen.table(headings, rows)
+
+
+@click.command("delete", cls=Command)
+@_scope
+@_key
+@_workspace
+def delete(scope: str, key: str, workspace: str) -> None:
+    """Remove a key."""
+    given, where = settings(), scope_of(scope, workspace)
+    with given.open() as well:
+        was_there = well.state.at(where).delete(key)
+    if not was_there:
+        raise NotFound(f"there is no key {key!r} in {scope}")
+    if given.is_json:
+        given.screen.json({"key": key, "deleted": True})
+    else:
+        given.screen.note(printable(f"{key} is removed"))
+
+
+def scope_of(text: str, workspace: str) -> Scope:
+    """The scope that an argument names: the kind first, then its names between slashes."""
+    kind, *names = text.split("/")
+    if kind == "global":
+        workspace = ""
+    encoded = "/".join([kind, Scope.of_workspace(workspace).path.partition("/")[2] if workspace else "", *names])
+    try:
+        return Scope.parse(encoded)
+    except (InvalidInput, ValueError):
+        raise InvalidInput(
+            f"{text!r} is no scope; use global, workspace, workflow/NAME, step/WORKFLOW/STEP, conversation/ID or custom/NAME"
+        ) from None

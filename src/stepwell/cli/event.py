@@ -1,0 +1,109 @@
+"""What happened in a run, read from its receipts: the changes of each commit that a person wants to hear of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from stepwell.clock import from_ms
+from stepwell.model.receipt import Receipt
+from stepwell.model.value import Value
+
+__all__ = ["Event", "events_of", "waiting_for"]
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One thing that happened. The names are those of the JSON that commands write."""
+
+    event: str
+    """``created``, ``status``, ``step``, ``attempt``, ``waiting``, ``variable``, ``loop``, ``cancelled``, ``reopened``,
+    ``restored`` or ``result``."""
+    execution_id: str
+    revision: int
+    at: datetime
+    name: str = ""
+    status: str = ""
+    duration_ms: int | None = None
+    detail: Value = None
+
+    @property
+    def began_at(self) -> datetime:
+        """When it began, for a step."""
+        return self.at - timedelta(milliseconds=self.duration_ms or 0)
+
+
+def events_of(receipt: Receipt) -> Iterator[Event]:
+    """The events of one commit, in order."""
+    for mutation in receipt.mutations:
+        told = _told(mutation)
+        if told is not None:
+            at = told.pop("at", receipt.committed_at)
+            yield Event(execution_id=receipt.execution_id, revision=receipt.revision, at=at, **told)
+
+
+def _told(mutation: dict[str, Any]) -> dict[str, Any] | None:
+    match mutation:
+        case {"type": "create", "metadata": {"workflow_id": workflow, "version": version}}:
+            return {"event": "created", "name": workflow, "detail": {"version": version}}
+        case {"type": "set_status", "status": status}:
+            return {"event": "status", "status": status}
+        case {"type": "record_step", "name": name, "step": step}:
+            return _step(name, step)
+        case {"type": "add_token" | "update_token", "token_id": name, "token": {"node": node, "value": value}}:
+            return _token(name, node, value)
+        case {"type": "set_variable", "name": name, "value": value}:
+            return {"event": "variable", "name": name, "detail": value}
+        case {"type": "set_loop", "loop_id": name, "loop": loop}:
+            return {"event": "loop", "name": name, "detail": loop}
+        case {"type": "cancel_scope", "scope_id": name}:
+            return {"event": "cancelled", "name": name}
+        case {"type": "reopen_step", "name": name}:
+            return {"event": "reopened", "name": name}
+        case {"type": "restore", "source": source, "revision": revision}:
+            return {"event": "restored", "name": source, "detail": {"revision": revision}}
+        case {"type": "set_result", "value": value}:
+            return {"event": "result", "detail": value}
+        case _:
+            return None
+
+
+def _step(name: str, step: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "event": "step",
+        "name": name,
+        "status": step["status"],
+        "duration_ms": step["duration_ms"],
+        "detail": step["output"],
+        "at": datetime.fromisoformat(step["executed_at"]),
+    }
+
+
+def _token(name: str, node: str, value: Any) -> dict[str, Any] | None:
+    match value:
+        case {"attempt": int(), "error": _}:
+            return {"event": "attempt", "name": name, "detail": value}
+        case {"due_ms": _} | {"execution_id": _}:
+            return {"event": "waiting", "name": name, "status": node, "detail": value}
+        case _:
+            return None
+
+
+def waiting_for(node: str, value: Any) -> str:
+    """What a token waits for, in words; empty if it does not wait."""
+    fields: dict[str, Any] = value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - JSON
+    due = fields.get("due_ms")
+    until = f" until {from_ms(due):%Y-%m-%d %H:%M:%S} UTC" if isinstance(due, int) else ""
+    match node:
+        case "signal":
+            return f"signal {fields.get('name')}{until}"
+        case "child":
+            return f"child {fields.get('execution_id')}"
+        case "retry":
+            return f"attempt {fields.get('attempt', 0) + 1}{until}"
+        case "sleep":
+            return f"time{until}"
+        case _:
+            return f"{node}{until}" if due is not None else ""

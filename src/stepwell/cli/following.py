@@ -1,0 +1,127 @@
+"""Following a run while it happens: its new receipts as events, and a line that says where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from shlex import quote
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from stepwell.cli.event import Event, events_of, waiting_for
+from stepwell.cli.plaintext import json_text, printable, shortened
+from stepwell.cli.screen import Screen
+from stepwell.cli.timeline import span_text
+from stepwell.errors import ExecutionCancelled, ExecutionFailed
+from stepwell.model.status import FINAL
+
+if TYPE_CHECKING:
+    from stepwell.app import Stepwell
+
+__all__ = ["Progress", "event_line", "follow"]
+
+_LOOK_SECONDS = 0.2
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+def follow(well: Stepwell, execution_id: str, *, timeout: float | None = None, progress: Progress | None = None) -> Iterator[Event]:
+    """The events of a run from its first commit on, as they come, until it has ended; ``TimeoutError`` if that takes too long."""
+    run, seen = well.run(execution_id), -1
+    ends = None if timeout is None else monotonic() + timeout
+    while True:
+        # Asked first: what it ended with is then among the receipts that are read next.
+        status = run.status()
+        for receipt in well.receipts(execution_id, after=seen):
+            seen = receipt.revision
+            yield from events_of(receipt)
+        if status in FINAL:
+            return
+        left = _LOOK_SECONDS if ends is None else min(_LOOK_SECONDS, ends - monotonic())
+        if left <= 0:
+            raise TimeoutError(f"execution {execution_id!r} is still {status}; it goes on: stepwell watch {quote(execution_id)}")
+        if progress is not None:
+            progress.tick()
+        with suppress(TimeoutError, ExecutionFailed, ExecutionCancelled):
+            run.result(timeout=left)
+
+
+class Progress:
+    """Tells the events on standard error; on a terminal, with a line under them that is written over."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen, self._began, self._frame = screen, monotonic(), 0
+        self._done, self._waiting = 0, dict[str, str]()
+        self._status, self._is_drawn = "PENDING", False
+
+    def tell(self, event: Event) -> None:
+        """Take note of an event, and say it."""
+        match event.event:
+            case "status":
+                self._status = event.status
+            case "step":
+                self._done += 1
+                self._waiting.pop(event.name, None)
+            case "waiting":
+                self._waiting[event.name] = waiting_for(event.status, event.detail)
+            case _:
+                pass
+        line = event_line(event, self._screen)
+        if line and not self._screen.is_json:
+            self.clear()
+            self._screen.note(line)
+
+    def tick(self) -> None:
+        """Draw the line anew."""
+        if not self._screen.is_live:
+            return
+        self._frame += 1
+        waits = f", waits for {next(iter(self._waiting.values()))}" if self._waiting else ""
+        text = f"{self._status.lower()}, {self._done} steps, {span_text(monotonic() - self._began)}{waits}"
+        spin = _SPINNER[self._frame % len(_SPINNER)] if (self._screen.err.encoding or "").lower().startswith("utf") else "-"
+        line = shortened(f"{spin} {printable(text)}", self._screen.width - 1)
+        self._screen.err.write(f"\r\x1b[K{self._screen.paint('cyan', line, self._screen.err)}")
+        self._screen.err.flush()
+        self._is_drawn = True
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._is_drawn:
+            self._screen.err.write("\r\x1b[K")
+            self._screen.err.flush()
+            self._is_drawn = False
+
+
+def event_line(event: Event, screen: Screen) -> str:
+    """An event on one line; empty for those that say nothing new."""
+    err = screen.err
+    what = _in_words(event)
+    if not what:
+        return ""
+    status = f"  {screen.paint_status(event.status, err)}" if event.event in ("step", "status") else ""
+    took = f"  {span_text(event.duration_ms / 1000)}" if event.duration_ms else ""
+    return f"{screen.paint('dim', f'{event.at:%H:%M:%S}', err)}  {printable(what)}{status}{took}"
+
+
+def _in_words(event: Event) -> str:
+    match event.event:
+        case "created":
+            return f"created {event.execution_id} of {event.name}"
+        case "status":
+            return "" if event.status == "PENDING" else "run"
+        case "step":
+            return event.name
+        case "waiting":
+            return f"{event.name} waits for {waiting_for(event.status, event.detail)}"
+        case "attempt":
+            error: dict[str, Any] = event.detail.get("error") or {}
+            return f"{event.name} attempt {event.detail['attempt']} failed: {error.get('kind')}: {error.get('message')}"
+        case "variable":
+            return f"{event.name} = {shortened(json_text(event.detail), 60)}"
+        case "cancelled":
+            return f"scope {event.name} cancelled"
+        case "reopened":
+            return f"{event.name} is to be tried again"
+        case "restored":
+            return f"state of {event.name} at revision {event.detail['revision']}"
+        case _:
+            return ""

@@ -1,0 +1,174 @@
+"""From what stands on the command line to a workflow: a file with a definition or with Python, a module, or a name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from stepwell.errors import InvalidInput, NotFound
+from stepwell.flow.program import Workflow, registered_names
+
+if TYPE_CHECKING:
+    from stepwell.flow.definition import Definition
+    from stepwell.runtime.definitions import Startable
+
+__all__ = ["DOCUMENTS", "definitions_of", "find_workflow", "import_source", "is_document", "no_workflow", "read_text"]
+
+DOCUMENTS = (".yaml", ".yml", ".json")
+"""How the files with definitions end."""
+
+
+def is_document(target: str) -> bool:
+    """Whether a target is a file with a definition, by its name."""
+    return target.lower().endswith(DOCUMENTS)
+
+
+def find_workflow(target: str) -> Startable:
+    """What a target names: ``file.yaml``, ``file.py``, ``file.py:name`` or ``module:name``; else it is a name for the store."""
+    if is_document(target):
+        return _read_document(target)
+    place, _, name = target.rpartition(":")
+    if place and name.isidentifier():
+        return _attribute(import_source(place), target, name)
+    if target.endswith(".py"):
+        return _only_workflow(import_source(target), target)
+    return target
+
+
+def no_workflow(name: str) -> NotFound:
+    """The error for a name that neither this process nor the store has."""
+    return NotFound(
+        f"there is no workflow {name!r} here ({_known()}) or in the store; name a file.yaml, a file.py, module:workflow, "
+        "or import its module with -m MODULE"
+    )
+
+
+def import_source(name: str) -> ModuleType:
+    """Import a module by its name, or a Python file by its path; what it raises is told as a fault of the input."""
+    path = Path(name)
+    try:
+        if name.endswith(".py"):
+            return _import_file(path)
+        if str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))  # as `python -m` has it; an installed program does not
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise NotFound(f"there is no module {name!r}; run this from the folder that it is in, or name its file.py") from error
+        raise _not_importable(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _not_importable(name, error) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise NotFound(f"there is no file {str(path)!r}; check the path")
+    path = path.resolve()
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
+        return loaded
+    sys.path.insert(0, str(path.parent))  # as `python file.py` has it, so that it finds its neighbours
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise InvalidInput(f"{str(path)!r} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[path.stem]
+        raise
+    return module
+
+
+def _not_importable(name: str, error: BaseException) -> Exception:
+    if isinstance(error, (InvalidInput, NotFound)):
+        return error
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        place, trace = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})", trace.tb_next
+    if isinstance(error, SyntaxError):
+        place = f" ({error.filename}:{error.lineno}:{error.offset})"
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return InvalidInput(f"{name!r} cannot be imported: {type(error).__name__}: {message}{place}")
+
+
+def _attribute(module: ModuleType, target: str, name: str) -> Workflow[..., Any] | Definition:
+    found: object = getattr(module, name, None)
+    if _is_workflow(found):
+        return found
+    named = [each for each in _workflows_of(module) if each.name == name]
+    if named:
+        return named[0]
+    names = ", ".join(sorted(key for key, value in vars(module).items() if _is_workflow(value))) or "none"
+    raise NotFound(f"{target!r} is no workflow; those of {module.__name__!r} are: {names}")
+
+
+def _only_workflow(module: ModuleType, target: str) -> Workflow[..., Any] | Definition:
+    found = _workflows_of(module)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise NotFound(f"{target!r} has no workflow; decorate a function with @workflow")
+    names = ", ".join(sorted(each.name for each in found))
+    raise InvalidInput(f"{target!r} has several workflows ({names}); say which, as {target}:{found[0].name}")
+
+
+def _workflows_of(module: ModuleType) -> list[Workflow[..., Any] | Definition]:
+    """What a module defines itself; what it imported is its neighbour's."""
+    found = [value for value in vars(module).values() if _is_workflow(value)]
+    own: list[Workflow[..., Any] | Definition] = [
+        each for each in found if not isinstance(each, Workflow) or each.function.__module__ == module.__name__
+    ]
+    return list({id(each): each for each in own}.values())
+
+
+def _is_workflow(value: object) -> TypeGuard[Workflow[..., Any] | Definition]:
+    from stepwell.flow.definition import Definition
+
+    return isinstance(value, Workflow | Definition)
+
+
+def _known() -> str:
+    names = sorted(registered_names())
+    return f"known: {', '.join(names[:10])}" if names else "no module with workflows is imported"
+
+
+def read_text(target: str) -> bytes:
+    """The bytes of a file."""
+    try:
+        return Path(target).read_bytes()
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {target!r}; check the path") from None
+    except OSError as error:
+        raise InvalidInput(f"{target!r} cannot be read: {error.strerror}") from None
+
+
+def _read_document(target: str) -> Definition:
+    from stepwell.flow.document import parse
+
+    return parse(read_text(target), source=target)
+
+
+def definitions_of(target: str, *, steps: Collection[str] | None) -> list[Definition]:
+    """The definitions of a file, or of a Python module; ``InvalidDefinition`` with every fault of one that has any.
+
+    With the names of known ``steps``, others are faults, too.
+    """
+    from stepwell.flow.checker import checked
+    from stepwell.flow.definition import Definition
+    from stepwell.flow.document import parse
+
+    if is_document(target):
+        return [parse(read_text(target), source=target, steps=steps)]
+    place, _, name = target.rpartition(":")
+    if place and name.isidentifier():
+        found = [_attribute(import_source(place), target, name)]
+    else:
+        found = _workflows_of(import_source(target))
+    return [checked(each, steps=steps) for each in found if isinstance(each, Definition)]
