@@ -32,8 +32,12 @@ import pytest
 ROLES = ("commit", "concurrency", "group", "history", "lease", "lock", "machine", "scan", "sharing", "state", "ttl", "value")
 """The modules of the suite."""
 
+QUEUE_ROLES = ("queue", "queue_claim", "queue_life", "queue_machine")
+"""What a store that has a queue must do, too; a test file imports from these what it wants to run."""
+
 # Before anything of them is imported, so that their asserts tell what they compared, as those of any test file do.
-pytest.register_assert_rewrite(*(f"{__name__}.{role}" for role in ROLES), f"{__name__}.sample", "stepwell.testing.machine")
+pytest.register_assert_rewrite(*(f"{__name__}.{role}" for role in (*ROLES, *QUEUE_ROLES, "sample", "queue_sample")))
+pytest.register_assert_rewrite("stepwell.testing.machine")
 
 from stepwell.testing.conformance import fixtures  # noqa: E402
 from stepwell.testing.conformance.fixtures import *  # noqa: E402, F403 - what the tests take comes with them

@@ -11,14 +11,12 @@ from msgspec.structs import replace
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import AlreadyExists, Conflict, NotFound
 from stepwell.model.commit import (
-    Acquire,
     Claim,
     Creation,
     Deletion,
     LockGuard,
     Release,
     Seen,
-    StateBatch,
     Unit,
     Unlock,
     Written,
@@ -280,12 +278,22 @@ def test_known_tip_is_the_newest_receipt_or_nothing(store: Store) -> None:
     assert store.known_tip("nobody") is None
 
 
-def test_change_mark_differs_after_every_write(store: Store, execution: Execution) -> None:
-    units: list[Unit] = [execution.commit(), StateBatch((put("k"),)), Acquire("door", "a", 60), Deletion(execution.id)]
-    for unit in units:
-        mark = store.change_mark()
-        landed(write(store, unit))
-        assert store.change_mark() != mark, f"nobody could notice the {type(unit).__name__}"
+def test_tips_are_those_of_the_executions_asked_for_in_that_order(store: Store) -> None:
+    first, second = Execution(store).create(), Execution(store, "other é/%:{}").create()
+    first.land()
+    asked = [second.id, "nobody", first.id, second.id]
+    assert store.tips(asked) == [second.state.receipt, None, first.state.receipt, second.state.receipt]
+    second.land()
+    assert store.tips([second.id]) == [second.state.receipt]
+    landed(write(store, Deletion(first.id)))
+    assert store.tips([first.id, second.id]) == [None, second.state.receipt]
+    assert store.tips([]) == []
+
+
+def test_many_tips_are_asked_for_at_once(store: Store) -> None:
+    executions = [Execution(store, f"e-{number}").create() for number in range(20)]
+    ids = [execution.id for execution in executions] * 60
+    assert store.tips(ids) == [execution.state.receipt for execution in executions] * 60
 
 
 def test_closing_twice_does_nothing(store: Store) -> None:

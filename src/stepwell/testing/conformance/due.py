@@ -225,3 +225,26 @@ def test_rest_of_a_refused_commit_keeps_the_lease(store: Store) -> None:
     stale = replace(execution.commit(fence=lease.fence, rest=Rest()), previous="f" * 64)
     refused(write(store, stale), Conflict)
     assert execution.head.holder == "worker"
+
+
+def test_execution_of_a_newer_version_is_left_to_those_who_can_run_it(store: Store) -> None:
+    """T48: however many of them are due first, those behind them are served."""
+    newer = [runnable(store, f"newer-{number}") for number in range(5)]
+    other = runnable(store, "other", workflow="bills")
+    old = ClaimDue(("orders", "bills"), "old", HOUR, 2, (2, 3))
+    assert names_of(answers(write(store, old))) == [other.id]
+    assert answers(write(store, old)) == []
+    assert {each.head.claims for each in newer} == {0}
+    new = ClaimDue(("orders",), "new", HOUR, 10, (3,))
+    assert sorted(names_of(answers(write(store, new)))) == [each.id for each in newer]
+
+
+def test_executions_that_were_nudged_while_they_are_held_are_told_apart(store: Store) -> None:
+    held = [runnable(store, name, holder="me") for name in ("a", "b", "c")]
+    names = [each.id for each in held]
+    assert store.nudged(names) == []
+    nudge(store, "a", "c")
+    assert sorted(store.nudged([*names, "nobody"])) == ["a", "c"]
+    rest(held[0], held[0].head.fence)
+    assert store.nudged(names) == ["c"]
+    assert store.nudged([]) == []

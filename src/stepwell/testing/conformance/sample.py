@@ -262,6 +262,7 @@ class Execution:
             commit_id=fields.get("commit_id") or new_commit_id(self.state.revision + 1, fresh_id()),
             committed_at=self.created_at + timedelta(seconds=self.state.revision + 1),
             creation=Creation(self.workflow, 3) if isinstance(mutations[0], Create) else None,
+            is_named="commit_id" in fields,
         )
         return draft, msgspec.structs.replace(commit, **fields)
 

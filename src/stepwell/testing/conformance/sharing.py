@@ -136,13 +136,10 @@ def test_known_tip_is_not_fooled_by_a_write_that_was_refused(store: Store, other
     assert store.known_tip(execution.id) in (None, execution.state.receipt)
 
 
-def test_change_mark_differs_after_the_other_store_wrote(store: Store, other_store: Store) -> None:
-    for number in range(20):
-        mark = store.change_mark()
-        # Readers come and go; whichever of them is asked, the mark must tell.
-        together(*[lambda: [content(store) for _ in range(5)]] * (number % 4 + 1))
-        write_state(other_store, put("k", number))
-        assert store.change_mark() != mark
+def test_tip_is_new_as_soon_as_the_other_store_has_written(store: Store, other_store: Store, execution: Execution) -> None:
+    for _ in range(20):
+        landed(write(other_store, execution.foresee()))
+        assert store.tips([execution.id]) == [execution.state.receipt]
 
 
 @pytest.mark.parametrize("topic", ["state", "lock"])

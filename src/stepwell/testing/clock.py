@@ -1,0 +1,44 @@
+"""Virtual time: a clock that moves only when it is told to, by the test or by the event loop that keeps time with it."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+from stepwell.clock import to_ms
+
+__all__ = ["VirtualClock"]
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class VirtualClock:
+    """Counts whole microseconds since its start, so that the milliseconds of the store and the floats of a loop agree."""
+
+    def __init__(self, start: datetime = _START) -> None:
+        self._start, self._elapsed_us = start, 0
+
+    def now(self) -> datetime:
+        """The time, aware, in UTC."""
+        return self._start + timedelta(microseconds=self._elapsed_us)
+
+    def now_ms(self) -> int:
+        """The same in whole milliseconds since 1970."""
+        return to_ms(self._start) + self._elapsed_us // 1_000
+
+    def ahead_ms(self) -> int:
+        """How far it runs ahead of its start."""
+        return self._elapsed_us // 1_000
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return self._elapsed_us / 1_000_000
+
+    def move_to(self, elapsed: float) -> None:
+        """Move on to a number of seconds since the start; never back. Rounded up, so that what is due then is due."""
+        self._elapsed_us = max(self._elapsed_us, math.ceil(elapsed * 1_000_000))
+
+    def until_ms(self, moment_ms: int) -> float:
+        """Seconds from now to a time in milliseconds since 1970; not below 0."""
+        return max((moment_ms - to_ms(self._start)) / 1_000 - self.elapsed, 0.0)

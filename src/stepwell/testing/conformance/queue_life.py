@@ -1,0 +1,434 @@
+"""The life of a queue item: marks, alone and with commits; returns, cancels, recovery and a second drive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepwell.clock import FakeClock
+from stepwell.contract.store import Store
+from stepwell.errors import AlreadyExists, Conflict, InvalidInput, LeaseLost, LimitExceeded, NotFound
+from stepwell.model.commit import Creation, Deletion, Rest, Seen
+from stepwell.model.queue import CancelItem, Claimed, Enqueue, Item, ItemMark, Redrive, ReturnItem
+from stepwell.testing.conformance.queue_sample import (
+    add,
+    added,
+    claim_items,
+    end,
+    ids_of,
+    new_item,
+    put_workspace,
+    recover,
+    statuses,
+    stored,
+    used,
+)
+from stepwell.testing.conformance.sample import HOUR, Execution, answers, content, landed, put, refused, status, write
+
+ENDS = ["COMPLETED", "FAILED", "CANCELLED"]
+
+
+def claimed_item(store: Store, name: str = "a", **fields: Any) -> Claimed:
+    """An item that was enqueued and claimed, with nothing else waiting."""
+    add(store, new_item(name, **fields))
+    [claimed] = claim_items(store)
+    return claimed
+
+
+def give_back(store: Store, item: Claimed, error: str | None = None, **fields: Any) -> Item:
+    """Return an item; how it is afterwards."""
+    [after] = answers(write(store, ReturnItem(item.item_id, item.fence, error, **fields)))
+    assert after == stored(store, item.item_id)
+    return after
+
+
+# Marks.
+
+
+def test_claimed_item_is_dispatched_then_ended(store: Store, clock: FakeClock) -> None:
+    claimed = claimed_item(store)
+    landed(write(store, ItemMark("a", "DISPATCHED", claimed.fence)))
+    item = stored(store, "a")
+    assert (item.status, item.lease_until_ms, item.finished_ms, item.fence) == ("DISPATCHED", None, None, claimed.fence)
+    assert item.dispatched_ms is not None
+    landed(write(store, ItemMark("a", "DISPATCHED", claimed.fence)))
+    clock.advance(HOUR)
+    earliest = store.now_ms()
+    landed(write(store, ItemMark("a", "FAILED", claimed.fence, "broken")))
+    item = stored(store, "a")
+    assert (item.status, item.error, item.attempts) == ("FAILED", "broken", 1)
+    assert item.finished_ms is not None
+    assert earliest <= item.finished_ms <= store.now_ms()
+
+
+@pytest.mark.parametrize("wanted", ["DISPATCHED", *ENDS])
+def test_mark_with_a_fence_that_is_not_the_present_one_is_refused(store: Store, clock: FakeClock, wanted: str) -> None:
+    """T31: whoever lost the claim moves nothing."""
+    first = claimed_item(store)
+    refused(write(store, ItemMark("a", wanted, first.fence + 1)), LeaseLost)
+    clock.advance(2 * HOUR)
+    assert recover(store) == ["a"]
+    refused(write(store, ItemMark("a", wanted, first.fence)), LeaseLost)
+    [second] = claim_items(store)
+    assert second.fence > first.fence
+    refused(write(store, ItemMark("a", wanted, first.fence)), LeaseLost)
+    refused(write(store, ItemMark("nobody", wanted, 1)), LeaseLost)
+    landed(write(store, ItemMark("a", wanted, second.fence)))
+
+
+def test_holder_that_is_late_keeps_its_item_while_nobody_has_recovered_it(store: Store, clock: FakeClock) -> None:
+    claimed = claimed_item(store)
+    clock.advance(2 * HOUR)
+    landed(write(store, ItemMark("a", "DISPATCHED", claimed.fence)))
+    assert recover(store) == []
+
+
+@pytest.mark.parametrize("first", ENDS)
+def test_first_end_wins(store: Store, first: str) -> None:
+    """T40."""
+    claimed = claimed_item(store)
+    landed(write(store, ItemMark("a", first, error="first")))
+    before = stored(store, "a")
+    for wanted in ["DISPATCHED", *ENDS]:
+        landed(write(store, ItemMark("a", wanted, error="second")))
+        refused(write(store, ItemMark("a", wanted, claimed.fence)), LeaseLost)
+    assert stored(store, "a") == before
+    assert (before.status, before.error) == (first, "first")
+
+
+def test_mark_without_a_fence_moves_whatever_has_not_ended(store: Store) -> None:
+    add(store, "a", "b")
+    landed(write(store, ItemMark("a", "COMPLETED")))
+    landed(write(store, ItemMark("b", "DISPATCHED")))
+    assert statuses(store) == {"a": "COMPLETED", "b": "DISPATCHED"}
+    assert claim_items(store) == []
+
+
+@pytest.mark.parametrize("wanted", ["PENDING", "CLAIMED", "completed", ""])
+def test_item_cannot_be_marked_as_waiting(wanted: str) -> None:
+    with pytest.raises(InvalidInput):
+        ItemMark("a", wanted)
+
+
+# Marks and items that ride with a commit.
+
+
+def test_mark_lands_with_the_creation_of_its_execution(store: Store) -> None:
+    """E7: the execution and its item's status are one commit."""
+    claimed = claimed_item(store)
+    Execution(store, claimed.execution_id).create(
+        creation=Creation("orders", 3, holder="w", lease_seconds=HOUR, is_runnable=True),
+        mark=ItemMark("a", "DISPATCHED", claimed.fence),
+    )
+    assert statuses(store) == {"a": "DISPATCHED"}
+    assert store.head("of-a") is not None
+
+
+def test_execution_of_one_commit_goes_from_claimed_to_completed(store: Store) -> None:
+    claimed = claimed_item(store)
+    Execution(store, claimed.execution_id).create(
+        status("RUNNING"),
+        status("COMPLETED"),
+        creation=Creation("orders", 3, holder="w", lease_seconds=HOUR, is_runnable=True),
+        rest=Rest(is_final=True),
+        mark=ItemMark("a", "COMPLETED", claimed.fence),
+    )
+    assert statuses(store) == {"a": "COMPLETED"}
+    assert used(store, "default") == 0
+
+
+def test_commit_whose_claim_was_lost_is_refused_whole(store: Store, clock: FakeClock) -> None:
+    """T28, T31: two dispatchers have had the item; only the second one's execution is made."""
+    first = claimed_item(store)
+    clock.advance(2 * HOUR)
+    recover(store)
+    [second] = claim_items(store)
+    execution = Execution(store, first.execution_id)
+    refused(write(store, execution.creation(mark=ItemMark("a", "DISPATCHED", first.fence), ops=(put("k"),))), LeaseLost)
+    assert (store.head("of-a"), content(store), statuses(store)) == (None, {}, {"a": "CLAIMED"})
+    execution.create(mark=ItemMark("a", "DISPATCHED", second.fence))
+    assert statuses(store) == {"a": "DISPATCHED"}
+
+
+def test_refused_commit_leaves_the_item_as_it_was(store: Store) -> None:
+    claimed = claimed_item(store)
+    execution = Execution(store, "of-a").create()
+    refused(write(store, Execution(store, "of-a").creation(mark=ItemMark("a", "DISPATCHED", claimed.fence))), AlreadyExists)
+    refused(write(store, execution.commit(fence=99, mark=ItemMark("a", "COMPLETED"), items=(new_item("b"),))), LeaseLost)
+    assert statuses(store) == {"a": "CLAIMED"}
+
+
+def test_commit_that_landed_before_moves_its_item_no_second_time(store: Store) -> None:
+    """T03: the reply was lost; the retry meets its own first writes."""
+    claimed = claimed_item(store)
+    commit = Execution(store, "of-a").creation(mark=ItemMark("a", "COMPLETED", claimed.fence), items=(new_item("b", key="k"),))
+    landed(write(store, commit))
+    before = stored(store, "a"), stored(store, "b")
+    assert isinstance(write(store, commit), Seen)
+    assert (stored(store, "a"), stored(store, "b")) == before
+    landed(write(store, ItemMark("b", "FAILED")))
+    assert isinstance(write(store, commit), Seen)
+    assert statuses(store) == {"a": "COMPLETED", "b": "FAILED"}
+
+
+def test_late_end_of_an_old_execution_does_not_end_an_item_that_was_driven_again(store: Store) -> None:
+    claimed = claimed_item(store)
+    old = Execution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
+    landed(write(store, ItemMark("a", "FAILED")))
+    answers(write(store, Redrive("a", "again")))
+    old.land(mark=ItemMark("a", "COMPLETED"))
+    assert statuses(store) == {"a": "PENDING"}
+    refused(write(store, old.commit(mark=ItemMark("a", "COMPLETED", claimed.fence))), LeaseLost)
+    landed(write(store, Deletion("of-a")))
+    assert statuses(store) == {"a": "PENDING"}
+
+
+def test_items_land_with_their_commit_or_not_at_all(store: Store, execution: Execution) -> None:
+    """T39: enqueueing inside a step is part of the step."""
+    refused(write(store, execution.commit(fence=99, items=(new_item("a"), new_item("b", key="k")))), LeaseLost)
+    assert statuses(store) == {}
+    execution.land(items=(new_item("a"), new_item("b", key="k")))
+    assert ids_of(claim_items(store)) == ["a", "b"]
+
+
+def test_refused_item_refuses_its_commit(store: Store, execution: Execution) -> None:
+    """T39: nothing of either is there."""
+    put_workspace(store, "small", queue_depth=1)
+    add(store, new_item("there", key="k"))
+    for bad, kind in (
+        (new_item("x", "nobody"), NotFound),
+        (new_item("x", key="k", body_digest="d2"), Conflict),
+        (new_item("there", body_digest="d2"), Conflict),
+    ):
+        refused(write(store, execution.commit(items=(new_item("a"), bad), ops=(put("k"),))), kind)
+    full = (new_item("a", "small"), new_item("b", "small"))
+    refused(write(store, execution.commit(items=full)), LimitExceeded)
+    assert (list(statuses(store)), content(store), execution.head.revision) == (["there"], {}, 0)
+    execution.land(items=(new_item("a", "small"), new_item("other", key="k")))
+    assert list(statuses(store)) == ["there", "a"]
+
+
+def test_room_is_counted_anew_after_a_commit_was_refused(store: Store, execution: Execution) -> None:
+    put_workspace(store, "small", queue_depth=2)
+    stale = execution.commit(fence=99, items=(new_item("a", "small"), new_item("b", "small")))
+    outcomes = store.write([stale, Enqueue((new_item("c", "small"), new_item("d", "small")))])
+    refused(outcomes[0], LeaseLost)
+    assert [answer.is_new for answer in answers(outcomes[1])] == [True, True]
+
+
+def test_deleted_execution_ends_its_item(store: Store) -> None:
+    """T35: delete while running."""
+    claimed = claimed_item(store)
+    Execution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
+    landed(write(store, Deletion("of-a")))
+    assert statuses(store) == {"a": "CANCELLED"}
+    claimed = claimed_item(store, "b")
+    Execution(store, "of-b").create(mark=ItemMark("b", "COMPLETED", claimed.fence))
+    landed(write(store, Deletion("of-b")))
+    assert statuses(store) == {"a": "CANCELLED", "b": "COMPLETED"}
+    Execution(store, "free").create()
+    landed(write(store, Deletion("free")))
+
+
+# Returns.
+
+
+def test_item_returned_with_an_error_has_used_an_attempt(store: Store, clock: FakeClock) -> None:
+    """T38, P5: dead after exactly as many as it may have, with the last error."""
+    add(store, new_item("a", max_attempts=3))
+    for attempt in (1, 2):
+        [claimed] = claim_items(store)
+        assert claimed.attempts == attempt
+        item = give_back(store, claimed, f"error {attempt}", delay_ms=HOUR * 1000)
+        assert (item.status, item.attempts, item.error, item.holder, item.claimed_ms) == (
+            "PENDING",
+            attempt,
+            f"error {attempt}",
+            None,
+            None,
+        )
+        assert claim_items(store) == []
+        clock.advance(1.1 * HOUR)
+    [claimed] = claim_items(store)
+    item = give_back(store, claimed, "error 3", delay_ms=5)
+    assert (item.status, item.attempts, item.error) == ("FAILED", 3, "error 3")
+    assert item.finished_ms is not None
+    clock.advance(9 * HOUR)
+    assert claim_items(store) == []
+
+
+def test_item_returned_without_an_error_has_its_attempt_back(store: Store) -> None:
+    """T42: and waiting for capacity never uses one."""
+    add(store, new_item("a", max_attempts=1))
+    fences: list[int] = []
+    for _ in range(5):
+        [claimed] = claim_items(store)
+        assert claimed.attempts == 1
+        fences.append(claimed.fence)
+        assert give_back(store, claimed).attempts == 0
+    assert fences == sorted(set(fences))
+
+
+def test_waiting_at_capacity_uses_no_attempt(store: Store) -> None:
+    """T38."""
+    put_workspace(store, "acme", concurrency=1)
+    add(store, new_item("a", "acme"), new_item("b", "acme"))
+    claim_items(store)
+    for _ in range(20):
+        assert claim_items(store) == []
+    assert stored(store, "b").attempts == 0
+
+
+def test_final_return_fails_at_once(store: Store) -> None:
+    item = give_back(store, claimed_item(store), "never", is_final=True)
+    assert (item.status, item.attempts, item.error) == ("FAILED", 1, "never")
+
+
+def test_only_the_present_claim_returns_an_item(store: Store, clock: FakeClock) -> None:
+    claimed = claimed_item(store)
+    refused(write(store, ReturnItem("a", claimed.fence + 1)), LeaseLost)
+    refused(write(store, ReturnItem("nobody", 1)), LeaseLost)
+    give_back(store, claimed)
+    refused(write(store, ReturnItem("a", claimed.fence, "late")), LeaseLost)
+    [second] = claim_items(store)
+    refused(write(store, ReturnItem("a", claimed.fence, "late")), LeaseLost)
+    landed(write(store, ItemMark("a", "DISPATCHED", second.fence)))
+    refused(write(store, ReturnItem("a", second.fence)), LeaseLost)
+    assert statuses(store) == {"a": "DISPATCHED"}
+
+
+def test_returned_item_goes_back_to_its_place_in_line(store: Store) -> None:
+    add(store, "a", "b")
+    [first] = claim_items(store, 1)
+    give_back(store, first)
+    assert ids_of(claim_items(store)) == ["a", "b"]
+
+
+# Cancelling and driving again.
+
+
+def test_waiting_or_claimed_item_is_cancelled(store: Store) -> None:
+    """T40: cancel against claim."""
+    put_workspace(store, "acme", concurrency=1)
+    add(store, *(new_item(name, "acme") for name in ("a", "b", "c")))
+    [claimed] = claim_items(store)
+    for name in ("a", "b"):
+        [item] = answers(write(store, CancelItem(name)))
+        assert (item.status, item) == ("CANCELLED", stored(store, name))
+        assert item.finished_ms is not None
+    refused(write(store, ItemMark("a", "DISPATCHED", claimed.fence)), LeaseLost)
+    refused(write(store, ReturnItem("a", claimed.fence)), LeaseLost)
+    refused(write(store, Execution(store, "of-a").creation(mark=ItemMark("a", "DISPATCHED", claimed.fence))), LeaseLost)
+    assert ids_of(claim_items(store)) == ["c"]
+
+
+def test_dispatched_or_ended_item_is_not_cancelled(store: Store) -> None:
+    claimed = claimed_item(store)
+    landed(write(store, ItemMark("a", "DISPATCHED", claimed.fence)))
+    assert answers(write(store, CancelItem("a"))) == [stored(store, "a")]
+    end(store, claimed)
+    assert answers(write(store, CancelItem("a"))) == [stored(store, "a")]
+    assert statuses(store) == {"a": "COMPLETED"}
+    refused(write(store, CancelItem("nobody")), NotFound)
+
+
+@pytest.mark.parametrize("fate", ["FAILED", "CANCELLED"])
+def test_dead_item_is_driven_again_from_the_start(store: Store, clock: FakeClock, fate: str) -> None:
+    claimed = claimed_item(store, max_attempts=1)
+    landed(write(store, ItemMark("a", fate, claimed.fence, "broken")))
+    clock.advance(HOUR)
+    [item] = answers(write(store, Redrive("a", "again")))
+    assert item == stored(store, "a")
+    assert (item.status, item.attempts, item.execution_id, item.error, item.finished_ms) == ("PENDING", 0, "again", None, None)
+    [second] = claim_items(store)
+    assert (second.execution_id, second.attempts) == ("again", 1)
+    assert second.fence > claimed.fence
+    refused(write(store, ItemMark("a", "COMPLETED", claimed.fence)), LeaseLost)
+
+
+def test_only_a_dead_item_is_driven_again(store: Store) -> None:
+    add(store, "a")
+    refused(write(store, Redrive("a", "again")), Conflict)
+    [claimed] = claim_items(store)
+    refused(write(store, Redrive("a", "again")), Conflict)
+    end(store, claimed)
+    refused(write(store, Redrive("a", "again")), Conflict)
+    refused(write(store, Redrive("nobody", "again")), NotFound)
+    assert stored(store, "a").execution_id == "of-a"
+
+
+def test_singleton_is_not_driven_again_beside_another(store: Store) -> None:
+    end(store, claimed_item(store, "a", singleton="s"), status="FAILED")
+    add(store, new_item("b", singleton="s"))
+    refused(write(store, Redrive("a", "again")), Conflict)
+    end(store, *claim_items(store))
+    answers(write(store, Redrive("a", "again")))
+    assert added(store, new_item("c", singleton="s"))[0].item_id == "a"
+
+
+# Recovery and retention.
+
+
+def test_item_of_a_dead_claimer_is_recovered_when_its_claim_ends(store: Store, clock: FakeClock) -> None:
+    """E6, P4."""
+    add(store, "a")
+    claimed = claim_items(store)
+    clock.advance(0.8 * HOUR)
+    assert recover(store) == []
+    clock.advance(0.3 * HOUR)
+    assert recover(store) == ["a"]
+    item = stored(store, "a")
+    assert (item.status, item.attempts, item.holder, item.lease_until_ms) == ("PENDING", 1, None, None)
+    assert item.error
+    [second] = claim_items(store)
+    assert (second.attempts, second.fence > claimed[0].fence) == (2, True)
+    assert recover(store) == []
+
+
+def test_crashes_use_up_attempts(store: Store, clock: FakeClock) -> None:
+    """T38: a poisonous item is dead after as many claimers as it may kill."""
+    add(store, new_item("a", max_attempts=2))
+    for _ in range(2):
+        assert len(claim_items(store)) == 1
+        clock.advance(1.1 * HOUR)
+        assert recover(store) == ["a"]
+    item = stored(store, "a")
+    assert (item.status, item.attempts) == ("FAILED", 2)
+    assert item.error
+    assert claim_items(store) == []
+
+
+def test_recovery_takes_the_longest_expired_first_and_forgets_none(store: Store, clock: FakeClock) -> None:
+    """T33: a full page hides nothing for ever."""
+    names = add(store, *(f"i{number}" for number in range(5)))
+    for hours in (5, 4, 3, 2, 1):
+        claim_items(store, 1, seconds=hours * HOUR)
+    clock.advance(9 * HOUR)
+    assert [recover(store, 2) for _ in range(4)] == [names[:2:-1], names[2:0:-1], names[:1], []]
+
+
+def test_dispatched_item_is_never_recovered(store: Store, clock: FakeClock) -> None:
+    claimed = claimed_item(store)
+    landed(write(store, ItemMark("a", "DISPATCHED", claimed.fence)))
+    clock.advance(100 * HOUR)
+    assert recover(store) == []
+    assert statuses(store) == {"a": "DISPATCHED"}
+
+
+def test_ended_items_stay_as_long_as_their_tier_says(store: Store, clock: FakeClock) -> None:
+    put_workspace(store, "short", retention_seconds=2 * HOUR)
+    put_workspace(store, "ever", retention_seconds=None)
+    for workspace in ("short", "ever"):
+        for fate in ENDS:
+            end(store, claimed_item(store, f"{workspace}-{fate}", workspace=workspace), status=fate)
+        claimed = claimed_item(store, f"{workspace}-live", workspace=workspace)
+        landed(write(store, ItemMark(claimed.item_id, "DISPATCHED", claimed.fence)))
+        add(store, new_item(f"{workspace}-waiting", workspace, delay_ms=1_000 * HOUR * 1000))
+    clock.advance(HOUR)
+    recover(store)
+    assert len(statuses(store)) == 10
+    clock.advance(1.5 * HOUR)
+    assert recover(store) == []
+    assert list(statuses(store, "short")) == ["short-live", "short-waiting"]
+    assert len(statuses(store, "ever")) == 5

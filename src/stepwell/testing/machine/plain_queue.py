@@ -1,0 +1,134 @@
+"""The plainest model of a queue: a list of rows that every rule reads from end to end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["PlainItem", "PlainQueue", "PlainWorkspace"]
+
+
+@dataclass
+class PlainWorkspace:
+    """A workspace and its limits."""
+
+    concurrency: int | None
+    weight: float
+    depth: int | None
+    is_paused: bool = False
+    passed: float = 0.0
+
+
+@dataclass
+class PlainItem:
+    """An item."""
+
+    item_id: str
+    number: int
+    workspace: str
+    queue: str
+    priority: int
+    run_at_ms: int
+    key: str | None
+    singleton: str | None
+    max_attempts: int
+    status: str = "PENDING"
+    attempts: int = 0
+    fence: int = 0
+    until_ms: int = 0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it uses a slot."""
+        return self.status in ("CLAIMED", "DISPATCHED")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is done with."""
+        return self.status in ("COMPLETED", "FAILED", "CANCELLED")
+
+
+@dataclass
+class PlainQueue:
+    """Everything that waits and runs."""
+
+    workspaces: dict[str, PlainWorkspace] = field(default_factory=dict[str, PlainWorkspace])
+    paused: set[str] = field(default_factory=set[str])
+    """The queues that are paused."""
+    caps: dict[str, int] = field(default_factory=dict[str, int])
+    """How many items of a queue may be active."""
+    items: list[PlainItem] = field(default_factory=list[PlainItem])
+    turn: float = 0.0
+
+    def get(self, item_id: str) -> PlainItem:
+        """The item with this id."""
+        return next(item for item in self.items if item.item_id == item_id)
+
+    def used(self, workspace: str) -> int:
+        """The used slots of a workspace."""
+        return sum(item.is_active and item.workspace == workspace for item in self.items)
+
+    def used_in(self, queue: str) -> int:
+        """The active items of a queue."""
+        return sum(item.is_active and item.queue == queue for item in self.items)
+
+    def is_full(self, workspace: str) -> bool:
+        """Whether no more may wait."""
+        depth = self.workspaces[workspace].depth
+        return depth is not None and depth <= sum(item.status == "PENDING" and item.workspace == workspace for item in self.items)
+
+    def enqueue(self, new: PlainItem) -> tuple[str, bool] | None:
+        """The id of the item that a request comes to, and whether it is new; None if it is refused."""
+        for item in self.items:
+            if item.workspace == new.workspace and new.key is not None and item.key == new.key:
+                return item.item_id, False
+        for item in self.items:
+            is_same = new.singleton is not None and item.singleton == new.singleton
+            if item.workspace == new.workspace and is_same and not item.has_ended:
+                return item.item_id, False
+        if self.is_full(new.workspace):
+            return None
+        self.items.append(new)
+        return new.item_id, True
+
+    def claim(self, limit: int, now_ms: int, until_ms: int) -> list[str]:
+        """Take items one by one, looking at everything each time."""
+        taken: list[str] = []
+        bases = {name: max(workspace.passed, self.turn) for name, workspace in self.workspaces.items()}
+        counts = dict.fromkeys(self.workspaces, 0)
+        while len(taken) < limit and (found := self._next(bases, counts, now_ms)) is not None:
+            tag, item = found
+            workspace = self.workspaces[item.workspace]
+            counts[item.workspace] += 1
+            workspace.passed = bases[item.workspace] + counts[item.workspace] / workspace.weight
+            self.turn = max(self.turn, tag)
+            item.status, item.until_ms = "CLAIMED", until_ms
+            item.attempts += 1
+            item.fence += 1
+            taken.append(item.item_id)
+        return taken
+
+    def _next(self, bases: dict[str, float], counts: dict[str, int], now_ms: int) -> tuple[float, PlainItem] | None:
+        firsts: list[tuple[float, int, PlainItem]] = []
+        for name, workspace in self.workspaces.items():
+            ready = [item for item in self.items if item.workspace == name and self._may_start(item, now_ms)]
+            if ready:
+                first = min(ready, key=lambda item: (-item.priority, item.number))
+                firsts.append((bases[name] + counts[name] / workspace.weight, first.number, first))
+        if not firsts:
+            return None
+        tag, _, first = min(firsts)
+        return tag, first
+
+    def _may_start(self, item: PlainItem, now_ms: int) -> bool:
+        workspace = self.workspaces[item.workspace]
+        is_full = workspace.concurrency is not None and self.used(item.workspace) >= workspace.concurrency
+        is_queue_full = item.queue in self.caps and self.used_in(item.queue) >= self.caps[item.queue]
+        is_waiting = item.status == "PENDING" and item.run_at_ms <= now_ms
+        return is_waiting and not (workspace.is_paused or item.queue in self.paused or is_full or is_queue_full)
+
+    def give_up(self, item: PlainItem, now_ms: int) -> None:
+        """An attempt failed."""
+        if item.attempts >= item.max_attempts:
+            item.status = "FAILED"
+        else:
+            item.status, item.run_at_ms = "PENDING", now_ms

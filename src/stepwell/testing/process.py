@@ -1,0 +1,237 @@
+"""A process that exists only in a test: a well with its worker, on a store that it shares, which can be paused, killed and cut off.
+
+Killed means what it means for a real one: what it was about to do, it does not; nothing is unwound, no ``finally`` is run. Its
+tasks are kept as they stood until ``bury``, when the test has seen all it wanted to see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from enum import Enum
+from typing import Any, Protocol, TypeVar, cast
+
+from stepwell.app import AsyncStepwell
+from stepwell.clock import Clock
+from stepwell.contract.store import Store
+from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
+from stepwell.model.commit import Commit, Outcome, StateBatch, Unit, Written
+from stepwell.runtime.context import StepContext, watcher
+from stepwell.state.operation import AsyncDriver
+from stepwell.state.pulse import DUE, end_of
+from stepwell.stores.group import GroupCommit
+from stepwell.testing.loop import owner
+
+__all__ = ["Fate", "Fault", "Process", "SharedStore"]
+
+T = TypeVar("T")
+
+
+class Fate(Enum):
+    """What becomes of a write."""
+
+    LANDS = "lands"
+    DIES_BEFORE = "dies before it lands"
+    DIES_AFTER = "dies after it landed"
+    LOSES_REPLY = "lands, and the reply is lost"
+    FAILS = "does not reach the store"
+
+
+class Fault(Protocol):
+    """Decides about the writes of processes, and hears of what they came to."""
+
+    async def before(self, process: Process, unit: Unit) -> Fate:
+        """What becomes of this write; may take its time."""
+        ...
+
+    def landed(self, process: Process, unit: Unit, outcome: Outcome) -> None:
+        """A write was decided by the store."""
+        ...
+
+    def attempted(self, process: Process, step: StepContext) -> None:
+        """An attempt at a step begins."""
+        ...
+
+
+class SharedStore:
+    """A store in memory that several processes are connected to; it passes on what one of them wrote to the others."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.listeners: dict[Process, Callable[[str], None]] = {}
+
+    def tell(self, writer: Process, unit: Unit) -> None:
+        """Tell the others of what a process wrote, as far as they can be woken by it."""
+        topics = _topics_of(unit)
+        for process, wake in list(self.listeners.items()):
+            if process is not writer and topics and process.hears():
+                for topic in topics:
+                    process.context.copy().run(wake, topic)
+
+
+def _topics_of(unit: Unit) -> list[str]:
+    if isinstance(unit, StateBatch):
+        return [DUE] if unit.nudges else []
+    if not isinstance(unit, Commit):
+        return []
+    is_over = unit.rest is not None and unit.rest.is_final
+    is_due = unit.nudges or unit.rest is not None or (unit.creation is not None and unit.creation.holder is None)
+    return ([end_of(unit.execution_id)] if is_over else []) + ([DUE] if is_due else [])
+
+
+class _Link:
+    """A process's connection to the shared store."""
+
+    def __init__(self, shared: SharedStore, process: Process) -> None:
+        self._shared, self._process = shared, process
+
+    def __getattr__(self, verb: str) -> Any:
+        if not self._process.is_connected and verb not in {"capabilities", "durability", "close"}:
+            raise StoreUnavailable(f"process {self._process.name} has no connection to the store")
+        return getattr(self._shared.store, verb)
+
+    def close(self) -> None:
+        """The store stays open for the others."""
+
+    def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
+        self._shared.listeners[self._process] = wake
+        return lambda: self._shared.listeners.pop(self._process, None) and None
+
+
+class _Group(GroupCommit):
+    """Writes of a process, each with the fate that the test has for it."""
+
+    def __init__(self, within: GroupCommit, process: Process, fault: Fault) -> None:
+        super().__init__(lambda units: [within.write(unit) for unit in units], is_instant=True)
+        self._whose, self._fault = process, fault
+
+    async def write_async(self, unit: Unit) -> Outcome:
+        process = self._whose
+        fate = await self._fault.before(process, unit)
+        if fate is Fate.DIES_BEFORE:
+            await process.die()
+        if fate is Fate.FAILS or not process.is_connected:
+            raise StoreUnavailable(f"process {process.name} has no connection to the store")
+        outcome = self.write(unit)
+        self._fault.landed(process, unit, outcome)
+        if isinstance(outcome, Written):
+            process.shared.tell(process, unit)
+        if fate is Fate.DIES_AFTER:
+            await process.die()
+        if fate is Fate.LOSES_REPLY:
+            raise _unknown(unit)
+        return outcome
+
+
+def _unknown(unit: Unit) -> StepwellError:
+    if isinstance(unit, Commit):
+        return CommitUnknown(commit_id=unit.commit_id, execution_id=unit.execution_id)
+    return CommitUnknown()
+
+
+class _Well(AsyncStepwell):
+    def __init__(self, process: Process, fault: Fault, clock: Clock, lease_seconds: float, *, worker: bool) -> None:
+        super().__init__(cast("Store", _Link(process.shared, process)), clock=clock, lease_seconds=lease_seconds, worker=worker)
+        group = _Group(self._parts.group, process, fault)
+        self._driver = AsyncDriver(group, self._parts.store, is_open=True)
+
+    def work(self) -> None:
+        """Start the worker."""
+        self._working()
+
+
+class Process:
+    """A process: its well, what it runs, and whether it runs at all."""
+
+    def __init__(
+        self, name: str, shared: SharedStore, fault: Fault, clock: Clock, *, lease_seconds: float = 30, has_worker: bool = True
+    ) -> None:
+        self.name, self.shared = name, shared
+        self.is_connected = True
+        self.is_dead = False
+        self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.hears: Callable[[], bool] = lambda: not self.is_dead
+        """Whether word of another process's write comes through now."""
+        self._held: list[tuple[asyncio.Handle, Callable[..., object], tuple[Any, ...], Context]] | None = None
+        self._tasks: dict[asyncio.Future[Any], None] = {}
+        self.context = copy_context()
+        self.context.run(owner.set, self)
+        self.context.run(watcher.set, lambda step: fault.attempted(self, step))
+        self.well = self.context.run(lambda: _Well(self, fault, clock, lease_seconds, worker=has_worker))
+        if has_worker:
+            self.context.run(self.well.work)
+
+    def __repr__(self) -> str:
+        return f"<process {self.name}>"
+
+    def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Have the process do something; it dies with it."""
+        return asyncio.get_running_loop().create_task(work, context=self.context.copy())
+
+    # What the loop asks.
+
+    def admit(self, handle: asyncio.Handle, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        """Call it now; or keep it, if the process is paused or dead."""
+        if self._held is None:
+            callback(*arguments)
+        else:
+            self._held.append((handle, callback, arguments, copy_context()))
+
+    def adopt(self, task: asyncio.Future[Any]) -> None:
+        """Remember a task: nobody else may, and a forgotten one would be unwound."""
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None), context=Context())
+
+    # What a test does to it.
+
+    def pause(self) -> None:
+        """Stop it where it stands; its timers and whatever it waits for come when it goes on."""
+        if self._held is None:
+            self._held = []
+
+    def go_on(self) -> None:
+        """Let a paused process go on; a dead one does not."""
+        if not self.is_dead:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        held, self._held = self._held or [], None
+        loop = asyncio.get_running_loop()
+        for handle, callback, arguments, context in held:
+            loop.call_soon(_unless_cancelled, handle, callback, arguments, context=context)
+
+    def kill(self) -> None:
+        """End it between two of its callbacks."""
+        self.pause()
+        self.is_dead, self.is_connected = True, False
+        self.shared.listeners.pop(self, None)
+        if not self.death.done():
+            self.death.set_result(None)
+
+    async def die(self) -> None:
+        """End it in the middle of what it does; the caller never comes back from this."""
+        self.kill()
+        await asyncio.get_running_loop().create_future()
+
+    async def bury(self) -> None:
+        """Unwind what the process was doing, with nothing to write to. Only for when its test is over."""
+        # What is unwound complains of being cancelled, and of what it never got.
+        asyncio.get_running_loop().set_exception_handler(lambda _, __: None)
+        self.kill()
+        for task in list(self._tasks):
+            task.cancel()
+        self._let_go()
+        for _ in range(20):
+            if not self._tasks:
+                return
+            await asyncio.wait(list(self._tasks), timeout=1)
+            for task in list(self._tasks):
+                task.cancel()
+        raise RuntimeError(f"{self} could not be unwound: {list(self._tasks)}")
+
+
+def _unless_cancelled(handle: asyncio.Handle, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    """A timer may be cancelled by something that is let go before it."""
+    if not handle.cancelled():
+        callback(*arguments)

@@ -1,0 +1,94 @@
+"""What must be true of the store after a simulation, whatever the weather was. The numbers are those of the reliability catalogue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from stepwell import Scope
+from stepwell.contract.store import ExecutionQuery
+from stepwell.model.commit import Head
+from stepwell.model.receipt import Receipt
+from stepwell.model.state import ExecutionState
+from stepwell.model.status import FINAL
+from stepwell.model.value import decode
+from stepwell.testing.simulation.plans import LEDGER, STEPS, Plan, is_possible
+from stepwell.testing.simulation.world import LEASE_SECONDS, World
+
+__all__ = ["check", "overdue", "unfinished"]
+
+
+async def check(world: World, plans: dict[str, Plan]) -> list[str]:
+    """Everything that is wrong."""
+    found = list(world.violations)
+    for head in world.store.find(ExecutionQuery(limit=10_000)):
+        found += [f"{head.execution_id}: {problem}" async for problem in _check_one(world, head, plans.get(head.execution_id))]
+    found += [f"I2: {name} was acknowledged and is not there" for name in _missing(world)]
+    return found
+
+
+async def _check_one(world: World, head: Head, plan: Plan | None) -> AsyncIterator[str]:
+    well = world.outside.well
+    verification = await well.verify(head.execution_id)
+    for problem in verification.problems:
+        yield f"I3: {problem}"
+    receipts = await well.receipts(head.execution_id)
+    if [each.revision for each in receipts] != list(range(len(receipts))) or len(receipts) != world.landed_commits[head.execution_id]:
+        yield f"I3: {len(receipts)} receipts for {world.landed_commits[head.execution_id]} commits"
+    state = await well.load(head.execution_id)
+    for problem in (*_records(receipts, state), *_end(receipts, state, plan)):
+        yield problem
+    marks = _marks(world, head)
+    done = sum(step.node_name in STEPS and step.status == "COMPLETED" for step in state.steps.values())
+    if marks != done:
+        yield f"I5: {marks} marks were left by {done} steps"
+
+
+def _marks(world: World, head: Head) -> int:
+    scope = Scope.of_workflow(LEDGER, head.workspace_id).path
+    entry = world.store.entries(scope, [head.execution_id]).get(head.execution_id)
+    return 0 if entry is None or entry.data is None else decode(entry.data)
+
+
+def _records(receipts: list[Receipt], state: ExecutionState) -> Iterator[str]:
+    """One outcome for each key, and it never changes."""
+    recorded = Counter(each["name"] for receipt in receipts for each in receipt.mutations if each["type"] == "record_step")
+    for name, times in recorded.items():
+        if times > 1:
+            yield f"I4: step {name!r} was recorded {times} times"
+    if set(recorded) != set(state.steps):
+        yield f"I4: the state has other steps than were recorded: {set(recorded) ^ set(state.steps)}"
+
+
+def _end(receipts: list[Receipt], state: ExecutionState, plan: Plan | None) -> Iterator[str]:
+    """It ended once, with nothing left over, in a way that its plan allows."""
+    endings = [each["status"] for receipt in receipts for each in receipt.mutations if each["type"] == "set_status" and each["status"] in FINAL]
+    if len(endings) != 1:
+        yield f"I5: it ended {len(endings)} times: {endings}"
+    if state.status in FINAL and state.tokens:
+        yield f"I5: it ended with tokens {sorted(state.tokens)}"
+    result: dict[str, Any] = state.result or {}
+    if state.status == "COMPLETED" and plan is not None and not is_possible(plan, result.get("output")):
+        yield f"I4: {result.get('output')!r} cannot be the result of {plan!r}"
+    if state.status == "FAILED" and "WorkerCrashed" not in str(result):
+        yield f"it failed: {result}"
+
+
+def _missing(world: World) -> list[str]:
+    return [
+        f"revision {each.revision} of {each.execution_id}"
+        for each in world.acknowledged
+        if world.store.commit_of(each.execution_id, each.commit_id) is None
+    ]
+
+
+def unfinished(world: World) -> list[Head]:
+    """Executions that have not ended."""
+    return [head for head in world.store.find(ExecutionQuery(limit=10_000)) if head.status not in FINAL]
+
+
+def overdue(world: World) -> list[Head]:
+    """Executions that nobody took, long after somebody should have."""
+    late = world.clock.now_ms() - 2 * LEASE_SECONDS * 1000
+    return [head for head in unfinished(world) if head.wake_ms is not None and head.wake_ms < late]

@@ -1,0 +1,103 @@
+"""Threads that take turns with an event loop: it goes on only when each of them has asked it for something, or has ended.
+
+A plain workflow or step runs in a thread. Were it to run beside the loop, nothing about its order would be the same twice. So the
+loop waits until a thread *parks*, by handing the loop a callback, and takes what threads handed over in the order of their numbers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import Context
+from functools import partial
+from typing import Any
+
+__all__ = ["Call", "Turn", "Turns"]
+
+
+class Turn:
+    """One piece of work in a thread."""
+
+    __slots__ = ("has_ended", "is_running", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.is_running, self.has_ended = True, False
+
+
+class Call:
+    """A callback that a thread hands to the loop."""
+
+    __slots__ = ("arguments", "callback", "context", "turn")
+
+    def __init__(self, turn: Turn, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context) -> None:
+        self.turn, self.callback, self.arguments, self.context = turn, callback, arguments, context
+
+
+class Turns:
+    """The threads of one loop."""
+
+    def __init__(self, patience_seconds: float | None) -> None:
+        self._patience = patience_seconds
+        self._changed = threading.Condition()
+        self._turns: dict[int, Turn] = {}
+        self._calls: list[Call] = []
+        self._count = 0
+
+    def start(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
+        """Run a function in a thread of its own."""
+        future: Future[Any] = Future()
+        self._count += 1
+        turn = Turn(self._count)
+        thread = threading.Thread(target=self._work, args=(turn, future, function, arguments), daemon=True, name="stepwell-turn")
+        with self._changed:
+            self._turns[-turn.number] = turn  # until the thread says who it is
+        thread.start()
+        return future
+
+    def _work(self, turn: Turn, future: Future[Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        with self._changed:
+            del self._turns[-turn.number]
+            self._turns[threading.get_ident()] = turn
+        future.set_running_or_notify_cancel()
+        tell: Callable[[], None]
+        try:
+            tell = partial(future.set_result, function(*arguments))
+        except BaseException as error:  # noqa: BLE001 - told to the one who waits
+            tell = partial(future.set_exception, error)
+        turn.has_ended = True
+        tell()
+        with self._changed:
+            turn.is_running = False
+            del self._turns[threading.get_ident()]
+            self._changed.notify_all()
+
+    def mine(self) -> Turn | None:
+        """The turn of the calling thread, if it is one of these."""
+        return self._turns.get(threading.get_ident())
+
+    def hand_over(self, call: Call) -> None:
+        """Have the loop call something; the thread counts as parked."""
+        with self._changed:
+            self._calls.append(call)
+            call.turn.is_running = False
+            self._changed.notify_all()
+
+    def resume(self, turn: Turn) -> None:
+        """What the thread asked for is done: it goes on."""
+        with self._changed:
+            turn.is_running = not turn.has_ended
+
+    @property
+    def are_running(self) -> bool:
+        """Whether a thread does something of its own right now."""
+        return any(turn.is_running for turn in list(self._turns.values()))
+
+    def settle(self) -> list[Call]:
+        """Wait until all threads are parked, but not beyond the loop's patience; what they handed over, in order."""
+        with self._changed:
+            if self._turns:
+                self._changed.wait_for(lambda: not any(turn.is_running for turn in self._turns.values()), self._patience)
+            calls, self._calls = self._calls, []
+        return sorted(calls, key=lambda call: call.turn.number)

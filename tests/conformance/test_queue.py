@@ -1,0 +1,16 @@
+"""The roles of the queue on the stores that have one. A store joins by its name in the list."""
+
+import pytest
+from tests.support.stores import STORES
+
+from stepwell.testing.conformance.fixtures import MakeStore
+from stepwell.testing.conformance.queue import *  # noqa: F403
+from stepwell.testing.conformance.queue_claim import *  # noqa: F403
+from stepwell.testing.conformance.queue_life import *  # noqa: F403
+from stepwell.testing.conformance.queue_machine import *  # noqa: F403
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make_store(request: pytest.FixtureRequest) -> MakeStore:
+    """Makes stores of one kind."""
+    return STORES[request.param](request)
