@@ -1,17 +1,18 @@
 # Python 3.11 when there is one that runs, else python3; `make setup PYTHON=/path/to/python` overrides.
 PYTHON ?= $(shell python3.11 -c 'import sys; print(sys.executable)' 2>/dev/null || echo python3)
 BIN := .venv/bin
+RIVALS := .venv-rivals/bin
 STAMP := .venv/.installed
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup demo format lint types layers unit test bench lock clean
+.PHONY: help setup demo format lint types layers unit test bench rivals lock rivals-lock clean
 unexport PYTHONWARNINGS # what counts as an error is said in pyproject.toml alone
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## create .venv with the versions of locks/dev.txt
 
@@ -57,12 +58,27 @@ test: lint types layers unit ## everything that must pass: lint, types, layers, 
 bench: $(STAMP) ## benchmarks, as JSON lines
 	@$(BIN)/python -m benchmarks
 
+rivals: .venv-rivals/.installed ## Stepwell beside DBOS, LangGraph and queues, as JSON lines (RIVALS_ARGS="--quick --only steps")
+	@$(RIVALS)/python -m benchmarks.rivals $(RIVALS_ARGS)
+
+.venv-rivals/.installed: benchmarks/rivals/rivals.txt pyproject.toml
+	@echo "==> set-up: .venv-rivals from benchmarks/rivals/rivals.txt" >&2
+	@$(PYTHON) -m venv .venv-rivals
+	@$(RIVALS)/python -m pip install -qq --disable-pip-version-check --require-hashes --no-deps -r benchmarks/rivals/rivals.txt
+	@$(RIVALS)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
 lock: ## resolve locks/dev.txt again (newest versions: LOCK_ARGS=--upgrade)
 	@test -x $(BIN)/uv || { $(PYTHON) -m venv .venv && $(PIP_INSTALL) uv; }
 	@$(BIN)/uv pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 --generate-hashes \
 	    --no-header --no-emit-index-url --quiet --output-file locks/dev.txt $(LOCK_ARGS)
 	@! grep -nE '://|--(index|extra-index|find-links)' locks/dev.txt
 
-clean: ## remove .venv, caches and build results
-	@rm -rf .venv .coverage .coverage.* .hypothesis .pytest_cache .ruff_cache .import_linter_cache build dist htmlcov
+rivals-lock: $(STAMP) ## resolve benchmarks/rivals/rivals.txt again
+	@$(BIN)/uv pip compile benchmarks/rivals/rivals.in pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes \
+	    --no-header --no-emit-index-url --quiet --output-file benchmarks/rivals/rivals.txt $(LOCK_ARGS)
+	@! grep -nE '://|--(index|extra-index|find-links)' benchmarks/rivals/rivals.txt
+
+clean: ## remove .venv, .venv-rivals, caches and build results
+	@rm -rf .venv .venv-rivals .coverage .coverage.* .hypothesis .pytest_cache .ruff_cache .import_linter_cache build dist htmlcov
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,71 @@
+"""DBOS queues: no-op workflows. It has no call to enqueue many at once, and polls once a second unless it is told otherwise."""
+
+from __future__ import annotations
+
+import time
+from itertools import count
+
+from dbos import DBOS
+
+from benchmarks.rivals.player import Place
+from benchmarks.rivals.players.arrival import PAUSE_SECONDS, Arrivals
+from benchmarks.rivals.players.dbos_steps import launch
+from benchmarks.rivals.players.pace import rate
+
+__all__ = ["DbosQueue"]
+
+_arrivals = Arrivals()
+
+
+@DBOS.workflow()
+def job(number: int) -> None:
+    """Nothing."""
+    _arrivals.tell()
+
+
+class DbosQueue:
+    """One process that enqueues and works. Only queues that are registered are worked on."""
+
+    def __init__(self, place: Place) -> None:
+        launch(place)
+        self._names = count()
+        DBOS.register_queue("latency")
+        self.works = {"enqueue": self.enqueue, "drain": self.drain, "latency": self.latency}
+
+    def _fill(self, size: int) -> str:
+        name = f"queue-{next(self._names)}"
+        _arrivals.expect(size)
+        for number in range(size):
+            DBOS.enqueue_workflow(name, job, number)
+        return name
+
+    def enqueue(self, size: int) -> list[float]:
+        """One by one, to a queue that nobody works on yet."""
+        return rate(size, lambda: self._fill(size))
+
+    def drain(self, size: int) -> list[float]:
+        """Fill a queue, then work on it."""
+        name = self._fill(size)
+        # At the smallest interval that helps: a drained batch is followed by the next at once.
+        DBOS.register_queue(name, polling_interval_sec=0.01)
+        _arrivals.wait()
+        while DBOS.list_workflows(queue_name=name, status=["ENQUEUED", "PENDING"], limit=1, load_input=False, load_output=False):
+            time.sleep(0.02)
+        figures = _arrivals.drain_rate()
+        DBOS.delete_queue(name)
+        return figures
+
+    def latency(self, size: int) -> list[float]:
+        """One item at a time on an idle system."""
+        taken: list[float] = []
+        for number in range(min(size, 5)):  # half a second each
+            _arrivals.expect(1)
+            began = time.perf_counter()
+            DBOS.enqueue_workflow("latency", job, number)
+            taken.append(_arrivals.wait() - began)
+            time.sleep(PAUSE_SECONDS)
+        return taken
+
+    def close(self) -> None:
+        """Stop DBOS."""
+        DBOS.destroy()

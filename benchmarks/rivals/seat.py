@@ -1,0 +1,65 @@
+"""A seat: a contender in a process of its own, as the run sees it. While it is not its turn it has nothing to do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Any
+
+from benchmarks.rivals.player import Place
+
+__all__ = ["ContenderFailed", "Seat"]
+
+_LEAVE_SECONDS = 20.0
+
+
+class ContenderFailed(Exception):
+    """A contender's process ended in the middle of its work; what it said is on stderr."""
+
+
+class Seat:
+    """A contender that was started, and answers one request after another."""
+
+    def __init__(self, name: str, module: str, kind: str, place: Place) -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "benchmarks.rivals.player", module, kind, place.line()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.works: list[str] = self._answer()["works"]
+
+    def take_turn(self, work: str, size: int) -> list[float]:
+        """Have it do so much of a piece of work; its figures."""
+        assert self._process.stdin is not None
+        if self._process.stdin.closed:
+            raise ContenderFailed(self.name)
+        try:
+            print(json.dumps({"work": work, "size": size}), file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            raise ContenderFailed(self.name) from None
+        return self._answer()["figures"]
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self.leave()
+            raise ContenderFailed(self.name)
+        return json.loads(line)
+
+    def leave(self) -> None:
+        """End the contender: kindly, then not."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
