@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from tests.support.postgres_server import fresh_postgres_url, postgres_schema, postgres_server, postgres_url
 from tests.support.redis_server import redis_server, redis_url
@@ -22,17 +20,16 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
     return STORES[request.param](request)
 
 
-_workflows: dict[str, program.Workflow[..., Any]] = {}
-
-
 def pytest_collection_finish() -> None:
     """Take away the workflows that the test modules registered: with them, every well would have a worker to run them."""
-    _workflows.update(program._workflows)
     program._workflows.clear()
 
 
 @pytest.fixture(autouse=True)
 def own_workflows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a test the workflows of its own module."""
-    own = {name: each for name, each in _workflows.items() if each.function.__module__ == request.module.__name__}
+    """Give a test the workflows of its own module, and of steps with the same name its own."""
+    here = [each for each in vars(request.module).values() if isinstance(each, program.Workflow)]
+    own = {each.name: each for each in here if each.function.__module__ == request.module.__name__}
     monkeypatch.setattr(program, "_workflows", own)
+    steps = {each.name: each for each in vars(request.module).values() if isinstance(each, program.Step)}
+    monkeypatch.setattr(program, "_steps", {**program._steps, **steps})

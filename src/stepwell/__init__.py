@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from stepwell.app import AsyncStepwell, ExecutionSummary, Health, Stepwell
     from stepwell.clock import FakeClock, SystemClock
     from stepwell.errors import (
+        AddressRefused,
         AlreadyExists,
         AlreadyRecorded,
         CommitUnknown,
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
         LeaseLost,
         LimitExceeded,
         LockHeld,
+        NoScriptEngine,
+        NotActive,
         NotFound,
         Problem,
         ProcessDied,
+        RequestFailed,
         StepFailed,
         StepwellError,
         StoreForeign,
@@ -70,13 +74,16 @@ if TYPE_CHECKING:
     from stepwell.queue.request import QueueRequest, workspace_queue
     from stepwell.queue.schedule import ScheduleSummary
     from stepwell.runtime.context import current
+    from stepwell.runtime.definitions import DefinitionSummary
     from stepwell.runtime.durable import compensate, map, patched, sleep, wait_signal
     from stepwell.runtime.handle import AsyncRun, Run
+    from stepwell.runtime.progress import Offer, Progress, Waiting
     from stepwell.state.conversation import Answer, ConversationSummary, Turn, TurnResult
     from stepwell.state.datastore import DataStore
     from stepwell.state.locks import HeldLock
 
 __all__ = [
+    "AddressRefused",
     "AlreadyExists",
     "AlreadyRecorded",
     "Answer",
@@ -90,6 +97,7 @@ __all__ = [
     "ConversationSummary",
     "Corrupted",
     "DataStore",
+    "DefinitionSummary",
     "Demand",
     "Entry",
     "EventTrigger",
@@ -118,13 +126,18 @@ __all__ = [
     "LoopContext",
     "ManualTrigger",
     "Metadata",
+    "NoScriptEngine",
+    "NotActive",
     "NotFound",
+    "Offer",
     "Problem",
     "ProcessDied",
+    "Progress",
     "QueueItem",
     "QueueRequest",
     "QueueSettings",
     "Receipt",
+    "RequestFailed",
     "Retry",
     "Run",
     "ScheduleSummary",
@@ -149,6 +162,7 @@ __all__ = [
     "TurnResult",
     "ValidationFailed",
     "Verification",
+    "Waiting",
     "WaitingReason",
     "WebhookTrigger",
     "WorkerPresence",
@@ -171,6 +185,7 @@ _HOMES = {
     "app": ("AsyncStepwell", "ExecutionSummary", "Health", "Stepwell"),
     "clock": ("FakeClock", "SystemClock"),
     "errors": (
+        "AddressRefused",
         "AlreadyExists",
         "AlreadyRecorded",
         "CommitUnknown",
@@ -187,9 +202,12 @@ _HOMES = {
         "LeaseLost",
         "LimitExceeded",
         "LockHeld",
+        "NoScriptEngine",
+        "NotActive",
         "NotFound",
         "Problem",
         "ProcessDied",
+        "RequestFailed",
         "StepFailed",
         "StepwellError",
         "StoreForeign",
@@ -232,7 +250,9 @@ _HOMES = {
     "queue.schedule": ("ScheduleSummary",),
     "runtime.context": ("current",),
     "runtime.durable": ("compensate", "map", "patched", "sleep", "wait_signal"),
+    "runtime.definitions": ("DefinitionSummary",),
     "runtime.handle": ("AsyncRun", "Run"),
+    "runtime.progress": ("Offer", "Progress", "Waiting"),
     "state.conversation": ("Answer", "ConversationSummary", "Turn", "TurnResult"),
     "state.datastore": ("DataStore",),
     "state.locks": ("HeldLock",),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -14,22 +15,32 @@ import msgspec
 
 from stepwell.clock import Clock, SystemClock, from_ms
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
-from stepwell.contract.store import Durability, ExecutionQuery
+from stepwell.contract.store import Durability, ExecutionQuery, Store
 from stepwell.errors import AlreadyExists, InvalidInput, StepwellError, StoreUnavailable
-from stepwell.flow.program import Workflow, registered_names
+from stepwell.flow.duration import Span
+from stepwell.flow.governance import Governance
+from stepwell.flow.program import Workflow, on_registration, registered_names, registered_step_names
 from stepwell.model.commit import Head, Outcome, StateBatch, Unit
 from stepwell.model.ids import check_key, new_id
 from stepwell.model.ledger import Verification
 from stepwell.model.limits import Limits
 from stepwell.model.lock import scheduled_lock, user_lock
+from stepwell.model.queue import DEFAULT_QUEUE
 from stepwell.model.receipt import Receipt
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.state import Change, ExecutionState
 from stepwell.model.status import Status
 from stepwell.model.value import Value
+from stepwell.queue.assembly import QueueParts, check_queues
+from stepwell.queue.face import AsyncQueue, Queue
+from stepwell.queue.item import AsyncQueueItem, QueueItem
+from stepwell.queue.request import QueueRequest
+from stepwell.queue.schedules import AsyncSchedules, Schedules
+from stepwell.queue.workspaces import AsyncWorkspaces, Workspaces
+from stepwell.runtime.definitions import AsyncDefinitions, DefinitionOperations, Definitions, Startable
 from stepwell.runtime.handle import AsyncRun, Run, RunOperations
 from stepwell.runtime.start import Starting
-from stepwell.runtime.thread import WorkerThread
+from stepwell.runtime.thread import LoopFactory, WorkerThread
 from stepwell.runtime.worker import Worker
 from stepwell.state.awaited import AsyncState
 from stepwell.state.blocking import State
@@ -88,20 +99,18 @@ class Health(msgspec.Struct, frozen=True):
 class _Parts:
     """What both faces are made of."""
 
-    def __init__(self, url: str | None, clock: Clock | None, limits: Limits | None, signing_key: bytes | None) -> None:
+    def __init__(self, url: str | Store | None, clock: Clock | None, limits: Limits | None, signing_key: bytes | None) -> None:
         self.clock, self.limits = clock or SystemClock(), limits or Limits()
-        chosen, origin = choose_url(url)
-        self.store = store_of(chosen, self.clock, self.limits)
-        log.info("store: %s (from %s)", without_secrets(chosen), origin)
-        if chosen == DEFAULT_URL and url is None:
-            _make_default_folder()
+        self.store = _store_of(url, self.clock, self.limits)
         self.pulse = Pulse(self.store)
         self.group = GroupCommit(self._write, is_instant=not self.store.capabilities().has_blocking_writes)
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
+        self.definitions = DefinitionOperations(self.store)
         self.state = StateOperations(self.store, self.limits, self.pulse)
         self.keeper = Keeper(self.group)
         self.locks = LockOperations(self.pulse, self.keeper, new_id)
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
+        self.queue = QueueParts(self.store, self.executions, self.pulse, self.clock, self.locks, new_id)
 
     def _write(self, units: Sequence[Unit]) -> list[Outcome]:
         try:
@@ -132,9 +141,9 @@ class _Parts:
             parts["write"] = str(error)
         return Health(all(state == "ok" for state in parts.values()), parts)
 
-    def worker(self, driver: AsyncDriver, concurrency: int, lease_seconds: float) -> Worker:
-        """A worker on this store."""
-        return Worker(
+    def worker(self, driver: AsyncDriver, concurrency: int, lease_seconds: float, queues: tuple[str, ...]) -> Worker:
+        """A worker on this store, that also serves its queue."""
+        worker = Worker(
             store=self.store,
             executions=self.executions,
             driver=driver,
@@ -144,7 +153,10 @@ class _Parts:
             new_id=new_id,
             concurrency=concurrency,
             lease_seconds=lease_seconds,
+            definitions=self.definitions,
         )
+        self.queue.attach(worker, driver, concurrency, queues)
+        return worker
 
     def list_executions(
         self,
@@ -171,6 +183,18 @@ class _Parts:
         )
         heads = yield from self.executions.find(query)
         return [ExecutionSummary.of(head) for head in heads]
+
+
+def _store_of(url: str | Store | None, clock: Clock, limits: Limits) -> Store:
+    """The store that was asked for: an object of one's own, or by a URL from the caller or the environment."""
+    if url is not None and not isinstance(url, str) and hasattr(url, "durability"):
+        return url
+    chosen, origin = choose_url(url)  # pyright: ignore[reportArgumentType] - what is neither text nor a store is refused there
+    store = store_of(chosen, clock, limits)
+    log.info("store: %s (from %s)", without_secrets(chosen), origin)
+    if chosen == DEFAULT_URL and url is None:
+        _make_default_folder()
+    return store
 
 
 def _make_default_folder() -> None:
@@ -213,24 +237,30 @@ class Stepwell:
     ``sqlite:///.stepwell/well.db``. With a ``signing_key`` (kept outside the store) the newest receipt of each execution is signed.
     """
 
+    _loop_factory: LoopFactory | None = None  # the loop of the worker; a test has one of its own
+
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Store | None = None,
         *,
         worker: bool = True,
         concurrency: int = 100,
         lease_seconds: float = 30,
+        queues: Iterable[str] = (),
         clock: Clock | None = None,
         limits: Limits | None = None,
         signing_key: bytes | None = None,
     ) -> None:
         _check_settings(concurrency, lease_seconds)
         self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_seconds
+        self.queues = check_queues(queues)
         self._parts = _Parts(url, clock, limits, signing_key)
         self._driver = Driver(self._parts.group)
         self._parts.store.open()
         self._thread: WorkerThread | None = None
-        if registered_names():
+        self._starting_worker = threading.Lock()
+        self._end_watching = on_registration(self._working)
+        if registered_names() or registered_step_names():
             self._working()
 
     @property
@@ -253,23 +283,32 @@ class Stepwell:
         after ``at_most``, and is not free again before ``at_least``, by the store's clock, so that a late node finds it taken."""
         return Lock(self._parts.locks, schedule_request(scheduled_lock(name), name, at_most, at_least), self._driver)
 
+    @property
+    def definitions(self) -> Definitions:
+        """Definitions of declared workflows that are kept in this store."""
+        return Definitions(self._parts.definitions, self._driver)
+
     def health(self) -> Health:
         """Whether the store can be read and written now, part by part."""
         return self._driver.run(self._parts.health())
 
     def start(
         self,
-        workflow: Workflow[..., Any],
+        workflow: Startable,
         value: Any = None,
         *,
         workspace: str = DEFAULT_WORKSPACE,
         execution_id: str | None = None,
+        governance: Governance | None = None,
     ) -> Run:
-        """Start a run of a workflow, with one value as its input. With an ``execution_id`` that is known, it is that run."""
-        run = self._run_of(execution_id or new_id(), workflow)
+        """Start a run of a workflow (a function, a definition, or the name of either), with one value as its input. With an
+        ``execution_id`` that is known, it is that run. ``governance`` limits what it may use up and do."""
+        found = self._driver.run(self._parts.definitions.startable(workflow))
+        run = self._run_of(execution_id or new_id(), found)
         starting = Starting(self._parts.executions, self._parts.clock)
         try:
-            self._driver.run(starting.start(workflow, value, run.execution_id, workspace, worker=self._working()))
+            worker = self._working()
+            self._driver.run(starting.start(found, value, run.execution_id, workspace, governance=governance, worker=worker))
         except AlreadyExists:
             if execution_id is None:
                 raise
@@ -281,7 +320,75 @@ class Stepwell:
 
     def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> Run:
         parts = self._parts
-        return Run(RunOperations(parts.executions, parts.pulse, new_id, execution_id, workflow), self._driver)
+        operations = RunOperations(parts.executions, parts.pulse, new_id, execution_id, workflow, parts.definitions)
+        return Run(operations, self._driver)
+
+    def enqueue(
+        self,
+        workflow: Any,
+        value: Any = None,
+        *,
+        workspace: str = DEFAULT_WORKSPACE,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        key: str | None = None,
+        singleton: bool | str | None = None,
+        debounce: Span | None = None,
+        delay: Span | None = None,
+        run_at: datetime | None = None,
+        execution_id: str | None = None,
+        max_attempts: int = 3,
+    ) -> QueueItem:
+        """Ask for a run of a workflow, when its workspace has capacity. The answer comes at once, with status ``QUEUED``.
+
+        The same ``key`` again is the same item; while an item of a ``singleton`` has not ended, that one is the answer; with
+        ``debounce``, a request that waits gets the newer input and starts when none has come for so long. ``queue`` is a named
+        queue, higher ``priority`` goes first, ``delay`` or ``run_at`` say when.
+        """
+        request = QueueRequest(
+            workflow=workflow,
+            value=value,
+            workspace=workspace,
+            queue=queue,
+            priority=priority,
+            key=key,
+            singleton=singleton,
+            debounce=debounce,
+            delay=delay,
+            run_at=run_at,
+            execution_id=execution_id,
+            max_attempts=max_attempts,
+        )
+        self._working()
+        answer = self._driver.run(self._parts.queue.items.enqueue(request))
+        return QueueItem(answer, self._parts.queue.items, self._driver, workflow)
+
+    def enqueue_many(self, requests: Iterable[QueueRequest]) -> list[QueueItem | StepwellError]:
+        """Ask for many runs in a few writes. All are checked before any is stored; then each gets its handle, or the error that it
+        was refused with, in the same order."""
+        asked = list(requests)
+        self._working()
+        answers = self._driver.run(self._parts.queue.items.enqueue_many(asked))
+        items, driver = self._parts.queue.items, self._driver
+        return [
+            answer if isinstance(answer, StepwellError) else QueueItem(answer, items, driver, request.workflow)
+            for answer, request in zip(answers, asked, strict=True)
+        ]
+
+    @property
+    def queue(self) -> Queue:
+        """The queue of this store: its items, named queues, and insight."""
+        return Queue(self._parts.queue.items, self._driver)
+
+    @property
+    def workspaces(self) -> Workspaces:
+        """The workspaces of this store and their tiers."""
+        return Workspaces(self._parts.queue.workspaces, self._driver)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of this store."""
+        return Schedules(self._parts.queue.schedules, self._parts.queue.items, self._driver)
 
     @property
     def executions(self) -> ExecutionIndex:
@@ -363,18 +470,30 @@ class Stepwell:
         """The worker of this process, started when it is first needed."""
         if not self.worker:
             return None
-        if self._thread is None:
-            parts = self._parts
-            self._thread = WorkerThread(
-                lambda: parts.worker(AsyncDriver(parts.group, parts.store, is_open=True), self.concurrency, self.lease_seconds)
-            )
-        return self._thread.worker
+        with self._starting_worker:
+            if self._thread is None:
+                parts = self._parts
+                self._thread = WorkerThread(
+                    lambda: parts.worker(
+                        AsyncDriver(parts.group, parts.store, is_open=True), self.concurrency, self.lease_seconds, self.queues
+                    ),
+                    self._loop_factory,
+                )
+            return self._thread.worker
+
+    def drain(self, grace_seconds: float | None = None) -> None:
+        """Claim no more, and hand running executions back: at once those that wait, others at their next call. After a grace, steps
+        still under way are left, to be made again elsewhere. Returns at once; ``close`` waits. A second call may end the grace."""
+        self.worker = False
+        if self._thread is not None and self._thread.worker is not None:
+            self._thread.worker.stop(grace_seconds)
 
     def close(self) -> None:
         """Finish what is under way, hand running executions back, and give everything back."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.stop()
+        self._end_watching()
+        if self._thread is not None:
+            self._thread.stop()
+            self._thread = None
         self._parts.close()
 
     def __enter__(self) -> Stepwell:
@@ -412,20 +531,23 @@ class AsyncStepwell:
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Store | None = None,
         *,
         worker: bool = True,
         concurrency: int = 100,
         lease_seconds: float = 30,
+        queues: Iterable[str] = (),
         clock: Clock | None = None,
         limits: Limits | None = None,
         signing_key: bytes | None = None,
     ) -> None:
         _check_settings(concurrency, lease_seconds)
         self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_seconds
+        self.queues = check_queues(queues)
         self._parts = _Parts(url, clock, limits, signing_key)
         self._driver = AsyncDriver(self._parts.group, self._parts.store)
         self._work: tuple[Worker, asyncio.Task[None]] | None = None
+        self._end_watching: Callable[[], None] = lambda: None
 
     @property
     def state(self) -> AsyncState:
@@ -447,23 +569,34 @@ class AsyncStepwell:
         after ``at_most``, and is not free again before ``at_least``, by the store's clock, so that a late node finds it taken."""
         return AsyncLock(self._parts.locks, schedule_request(scheduled_lock(name), name, at_most, at_least), self._driver)
 
+    @property
+    def definitions(self) -> AsyncDefinitions:
+        """Definitions of declared workflows that are kept in this store."""
+        return AsyncDefinitions(self._parts.definitions, self._driver)
+
     async def health(self) -> Health:
         """Whether the store can be read and written now, part by part."""
         return await self._driver.run(self._parts.health())
 
     async def start(
         self,
-        workflow: Workflow[..., Any],
+        workflow: Startable,
         value: Any = None,
         *,
         workspace: str = DEFAULT_WORKSPACE,
         execution_id: str | None = None,
+        governance: Governance | None = None,
     ) -> AsyncRun:
-        """Start a run of a workflow, with one value as its input. With an ``execution_id`` that is known, it is that run."""
-        run = self._run_of(execution_id or new_id(), workflow)
+        """Start a run of a workflow (a function, a definition, or the name of either), with one value as its input. With an
+        ``execution_id`` that is known, it is that run. ``governance`` limits what it may use up and do."""
+        found = await self._driver.run(self._parts.definitions.startable(workflow))
+        run = self._run_of(execution_id or new_id(), found)
         starting = Starting(self._parts.executions, self._parts.clock)
         try:
-            await self._driver.run(starting.start(workflow, value, run.execution_id, workspace, worker=self._working()))
+            worker = self._working()
+            await self._driver.run(
+                starting.start(found, value, run.execution_id, workspace, governance=governance, worker=worker)
+            )
         except AlreadyExists:
             if execution_id is None:
                 raise
@@ -475,7 +608,75 @@ class AsyncStepwell:
 
     def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> AsyncRun:
         parts = self._parts
-        return AsyncRun(RunOperations(parts.executions, parts.pulse, new_id, execution_id, workflow), self._driver)
+        operations = RunOperations(parts.executions, parts.pulse, new_id, execution_id, workflow, parts.definitions)
+        return AsyncRun(operations, self._driver)
+
+    async def enqueue(
+        self,
+        workflow: Any,
+        value: Any = None,
+        *,
+        workspace: str = DEFAULT_WORKSPACE,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        key: str | None = None,
+        singleton: bool | str | None = None,
+        debounce: Span | None = None,
+        delay: Span | None = None,
+        run_at: datetime | None = None,
+        execution_id: str | None = None,
+        max_attempts: int = 3,
+    ) -> AsyncQueueItem:
+        """Ask for a run of a workflow, when its workspace has capacity. The answer comes at once, with status ``QUEUED``.
+
+        The same ``key`` again is the same item; while an item of a ``singleton`` has not ended, that one is the answer; with
+        ``debounce``, a request that waits gets the newer input and starts when none has come for so long. ``queue`` is a named
+        queue, higher ``priority`` goes first, ``delay`` or ``run_at`` say when.
+        """
+        request = QueueRequest(
+            workflow=workflow,
+            value=value,
+            workspace=workspace,
+            queue=queue,
+            priority=priority,
+            key=key,
+            singleton=singleton,
+            debounce=debounce,
+            delay=delay,
+            run_at=run_at,
+            execution_id=execution_id,
+            max_attempts=max_attempts,
+        )
+        self._working()
+        answer = await self._driver.run(self._parts.queue.items.enqueue(request))
+        return AsyncQueueItem(answer, self._parts.queue.items, self._driver, workflow)
+
+    async def enqueue_many(self, requests: Iterable[QueueRequest]) -> list[AsyncQueueItem | StepwellError]:
+        """Ask for many runs in a few writes. All are checked before any is stored; then each gets its handle, or the error that it
+        was refused with, in the same order."""
+        asked = list(requests)
+        self._working()
+        answers = await self._driver.run(self._parts.queue.items.enqueue_many(asked))
+        items, driver = self._parts.queue.items, self._driver
+        return [
+            answer if isinstance(answer, StepwellError) else AsyncQueueItem(answer, items, driver, request.workflow)
+            for answer, request in zip(answers, asked, strict=True)
+        ]
+
+    @property
+    def queue(self) -> AsyncQueue:
+        """The queue of this store: its items, named queues, and insight."""
+        return AsyncQueue(self._parts.queue.items, self._driver)
+
+    @property
+    def workspaces(self) -> AsyncWorkspaces:
+        """The workspaces of this store and their tiers."""
+        return AsyncWorkspaces(self._parts.queue.workspaces, self._driver)
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        """The schedules of this store."""
+        return AsyncSchedules(self._parts.queue.schedules, self._parts.queue.items, self._driver)
 
     @property
     def executions(self) -> AsyncExecutionIndex:
@@ -558,21 +759,33 @@ class AsyncStepwell:
         if not self.worker:
             return None
         if self._work is None:
-            made = self._parts.worker(self._driver, self.concurrency, self.lease_seconds)
+            made = self._parts.worker(self._driver, self.concurrency, self.lease_seconds, self.queues)
             self._work = made, asyncio.get_running_loop().create_task(made.run())
         return self._work[0]
 
+    async def drain(self, grace_seconds: float | None = None) -> None:
+        """Claim no more, and hand running executions back: at once those that wait, others at their next call. After a grace, steps
+        still under way are left, to be made again elsewhere. Returns at once; ``close`` waits. A second call may end the grace."""
+        self.worker = False
+        if self._work is not None:
+            self._work[0].stop(grace_seconds)
+
     async def close(self) -> None:
         """Finish what is under way, hand running executions back, and give everything back."""
-        work, self._work = self._work, None
-        if work is not None:
-            work[0].stop()
-            await work[1]
+        self._end_watching()
+        if self._work is not None:
+            work, task = self._work
+            if not work.is_stopping:
+                work.stop()
+            await task
+            self._work = None
         await self._driver.close(self._parts.close)
 
     async def __aenter__(self) -> AsyncStepwell:
         await self._driver.open()
-        if registered_names():
+        loop = asyncio.get_running_loop()
+        self._end_watching = on_registration(lambda: loop.call_soon_threadsafe(self._working))
+        if registered_names() or registered_step_names():
             self._working()
         return self
 

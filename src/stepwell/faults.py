@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-__all__ = ["POINTS", "QUEUE_POINTS", "armed", "fault", "is_armed"]
+__all__ = ["LEASE_POINTS", "POINTS", "QUEUE_POINTS", "armed", "fault", "is_armed"]
 
 # The numbers are the fault points FP0-FP14 of the reliability catalogue.
 POINTS: dict[str, str] = {
@@ -39,6 +39,13 @@ QUEUE_POINTS: dict[str, str] = {
     "queue.item_moved": "FP7 after each item that is marked, returned, cancelled, driven again, recovered or dropped",
 }
 """The points that only writes to the queue reach."""
+
+LEASE_POINTS: dict[str, str] = {
+    "lease.claimed": "FP7 executions that were due are leased to a worker",
+    "lease.rested": "FP7 an execution's lease is given back with its commit",
+    "lease.nudged": "FP7 after each execution that is to be looked at",
+}
+"""The points that only workers and those who send them word reach. A store that writes whole heads has ``store.head_written``."""
 
 _hook: Callable[[str], None] | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import apsw
 import pytest
 from tests.support.command_line import Shell, shell
 
@@ -188,6 +189,23 @@ def test_verify_walks_the_receipts(shell: Shell):
     assert shell("verify", "nothing").code == 3
 
 
+def test_verify_of_an_edited_history_ends_with_one_and_says_where(shell: Shell):
+    """T20 for people: one byte of a stored commit was changed."""
+    shell.checkout("a")
+    with Stepwell(shell.url, worker=False) as well:
+        body = well.receipts("a")[1].body
+    database = apsw.Connection(str(shell.folder / "well.db"))
+    edited = body.replace(b"COMPLETED", b"COMPLETEX", 1)
+    assert edited != body
+    database.execute("UPDATE commits SET body = ?2 WHERE body = ?1", (body, edited))
+    database.close()
+    done = shell("verify", "a")
+    assert done.code == 1
+    assert done.out == "BROKEN  the mutations of revision 1 do not match their digest\n"
+    assert shell("verify", "a", "--json").json["ok"] is False
+    assert shell("show", "a").code == 6
+
+
 def test_list_shows_the_newest_first_and_filters(shell: Shell):
     shell.checkout("a")
     shell.checkout("b", cents=-1)
@@ -218,4 +236,7 @@ def test_show_has_state_timeline_and_receipts(shell: Shell):
 
 def test_show_says_what_a_run_waits_for(shell: Shell):
     assert shell("run", "shop.py:approval", "--id", "a", "-i", '"ada"', "--timeout", "0.5").code == 124
-    assert "waits for  signal approve" in shell("show", "a").out
+    shown = shell("show", "a").out
+    assert "waits for  signal approve" in shown
+    assert "takes      signal approve: stepwell signal a approve JSON" in shown
+    assert shell("show", "a", "--json").json["progress"]["offers"][0]["name"] == "approve"

@@ -63,13 +63,13 @@ def idle_well(open_well: OpenWell, queue_url: str) -> Any:
     return open_well(queue_url, worker=False)
 
 
-@workflow
+@workflow(name="queue.echo")
 async def echo(value: int) -> int:
     calls[f"echo {value}"] += 1
     return value
 
 
-@workflow
+@workflow(name="queue.ship")
 async def ship(order: Order) -> str:
     return f"{order.pieces} {order.item}"
 
@@ -82,22 +82,22 @@ def pass_gate(name: str) -> str:
     return name
 
 
-@workflow
+@workflow(name="queue.held")
 def held(name: str) -> str:
     return pass_gate(name)
 
 
-@workflow
+@workflow(name="queue.noted")
 async def noted(name: str) -> None:
     order.append(name)
 
 
-@workflow
+@workflow(name="queue.broken")
 async def broken(value: int) -> int:
     raise RuntimeError(f"no {value}")
 
 
-@workflow
+@workflow(name="queue.slow")
 async def slow(value: int) -> Any:
     return await stepwell.wait_signal("go")
 
@@ -105,7 +105,7 @@ async def slow(value: int) -> Any:
 @step
 def ask_for_two(value: int) -> int:
     stepwell.enqueue(echo, value, key=f"first-{value}")
-    stepwell.enqueue("echo", value + 1)
+    stepwell.enqueue("queue.echo", value + 1)
     return value
 
 
@@ -115,12 +115,12 @@ def ask_and_fail(value: int) -> int:
     raise RuntimeError("after all not")
 
 
-@workflow
+@workflow(name="queue.asking")
 async def asking(value: int) -> int:
     return await ask_for_two(value)
 
 
-@workflow
+@workflow(name="queue.asking_in_vain")
 async def asking_in_vain(value: int) -> int:
     return await ask_and_fail(value)
 
@@ -131,7 +131,7 @@ def ask_elsewhere(value: int) -> int:
     return value
 
 
-@workflow
+@workflow(name="queue.asking_elsewhere")
 async def asking_elsewhere(value: int) -> int:
     return await ask_elsewhere(value)
 
@@ -321,7 +321,7 @@ def test_one_bad_request_of_many_is_found_before_any_is_stored(idle_well: Any):
 
 def test_what_a_step_asks_for_lands_with_its_output(well: Any):
     assert well.enqueue(asking, 5).result(WAIT) == 5
-    found = {item.input: item for item in well.queue.list(workflow="echo")}
+    found = {item.input: item for item in well.queue.list(workflow="queue.echo")}
     assert sorted(found) == [5, 6]
     assert well.queue.item(found[5].item_id).result(WAIT) == 5
     assert well.queue.item(found[6].item_id).result(WAIT) == 6
@@ -330,7 +330,7 @@ def test_what_a_step_asks_for_lands_with_its_output(well: Any):
 def test_what_a_failed_step_asked_for_is_not_asked_for(well: Any):
     with pytest.raises(ExecutionFailed):
         well.enqueue(asking_in_vain, 5).result(WAIT)
-    assert well.queue.list(workflow="echo") == []
+    assert well.queue.list(workflow="queue.echo") == []
 
 
 def test_a_step_whose_request_is_refused_is_not_recorded(well: Any):

@@ -16,7 +16,7 @@ __all__ = ["queue_url"]
 WAIT = 20
 
 
-@workflow
+@workflow(name="insight.echo")
 async def echo(value: int) -> int:
     return value
 
@@ -97,7 +97,7 @@ def test_why_says_that_no_worker_knows_the_workflow(open_well: OpenWell, queue_u
     while not well.queue.workers():
         pass
     (worker,) = well.queue.workers()
-    assert (worker.engine, worker.workflows, worker.concurrency) == ("local", ("echo",), 100)
+    assert (worker.engine, worker.workflows, worker.concurrency) == ("local", ("insight.echo",), 100)
 
     @workflow(name="newer")
     async def newer(value: int) -> int:
@@ -113,7 +113,7 @@ def test_items_are_listed_by_pages(well: Any):
     rest = well.queue.list(limit=10, before=page[-1])
     assert [item.input for item in (*page, *rest)] == [4, 3, 2, 1, 0]
     assert well.queue.list(status=ItemStatus.COMPLETED) == []
-    assert len(well.queue.list(workspace="default", queue="default", workflow="echo")) == 5
+    assert len(well.queue.list(workspace="default", queue="default", workflow="insight.echo")) == 5
     with pytest.raises(InvalidInput):
         well.queue.list(status="LOST")
     with pytest.raises(InvalidInput):

@@ -31,7 +31,7 @@ def well(open_well: OpenWell, queue_url: str) -> Any:
     return open_well(queue_url)
 
 
-@workflow
+@workflow(name="limits.echo")
 async def echo(value: int) -> int:
     return value
 
@@ -43,7 +43,7 @@ def pass_gate(name: int) -> int:
     return name
 
 
-@workflow
+@workflow(name="limits.held")
 def held(name: int) -> int:
     return pass_gate(name)
 
@@ -173,7 +173,9 @@ def test_bad_queues_are_refused(queues: Any):
         Stepwell("memory://", queues=queues)
 
 
-@pytest.mark.parametrize("options", [{"concurrency": -1}, {"concurrency": True}, {"rate_per_second": -1}, {"rate_per_second": "fast"}])
+@pytest.mark.parametrize(
+    "options", [{"concurrency": -1}, {"concurrency": True}, {"rate_per_second": -1}, {"rate_per_second": "fast"}]
+)
 def test_a_bad_queue_is_refused(well: Any, options: dict[str, Any]):
     with pytest.raises(InvalidInput):
         well.queue.put("mail", **options)

@@ -10,7 +10,7 @@ from stepwell.testing.conformance.queue_life import *  # noqa: F403
 from stepwell.testing.conformance.queue_machine import *  # noqa: F403
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def make_store(request: pytest.FixtureRequest) -> MakeStore:
     """Makes stores of one kind."""
     return STORES[request.param](request)

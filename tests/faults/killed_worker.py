@@ -46,9 +46,15 @@ async def second(folder: str) -> str:
 async def story(folder: str) -> list[str]:
     one = await first(folder)
     die_once(folder, "between the steps")
-    await stepwell.sleep(0.01)
-    stepwell.current().variables["seen"] = one
+    await stepwell.sleep(0.5)  # long enough to rest
+    stepwell.current().variables["seen"] = await echo(one)
     return [one, await second(folder)]
+
+
+@workflow
+async def echo(text: str) -> str:
+    """A child, which nudges its parent."""
+    return text
 
 
 def main(url: str, folder: str) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from tests.support.places import url_of
 
 import stepwell
-from stepwell import ExecutionEnded, Status, Stepwell, faults, step, workflow
+from stepwell import ExecutionEnded, NotFound, Status, Stepwell, faults, step, workflow
 
 WAIT = 60
 calls: Counter[str] = Counter()
@@ -52,14 +53,12 @@ class CancelAt:
         self._thread: threading.Thread | None = None
 
     def __call__(self, point: str) -> None:
-        if threading.current_thread() is self._thread:
-            return
         with self._lock:
             self._left -= 1
             if self._left != 0:
                 return
             self._thread = threading.Thread(target=self._cancel)
-        self._thread.start()
+            self._thread.start()
 
     def _cancel(self) -> None:
         try:
@@ -67,17 +66,22 @@ class CancelAt:
             self.outcome = "asked"
         except ExecutionEnded:
             self.outcome = "too late"
+        except NotFound:
+            self.outcome = "too early"
 
     def wait(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
 
 def test_cancel_at_any_moment_leaves_one_end_and_no_step_twice(url: str) -> None:
     """T40: against claim, start, completion, and the end of a child."""
     outcomes: Counter[tuple[str, str]] = Counter()
+    calls.clear()
     with Stepwell(url) as well, Stepwell(url, worker=False) as other:
-        for hit in range(1, 90, 4):
+        for hit in range(1, 260, 13):
             name = f"run-{hit}"
             cancel = CancelAt(other.run(name), hit)
             with faults.armed(cancel):
@@ -85,7 +89,7 @@ def test_cancel_at_any_moment_leaves_one_end_and_no_step_twice(url: str) -> None
                 status = _end_of(run)
                 cancel.wait()
             outcomes[cancel.outcome, status] += 1
-            assert (cancel.outcome, status) != ("never asked", Status.CANCELLED)
+            assert status == Status.COMPLETED or cancel.outcome == "asked"
             ends = [
                 each["status"]
                 for receipt in run.receipts()
@@ -101,11 +105,15 @@ def test_cancel_at_any_moment_leaves_one_end_and_no_step_twice(url: str) -> None
 
 
 def _end_of(run: Any) -> Status:
-    try:
+    with suppress(stepwell.ExecutionCancelled, stepwell.ExecutionFailed):
         run.result(WAIT)
-    except (stepwell.ExecutionCancelled, stepwell.ExecutionFailed):
-        pass
     return run.status()
+
+
+def _wait_until(is_so: Any) -> None:
+    """Look again and again until something is so; the test's own time limit ends it."""
+    while not is_so():
+        threading.Event().wait(0.005)
 
 
 entered, release = threading.Event(), threading.Event()
@@ -131,6 +139,7 @@ def test_late_completion_of_a_step_of_a_cancelled_run_is_recorded_and_changes_no
         run = well.start(holding)
         assert entered.wait(WAIT)
         run.cancel()
+        _wait_until(lambda: well._thread.worker._sessions[run.execution_id]._waits.cancel is not None)
         release.set()
         with pytest.raises(stepwell.ExecutionCancelled):
             run.result(WAIT)

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.support.places import url_of
 
 from stepwell import Status, Stepwell
 
@@ -20,7 +21,11 @@ POINTS = [
     "store.before_commit",
     "store.committed",
     "commit.applied",
+    "lease.claimed",
+    "lease.rested",
+    "lease.nudged",
 ]
+ON_POSTGRES = ["after the effect", "between the steps", "store.before_commit", "store.committed"]
 
 
 def run_program(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -29,9 +34,13 @@ def run_program(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_killed_worker_is_replaced_and_recorded_steps_are_not_run_again(tmp_path: Path, point: str) -> None:
-    url = f"sqlite:///{tmp_path}/well.db"
+@pytest.mark.parametrize(
+    ("store", "point"), [*(("sqlite", each) for each in POINTS), *(("postgres", each) for each in ON_POSTGRES)]
+)
+def test_killed_worker_is_replaced_and_recorded_steps_are_not_run_again(
+    request: pytest.FixtureRequest, tmp_path: Path, store: str, point: str
+) -> None:
+    url = url_of(store, request)
     (tmp_path / "die").write_text(point)
     assert run_program(url, tmp_path).returncode == -9
     second = run_program(url, tmp_path)
@@ -48,9 +57,10 @@ def test_killed_worker_is_replaced_and_recorded_steps_are_not_run_again(tmp_path
         assert run.state().get_variable("seen") == "one"
 
 
-def test_worker_that_is_always_killed_gives_up_on_its_execution(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_worker_that_is_always_killed_gives_up_on_its_execution(request: pytest.FixtureRequest, tmp_path: Path, store: str) -> None:
     """T38: an execution that brings down its worker again and again is failed, with the reason, and not run for ever."""
-    url = f"sqlite:///{tmp_path}/well.db"
+    url = url_of(store, request)
     for _ in range(4):
         (tmp_path / "die").write_text("before the effect")
         assert run_program(url, tmp_path).returncode == -9

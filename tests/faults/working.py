@@ -95,7 +95,7 @@ def main(url: str, lease_seconds: str = "1", grace_seconds: str = "30") -> None:
     """Work until told to stop."""
     well = Stepwell(url, lease_seconds=float(lease_seconds))
     print("ready", flush=True)
-    serve(well, float(grace_seconds))
+    serve(well, float(grace_seconds), on_stop=lambda: print("stopping", flush=True))
     print("ended", flush=True)
 
 

@@ -25,6 +25,8 @@ import pytest
 
 from stepwell.clock import SystemClock
 from stepwell.model.limits import Limits
+from stepwell.stores.postgres.migrating import MIGRATIONS, _statements
+from stepwell.stores.postgres.statements import in_schema
 from stepwell.stores.postgres.store import PostgresStore
 
 __all__ = [
@@ -230,7 +232,10 @@ def postgres_url(postgres_server: PostgresServer, postgres_schema: str) -> Itera
     yield postgres_server.url(postgres_schema)
     with postgres_server.connect() as connection:
         tables = ("executions", "commits", "snapshots", "state_scopes", "state_entries", "locks")
-        connection.execute("; ".join(f"DELETE FROM {postgres_schema}.{table}" for table in tables))
+        queue_tables = ("items", "queues", "workspaces", "tiers")
+        connection.execute("; ".join(f"DELETE FROM {postgres_schema}.{table}" for table in (*tables, *queue_tables)))
+        seeds = [text for text in _statements(MIGRATIONS[1].pre) if text.startswith("INSERT")]
+        connection.execute("; ".join(in_schema(text, postgres_schema) for text in seeds))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from tests.support.places import url_of
 
 __all__ = ["QUEUE_STORES", "queue_url"]
 
-QUEUE_STORES = ("memory", "sqlite")
+QUEUE_STORES = ("memory", "sqlite", "postgres")
 
 
 @pytest.fixture(params=QUEUE_STORES)

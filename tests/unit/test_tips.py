@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -168,3 +169,5 @@ def test_loop_that_ended_in_the_middle_does_not_hold_the_next_one_back(oracle: O
 
     run(abandoned)
     run(next_one)
+    gc.collect()
+    assert not tips._loops

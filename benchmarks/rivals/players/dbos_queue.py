@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import time
 from itertools import count
 
 from dbos import DBOS
 
 from benchmarks.rivals.player import Place
-from benchmarks.rivals.players.arrival import PAUSE_SECONDS, Arrivals
+from benchmarks.rivals.players.arrival import Arrivals
 from benchmarks.rivals.players.dbos_steps import launch
 from benchmarks.rivals.players.pace import rate
 
 __all__ = ["DbosQueue"]
 
+_CONCURRENCY = 200
+_MOST = 1_000
+"""Its rate does not depend on how many there are, and more would take minutes."""
 _arrivals = Arrivals()
 
 
@@ -45,9 +49,9 @@ class DbosQueue:
 
     def drain(self, size: int) -> list[float]:
         """Fill a queue, then work on it."""
-        name = self._fill(size)
-        # At the smallest interval that helps: a drained batch is followed by the next at once.
-        DBOS.register_queue(name, polling_interval_sec=0.01)
+        name = self._fill(min(size, _MOST))
+        # With a limit, since without one it starts a thread for each item, and is slower for it.
+        DBOS.register_queue(name, polling_interval_sec=0.01, worker_concurrency=_CONCURRENCY)
         _arrivals.wait()
         while DBOS.list_workflows(queue_name=name, status=["ENQUEUED", "PENDING"], limit=1, load_input=False, load_output=False):
             time.sleep(0.02)
@@ -59,11 +63,12 @@ class DbosQueue:
         """One item at a time on an idle system."""
         taken: list[float] = []
         for number in range(min(size, 5)):  # half a second each
+            # At any moment between two polls: right after one, each item would wait for the longest time.
+            time.sleep(random.uniform(0, 1))
             _arrivals.expect(1)
             began = time.perf_counter()
             DBOS.enqueue_workflow("latency", job, number)
             taken.append(_arrivals.wait() - began)
-            time.sleep(PAUSE_SECONDS)
         return taken
 
     def close(self) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from typing import Any
 
 import click
 
 from stepwell.cli.source import read_text
 from stepwell.errors import InvalidInput
-from stepwell.flow.duration import seconds_of
+from stepwell.flow.duration import moment_of, seconds_of
+from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value, parse
 
-__all__ = ["SPAN", "VALUE", "value_of"]
+__all__ = ["ID", "INPUT", "MOMENT", "SPAN", "VALUE", "WORKSPACE", "value_of"]
 
 
 def value_of(text: str) -> Value:
@@ -54,5 +56,19 @@ class SpanType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
             self.fail(error.message, param, ctx)
 
 
-SPAN = SpanType()
-VALUE = ValueType()
+class MomentType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - takes one in newer versions only
+    """An argument that is a moment, with its zone."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            return moment_of(value)
+        except InvalidInput as error:
+            self.fail(error.message, param, ctx)
+
+
+MOMENT, SPAN, VALUE = MomentType(), SpanType(), ValueType()
+INPUT = click.option("--input", "-i", "value", type=VALUE, default=None, metavar="JSON|@FILE|-", help="The input, else null.")
+ID = click.option("--id", "execution_id", metavar="ID", help="The run's id; one that is known gives that run.")
+WORKSPACE = click.option("--workspace", "-w", default=DEFAULT_WORKSPACE, show_default=True, help="The workspace of the run.")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 from stepwell.cli.ending import ExitCode, code_of
+from stepwell.cli.log import logging_to_screen
 from stepwell.cli.plaintext import json_text, printable
 from stepwell.cli.settings import Settings
 
@@ -114,7 +115,8 @@ class RootGroup(Group):
         """Run a command. Whatever it raises ends in one line on standard error, and in an exit code."""
         given = Settings()
         try:
-            code = super().main(*arguments, standalone_mode=False, obj=given, **options)
+            with logging_to_screen(given):
+                code = super().main(*arguments, standalone_mode=False, obj=given, **options)
             sys.stdout.flush()
         except (SystemExit, click.exceptions.Exit):
             raise

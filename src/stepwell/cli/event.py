@@ -8,11 +8,10 @@ from typing import Any
 
 import msgspec
 
-from stepwell.clock import from_ms
 from stepwell.model.receipt import Receipt
 from stepwell.model.value import Value
 
-__all__ = ["Event", "events_of", "waiting_for"]
+__all__ = ["Event", "events_of"]
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -85,25 +84,7 @@ def _token(name: str, node: str, value: Any) -> dict[str, Any] | None:
     match value:
         case {"attempt": int(), "error": _}:
             return {"event": "attempt", "name": name, "detail": value}
-        case {"due_ms": _} | {"execution_id": _}:
+        case {"due_ms": _} | {"execution_id": _} | {"title": _}:
             return {"event": "waiting", "name": name, "status": node, "detail": value}
         case _:
             return None
-
-
-def waiting_for(node: str, value: Any) -> str:
-    """What a token waits for, in words; empty if it does not wait."""
-    fields: dict[str, Any] = value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - JSON
-    due = fields.get("due_ms")
-    until = f" until {from_ms(due):%Y-%m-%d %H:%M:%S} UTC" if isinstance(due, int) else ""
-    match node:
-        case "signal":
-            return f"signal {fields.get('name')}{until}"
-        case "child":
-            return f"child {fields.get('execution_id')}"
-        case "retry":
-            return f"attempt {fields.get('attempt', 0) + 1}{until}"
-        case "sleep":
-            return f"time{until}"
-        case _:
-            return f"{node}{until}" if due is not None else ""

@@ -8,23 +8,26 @@ from shlex import quote
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from stepwell.cli.event import Event, events_of, waiting_for
+from stepwell.cli.event import Event, events_of
 from stepwell.cli.plaintext import json_text, printable, shortened
 from stepwell.cli.screen import Screen
 from stepwell.cli.timeline import span_text
+from stepwell.cli.waiting import waiting_text
 from stepwell.errors import ExecutionCancelled, ExecutionFailed
 from stepwell.model.status import FINAL
 
 if TYPE_CHECKING:
     from stepwell.app import Stepwell
+    from stepwell.runtime.progress import Progress
 
-__all__ = ["Progress", "event_line", "follow"]
+__all__ = ["Ticker", "event_line", "follow"]
 
 _LOOK_SECONDS = 0.2
+_BAR = 20
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-def follow(well: Stepwell, execution_id: str, *, timeout: float | None = None, progress: Progress | None = None) -> Iterator[Event]:
+def follow(well: Stepwell, execution_id: str, *, timeout: float | None = None, ticker: Ticker | None = None) -> Iterator[Event]:
     """The events of a run from its first commit on, as they come, until it has ended; ``TimeoutError`` if that takes too long."""
     run, seen = well.run(execution_id), -1
     ends = None if timeout is None else monotonic() + timeout
@@ -36,49 +39,50 @@ def follow(well: Stepwell, execution_id: str, *, timeout: float | None = None, p
             yield from events_of(receipt)
         if status in FINAL:
             return
+        if ticker is not None:
+            ticker.look(run.progress())
         left = _LOOK_SECONDS if ends is None else min(_LOOK_SECONDS, ends - monotonic())
         if left <= 0:
             raise TimeoutError(f"execution {execution_id!r} is still {status}; it goes on: stepwell watch {quote(execution_id)}")
-        if progress is not None:
-            progress.tick()
         with suppress(TimeoutError, ExecutionFailed, ExecutionCancelled):
             run.result(timeout=left)
 
 
-class Progress:
-    """Tells the events on standard error; on a terminal, with a line under them that is written over."""
+class Ticker:
+    """Tells on standard error what happens; on a terminal, with a line under it that is written over."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen, self._began, self._frame = screen, monotonic(), 0
-        self._done, self._waiting = 0, dict[str, str]()
-        self._status, self._is_drawn = "PENDING", False
+        self._waits: tuple[str, ...] = ()
+        self._is_drawn = False
 
     def tell(self, event: Event) -> None:
-        """Take note of an event, and say it."""
-        match event.event:
-            case "status":
-                self._status = event.status
-            case "step":
-                self._done += 1
-                self._waiting.pop(event.name, None)
-            case "waiting":
-                self._waiting[event.name] = waiting_for(event.status, event.detail)
-            case _:
-                pass
-        line = event_line(event, self._screen)
+        """Say an event."""
+        self._say(event_line(event, self._screen))
+
+    def look(self, progress: Progress) -> None:
+        """Say what the run waits for, if that is new, and draw the line anew."""
+        waits = tuple(waiting_text(each) for each in progress.waiting)
+        for each in waits:
+            if each not in self._waits:
+                self._say(f"{' ' * 8}  waits for {printable(each)}")
+        self._waits = waits
+        if self._screen.is_live:
+            self._draw(progress)
+
+    def _say(self, line: str) -> None:
         if line and not self._screen.is_json:
             self.clear()
             self._screen.note(line)
 
-    def tick(self) -> None:
-        """Draw the line anew."""
-        if not self._screen.is_live:
-            return
+    def _draw(self, progress: Progress) -> None:
         self._frame += 1
-        waits = f", waits for {next(iter(self._waiting.values()))}" if self._waiting else ""
-        text = f"{self._status.lower()}, {self._done} steps, {span_text(monotonic() - self._began)}{waits}"
-        spin = _SPINNER[self._frame % len(_SPINNER)] if (self._screen.err.encoding or "").lower().startswith("utf") else "-"
-        line = shortened(f"{spin} {printable(text)}", self._screen.width - 1)
+        is_wide = (self._screen.err.encoding or "").lower().startswith("utf")
+        spin = (_SPINNER if is_wide else "-\\|/")[self._frame % (len(_SPINNER) if is_wide else 4)]
+        part = "" if progress.percent is None else f" {_bar(progress.percent, is_wide)} {progress.percent:.0f} %"
+        doing = f", {', '.join(progress.current)}" if progress.current else ""
+        text = f"{progress.status.lower()}, {progress.done} done{doing}, {span_text(monotonic() - self._began)}"
+        line = shortened(f"{spin}{part} {printable(text)}", self._screen.width - 1)
         self._screen.err.write(f"\r\x1b[K{self._screen.paint('cyan', line, self._screen.err)}")
         self._screen.err.flush()
         self._is_drawn = True
@@ -89,6 +93,12 @@ class Progress:
             self._screen.err.write("\r\x1b[K")
             self._screen.err.flush()
             self._is_drawn = False
+
+
+def _bar(percent: float, is_wide: bool) -> str:
+    full, empty = ("█", "░") if is_wide else ("#", ".")
+    filled = round(_BAR * min(max(percent, 0), 100) / 100)
+    return full * filled + empty * (_BAR - filled)
 
 
 def event_line(event: Event, screen: Screen) -> str:
@@ -110,8 +120,6 @@ def _in_words(event: Event) -> str:
             return "" if event.status == "PENDING" else "run"
         case "step":
             return event.name
-        case "waiting":
-            return f"{event.name} waits for {waiting_for(event.status, event.detail)}"
         case "attempt":
             error: dict[str, Any] = event.detail.get("error") or {}
             return f"{event.name} attempt {event.detail['attempt']} failed: {error.get('kind')}: {error.get('message')}"

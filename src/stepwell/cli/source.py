@@ -14,10 +14,11 @@ from stepwell.errors import InvalidInput, NotFound
 from stepwell.flow.program import Workflow, registered_names
 
 if TYPE_CHECKING:
+    from stepwell.app import Stepwell
     from stepwell.flow.definition import Definition
     from stepwell.runtime.definitions import Startable
 
-__all__ = ["DOCUMENTS", "definitions_of", "find_workflow", "import_source", "is_document", "no_workflow", "read_text"]
+__all__ = ["DOCUMENTS", "check_name", "definitions_of", "find_workflow", "import_source", "is_document", "read_text"]
 
 DOCUMENTS = (".yaml", ".yml", ".json")
 """How the files with definitions end."""
@@ -40,12 +41,17 @@ def find_workflow(target: str) -> Startable:
     return target
 
 
-def no_workflow(name: str) -> NotFound:
-    """The error for a name that neither this process nor the store has."""
-    return NotFound(
-        f"there is no workflow {name!r} here ({_known()}) or in the store; name a file.yaml, a file.py, module:workflow, "
-        "or import its module with -m MODULE"
-    )
+def check_name(well: Stepwell, found: Startable) -> None:
+    """Make sure that what was found is, if it is only a name, that of a workflow of this process or of the store."""
+    if not isinstance(found, str) or found in registered_names():
+        return
+    try:
+        well.definitions.get(found)
+    except NotFound:
+        raise NotFound(
+            f"there is no workflow {found!r} here ({_known()}) or in the store; name a file.yaml, a file.py, module:workflow, "
+            "or import its module with -m MODULE"
+        ) from None
 
 
 def import_source(name: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""The workflow that is killed: an order with three branches at the same time, and then a loop over its parcels.
+"""The work that is killed: the steps of an order, which ``parcel.yaml`` puts together.
 
 ``python -m stepwell.demo.parcel URL NAME FATAL EFFECTS`` is a worker with a name. When it is about to send the parcel FATAL, it
 says so and stands still inside that step, until it is killed; 0 is no parcel. What steps do outside of the store goes to the file
@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import stepwell
-from stepwell import Stepwell, step, workflow
+from stepwell import Stepwell, step
+from stepwell.flow.definition import Definition
+from stepwell.flow.document import parse
 from stepwell.runtime.context import StepContext
 
-__all__ = ["LEASE_SECONDS", "ORDER", "PARCELS", "order"]
+__all__ = ["LEASE_SECONDS", "ORDER", "PARCELS", "read_order"]
 
 ORDER = "order-7"
 """The execution."""
@@ -24,6 +27,12 @@ PARCELS = 4
 LEASE_SECONDS = 1.0
 """Short, so that a dead worker is replaced soon."""
 _STEP_SECONDS = 0.2
+
+
+def read_order() -> Definition:
+    """The workflow, as it is declared beside this file."""
+    return parse(files("stepwell.demo").joinpath("parcel.yaml").read_bytes(), source="parcel.yaml")
+
 
 _me = {"worker": "", "fatal": "0", "effects": ""}
 
@@ -70,15 +79,6 @@ async def send(parcel: int) -> dict[str, str]:
         print("inside", parcel, flush=True)
         await asyncio.Event().wait()
     return await _work(f"parcel {parcel} is sent")
-
-
-@workflow
-async def order(city: str, cents: int, parcels: int) -> str:
-    """Three branches at the same time, then a loop."""
-    await asyncio.gather(charge(cents), pack(parcels), label(city))
-    for parcel in range(1, parcels + 1):
-        await send(parcel)
-    return f"{parcels} parcels are on their way to {city}"
 
 
 def main(url: str, name: str, fatal: str, effects: str) -> None:

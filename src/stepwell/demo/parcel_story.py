@@ -20,7 +20,7 @@ from stepwell.app import Stepwell
 from stepwell.cli.event import Event, events_of
 from stepwell.cli.following import follow
 from stepwell.cli.timeline import bars
-from stepwell.demo.parcel import LEASE_SECONDS, ORDER, PARCELS, order
+from stepwell.demo.parcel import LEASE_SECONDS, ORDER, PARCELS, read_order
 from stepwell.demo.screen import Screen
 from stepwell.errors import Corrupted
 from stepwell.model.status import Status
@@ -29,7 +29,8 @@ from stepwell.stores.sql import read_queries
 __all__ = ["tell"]
 
 _FATAL = 2
-_BEFORE = 3 + _FATAL - 1
+_STEPS = ["charge", "pack", "label", *(f"send[{index}]" for index in range(PARCELS))]
+_BEFORE = _STEPS.index("send[0]") + _FATAL - 1
 """Steps that are recorded when the worker is killed: three branches, and the parcels before the fatal one."""
 _PATIENCE_SECONDS = 20
 _KILLED = "KILLED"
@@ -40,7 +41,9 @@ def tell(screen: Screen, folder: Path) -> int:
     began, url, effects = time.perf_counter(), f"sqlite:///{folder}/well.db", folder / "effects"
     effects.touch()
     screen.say(screen.paint("bold", "Stepwell: a worker is killed inside a step, and another goes on from there"))
-    screen.note(f"one SQLite file; a workflow with three branches at the same time, then a loop over {PARCELS} parcels")
+    screen.note(
+        f"one SQLite file; a workflow declared in YAML: three branches at the same time, then a loop over {PARCELS} parcels"
+    )
     with Stepwell(url, worker=False) as well:
         killed = _killed_inside(screen, well, url, effects)
         _resumed(screen, well, url, effects)
@@ -71,7 +74,7 @@ def _heard(child: subprocess.Popen[str], word: str) -> bool:
 
 def _killed_inside(screen: Screen, well: Stepwell, url: str, effects: Path) -> Event:
     screen.heading(1, f"Worker A runs the order, and gets SIGKILL inside of sending parcel {_FATAL}")
-    well.start(order, {"city": "Basel", "cents": 4200, "parcels": PARCELS}, execution_id=ORDER)
+    well.start(read_order(), {"city": "Basel", "cents": 4200, "parcels": PARCELS}, execution_id=ORDER)
     with _worker(url, "A", _FATAL, effects) as child:
         is_inside = _heard(child, "inside")
         began = datetime.now(UTC)
@@ -81,26 +84,26 @@ def _killed_inside(screen: Screen, well: Stepwell, url: str, effects: Path) -> E
         died = datetime.now(UTC)
     screen.promise(is_inside and child.returncode == -9, f"worker A, process {child.pid}, got SIGKILL inside of parcel {_FATAL}")
     state = well.load(ORDER)
-    done = [step for step in state.steps.values() if step.status == "COMPLETED"]
+    done = [name for name in state.steps if name in _STEPS]
     screen.promise(len(done) == _BEFORE, f"{len(done)} steps are recorded, and nothing of the one that was under way")
     took = round((died - began).total_seconds() * 1000)
-    name = f"send#{_FATAL}"
+    name = _STEPS[_BEFORE]
     return Event(event="step", execution_id=ORDER, revision=state.revision, at=died, name=name, status=_KILLED, duration_ms=took)
 
 
 def _resumed(screen: Screen, well: Stepwell, url: str, effects: Path) -> None:
     screen.heading(2, f"Worker B starts; the lease of A ends {LEASE_SECONDS:g} s after its last sign of life, and B goes on")
     with _worker(url, "B", 0, effects):
-        total, done = 3 + PARCELS, 0
+        total, done = len(_STEPS), 0
         for event in follow(well, ORDER, timeout=_PATIENCE_SECONDS):
-            if event.event == "step":
+            if event.event == "step" and event.name in _STEPS:
                 done += 1
                 screen.progress("steps recorded", done, total)
         output = well.run(ORDER).result(timeout=1)
     screen.promise(well.run(ORDER).status() == Status.COMPLETED, f"it came to its end: {output}")
     made = Counter(line.split()[0] for line in effects.read_text(encoding="utf-8").splitlines())
     again = {key: times for key, times in made.items() if times > 1}
-    fatal = f"{ORDER}:send#{_FATAL}"
+    fatal = f"{ORDER}:{_STEPS[_BEFORE]}"
     screen.promise(
         again == {fatal: 2} and len(made) == total, f"only the step that was killed was made again, with the same key: {fatal}"
     )
@@ -109,7 +112,9 @@ def _resumed(screen: Screen, well: Stepwell, url: str, effects: Path) -> None:
 def _show_timeline(screen: Screen, well: Stepwell, killed: Event) -> None:
     screen.heading(3, "Who did what, and when")
     events = [event for receipt in well.receipts(ORDER) for event in events_of(receipt)]
-    steps = sorted([killed, *(event for event in events if event.event == "step")], key=lambda event: event.began_at)
+    steps = sorted(
+        [killed, *(event for event in events if event.event == "step" and event.name in _STEPS)], key=lambda event: event.began_at
+    )
     colours = {"A": "cyan", "B": "magenta"}
 
     def who(event: Event) -> str:

@@ -10,6 +10,7 @@ from stepwell.flow.builtin import builtin_of
 from stepwell.flow.node import Action, Script, Step, Subworkflow
 from stepwell.flow.retry import Retry
 from stepwell.flow.schema import check_schema
+from stepwell.kernel.alarm import RETRIES
 from stepwell.kernel.effect import CancelChild, Note, RunStep, StartChild
 from stepwell.kernel.event import ChildEnded, StepCompleted, StepFailed, StepMissing
 from stepwell.kernel.facts import Facts
@@ -75,7 +76,7 @@ def _starting(thread: Thread, node: Subworkflow, args: Value, child_id: str) -> 
 
 def resume_action(run: Interpreter, thread: Thread, node: Action) -> None:
     """Ask again for what was under way when the last driver stopped."""
-    if thread.value.get("retries_ms") is not None:
+    if thread.value.get(RETRIES) is not None:
         return
     thread.value.pop("missing", None)
     child_id = thread.value.get("child")
@@ -113,7 +114,7 @@ def step_failed(run: Interpreter, thread: Thread, event: StepFailed) -> None:
         run.quiet(thread)
         thread.value |= {"attempt": number, "error": event.error}
         thread.value.pop("child", None)
-        run.wake_at(thread, run.now_ms + round(policy.delay(number, event.chance) * 1000), "retries_ms")
+        run.wake_at(thread, run.now_ms + round(policy.delay(number, event.chance) * 1000), RETRIES)
         return
     error = {**event.error, "step": thread.key}
     told = canonical({"error": error, "attempts": number})
@@ -133,8 +134,8 @@ def step_missing(run: Interpreter, thread: Thread, event: StepMissing) -> None:
 def time_is_up(run: Interpreter, thread: Thread) -> None:
     """The next attempt is due, or a child took too long."""
     node = cast("Action", thread.place.node)
-    if "retries_ms" in thread.value:
-        thread.value.pop("retries_ms")
+    if RETRIES in thread.value:
+        thread.value.pop(RETRIES)
         run.guarded(thread, lambda: enter_action(run, thread, node))
         return
     child_id = thread.value["child"]

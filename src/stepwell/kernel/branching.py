@@ -12,6 +12,7 @@ from stepwell.flow.expression import compile_expression
 from stepwell.flow.node import Choice, Each, Parallel
 from stepwell.flow.outline import Place
 from stepwell.kernel.facts import Facts, ending, output_of
+from stepwell.kernel.leaving import cancel_inside, go_on_without
 from stepwell.kernel.plan import At, key_of
 from stepwell.kernel.tally import Tally, Verdict, judge, shortfall
 from stepwell.kernel.thread import LOOSE, Thread
@@ -84,7 +85,7 @@ def _split(run: Interpreter, frame: Thread, slots: list[str]) -> None:
     run.board.touch(frame)
     rule = _rule(frame)
     if rule == "none":
-        run.go_on_without(frame, b"null")
+        go_on_without(run, frame, b"null")
     elif not slots:
         _conclude(run, frame, judge(rule, frame.tally, fail_fast=True, has_failed=False))
         return
@@ -125,21 +126,21 @@ def _conclude(run: Interpreter, frame: Thread, verdict: Verdict) -> None:
     tally, node = frame.tally, cast("Join", frame.place.node)
     assert tally is not None  # noqa: S101 - it has split
     if verdict is Verdict.FAIL:
-        run.cancel_inside(frame)
+        cancel_inside(run, frame)
         run.fail(frame, shortfall(_rule(frame), tally))
         return
     try:
         output = canonical(_merged(run, frame), run.board.limits, what=f"the output of {frame.place.name!r}")
     except (InvalidInput, LimitExceeded) as error:
-        run.cancel_inside(frame)
+        cancel_inside(run, frame)
         run.fail_with(frame, error)
         return
     has_losers = bool(frame.children or tally.pending)
     if has_losers and (_rule(frame) == "discriminator" or not getattr(node, "cancel_losers", True)):
-        run.go_on_without(frame, output)
+        go_on_without(run, frame, output)
         _begin_more(run, frame)
         return
-    run.cancel_inside(frame)
+    cancel_inside(run, frame)
     run.record_and_go_on(frame, output)
 
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import UNSET
 
 from stepwell.flow.node import Each, Loop
 from stepwell.flow.outline import Place
+from stepwell.kernel.board import Sections
 from stepwell.kernel.plan import At, key_of, last_of
 from stepwell.kernel.thread import Thread
-from stepwell.model.record import LoopContext, StepOutput, decode_loop
+from stepwell.model.record import LoopContext, ManualTrigger, StepOutput, decode_loop, decode_trigger
+from stepwell.model.state import ONLY
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, decode
 
 if TYPE_CHECKING:
     from stepwell.kernel.interpreter import Interpreter
 
-__all__ = ["Facts", "ending", "item_at"]
+__all__ = ["Facts", "ending", "item_at", "output_of", "trigger_facts"]
 
 
 def ending(run: Interpreter, place: Place, at: At) -> StepOutput | None:
@@ -192,3 +195,18 @@ _ROOTS: dict[str, Callable[[Facts], Any]] = {
     "item": Facts._item,  # pyright: ignore[reportPrivateUsage]
     "index": Facts._index,  # pyright: ignore[reportPrivateUsage]
 }
+
+
+def trigger_facts(sections: Sections) -> dict[str, Value]:
+    """What ``trigger`` is in templates: the input, and for a typed trigger its fields."""
+    data = sections["trigger"].get(ONLY)
+    found = None if data is None else decode_trigger(data)
+    if not isinstance(found, msgspec.Struct):
+        return {"input": found}
+    fields = msgspec.to_builtins(found)
+    main = (
+        fields.get("value")
+        if isinstance(found, ManualTrigger)
+        else next((fields[name] for name in ("arguments", "body", "entity") if name in fields), None)
+    )
+    return {"input": main, **fields}

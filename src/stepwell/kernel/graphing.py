@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from stepwell.flow.expression import compile_expression
 from stepwell.flow.node import Edge, Graph
 from stepwell.kernel.facts import Facts, ending, output_of
+from stepwell.kernel.leaving import cancel_inside
 from stepwell.kernel.plan import key_of
 from stepwell.kernel.tally import Tally
 from stepwell.kernel.thread import Thread
@@ -57,7 +58,7 @@ def node_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | 
     if error is not None:
         run.record_failure(frame.place.children[slot], frame.at, error)
         if node.fail_fast:
-            run.cancel_inside(frame)
+            cancel_inside(run, frame)
             run.fail(frame, error)
             return
     _decide(run, frame, slot, is_dead=error is not None)

@@ -8,9 +8,8 @@ stack; frames know their children, so no event looks at all tokens.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cached_property
-from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
@@ -36,8 +35,9 @@ from stepwell.flow.node import (
 from stepwell.flow.outline import Place
 from stepwell.flow.template import Template, compile_template
 from stepwell.kernel import action, branching, graphing, looping, region, waiting
+from stepwell.kernel.alarm import BEGINS, DUE, RETRIES, TIMES, Alarms
 from stepwell.kernel.board import Board, Sections
-from stepwell.kernel.effect import Abandon, CancelChild, Effect, End, RunStep, StartChild, Transition
+from stepwell.kernel.effect import Effect, End, RunStep, StartChild, Transition
 from stepwell.kernel.event import (
     Began,
     CancelRequested,
@@ -50,15 +50,14 @@ from stepwell.kernel.event import (
     StepMissing,
     TimePassed,
 )
-from stepwell.kernel.facts import Facts
+from stepwell.kernel.facts import trigger_facts
+from stepwell.kernel.leaving import cancel_inside
 from stepwell.kernel.mail import Mail
 from stepwell.kernel.plan import At, Plan, key_of
 from stepwell.kernel.thread import LOOSE, UNDO, Thread
 from stepwell.kernel.trouble import Trouble, trouble, trouble_of
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation, SetResult, SetStatus
-from stepwell.model.record import ManualTrigger, decode_trigger
-from stepwell.model.state import ONLY
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical
 
@@ -88,7 +87,6 @@ _ENDED: dict[type, Callable[[Interpreter, Thread, Thread, Trouble | None], None]
     Scope: region.member_ended,
     Deferred: waiting.chosen_ended,
 }
-_TIMES = ("due_ms", "retries_ms", "begins_ms")
 
 
 class Interpreter:
@@ -99,7 +97,7 @@ class Interpreter:
     ) -> None:
         self.plan, self.execution_id, self.deadline_ms = plan, execution_id, deadline_ms
         self.board = Board(sections, limits or Limits())
-        self.trigger = _trigger(sections)
+        self.trigger = trigger_facts(sections)
         self.state: Value = {}
         """Scoped state that the definition reads, loaded by the driver."""
         self.now_ms = 0
@@ -114,8 +112,7 @@ class Interpreter:
         self.mail = Mail()
         self.effects: list[Effect] = []
         self.undo_count = 0
-        self._timers: list[tuple[int, int, Thread, str]] = []
-        self._timer_count = 0
+        self._alarms = Alarms()
         self._work: deque[tuple[Callable[..., None], Thread, Any]] = deque()
 
     # Events.
@@ -143,9 +140,7 @@ class Interpreter:
     @property
     def soonest_ms(self) -> int | None:
         """When the next time comes that something waits for."""
-        while self._timers and not self._is_timed(*self._timers[0]):
-            heappop(self._timers)
-        return self._timers[0][0] if self._timers else None
+        return self._alarms.soonest_ms
 
     def looked(self, token_id: str) -> int:
         """How often a driver has looked for the step that a token waits for, and did not know it."""
@@ -184,7 +179,7 @@ class Interpreter:
     def _answer(self, event: StepCompleted | StepFailed | StepMissing | ChildStarted) -> bool:
         """How an attempt ended; False if nobody waits for it any more."""
         thread = self.threads.get(event.token_id)
-        if thread is None or thread.key != event.key or "retries_ms" in thread.value:
+        if thread is None or thread.key != event.key or RETRIES in thread.value:
             return False
         match event:
             case StepCompleted():
@@ -209,17 +204,12 @@ class Interpreter:
         self.guarded(thread, lambda: waiting.hear(self, thread, name, value))
 
     def _wake(self) -> None:
-        while self._timers and self._timers[0][0] <= self.now_ms:
-            entry = heappop(self._timers)
-            if self._is_timed(*entry):
-                self._time_over(entry[2], entry[3])
-
-    def _is_timed(self, due_ms: int, _number: int, thread: Thread, field: str) -> bool:
-        return not thread.is_gone and thread.value.get(field) == due_ms
+        while (found := self._alarms.take(self.now_ms)) is not None:
+            self._time_over(*found)
 
     def _time_over(self, thread: Thread, field: str) -> None:
         self.board.touch(thread)
-        if field == "begins_ms":
+        if field == BEGINS:
             looping.delay_over(self, thread)
         elif thread.parent is None or isinstance(thread.place.node, Scope):
             region.time_over(self, thread)
@@ -308,79 +298,11 @@ class Interpreter:
             thread.parent.children.pop(thread.id, None)
         self.board.touch(thread)
 
-    def go_on_without(self, frame: Thread, output: bytes) -> None:
-        """Go on from a frame whose children run on: another thread takes its place, and the frame stays beside it, loose."""
-        parent, before = frame.parent, frame.item_from
-        assert parent is not None  # noqa: S101 - the root never joins
-        after = Thread(f"(after) {frame.key}", frame.place, parent, frame.slot, frame.at)
-        after.item = frame.item
-        if before is not None:
-            self._keep_item(frame, before)
-        parent.children.pop(frame.id)
-        frame.slot = LOOSE
-        self.adopt(parent, after)
-        self.adopt(frame.region, frame)
-        self.board.touch(frame)
-        self.board.touch(after)
-        self.record_and_go_on(after, output)
-
-    def _keep_item(self, frame: Thread, before: Thread) -> None:
-        """The loop around may go on to other items: what runs on keeps its own."""
-        frame.item = Facts(self, frame)["item"]
-        pending = [frame]
-        while pending:
-            thread = pending.pop()
-            if thread.item_from is before:
-                thread.item_from = frame
-            pending += thread.children.values()
-
-    def cancel_inside(self, frame: Thread) -> None:
-        """Stop everything inside a frame. What would undo steps in there goes to the region that the frame is, or is in."""
-        inside = [*frame.children.values()]
-        for thread in inside:  # grows as it goes: what is inside of what is inside
-            inside += thread.children.values()
-        undos: list[Thread] = []
-        for thread in reversed(inside):  # scopes close from the inside out
-            undos += thread.undos
-            thread.undos = []
-            self._stop(thread)
-            if thread.slot == UNDO:
-                thread.value = {"undo": thread.value["undo"]}
-                if thread.parent is not None:
-                    thread.parent.children.pop(thread.id, None)
-                undos.append(thread)
-            else:
-                self.drop(thread)
-        home = frame if frame.parent is None or frame.id in self.scopes else frame.region
-        self.hand_over(undos, home)
-
-    def _stop(self, thread: Thread) -> None:
-        """Call off what a thread has asked for."""
-        self.frames.pop(thread.key, None)
-        child_id = thread.value.get("child")
-        if child_id is not None:
-            self.kids.pop(child_id, None)
-            self.effects.append(CancelChild(child_id))
-        if isinstance(thread.place.node, Action):
-            self.effects.append(Abandon(thread.id))
-        if self.scopes.pop(thread.id, None) is not None:
-            self.board.exit_scope(thread.scope_id)
-
-    def hand_over(self, undos: Iterable[Thread], home: Thread) -> None:
-        """Give what would undo steps to another region."""
-        for undo in undos:
-            undo.parent = undo.region = home
-            home.undos.append(undo)
-            self.threads[undo.id] = undo
-            self.board.touch(undo)
-
     # Times and signals.
 
-    def wake_at(self, thread: Thread, due_ms: int, field: str = "due_ms") -> None:
+    def wake_at(self, thread: Thread, due_ms: int, field: str = DUE) -> None:
         """Have a thread woken at a time."""
-        thread.value[field] = due_ms
-        self._timer_count += 1
-        heappush(self._timers, (due_ms, self._timer_count, thread, field))
+        self._alarms.set(thread, due_ms, field)
         self.board.touch(thread)
 
     def listen(self, thread: Thread, name: str, *, is_transient: bool = False) -> None:
@@ -394,7 +316,7 @@ class Interpreter:
     def quiet(self, thread: Thread) -> None:
         """A thread waits for no time and no signal any more."""
         self.mail.leave(thread)
-        for field in _TIMES:
+        for field in TIMES:
             thread.value.pop(field, None)
 
     # The queue's verbs.
@@ -442,7 +364,7 @@ class Interpreter:
         if thread.parent is None:
             region.leave(self, thread, "failed", error)
             return
-        self.cancel_inside(thread)
+        cancel_inside(self, thread)
         self.quiet(thread)
         self._ended(thread.parent, thread, error)
 
@@ -454,18 +376,3 @@ class Interpreter:
     def output_form(self) -> Template:
         """The template of the result."""
         return compile_template(self.plan.definition.output)
-
-
-def _trigger(sections: Sections) -> dict[str, Value]:
-    """What ``trigger`` is in templates: the input, and for a typed trigger its fields."""
-    data = sections["trigger"].get(ONLY)
-    found = None if data is None else decode_trigger(data)
-    if not isinstance(found, msgspec.Struct):
-        return {"input": found}
-    fields = msgspec.to_builtins(found)
-    main = (
-        fields.get("value")
-        if isinstance(found, ManualTrigger)
-        else next((fields[name] for name in ("arguments", "body", "entity") if name in fields), None)
-    )
-    return {"input": main, **fields}

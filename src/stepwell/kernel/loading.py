@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from stepwell.errors import InvalidInput
 from stepwell.flow.node import Action, Choice, Each, Graph, Loop, Parallel, Scope
 from stepwell.kernel import action, branching, graphing, waiting
+from stepwell.kernel.alarm import BEGINS, TIMES
 from stepwell.kernel.thread import ROOT, UNDO, Thread
 from stepwell.model.record import Token, decode_token
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["load", "resume"]
 
 _OWN = frozenset({"in", "slot", "at", "item"})
-_TIMES = ("due_ms", "retries_ms", "begins_ms")
 
 
 def load(run: Interpreter) -> bool:
@@ -66,10 +66,10 @@ def _rebuild(run: Interpreter, thread: Thread) -> None:
     """What is kept in memory only: counts of joins, open scopes, times, and who listens."""
     node, is_dormant = thread.place.node, thread.slot == UNDO and not thread.value.get("is_running")
     thread.undos.sort(key=lambda undo: undo.value["undo"])
-    for field in _TIMES:
+    for field in TIMES:
         if thread.value.get(field) is not None:
             run.wake_at(thread, thread.value[field], field)
-    if thread.parent is None or is_dormant or "begins_ms" in thread.value or "left" in thread.value:
+    if thread.parent is None or is_dormant or BEGINS in thread.value or "left" in thread.value:
         return
     match node:
         case Scope():
@@ -91,7 +91,7 @@ def resume(run: Interpreter) -> None:
     """Ask again for what was under way."""
     for thread in list(run.threads.values()):
         is_dormant = thread.slot == UNDO and not thread.value.get("is_running")
-        if not (thread.parent is None or is_dormant or "begins_ms" in thread.value or "left" in thread.value):
+        if not (thread.parent is None or is_dormant or BEGINS in thread.value or "left" in thread.value):
             _resume(run, thread)
 
 

@@ -10,8 +10,10 @@ from stepwell.errors import InvalidInput
 from stepwell.flow.expression import compile_expression
 from stepwell.flow.node import Keep, Loop
 from stepwell.flow.template import compile_template
+from stepwell.kernel.alarm import BEGINS
 from stepwell.kernel.branching import whole_number
 from stepwell.kernel.facts import Facts, ending, item_at, output_of
+from stepwell.kernel.leaving import cancel_inside
 from stepwell.kernel.plan import key_of
 from stepwell.kernel.thread import DO, Thread
 from stepwell.kernel.trouble import Trouble, trouble
@@ -64,7 +66,7 @@ def _begin(run: Interpreter, frame: Thread, node: Loop, child: Thread) -> None:
         return
     if node.max_iterations is not None and index >= node.max_iterations:
         message = f"loop {frame.place.name!r} would go on after {node.max_iterations:,} iterations"
-        run.cancel_inside(frame)
+        cancel_inside(run, frame)
         run.fail(frame, trouble("TooManyIterations", message))
         return
     run.board.set_loop(LoopContext(frame.key, index, item_at(frame, index), total))
@@ -75,7 +77,7 @@ def body_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | 
     """An iteration has ended."""
     node = cast("Loop", frame.place.node)
     if error is not None:
-        run.cancel_inside(frame)
+        cancel_inside(run, frame)
         run.fail(frame, error)
         return
     index, total = child.at[-1], frame.value.get("total")
@@ -88,7 +90,7 @@ def body_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | 
     child.place, child.value = frame.place.children[DO], {}
     run.board.touch(child)
     if node.delay_seconds and (total is None or index + 1 < total):
-        run.wake_at(child, run.now_ms + round(node.delay_seconds * 1000), "begins_ms")
+        run.wake_at(child, run.now_ms + round(node.delay_seconds * 1000), BEGINS)
     else:
         _begin(run, frame, node, child)
 

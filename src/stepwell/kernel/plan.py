@@ -78,7 +78,7 @@ class Plan:
 
 def key_of(place: Place, at: At) -> str:
     """What a place's output is recorded under: its name, and in brackets the number of each iteration that it is in."""
-    return place.name + "".join(f"[{index}]" for index in at) if at else place.name
+    return place.name + "[%d]" * len(at) % at if at else place.name
 
 
 def last_of(place: Place) -> Place:

@@ -14,6 +14,7 @@ from stepwell.errors import ValidationFailed
 from stepwell.flow.node import Scope
 from stepwell.kernel.effect import End
 from stepwell.kernel.facts import Facts, ending, output_of
+from stepwell.kernel.leaving import cancel_inside, hand_over
 from stepwell.kernel.thread import DO, LOOSE, ROOT, UNDO, Thread
 from stepwell.kernel.trouble import Trouble, trouble, trouble_of
 from stepwell.model.status import Status, StepStatus
@@ -82,7 +83,7 @@ def _finish(run: Interpreter, frame: Thread) -> None:
     place = run.plan.root if frame is run.root else frame.place.children[DO]
     output = canonical(output_of(ending(run, place, frame.at)))
     if frame is not run.root and isinstance(node, Scope):
-        run.hand_over(frame.undos, frame.region)
+        hand_over(run, frame.undos, frame.region)
         _close(run, frame)
         run.record_and_go_on(frame, output)
         return
@@ -100,7 +101,7 @@ def leave(run: Interpreter, frame: Thread, how: How, error: Trouble) -> None:
     """End a region early: stop everything in it, undo what was done, then say how it ended."""
     if "ending" in frame.value:
         return  # it is on its way out already
-    run.cancel_inside(frame)
+    cancel_inside(run, frame)
     frame.undos.sort(key=lambda undo: undo.value["undo"])
     run.quiet(frame)
     frame.value = {"ending": {"how": how, "error": error, "is_undone": True}}

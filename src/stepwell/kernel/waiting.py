@@ -11,6 +11,7 @@ from stepwell.clock import to_ms
 from stepwell.flow.duration import time_of
 from stepwell.flow.node import Approval, Deferred, Scope, Signal, Wait
 from stepwell.flow.template import compile_template
+from stepwell.kernel.alarm import DUE
 from stepwell.kernel.facts import Facts, ending, output_of
 from stepwell.kernel.region import leave
 from stepwell.kernel.thread import Thread
@@ -97,7 +98,9 @@ def hear(run: Interpreter, thread: Thread, name: str, value: Value) -> None:
             run.record_and_go_on(thread, canonical(value))
         case Deferred():
             run.quiet(thread)
+            thread.value["chosen"] = name
             child = run.spawn(thread, name, thread.place.children[name], thread.at)
+            run.board.touch(thread)
             child.item, child.item_from = value, child
             run.enter(child)
         case Approval() as node:
@@ -124,7 +127,7 @@ def chosen_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble 
 
 def wait_over(run: Interpreter, thread: Thread) -> None:
     """The time of a wait has come."""
-    thread.value.pop("due_ms", None)
+    thread.value.pop(DUE, None)
     match thread.place.node:
         case Wait():
             run.record_and_go_on(thread, b"null")
@@ -139,6 +142,7 @@ def wait_over(run: Interpreter, thread: Thread) -> None:
             if node.on_timeout is None:
                 run.fail(thread, _late(thread, f"none of the signals {', '.join(node.branches)} came in time"))
             else:
+                thread.value["chosen"] = "on_timeout"
                 run.enter(run.spawn(thread, "on_timeout", thread.place.children["on_timeout"], thread.at))
         case Approval() as node:
             run.guarded(thread, lambda: _unanswered(run, thread, node))

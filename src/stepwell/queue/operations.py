@@ -117,25 +117,31 @@ class QueueOperations:
         item = yield from self._started(item_id, execution_id, ends)
         try:
             left = None if timeout is None else max(ends - monotonic(), 0)
-            return (yield from self.run(item.execution_id, workflow).result(left))
+            return (yield from self.run(execution_id if item is None else item.execution_id, workflow).result(left))
         except NotFound:
-            if item.status == ItemStatus.CANCELLED:
+            if item is not None and item.status == ItemStatus.CANCELLED:
                 raise ExecutionCancelled(f"queue item {item_id!r} was cancelled before it started") from None
-            if item.status == ItemStatus.FAILED:
+            if item is not None and item.status == ItemStatus.FAILED:
                 raise ExecutionFailed(f"queue item {item_id!r} failed before it started: {item.error}") from None
             raise
 
-    def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[Item]:
-        """Wait until an item is dispatched or has ended."""
-        with self._pulse.listen(end_of(execution_id)) as listening:
-            while True:
-                item = yield from self.item(item_id)
-                if item.status == ItemStatus.DISPATCHED or item.status in _ENDED:
-                    return item
+    def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[Item | None]:
+        """Wait until an item is dispatched or has ended; None if its execution was seen to end here."""
+        endings = self._executions.endings
+        with (
+            self._pulse.listen(end_of(execution_id)) as listening,
+            endings.watch(execution_id, listening.wake) as watch,
+        ):
+            while watch.ending is None:
                 left = ends - monotonic()
-                if left <= 0:
-                    raise TimeoutError(f"queue item {item_id!r} is still {item.status}; it stays queued, ask again later")
+                if left <= 0 or not endings.is_here(execution_id):
+                    item = yield from self.item(item_id)
+                    if item.status == ItemStatus.DISPATCHED or item.status in _ENDED:
+                        return item
+                    if left <= 0:
+                        raise TimeoutError(f"queue item {item_id!r} is still {item.status}; it stays queued, ask again later")
                 yield from wait(listening, left)
+        return None
 
     def cancel(self, item_id: str) -> Operation[Item]:
         """Cancel an item that waits; ask the execution of one that runs to end."""

@@ -60,6 +60,19 @@ class Scheduler:
 
     async def run(self) -> None:
         """Fire what is due, until stopped. A store that is away for a while is waited for."""
+        loop = asyncio.get_running_loop()
+
+        def look() -> None:
+            with suppress(RuntimeError):  # the loop was closed: nobody is there to look
+                loop.call_soon_threadsafe(self._woken.set)
+
+        self._schedules.watchers.add(look)
+        try:
+            await self._fire_until_stopped()
+        finally:
+            self._schedules.watchers.discard(look)
+
+    async def _fire_until_stopped(self) -> None:
         while not self._is_stopping:
             self._woken.clear()
             try:
@@ -75,8 +88,4 @@ class Scheduler:
     def stop(self) -> None:
         """Fire nothing more."""
         self._is_stopping = True
-        self._woken.set()
-
-    def look(self) -> None:
-        """Look again now. On the scheduler's loop."""
         self._woken.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -49,6 +50,8 @@ class ScheduleOperations:
 
     def __init__(self, store: Store, queue: QueueOperations, new_id: NewId) -> None:
         self._store, self._queue, self._new_id = store, queue, new_id
+        self.watchers: set[Callable[[], None]] = set()
+        """Called, from any thread, when a schedule was put or resumed here."""
 
     def put(
         self,
@@ -84,7 +87,12 @@ class ScheduleOperations:
             next_ms=next_tick(timing, now, now),
         )
         yield from write_or_raise(StateBatch((Put(PATH, name, msgspec.Raw(encode_schedule(schedule))),)))
+        self._tell()
         return schedule
+
+    def _tell(self) -> None:
+        for call in list(self.watchers):
+            call()
 
     def get(self, name: str) -> Operation[Schedule]:
         """A schedule."""
@@ -125,6 +133,7 @@ class ScheduleOperations:
                 yield from write_or_raise(_moved(changed, revision))
             except Conflict:
                 continue  # it fired in between
+            self._tell()
             return changed
         raise Conflict(f"schedule {name!r} changes all the time; try again")
 

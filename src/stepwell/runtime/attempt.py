@@ -44,6 +44,8 @@ async def attempt(
         if step.process:
             async with places.processes.borrow() as process, asyncio.timeout(limit):
                 return await process.call(step, context, arguments, keywords)
+        if limit is None:  # a timeout that never comes is not free
+            return step.encode(await _made(step, context, arguments, keywords, places.threads))
         async with asyncio.timeout(limit):
             return step.encode(await _made(step, context, arguments, keywords, places.threads))
     except TimeoutError as error:

@@ -17,7 +17,7 @@ from stepwell.flow.program import Step, Workflow
 from stepwell.flow.retry import Retry
 from stepwell.model.mutation import IncrementStepCount
 from stepwell.model.status import StepStatus
-from stepwell.model.value import Value, canonical
+from stepwell.model.value import Value, canonical, to_value
 from stepwell.runtime.attempt import attempt
 from stepwell.runtime.budget import Budget
 from stepwell.runtime.context import StepContext
@@ -87,8 +87,8 @@ class Calls:
                 continue
             took = (self._around.clock.now() - began) // timedelta(milliseconds=1)
             done = self._journal.record(key, position, StepStatus.COMPLETED, output, took, step.name)
-            batch = [*self._journal.token_drop(key), done, IncrementStepCount(), *context.batch()]
-            await self._journal.commit([*batch, *self._budget.spending(context.spent)])
+            batch = [*self._journal.token_drop(key), done, IncrementStepCount(), *context.buffer.batch()]
+            await self._journal.commit([*batch, *self._budget.spending(context.buffer.spent)])
             return output
 
     async def _failed_attempt(
@@ -96,7 +96,7 @@ class Calls:
     ) -> None:
         """Plan the next attempt and wait for it; if there is none, record the failure and raise it."""
         told, number = error_value(error), context.attempt
-        spending = self._budget.spending(context.spent)
+        spending = self._budget.spending(context.buffer.spent)
         if not told["is_retryable"] or not policy.allows(number, error_names(error)):
             failure = canonical({"error": told, "attempts": number})
             record = self._journal.record(key, position, StepStatus.FAILED, failure, 0, step.name)
@@ -104,7 +104,7 @@ class Calls:
             raise StepFailed(step.name, told["kind"], told["message"], key, told["class"]) from error
         log.info("step %r of execution %r failed (attempt %d): %s", key, self._identity.execution_id, number, error)
         due = self._around.clock.now_ms() + round(policy.delay(number, random.random()) * 1000)  # noqa: S311
-        token = {"attempt": number, "error": told, "due_ms": due, "policy": msgspec.to_builtins(policy)}
+        token = {"attempt": number, "error": told, "due_ms": due, "policy": to_value(policy)}
         await self._journal.commit([self._journal.token_put(key, "retry", token), *spending])
         await self._waits.wait(key, position, "retry", step.name, due)
 

@@ -69,16 +69,26 @@ class WorkflowContext:
         return self.identity.execution_id
 
 
+class AttemptBuffer(Buffer):
+    """What an attempt comes to beside its output: writes that land with it, and what it has spent."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self.landing: list[Planned] = []
+        """What a step in another process wrote."""
+        self.spent: float = 0
+
+    def batch(self) -> list[Planned]:
+        """What was collected, in order."""
+        return [*super().batch(), *self.landing]
+
+
 class StepContext:
     """Inside a step: one attempt at it."""
 
     def __init__(self, identity: Metadata, key: str, attempt: int, limits: Limits) -> None:
         self.identity, self.step, self.attempt = identity, key, attempt
-        self.buffer = Buffer(limits)
-        self.landing: list[Planned] = []
-        """What a step in another process wrote."""
-        self.spent: float = 0
-        """What this attempt has spent."""
+        self.buffer = AttemptBuffer(limits)
         told = watcher.get()
         if told is not None:
             told(self)
@@ -97,11 +107,7 @@ class StepContext:
         """Say what it costs, in any unit; ``Governance(cost=...)`` limits the sum. It counts even if the attempt fails."""
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < inf:
             raise InvalidInput(f"what is spent is a number, 0 or more, not {amount!r}")
-        self.spent += amount
-
-    def batch(self) -> list[Planned]:
-        """What lands with the output of this attempt."""
-        return [*self.buffer.batch(), *self.landing]
+        self.buffer.spent += amount
 
     def state(self, scope: Scope | HasScope) -> BufferedScope:
         """Scoped state that is written in the commit that records this step's output, or not at all."""

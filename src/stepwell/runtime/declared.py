@@ -31,6 +31,7 @@ from stepwell.runtime import inbox
 from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, Letter, fresh_key, put, take
 from stepwell.runtime.making import Done, Making
 from stepwell.runtime.recorder import Recorder
+from stepwell.runtime.scoped_reading import lay_over
 from stepwell.runtime.seed import news_of
 from stepwell.runtime.surroundings import DeclaredSurroundings
 from stepwell.runtime.waiting import LINGER_SECONDS
@@ -197,6 +198,8 @@ class DeclaredSession:
         batch: list[Planned] = []
         effects: list[Effect] = []
         for done in events:
+            if done.landing and self._plan.state_keys:
+                lay_over(kernel.state, self._plan.state_keys, self._identity, done.landing)
             came = kernel.handle(done.event, now)
             if came.is_taken:
                 batch += done.landing
@@ -232,7 +235,7 @@ class DeclaredSession:
                 told[effect.child_id] = WriteState(letter)
         parent = self._identity.parent_id if self._identity.is_child else None
         if end is not None and parent is not None:
-            news = news_of(self._recorder.state, end.status, end.result)
+            news = news_of(self._kernel.board, end.status, end.result)
             letter = put(parent, workspace, CHILD, self.execution_id, news, fresh_key(self._around.new_id()))
             told[parent] = WriteState(letter)
         return list(told.values()), tuple(told)

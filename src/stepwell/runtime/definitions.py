@@ -185,7 +185,7 @@ class DefinitionOperations:
 
     def _ensure(self, definition: Definition) -> Operation[None]:
         known = self._known.get((definition.name, definition.version))
-        if known is None or _body(known.definition) != _body(definition):
+        if known is None or (known.definition is not definition and _body(known.definition) != _body(definition)):
             yield from self.put(definition)
 
     def _checked(self, name: str, version: int, names: _Names) -> Workflow[..., Any] | None:

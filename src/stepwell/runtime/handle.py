@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Raw
 
-from stepwell.errors import Conflict, ExecutionCancelled, ExecutionEnded, ExecutionFailed
+from stepwell.errors import Conflict, ExecutionCancelled, ExecutionEnded, ExecutionFailed, NotFound
 from stepwell.flow.duration import Span, seconds_of
-from stepwell.flow.program import Workflow
+from stepwell.flow.program import Workflow, registered_names
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
 from stepwell.model.ids import NewId, check_key
@@ -21,11 +21,14 @@ from stepwell.model.receipt import Receipt
 from stepwell.model.record import Token, encode_token
 from stepwell.model.state import ExecutionState
 from stepwell.model.status import FINAL, Status, StepStatus
+from stepwell.model.trace import Trace, TraceLevel, trace_of
 from stepwell.model.value import Value, canonical, decode
 from stepwell.runtime.compensation import COMPENSATION
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
 from stepwell.runtime.obstacle import obstacle_of
+from stepwell.runtime.progress import Progress, progress_of
+from stepwell.runtime.retrying import restored
 from stepwell.state.datastore import DataStore
 from stepwell.state.executions import Executions, Terms
 from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write_or_raise
@@ -117,6 +120,10 @@ class RunOperations:
         """Run a failed execution again, from the call that failed: what was recorded before it is kept."""
         session = yield from self._executions.begin(self.execution_id, Terms(rest=Rest(wake_ms=0)))
         state = ExecutionState(session.live.state)
+        declared = None if self._definitions is None else (yield from restored(self._executions, self._definitions, state))
+        if declared is not None:
+            yield from self._executions.commit(session, [SetStatus(Status.PENDING), *declared])
+            return
         result: dict[str, Any] = state.result or {}
         error: dict[str, Any] = result.get("error", {})
         child_id = error.get("child_id")
@@ -144,6 +151,18 @@ class RunOperations:
         child = RunOperations(self._executions, self._pulse, self._new_id, child_id, None)
         if (yield from child.status()) == Status.FAILED:
             yield from child.retry()
+
+    def progress(self) -> Operation[Progress]:
+        """How far the run is, what it does and waits for, and what may be answered."""
+        state = yield from self._executions.load(self.execution_id)
+        who = state.identity
+        plan = None
+        if self._definitions is not None and who.workflow_id not in registered_names():
+            try:
+                plan = self._definitions.plan((yield from self._definitions.load(who.workflow_id, who.version)))
+            except NotFound:
+                plan = None  # a function that this process does not have
+        return progress_of(state, plan)
 
     def state(self) -> Operation[DataStore]:
         """The run's trigger, steps, variables and loops, read-only."""
@@ -199,6 +218,10 @@ class Run:
         """Why this process does not run it, and what to do: it has no such workflow, or an older version; None if it can."""
         return self._driver.run(self._do.obstacle())
 
+    def progress(self) -> Progress:
+        """How far the run is, what it does and waits for, and what may be answered."""
+        return self._driver.run(self._do.progress())
+
     def state(self) -> DataStore:
         """The run's trigger, steps, variables and loops, read-only."""
         return self._driver.run(self._do.state())
@@ -213,6 +236,10 @@ class Run:
         return [
             {"revision": each.revision, "at": each.committed_at.isoformat(), "mutations": list(each.mutations)} for each in receipts
         ]
+
+    def trace(self, level: TraceLevel = "full") -> Trace:
+        """What the run did, in order: ``full``, or ``min`` without times and values, so that runs can be compared."""
+        return trace_of(self.receipts(), level)
 
     def verify(self) -> Verification:
         """Walk the run's receipt chain."""
@@ -253,6 +280,10 @@ class AsyncRun:
         """Why this process does not run it, and what to do: it has no such workflow, or an older version; None if it can."""
         return await self._driver.run(self._do.obstacle())
 
+    async def progress(self) -> Progress:
+        """How far the run is, what it does and waits for, and what may be answered."""
+        return await self._driver.run(self._do.progress())
+
     async def state(self) -> DataStore:
         """The run's trigger, steps, variables and loops, read-only."""
         return await self._driver.run(self._do.state())
@@ -267,6 +298,10 @@ class AsyncRun:
         return [
             {"revision": each.revision, "at": each.committed_at.isoformat(), "mutations": list(each.mutations)} for each in receipts
         ]
+
+    async def trace(self, level: TraceLevel = "full") -> Trace:
+        """What the run did, in order: ``full``, or ``min`` without times and values, so that runs can be compared."""
+        return trace_of(await self.receipts(), level)
 
     async def verify(self) -> Verification:
         """Walk the run's receipt chain."""

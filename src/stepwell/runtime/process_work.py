@@ -114,9 +114,9 @@ def _reply(task: Task) -> Reply:
         landing = [each for each in batch if isinstance(each, WriteState)]
         if len(landing) < len(batch):
             raise InvalidInput("a step in a process can write scoped state by values, not by functions, and enqueue nothing")
-        return Reply(msgspec.Raw(output), landing, context.spent)
+        return Reply(msgspec.Raw(output), landing, context.buffer.spent)
     except Exception as error:  # noqa: BLE001 - the parent decides what it means
-        return Reply(spent=context.spent, error=error_value(error), names=error_names(error))
+        return Reply(spent=context.buffer.spent, error=error_value(error), names=error_names(error))
 
 
 @cache

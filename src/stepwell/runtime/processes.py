@@ -46,10 +46,10 @@ class Process:
             self.kill()
             raise
         reply = msgspec.json.decode(data, type=Reply)
-        context.spent += reply.spent
+        context.buffer.spent += reply.spent
         if reply.error is not None:
             raise FailedElsewhere(reply.error, reply.names)
-        context.landing.extend(reply.mutations)
+        context.buffer.landing.extend(reply.mutations)
         return bytes(reply.output)
 
     def _exchange(self, task: bytes) -> bytes:

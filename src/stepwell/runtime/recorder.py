@@ -49,21 +49,26 @@ class Recorder:
 
     async def commit(self, batch: Sequence[Planned], *, rest: Rest | None = None, nudges: tuple[str, ...] = ()) -> None:
         """Have mutations committed, perhaps together with others of this execution."""
-        entry = _Entry(batch, rest, nudges)
-        self._waiting.append(entry)
-        if not self._is_writing:
-            self._is_writing = True
-            await self._write_waiting()
+        if self._is_writing:
+            entry = _Entry(batch, rest, nudges)
+            self._waiting.append(entry)
+            await entry.done
+            return
+        self._is_writing = True
+        try:
+            await self._store(batch, rest, nudges)
+        finally:
             if self._waiting:
                 self._rest_of_them = asyncio.ensure_future(self._write_all())
             else:
                 self._is_writing = False
-        await entry.done
 
     async def _write_all(self) -> None:
-        while self._waiting:
-            await self._write_waiting()
-        self._is_writing = False
+        try:
+            while self._waiting:
+                await self._write_waiting()
+        finally:
+            self._is_writing = False
 
     async def _write_waiting(self) -> None:
         entries, self._waiting = self._waiting, []
@@ -81,7 +86,6 @@ class Recorder:
                 if not entry.done.done():
                     entry.done.set_exception(error if isinstance(error, StepwellError) else StepwellError(repr(error)))
             if not isinstance(error, Exception):
-                self._is_writing = False
                 raise
 
     async def _has_landed(self, commit_id: str) -> bool:

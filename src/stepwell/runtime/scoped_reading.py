@@ -1,39 +1,74 @@
-"""Scoped state that a definition reads: loaded before each event, since the kernel does no I/O."""
+"""Scoped state that a definition reads: loaded before each event, since the kernel does no I/O.
+
+What a step has written lands with the commit that records its output, and the template of the next step is filled in that same
+commit. So what is about to land is laid over what was loaded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stepwell.contract.store import Store
 from stepwell.flow.state_path import StateKey
+from stepwell.model.draft import Planned
+from stepwell.model.entry import Clear, Delete, Increment, Put
+from stepwell.model.mutation import WriteState
 from stepwell.model.record import Metadata
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value, decode
 from stepwell.state.operation import Operation, read
 
-__all__ = ["read_state"]
+__all__ = ["lay_over", "read_state"]
 
 
 def read_state(store: Store, keys: Sequence[StateKey], identity: Metadata) -> Operation[Value]:
     """The values of keys as templates see them: ``{scope: {key: value}}``, or with the scope's name in between."""
-    wanted: dict[tuple[str, str], list[str]] = {}
-    for each in keys:
-        wanted.setdefault((each.scope, each.name), []).append(each.key)
     found: dict[str, Any] = {}
-    for (kind, name), names in wanted.items():
-        path = _scope(kind, name, identity).path
+    for (kind, name), names in _by_scope(keys).items():
+        path = scope_of(kind, name, identity).path
         rows = yield from read(lambda path=path, names=names: store.entries(path, names))
-        values = {key: decode(row.data) for key, row in rows.items() if row.data is not None}
-        place = found.setdefault(kind, {})
-        if name:
-            place[name] = values
-        else:
-            place.update(values)
+        _inside(found, kind, name).update({key: decode(row.data) for key, row in rows.items() if row.data is not None})
     return found
 
 
-def _scope(kind: str, name: str, identity: Metadata) -> Scope:
+def lay_over(found: Value, keys: Sequence[StateKey], identity: Metadata, landing: Iterable[Planned]) -> None:
+    """Change what was loaded by what is about to land."""
+    places = {scope_of(kind, name, identity).path: (kind, name) for kind, name in _by_scope(keys)}
+    for mutation in landing:
+        if isinstance(mutation, WriteState) and mutation.op.scope in places:
+            _apply(_inside(found, *places[mutation.op.scope]), mutation.op)
+
+
+def _apply(values: dict[str, Value], op: object) -> None:
+    match op:
+        case Put(key=key, value=value):
+            values[key] = decode(value)
+        case Delete(key=key):
+            values.pop(key, None)
+        case Increment(key=key, by=by):
+            before = values.get(key, 0)
+            values[key] = before + by if isinstance(before, int | float) else before
+        case Clear():
+            values.clear()
+        case _:
+            pass  # a merge or a copy, which only the store can work out: it is seen by the step after the next
+
+
+def _by_scope(keys: Sequence[StateKey]) -> dict[tuple[str, str], list[str]]:
+    wanted: dict[tuple[str, str], list[str]] = {}
+    for each in keys:
+        wanted.setdefault((each.scope, each.name), []).append(each.key)
+    return wanted
+
+
+def _inside(found: dict[str, Any], kind: str, name: str) -> dict[str, Value]:
+    place: dict[str, Any] = found.setdefault(kind, {})
+    return place.setdefault(name, {}) if name else place
+
+
+def scope_of(kind: str, name: str, identity: Metadata) -> Scope:
+    """The scope that a path into state names, as seen from an execution."""
     workspace, workflow = identity.workspace_id, identity.workflow_id
     match kind:
         case "global":

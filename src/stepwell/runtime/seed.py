@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stepwell.flow.node import ContextRule
+from stepwell.kernel.board import Board
 from stepwell.model.state import ONLY, State
 from stepwell.model.status import Status
 from stepwell.model.value import Value, decode
@@ -33,12 +34,13 @@ def seed_of(rule: ContextRule, state: State) -> Seed:
     return Seed(context, _decoded(state, "variables"), {_SHARES: True} if rule == "share" else {})
 
 
-def news_of(state: State, status: Status, result: dict[str, Value]) -> dict[str, Value]:
+def news_of(board: Board, status: Status, result: dict[str, Value]) -> dict[str, Value]:
     """What a child tells its parent when it ends."""
     news: dict[str, Value] = {"status": str(status), "result": result}
-    metadata = decode(state.sections["metadata"].get(ONLY, b"{}"))
+    metadata = decode(board.get("metadata", ONLY) or b"{}")
     if metadata.get(_SHARES):
-        news |= {"context": _decoded(state, "context"), "variables": _decoded(state, "variables")}
+        variables = {name: value for name, value in board.mapping("variables").items() if not name.startswith("$")}
+        news |= {"context": board.mapping("context"), "variables": variables}
     return news
 
 

@@ -16,7 +16,7 @@ from stepwell.model.draft import Planned
 from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, SetVariable
 from stepwell.model.record import Metadata, encode_record, encode_trigger
 from stepwell.model.status import Status
-from stepwell.model.value import Value, canonical, decode
+from stepwell.model.value import Value, canonical, decode, to_value
 from stepwell.runtime.budget import governance_of
 from stepwell.runtime.seed import Seed
 from stepwell.state.executions import Executions
@@ -125,7 +125,7 @@ class Starting:
             parent_id=None if parent is None else parent.execution_id,
             is_child=parent is not None,
             deadline_ms=None if seconds is None else self._clock.now_ms() + round(seconds * 1000),
-            governance=None if governance is None else msgspec.to_builtins(governance),
+            governance=None if governance is None else to_value(governance),
         )
 
 

@@ -23,18 +23,19 @@ _MOST = 1_000
 class _Asking:
     """The questions of one event loop: one under way at a time."""
 
-    def __init__(self, store: Store, threads: Executor, loop: asyncio.AbstractEventLoop) -> None:
-        self._store, self._threads, self._loop = store, threads, loop
+    def __init__(self, store: Store, threads: Executor) -> None:
+        self._store, self._threads = store, threads
         self._waiting: list[tuple[str, asyncio.Future[str | None]]] = []
         self._is_asking = False
 
     def add(self, execution_id: str) -> asyncio.Future[str | None]:
-        answer: asyncio.Future[str | None] = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[str | None] = loop.create_future()
         self._waiting.append((execution_id, answer))
         if not self._is_asking:
             # Not at once: all who are ready to run now come along.
             self._is_asking = True
-            self._loop.call_soon(self._ask)
+            loop.call_soon(self._ask)
         return answer
 
     def _ask(self) -> None:
@@ -44,7 +45,8 @@ class _Asking:
             self._is_asking = False
             return
         try:
-            question = self._loop.run_in_executor(self._threads, self._store.tips, [execution_id for execution_id, _ in asked])
+            ids = [execution_id for execution_id, _ in asked]
+            question = asyncio.get_running_loop().run_in_executor(self._threads, self._store.tips, ids)
         except RuntimeError:
             self._fail(asked, StoreUnavailable("the store is closed; open it again"))
             self._ask()
@@ -73,6 +75,7 @@ class Tips:
 
     def __init__(self, store: Store, threads: Executor) -> None:
         self._store, self._threads = store, threads
+        # Nothing in here holds a loop, so that one that ended is forgotten.
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Asking] = WeakKeyDictionary()
 
     def ask(self, execution_id: str) -> asyncio.Future[str | None]:
@@ -80,5 +83,5 @@ class Tips:
         loop = asyncio.get_running_loop()
         asking = self._loops.get(loop)
         if asking is None:
-            asking = self._loops[loop] = _Asking(self._store, self._threads, loop)
+            asking = self._loops[loop] = _Asking(self._store, self._threads)
         return asking.add(execution_id)

@@ -1,0 +1,45 @@
+"""What tests of workflows and of stores need: crashes everywhere, a well with a clock that skips, schedulers, a simulator.
+
+The fixtures of ``stepwell.testing.plugin`` are there in every test run; the names here can be used without pytest.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepwell.testing.choices import Choice, Diverged, InOrder, Replay, Scheduler, Seeded, read_log, write_log
+    from stepwell.testing.crashing import CrashReport, crash_everywhere
+    from stepwell.testing.rehearsal import Rehearsal, rehearse
+    from stepwell.testing.well import SkippingClock, TestWell
+
+__all__ = [
+    "Choice",
+    "CrashReport",
+    "Diverged",
+    "InOrder",
+    "Rehearsal",
+    "Replay",
+    "Scheduler",
+    "Seeded",
+    "SkippingClock",
+    "TestWell",
+    "crash_everywhere",
+    "read_log",
+    "rehearse",
+    "write_log",
+]
+
+_HOMES = {
+    "choices": ("Choice", "Diverged", "InOrder", "Replay", "Scheduler", "Seeded", "read_log", "write_log"),
+    "crashing": ("CrashReport", "crash_everywhere"),
+    "rehearsal": ("Rehearsal", "rehearse"),
+    "well": ("SkippingClock", "TestWell"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imported when they are asked for: pytest loads this package in test runs that have no use for them."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"stepwell.testing.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

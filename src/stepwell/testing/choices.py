@@ -1,18 +1,19 @@
 """Schedulers: who makes the choices of a run that has any, and a log of them, from which the same run can be had again.
 
-A choice is a name and a number of ways; a scheduler says which way. ``InOrder`` always takes the first, ``Seeded`` takes one by a seed,
-``Replay`` takes those of a log, and says where a run parts from it.
+A choice is a name and a number of ways; a scheduler says which way. ``InOrder`` always takes the first, ``Seeded`` takes one by a
+seed, ``Replay`` takes those of a log, and says where a run parts from it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 import msgspec
 
-__all__ = ["Choice", "Diverged", "InOrder", "Replay", "Scheduler", "Seeded", "happens", "pick", "read_log", "write_log"]
+__all__ = ["Choice", "Diverged", "InOrder", "Lenient", "Replay", "Scheduler", "Seeded", "happens", "pick", "read_log", "seeded", "write_log"]
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ class _Logged:
 class InOrder(_Logged):
     """Always the first way: the plainest run, and the same every time."""
 
-    def _way(self, what: str, ways: int) -> int:  # noqa: ARG002 - whatever it is
+    def _way(self, what: str, ways: int) -> int:
         return 0
 
 
@@ -72,7 +73,7 @@ class Seeded(_Logged):
         super().__init__()
         self._random = random.Random(seed)
 
-    def _way(self, what: str, ways: int) -> int:  # noqa: ARG002
+    def _way(self, what: str, ways: int) -> int:
         return self._random.randrange(ways)
 
 
@@ -82,13 +83,32 @@ class Replay(_Logged):
     def __init__(self, log: Iterable[Choice]) -> None:
         super().__init__()
         self._script = list(log)
+        self.parting: Diverged | None = None
+        """Where the run first parted from the log: what is replayed may catch what is raised."""
 
     def _way(self, what: str, ways: int) -> int:
         number = len(self.log)
         expected = self._script[number] if number < len(self._script) else None
         if expected is None or (expected.what, expected.ways) != (what, ways):
-            raise Diverged(number, expected, what, ways)
+            error = Diverged(number, expected, what, ways)
+            self.parting = self.parting or error
+            raise error
         return expected.way
+
+
+class Lenient:
+    """Goes the first way where a log is at its end or parts from the run, so that a replay can be brought to an end and judged."""
+
+    def __init__(self, within: Scheduler) -> None:
+        self._within = within
+        self.log = within.log
+
+    def choose(self, what: str, ways: int) -> int:
+        """As the other scheduler chooses, if it does."""
+        try:
+            return self._within.choose(what, ways)
+        except Diverged:
+            return 0
 
 
 def pick(scheduler: Scheduler, what: str, among: Sequence[T]) -> T:
@@ -99,6 +119,17 @@ def pick(scheduler: Scheduler, what: str, among: Sequence[T]) -> T:
 def happens(scheduler: Scheduler, what: str, per_mille: int) -> bool:
     """Whether something with this probability happens; never for the plainest run."""
     return scheduler.choose(what, 1000) >= 1000 - per_mille
+
+
+@contextmanager
+def seeded(seed: int) -> Generator[None]:
+    """What is left to chance by others, such as the jitter of retries, is left to a seed."""
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
 
 
 def write_log(log: Iterable[Choice]) -> bytes:

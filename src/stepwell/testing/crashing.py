@@ -1,4 +1,4 @@
-"""Crash a workflow everywhere: kill its process at each of its commits, go on in another, and compare with a run without a crash."""
+"""Crash a workflow everywhere: kill its process at each of its commits, go on in another, and compare with a run that was not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar, cast
+from unittest.mock import patch
 
 import msgspec
 
@@ -15,6 +16,7 @@ from stepwell.model.commit import Commit, Outcome, Unit, Written
 from stepwell.model.limits import Limits
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value, decode
+from stepwell.runtime import worker
 from stepwell.runtime.context import StepContext
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing.clock import VirtualClock
@@ -22,7 +24,7 @@ from stepwell.testing.horizon import horizon
 from stepwell.testing.loop import SkippingPace, VirtualLoop
 from stepwell.testing.process import Fate, Process, SharedStore
 
-__all__ = ["CrashReport", "crash_everywhere"]
+__all__ = ["CrashReport", "Signals", "changes_in", "crash_everywhere", "on_virtual_loop", "sent_signals"]
 
 T = TypeVar("T")
 Signals = Mapping[str, Value] | Iterable[tuple[str, Value]]
@@ -88,14 +90,18 @@ class _Playthrough:
 
 
 def _told(number: int, commit: Commit) -> str:
-    """A commit in words: its number in the run, and what it changed."""
+    child = "" if commit.execution_id == _EXECUTION else f" of child {commit.execution_id.removeprefix(_EXECUTION)}"
+    return f"commit {number + 1}{child} ({changes_in(commit)})"
+
+
+def changes_in(commit: Commit) -> str:
+    """What a commit changes, in words."""
     parts: list[str] = []
     for mutation in decode(commit.body):
         name = mutation.get("name") or mutation.get("token_id") or mutation.get("status") or ""
         if mutation["type"] not in {"increment_step_count", "write_state"}:
             parts.append(f"{mutation['type']} {name}".strip())
-    child = "" if commit.execution_id == _EXECUTION else f" of child {commit.execution_id.removeprefix(_EXECUTION)}"
-    return f"commit {number + 1}{child} ({', '.join(parts)})"
+    return ", ".join(parts)
 
 
 def crash_everywhere(
@@ -115,14 +121,14 @@ def crash_everywhere(
     a run: it may be more than in the run without a crash only by as many attempts at steps as there were more. ``same`` compares
     results, if equality is too strict. Time is virtual: sleeps and timeouts take none.
     """
-    sent = list(cast("Mapping[str, Value]", signals).items() if isinstance(signals, Mapping) else signals)
+    sent = sent_signals(signals)
 
     def play(crash: tuple[int, Fate] | None) -> _Playthrough:
         if reset is not None:
             reset()
         began = 0 if effects is None else effects()
         played = _Playthrough(crash)
-        _on_virtual_loop(lambda clock, store, stuck: _drive(played, workflow, value, sent, clock, store, stuck))
+        on_virtual_loop(_EXECUTION, lambda clock, store, stuck: _drive(played, workflow, value, sent, clock, store, stuck))
         played.effects = 0 if effects is None else effects() - began
         return played
 
@@ -137,6 +143,11 @@ def crash_everywhere(
     if failures:
         raise AssertionError(_report(failures))
     return CrashReport(plain.ending[1], plain.commits, 2 * len(plain.commits))
+
+
+def sent_signals(signals: Signals) -> list[tuple[str, Value]]:
+    """Signals in the order in which they are sent."""
+    return list(cast("Mapping[str, Value]", signals).items() if isinstance(signals, Mapping) else signals)
 
 
 def _report(failures: list[str]) -> str:
@@ -231,17 +242,18 @@ def _waiting_for(state: Any) -> str:
 # The loop.
 
 
-def _on_virtual_loop(make: Callable[[VirtualClock, Store, asyncio.Future[None]], Coroutine[Any, Any, T]]) -> T:
-    """Run something on a loop and a store of its own, in another thread if this one has a running loop."""
+def on_virtual_loop(execution_id: str, make: Callable[[VirtualClock, Store, asyncio.Future[None]], Coroutine[Any, Any, T]]) -> T:
+    """Do something with an execution on a loop and a store of its own, in another thread if this one has a running loop. The future
+    is for when the execution waits for what will never come."""
 
     def run() -> T:
         clock = VirtualClock()
         store = MemoryStore(clock, Limits())
         ends: list[asyncio.Future[None]] = []
-        pace = SkippingPace(lambda: horizon(store, clock) if _is_under_way(store) else None, lambda: _resolve(ends[0]))
+        pace = SkippingPace(lambda: _horizon(store, clock, execution_id), lambda: _resolve(ends[0]))
         loop = VirtualLoop(clock, pace, patience_seconds=_PATIENCE_SECONDS)
         ends.append(loop.create_future())
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner, patch.object(worker, "monotonic", lambda: clock.elapsed):
             return runner.run(make(clock, store, ends[0]))
 
     try:
@@ -269,9 +281,9 @@ def _in_thread(function: Callable[[], T]) -> T:
     return results[0]
 
 
-def _is_under_way(store: Store) -> bool:
-    head = store.head(_EXECUTION)
-    return head is not None and head.status not in FINAL
+def _horizon(store: Store, clock: VirtualClock, execution_id: str) -> float | None:
+    head = store.head(execution_id)
+    return None if head is None or head.status in FINAL else horizon(store, clock)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

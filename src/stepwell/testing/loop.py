@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from stepwell.testing.clock import VirtualClock
 from stepwell.testing.turns import Call, Turn, Turns
 
-__all__ = ["Belongs", "Pace", "SkippingPace", "Stuck", "VirtualLoop", "owner"]
+__all__ = ["Admission", "Belongs", "Pace", "SkippingPace", "Stuck", "VirtualLoop", "owner"]
 
 T = TypeVar("T")
 
@@ -31,11 +31,26 @@ class Stuck(AssertionError):
     """Nothing is left that could ever happen."""
 
 
+class Admission:
+    """A callback that is due, and the context that it is run in: a task's steps must all be run in the task's own."""
+
+    __slots__ = ("arguments", "callback", "context", "handle")
+
+    def __init__(self, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context) -> None:
+        self.callback, self.arguments, self.context = callback, arguments, context
+        self.handle: asyncio.Handle | None = None
+
+    def call(self) -> None:
+        """Call it, unless it was cancelled meanwhile. Inside its context."""
+        if self.handle is None or not self.handle.cancelled():
+            self.callback(*self.arguments)
+
+
 class Belongs(Protocol):
     """Something that callbacks can belong to, and that decides when they run."""
 
-    def admit(self, handle: asyncio.Handle, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        """Call it now, keep it for later, or drop it."""
+    def admit(self, call: Admission) -> None:
+        """Call it now, or keep it for later."""
         ...
 
     def adopt(self, task: asyncio.Future[Any]) -> None:
@@ -214,9 +229,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         whose = around.get(owner)
         if whose is None:
             return super().call_soon(callback, *args, context=around)
-        box: list[asyncio.Handle] = []
-        box.append(super().call_soon(_admit, whose, box, callback, args, context=around))
-        return box[0]
+        call = Admission(callback, args, around)
+        call.handle = super().call_soon(whose.admit, call, context=around)
+        return call.handle
 
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -226,18 +241,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         whose = around.get(owner)
         if whose is None:
             return super().call_at(when, callback, *args, context=around)
-        box: list[asyncio.Handle] = []
-        timer = super().call_at(when, _admit, whose, box, callback, args, context=around)
-        box.append(timer)
+        call = Admission(callback, args, around)
+        call.handle = timer = super().call_at(when, whose.admit, call, context=around)
         return timer
 
 
 def _around(context: Context | None) -> Context:
     return copy_context() if context is None else context  # not by `or`: an empty context is false
-
-
-def _admit(whose: Belongs, box: list[asyncio.Handle], callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-    whose.admit(box[0], callback, arguments)
 
 
 def _nothing() -> None:

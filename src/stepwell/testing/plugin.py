@@ -1,7 +1,7 @@
 """Fixtures for tests of workflows: a well in memory, a clock that skips, and crashes everywhere.
 
-Loaded by pytest itself, through the entry point of this package, in every test run where Stepwell is installed. So it imports nothing
-until a test asks for a fixture.
+Loaded by pytest itself, through the entry point of this package, in every test run where Stepwell is installed. So it imports
+nothing until a test asks for a fixture.
 """
 
 from __future__ import annotations

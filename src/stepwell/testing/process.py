@@ -21,7 +21,7 @@ from stepwell.runtime.context import StepContext, watcher
 from stepwell.state.operation import AsyncDriver
 from stepwell.state.pulse import DUE, end_of
 from stepwell.stores.group import GroupCommit
-from stepwell.testing.loop import owner
+from stepwell.testing.loop import Admission, owner
 
 __all__ = ["Fate", "Fault", "Process", "SharedStore"]
 
@@ -153,7 +153,10 @@ class Process:
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.hears: Callable[[], bool] = lambda: not self.is_dead
         """Whether word of another process's write comes through now."""
-        self._held: list[tuple[asyncio.Handle, Callable[..., object], tuple[Any, ...], Context]] | None = None
+        self.order: Callable[[int], int] | None = None
+        """Which of so many tasks goes on first, when several can; None: the one that was ready first."""
+        self._ready: list[Admission] = []
+        self._held: list[Admission] | None = None
         self._tasks: dict[asyncio.Future[Any], None] = {}
         self.context = copy_context()
         self.context.run(owner.set, self)
@@ -171,12 +174,30 @@ class Process:
 
     # What the loop asks.
 
-    def admit(self, handle: asyncio.Handle, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    def admit(self, call: Admission) -> None:
         """Call it now; or keep it, if the process is paused or dead."""
-        if self._held is None:
-            callback(*arguments)
+        if self._held is not None:
+            self._held.append(call)
+        elif self.order is None or not isinstance(getattr(call.callback, "__self__", None), asyncio.Task):
+            call.call()
         else:
-            self._held.append((handle, callback, arguments, copy_context()))
+            self._ready.append(call)
+            if len(self._ready) == 1:
+                asyncio.get_running_loop().call_soon(self._go_through, context=Context())
+
+    def _go_through(self) -> None:
+        """Let tasks go on that are ready at the same time, in an order that is chosen: none has a right to be first."""
+        while self._ready:
+            chosen = self.order(len(self._ready)) if self.order is not None and len(self._ready) > 1 else 0
+            call = self._ready[chosen]
+            call.context.run(self._admit_now, call)
+            self._ready.remove(call)
+
+    def _admit_now(self, call: Admission) -> None:
+        if self._held is None:
+            call.call()
+        else:
+            self._held.append(call)
 
     def adopt(self, task: asyncio.Future[Any]) -> None:
         """Remember a task: nobody else may, and a forgotten one would be unwound."""
@@ -198,8 +219,8 @@ class Process:
     def _let_go(self) -> None:
         held, self._held = self._held or [], None
         loop = asyncio.get_running_loop()
-        for handle, callback, arguments, context in held:
-            loop.call_soon(_unless_cancelled, handle, callback, arguments, context=context)
+        for call in held:
+            loop.call_soon(call.call, context=call.context)
 
     def kill(self) -> None:
         """End it between two of its callbacks."""
@@ -219,6 +240,7 @@ class Process:
         # What is unwound complains of being cancelled, and of what it never got.
         asyncio.get_running_loop().set_exception_handler(lambda _, __: None)
         self.kill()
+        self.order = None
         for task in list(self._tasks):
             task.cancel()
         self._let_go()
@@ -229,9 +251,3 @@ class Process:
             for task in list(self._tasks):
                 task.cancel()
         raise RuntimeError(f"{self} could not be unwound: {list(self._tasks)}")
-
-
-def _unless_cancelled(handle: asyncio.Handle, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-    """A timer may be cancelled by something that is let go before it."""
-    if not handle.cancelled():
-        callback(*arguments)

@@ -1,4 +1,4 @@
-"""Whatever the definition and whatever the order of events: a run ends, nothing is left behind, and each output is recorded once."""
+"""Whatever the definition and whatever the order of events: a run ends, nothing is left behind, and what failed is undone."""
 
 from __future__ import annotations
 

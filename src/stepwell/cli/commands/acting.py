@@ -8,8 +8,8 @@ import click
 
 from stepwell.cli.argument import VALUE
 from stepwell.cli.command import command
-from stepwell.cli.plaintext import printable
-from stepwell.cli.settings import Settings, settings
+from stepwell.cli.report import tell
+from stepwell.cli.settings import settings
 from stepwell.errors import Conflict, ValidationFailed
 
 __all__ = ["cancel", "fork", "retry", "signal"]
@@ -24,7 +24,7 @@ def signal(execution_id: str, name: str, value: Any) -> None:
     given = settings()
     with given.open() as well:
         well.run(execution_id).signal(name, value)
-    _tell(given, {"execution_id": execution_id, "signal": name}, f"signal {name} is with {execution_id}")
+    tell(given, {"execution_id": execution_id, "signal": name}, f"signal {name} is with {execution_id}")
 
 
 @command("cancel")
@@ -34,7 +34,7 @@ def cancel(execution_id: str) -> None:
     given = settings()
     with given.open() as well:
         well.run(execution_id).cancel()
-    _tell(given, {"execution_id": execution_id, "cancel": "asked"}, f"{execution_id} is asked to end")
+    tell(given, {"execution_id": execution_id, "cancel": "asked"}, f"{execution_id} is asked to end")
 
 
 @command("retry")
@@ -49,7 +49,7 @@ def retry(execution_id: str) -> None:
         except ValidationFailed:
             raise Conflict(f"execution {execution_id!r} is {run.status()}; only one that failed can be tried again") from None
         status = str(run.status())
-    _tell(given, {"execution_id": execution_id, "status": status}, f"{execution_id} is {status}, for a worker to take on")
+    tell(given, {"execution_id": execution_id, "status": status}, f"{execution_id} is {status}, for a worker to take on")
 
 
 @command("fork")
@@ -62,11 +62,4 @@ def fork(execution_id: str, new_id: str, at: int | None) -> None:
     with given.open() as well:
         receipt = well.fork(execution_id, new_id, at=at)
     told = {"execution_id": new_id, "parent_id": execution_id, "revision": receipt.revision, "digest": receipt.digest}
-    _tell(given, told, f"{new_id} begins with the state of {execution_id}")
-
-
-def _tell(given: Settings, facts: dict[str, Any], sentence: str) -> None:
-    if given.is_json:
-        given.screen.json(facts)
-    else:
-        given.screen.note(printable(sentence))
+    tell(given, told, f"{new_id} begins with the state of {execution_id}")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from stepwell.cli.command import command
 from stepwell.cli.ending import ExitCode
 from stepwell.cli.plaintext import printable
+from stepwell.cli.report import tell
 from stepwell.cli.settings import Settings, settings
 from stepwell.clock import SystemClock
 from stepwell.config import choose_url, without_secrets
@@ -56,10 +57,7 @@ def migrate() -> None:
     with given.open(creates=True) as well:
         durability = well.durability()
     place = without_secrets(choose_url(given.url)[0])
-    if given.is_json:
-        given.screen.json({"url": place, "is_ready": True, "durability": durability.level})
-    else:
-        given.screen.note(printable(f"{place} is ready for this version"))
+    tell(given, {"url": place, "is_ready": True, "durability": durability.level}, f"{place} is ready for this version")
 
 
 def _is_ok(findings: list[Finding]) -> bool:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import click
-import msgspec
 
 from stepwell.cli.command import command
+from stepwell.cli.report import tell_rows
 from stepwell.cli.settings import settings
 from stepwell.model.status import Status
 
 __all__ = ["list_"]
+
+_COLUMNS = {
+    "ID": "execution_id",
+    "WORKFLOW": "workflow_id",
+    "STATUS": "status",
+    "WORKSPACE": "workspace_id",
+    "REVISION": "revision",
+    "UPDATED": "updated_at",
+}
 
 
 @command("list")
@@ -22,24 +29,8 @@ __all__ = ["list_"]
 def list_(status: str | None, workspace: str | None, workflow: str | None, limit: int) -> None:
     """List runs, newest first. With --json, one line for each."""
     given = settings()
-    screen = given.screen
     with given.open() as well:
         found = well.executions.list(status=status, workspace=workspace, workflow=workflow, limit=limit)
-    if given.is_json:
-        for each in found:
-            screen.json_line(msgspec.to_builtins(each))
-        return
-    rows = [
-        (each.execution_id, each.workflow_id, str(each.status), each.workspace_id, str(each.revision), _moment(each.updated_at))
-        for each in found
-    ]
-    if rows or not screen.is_table:
-        screen.table(("ID", "WORKFLOW", "STATUS", "WORKSPACE", "REVISION", "UPDATED"), rows, status_column=2)
-    if not rows:
-        screen.note("no runs; start one with: stepwell run FILE")
-    elif len(rows) == limit:
-        screen.note(f"the newest {limit}; more with --limit")
-
-
-def _moment(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S}"
+    tell_rows(given, found, _COLUMNS, "no runs; start one with: stepwell run FILE")
+    if len(found) == limit and not given.is_json:
+        given.screen.note(f"the newest {limit}; more with --limit")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
+import sys
+from contextlib import redirect_stdout, suppress
 from shlex import quote
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -12,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from stepwell.cli.argument import SPAN, VALUE
+from stepwell.cli.argument import ID, INPUT, SPAN, WORKSPACE
 from stepwell.cli.command import command
 from stepwell.cli.ending import ExitCode
-from stepwell.cli.following import Progress, follow
+from stepwell.cli.following import Ticker, follow
 from stepwell.cli.plaintext import printable
 from stepwell.cli.screen import Screen
 from stepwell.cli.settings import settings
-from stepwell.cli.source import find_workflow, no_workflow
+from stepwell.cli.source import check_name, find_workflow
 from stepwell.config import choose_url
 from stepwell.errors import InvalidInput, NotFound
-from stepwell.flow.program import registered_names
 from stepwell.model.state import ExecutionState
 
 if TYPE_CHECKING:
@@ -32,41 +32,41 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "start", "watch"]
 
-_input = click.option("--input", "-i", "value", type=VALUE, default=None, metavar="JSON|@FILE|-", help="The input, else null.")
-_id = click.option("--id", "execution_id", metavar="ID", help="The run's id; one that is known gives that run.")
-_workspace = click.option("--workspace", "-w", default="default", show_default=True, help="The workspace that it belongs to.")
 _timeout = click.option("--timeout", type=SPAN, metavar="SPAN", help="Stop waiting after 30s, 5m, ...; the run itself goes on.")
 
 
 @command("run")
 @click.argument("target", metavar="FILE|NAME")
-@_input
-@_id
-@_workspace
+@INPUT
+@ID
+@WORKSPACE
 @_timeout
 def run(target: str, value: Any, execution_id: str | None, workspace: str, timeout: float | None) -> None:
     """Run a workflow here, and wait for its result.
 
     FILE is a definition (.yaml, .json) or a module (.py, .py:NAME); NAME is module:workflow, or a workflow of a module that -m
-    imports or the store keeps. This process is the run's worker. If it is interrupted, the run is kept and can go on.
+    imports or the store keeps. This process is the run's worker. If it is interrupted, the run is kept and can go on. What steps
+    print goes to standard error.
     """
     given = settings()
-    given.load_modules()
-    workflow = find_workflow(target)
-    with given.open(creates=True, worker=True) as well:
-        begun = _begin(well, workflow, value, workspace, execution_id)
-        try:
-            _follow_to_end(well, begun, given.screen, timeout, is_told=False)
-        except KeyboardInterrupt:
-            _say_how_to_go_on(given.screen, target, begun.execution_id)
-            raise
+    screen = given.screen
+    with redirect_stdout(sys.stderr):
+        given.load_modules()
+        workflow = find_workflow(target)
+        with given.open(creates=True, worker=True) as well:
+            begun = _begin(well, workflow, value, workspace, execution_id)
+            try:
+                _follow_to_end(well, begun, screen, timeout, is_told=False)
+            except KeyboardInterrupt:
+                _say_how_to_go_on(screen, target, begun.execution_id)
+                sys.exit(ExitCode.INTERRUPTED)
 
 
 @command("start")
 @click.argument("target", metavar="FILE|NAME")
-@_input
-@_id
-@_workspace
+@INPUT
+@ID
+@WORKSPACE
 def start(target: str, value: Any, execution_id: str | None, workspace: str) -> None:
     """Start a run for a worker to take on, and print its id.
 
@@ -94,7 +94,11 @@ def watch(execution_id: str, timeout: float | None) -> None:
     """Follow a run until it ends, and print its result. With --json, every event is a line."""
     given = settings()
     with given.open() as well:
-        _follow_to_end(well, well.run(execution_id), given.screen, timeout, is_told=given.is_json)
+        try:
+            _follow_to_end(well, well.run(execution_id), given.screen, timeout, is_told=given.is_json)
+        except KeyboardInterrupt:
+            given.screen.complain(f"interrupted; the run goes on, see it with: stepwell watch {quote(printable(execution_id))}")
+            sys.exit(ExitCode.INTERRUPTED)
 
 
 def _begin(well: Stepwell, workflow: Startable, value: Any, workspace: str, execution_id: str | None) -> Run:
@@ -104,24 +108,20 @@ def _begin(well: Stepwell, workflow: Startable, value: Any, workspace: str, exec
             known = well.run(execution_id)
             known.status()
             return known
-    if isinstance(workflow, str) and workflow not in registered_names():
-        try:
-            well.definitions.get(workflow)
-        except NotFound:
-            raise no_workflow(workflow) from None
+    check_name(well, workflow)
     return well.start(workflow, value, workspace=workspace, execution_id=execution_id)
 
 
 def _follow_to_end(well: Stepwell, run: Run, screen: Screen, timeout: float | None, *, is_told: bool) -> None:
     """Tell what happens; with ``is_told``, as JSON lines. Then the outcome, and an error if it is none to be glad of."""
-    progress = Progress(screen)
+    ticker = Ticker(screen)
     try:
-        for event in follow(well, run.execution_id, timeout=timeout, progress=progress):
-            progress.tell(event)
+        for event in follow(well, run.execution_id, timeout=timeout, ticker=ticker):
+            ticker.tell(event)
             if is_told:
                 screen.json_line(msgspec.to_builtins(event))
     finally:
-        progress.clear()
+        ticker.clear()
     state = well.load(run.execution_id)
     if is_told:
         screen.json_line({"event": "end"} | _outcome(state))
@@ -138,10 +138,10 @@ def _outcome(state: ExecutionState) -> dict[str, Any]:
 
 
 def _say_how_to_go_on(screen: Screen, target: str, execution_id: str) -> None:
+    signal.signal(signal.SIGINT, _end_at_once)  # before it is said that one may
     again = f"stepwell run {quote(printable(target))} --id {quote(printable(execution_id))}"
     screen.complain(f"interrupted; the run is kept and goes on with: {again}")
     screen.note("a step under way is finished first; interrupt again to end at once")
-    signal.signal(signal.SIGINT, _end_at_once)
 
 
 def _end_at_once(_signal: int, _frame: FrameType | None) -> None:

@@ -9,14 +9,16 @@ import click
 import msgspec
 
 from stepwell.cli.command import command
-from stepwell.cli.event import Event, events_of, waiting_for
+from stepwell.cli.event import Event, events_of
 from stepwell.cli.plaintext import printable
 from stepwell.cli.screen import Screen
 from stepwell.cli.settings import settings
 from stepwell.cli.timeline import bars
+from stepwell.cli.waiting import offer_text, waiting_text
 from stepwell.model.receipt import Receipt
 from stepwell.model.state import ExecutionState
 from stepwell.model.value import Value
+from stepwell.runtime.progress import Progress
 
 __all__ = ["show"]
 
@@ -30,13 +32,15 @@ def show(execution_id: str, at: int | None, shown: int) -> None:
     given = settings()
     with given.open() as well:
         state = well.load(execution_id, at)
+        progress = well.run(execution_id).progress() if at is None else None
         receipts = [each for each in well.receipts(execution_id) if each.revision <= state.revision]
     events = [event for receipt in receipts for event in events_of(receipt)]
     if given.is_json:
-        given.screen.json(_facts(state) | {"timeline": _plain(events), "receipts": [_receipt(each) for each in receipts]})
+        told = {"progress": msgspec.to_builtins(progress), "timeline": _plain(events)}
+        given.screen.json(_facts(state) | told | {"receipts": [_receipt(each) for each in receipts]})
         return
     screen = given.screen
-    _write_state(screen, state)
+    _write_state(screen, state, progress)
     _write_timeline(screen, events)
     _write_receipts(screen, receipts, shown)
 
@@ -79,7 +83,7 @@ def _receipt(receipt: Receipt) -> dict[str, Value]:
     }
 
 
-def _write_state(screen: Screen, state: ExecutionState) -> None:
+def _write_state(screen: Screen, state: ExecutionState, progress: Progress | None) -> None:
     who = state.identity
     screen.write(f"{screen.paint('bold', printable(who.execution_id))}  {screen.paint_status(state.status)}")
     fields: list[tuple[str, str]] = [
@@ -89,13 +93,23 @@ def _write_state(screen: Screen, state: ExecutionState) -> None:
         ("revision", f"{state.revision}, {state.step_count} steps"),
         ("parent", printable(who.parent_id or "")),
         ("input", "" if state.trigger is None else screen.brief(msgspec.to_builtins(state.trigger))),
-        ("waits for", printable("; ".join(filter(None, (waiting_for(t.node, t.value) for t in state.tokens.values()))))),
+        *_standing(who.execution_id, progress),
         *(("variable", f"{printable(name)} = {screen.brief(value)}") for name, value in state.variables.items()),
         *_ending(screen, state),
     ]
     for name, text in fields:
         if text:
             screen.write(f"  {screen.paint('dim', name.ljust(9))}  {text}")
+
+
+def _standing(execution_id: str, progress: Progress | None) -> list[tuple[str, str]]:
+    if progress is None:
+        return []
+    return [
+        *(("does", printable(step)) for step in progress.current),
+        *(("waits for", printable(waiting_text(each))) for each in progress.waiting),
+        *(("takes", printable(offer_text(execution_id, each))) for each in progress.offers),
+    ]
 
 
 def _ending(screen: Screen, state: ExecutionState) -> list[tuple[str, str]]:

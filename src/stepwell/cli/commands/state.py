@@ -9,12 +9,13 @@ import msgspec
 
 from stepwell.cli.argument import SPAN, VALUE
 from stepwell.cli.command import Command, Entry, Group
-from stepwell.cli.plaintext import json_text, printable
+from stepwell.cli.plaintext import json_text
+from stepwell.cli.report import tell
 from stepwell.cli.settings import settings
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
 
-__all__ = ["delete", "get", "list_", "set_", "state"]
+__all__ = ["scope_of", "state"]
 
 _AT = "stepwell.cli.commands.state"
 
@@ -70,10 +71,7 @@ def set_(scope: str, key: str, value: Any, ttl: float | None, revision: int | No
     with given.open(creates=True) as well:
         at = well.state.at(where)
         now = at.set(key, value, ttl) if revision is None else at.compare_and_set(key, value, revision=revision, ttl=ttl)
-    if given.is_json:
-        given.screen.json({"key": key, "revision": now})
-    else:
-        given.screen.note(printable(f"{key} is set, at revision {now}"))
+    tell(given, {"key": key, "revision": now}, f"{key} is set, at revision {now}")
 
 
 @click.command("list", cls=Command)
@@ -112,10 +110,7 @@ def delete(scope: str, key: str, workspace: str) -> None:
         was_there = well.state.at(where).delete(key)
     if not was_there:
         raise NotFound(f"there is no key {key!r} in {scope}")
-    if given.is_json:
-        given.screen.json({"key": key, "deleted": True})
-    else:
-        given.screen.note(printable(f"{key} is removed"))
+    tell(given, {"key": key, "deleted": True}, f"{key} is removed")
 
 
 def scope_of(text: str, workspace: str) -> Scope:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from stepwell.cli.command import command
@@ -20,7 +22,8 @@ __all__ = ["worker"]
 @click.option("--concurrency", "-c", type=click.IntRange(1), default=100, show_default=True, help="How many runs at once.")
 @click.option("--lease-seconds", type=click.FloatRange(1, 86_400), default=30, show_default=True, help="How soon others take over.")
 @click.option("--grace-seconds", type=click.FloatRange(0), default=30, show_default=True, help="How long steps may take to end.")
-def worker(modules: tuple[str, ...], concurrency: int, lease_seconds: float, grace_seconds: float) -> None:
+@click.option("--queue", "queues", multiple=True, metavar="QUEUE", help="Take items only from this queue; may be given again.")
+def worker(modules: tuple[str, ...], grace_seconds: float, **options: Any) -> None:
     """Run the workflows and steps of these modules (names or .py files) until told to stop.
 
     A file with a definition (.yaml, .json) is put into the store. SIGTERM or Ctrl-C: no new runs are taken, steps under way are
@@ -32,11 +35,9 @@ def worker(modules: tuple[str, ...], concurrency: int, lease_seconds: float, gra
     given.modules += [each for each in modules if not is_document(each)]
     given.load_modules()
     if not registered_names() and not registered_step_names():
-        raise InvalidInput(
-            "these modules have no workflow and no step" if given.modules else "name the modules with your workflows"
-        )
+        raise InvalidInput("these modules have no workflow and no step" if given.modules else "name the modules to work for")
     definitions = [each for file in modules if is_document(file) for each in definitions_of(file, steps=registered_step_names())]
-    with given.open(creates=True, worker=True, concurrency=concurrency, lease_seconds=lease_seconds) as well:
+    with given.open(creates=True, worker=True, **options) as well:
         names = sorted({*registered_names(), *(well.definitions.put(each).name for each in definitions)})
         if given.is_json:
             given.screen.json_line({"event": "ready", "workflows": names, "steps": sorted(registered_step_names())})

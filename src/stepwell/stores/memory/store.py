@@ -196,6 +196,7 @@ class MemoryStore:
         wake = None if rest.is_final else self.now_ms() if execution.is_nudged else rest.wake_ms
         undo.set(execution, "head", replace(execution.head, holder=None, lease_until_ms=None, wake_ms=wake))
         undo.set(execution, "is_nudged", False)
+        fault("lease.rested")
 
     def _nudge(self, execution_ids: Sequence[str], undo: Undo) -> None:
         for execution_id in execution_ids:
@@ -204,6 +205,7 @@ class MemoryStore:
                 undo.set(execution, "is_nudged", True)
                 if execution.head.holder is None:
                     undo.set(execution, "head", replace(execution.head, wake_ms=self.now_ms()))
+            fault("lease.nudged")
 
     def _claim_due(self, claim: ClaimDue, undo: Undo) -> Outcome:
         now, newest = self.now_ms(), claim.newest()
@@ -216,7 +218,10 @@ class MemoryStore:
             and execution.head.version <= newest.get(execution.head.workflow_id, -1)
         ]
         due.sort(key=lambda execution: (execution.head.wake_ms or 0, execution.head.execution_id))
-        return Written([self._grant(execution, claim.holder, claim.seconds, undo) for execution in due[: claim.limit]])
+        leases = [self._grant(execution, claim.holder, claim.seconds, undo) for execution in due[: claim.limit]]
+        if leases:
+            fault("lease.claimed")
+        return Written(leases)
 
     def _grant(self, execution: Execution, holder: str, seconds: float, undo: Undo) -> Lease:
         head, until = execution.head, self.now_ms() + round(seconds * 1000)

@@ -37,6 +37,7 @@ from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.status import FINAL
+from stepwell.stores.postgres.queue_view import DECIDED
 from stepwell.stores.postgres.view import LockRow, View
 
 __all__ = ["decide", "lock_lost", "misfit", "refusal_of"]
@@ -100,6 +101,8 @@ def _commit(view: View, commit: Commit, limits: Limits) -> Outcome:
     if isinstance(resolution, StepwellError):
         return resolution
     refusal = _broken_guard(view, commit.guards) or _unfit(view, commit)
+    if refusal is None and (commit.items or commit.mark is not None):
+        refusal = view.queue.ride(commit)
     if refusal is not None:
         return refusal
     if commit.creation is not None:
@@ -309,6 +312,7 @@ def _delete(view: View, deletion: Deletion, _: Limits) -> Outcome:
     if deletion.execution_id not in view.heads:
         return _missing(deletion.execution_id)
     view.bury(deletion.execution_id)
+    view.queue.end_of(deletion.execution_id)
     return _WRITTEN
 
 
@@ -356,6 +360,10 @@ def _sweep(view: View, sweep: Sweep, limits: Limits) -> Outcome:
     return Written([len(ops)])
 
 
+def _queue(view: View, unit: Unit, _: Limits) -> Outcome:
+    return view.queue.write(unit)
+
+
 def _missing(execution_id: str) -> NotFound:
     return NotFound(f"there is no execution {execution_id!r}")
 
@@ -378,4 +386,5 @@ _RULES: dict[type, Callable[[View, Any, Limits], Outcome]] = {
     Archiving: _archive,
     Adoption: _adopt,
     Sweep: _sweep,
+    **dict.fromkeys(DECIDED, _queue),
 }

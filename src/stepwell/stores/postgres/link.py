@@ -60,9 +60,8 @@ class Link:
         self._database, self._pgconn, self._statements = database, database.pgconn, statements
         self._is_preparing, self._reply_timeout = settings.is_preparing, settings.reply_timeout
         self._prepared: set[str] = set()
-        self._selector = _Selector()
-        self._selector.register(self._pgconn.socket, _READ)
-        self._glance, self._has_come = Glance(), _looking_at(self._pgconn.socket)
+        self._glance, self._look = Glance(), _looking_at(self._pgconn.socket)
+        self._look_now = partial(self._look, 0)
         self.used_at = 0.0
         """When it was last given back."""
 
@@ -79,14 +78,14 @@ class Link:
         """
         if self.is_closed:
             return False
-        if self._has_come():
+        if self._look_now():
             try:
                 self._pgconn.consume_input()
             except psycopg.Error:
                 self.close()
                 return False
             # Nothing is under way, so what came can only be a notice or the end.
-            if self._pgconn.status != ConnStatus.OK or self._has_come():
+            if self._pgconn.status != ConnStatus.OK or self._look_now():
                 self.close()
                 return False
         return True
@@ -94,7 +93,6 @@ class Link:
     def close(self) -> None:
         """Give the connection up; whatever was under way on it is undone or unknown."""
         if not self._database.closed:
-            self._selector.close()
             self._database.close()
 
     def ask(self, name: str, *arguments: object) -> list[Row]:
@@ -208,34 +206,33 @@ class Link:
 
     def _next(self, pgconn: PGconn, deadline: float) -> PGresult | None:
         while pgconn.is_busy():
-            if not self._glance.take(self._has_come):
-                self._wait(_READ, deadline)
+            if not self._glance.take(self._look_now) and not self._look(max(deadline - time.monotonic(), 0)):
+                raise self._too_late()
             pgconn.consume_input()
         return pgconn.get_result()
 
     def _flush(self, pgconn: PGconn, deadline: float) -> None:
         """Send everything; take in what the server says meanwhile, or both sides could wait for each other for ever."""
         while pgconn.flush():
-            self._selector.modify(pgconn.socket, _READ | _WRITE)
-            ready = self._wait(_READ | _WRITE, deadline)
-            self._selector.modify(pgconn.socket, _READ)
-            if ready & _READ:
+            with _Selector() as selector:
+                selector.register(pgconn.socket, _READ | _WRITE)
+                ready = selector.select(max(deadline - time.monotonic(), 0))
+            if not ready:
+                raise self._too_late()
+            if ready[0][1] & _READ:
                 pgconn.consume_input()
 
-    def _wait(self, events: int, deadline: float) -> int:
-        ready = self._selector.select(max(deadline - time.monotonic(), 0))
-        if not ready:
-            raise Lost(CONNECTION_FAILURE, f"no answer within {self._reply_timeout:g} s", was_sent=True)
-        return ready[0][1] & events
+    def _too_late(self) -> Lost:
+        return Lost(CONNECTION_FAILURE, f"no answer within {self._reply_timeout:g} s", was_sent=True)
 
 
-def _looking_at(socket: int) -> Callable[[], object]:
-    """Says at once whether anything has come. A selector could, but what it does around the system call takes longer than that."""
+def _looking_at(socket: int) -> Callable[[float], object]:
+    """Says whether anything has come within some seconds. A selector could, but takes longer than the system's call inside it."""
     if not hasattr(select, "poll"):
-        return lambda: select.select([socket], (), (), 0)[0]
+        return lambda seconds: select.select([socket], (), (), seconds)[0]
     poll = select.poll()
     poll.register(socket, select.POLLIN)
-    return partial(poll.poll, 0)
+    return lambda seconds: poll.poll(seconds * 1000)
 
 
 @cache

@@ -39,9 +39,14 @@ _LOCK_SECONDS = 60.0
 _LOOK_SECONDS = 0.02
 _STATEMENT_END = re.compile(r";\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
+_BODY = re.compile(r"\$\$.*?\$\$", re.DOTALL)
+_BODY_PLACE = re.compile(r"\$\$")
 
 # The tables that hold workspaces' rows; "locks" among them, which has no policy, so that only the owner sees it.
-_GUARDED = ("executions", "commits", "snapshots", "state_scopes", "state_entries", "locks")
+_GUARDED = (
+    *("executions", "commits", "snapshots", "state_scopes", "state_entries", "locks"),
+    *("items", "workspaces", "tiers", "queues"),
+)
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -205,9 +210,11 @@ def _check_visible(database: Database, settings: Settings) -> None:
 
 
 def _statements(script: str) -> list[str]:
-    """The statements of a script, each of which ends with a semicolon at the end of a line."""
-    parts = (part.strip() for part in _STATEMENT_END.split(_COMMENT.sub("", script)))
-    return [part for part in parts if part]
+    """The statements of a script, each of which ends with a semicolon at the end of a line that is not inside a function's body."""
+    bodies = _BODY.findall(script)
+    parts = (part.strip() for part in _STATEMENT_END.split(_COMMENT.sub("", _BODY.sub("$$", script))))
+    left = iter(bodies)
+    return [_BODY_PLACE.sub(lambda _: next(left), part) for part in parts if part]
 
 
 def _run(database: Database, settings: Settings, name: str, *arguments: object) -> list[tuple[Any, ...]]:

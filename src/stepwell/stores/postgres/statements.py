@@ -11,7 +11,7 @@ from stepwell.stores.sql import read_queries
 
 __all__ = ["address", "channel_of", "fences_of", "in_schema", "statements_of", "turn"]
 
-_QUERIES = read_queries("stepwell.stores.postgres")
+_QUERIES = {**read_queries("stepwell.stores.postgres"), **read_queries("stepwell.stores.postgres", "queue.sql")}
 
 
 def in_schema(text: str, schema: str) -> str:

@@ -16,6 +16,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.postgres.link import Link, Question
 from stepwell.stores.postgres.listener import Listener
+from stepwell.stores.postgres.queue_reading import QueueReading
 from stepwell.stores.postgres.readers import Readers
 from stepwell.stores.postgres.settings import Settings, parse_url
 from stepwell.stores.postgres.statements import address, statements_of
@@ -27,7 +28,7 @@ __all__ = ["PostgresStore"]
 _NO_LIMIT = 2**62
 
 
-class PostgresStore:
+class PostgresStore(QueueReading):
     """Keeps executions and state in one schema of a PostgreSQL database."""
 
     def __init__(self, url: str, clock: Clock, limits: Limits) -> None:

@@ -15,6 +15,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.stores.postgres.deciding import decide
 from stepwell.stores.postgres.link import Link, Question
+from stepwell.stores.postgres.queue_view import changed_row, new_row
 from stepwell.stores.postgres.statements import address, channel_of, fences_of, turn
 from stepwell.stores.postgres.view import Footprint, LockRow, View, footprint
 from stepwell.stores.postgres.wire import Row, blobs, booleans, integers, texts
@@ -25,6 +26,7 @@ __all__ = ["Transaction"]
 # between its two round trips before the server ends it. Both are far above what either takes, and below what a caller would bear.
 LOCK_TIMEOUT = "3s"
 IDLE_TIMEOUT = "5s"
+_BEGIN: tuple[Question, ...] = (("begin", ()), ("set_bounds", (LOCK_TIMEOUT, IDLE_TIMEOUT)))
 
 
 _Columns = Sequence[Callable[[Iterable[Any]], bytes]]
@@ -45,6 +47,17 @@ class Transaction:
 
     def __init__(self, link: Link, schema: str, ahead_ms: int, limits: Limits) -> None:
         self._link, self._schema, self._ahead_ms, self._limits = link, schema, ahead_ms, limits
+        self._is_begun = False
+
+    def begin(self) -> None:
+        """Begin before there is anything to lock; ``prepare`` does it by itself otherwise."""
+        self._link.ask_all(_BEGIN)
+        self._is_begun = True
+
+    def write(self, view: View) -> None:
+        """Write what changed, and go on: there are other units, or the commit, to come."""
+        questions = [batch.question(batch.rows) for batch in _batches(view) if batch.rows]
+        self._link.ask_all([*_first_words(view), *questions, *self._last_words(view)])
 
     def prepare(self, units: Sequence[Unit]) -> tuple[View, list[Outcome]]:
         """Begin, lock and read what the units touch, and decide them. Nothing is written yet."""
@@ -81,7 +94,7 @@ class Transaction:
         """Lock and read a footprint in one round trip: executions, then locks, then scopes, each sorted, as every process does."""
         executions, locks, scopes = sorted(touched.executions), sorted(touched.locks), sorted(touched.scopes)
         keys = sorted(touched.keys)
-        asked: list[Question] = [("begin", ()), ("set_bounds", (LOCK_TIMEOUT, IDLE_TIMEOUT))]
+        asked: list[Question] = [] if self._is_begun else list(_BEGIN)
         if executions:
             asked.append(("lock_heads", [texts(executions)]))
         for number, claim in enumerate(touched.claims):
@@ -100,6 +113,7 @@ class Transaction:
             asked.append(("lock_scopes", [_addresses(scopes)]))
         if keys:
             asked.append(("stored_entries", [_addresses(scope for scope, _ in keys), texts(key for _, key in keys)]))
+        asked.extend(touched.queue.questions())
         if fences:
             asked.append(("next_fences", (fences_of(self._schema), fences)))
         asked.append(("now", [self._ahead_ms]))
@@ -125,6 +139,7 @@ class Transaction:
         view.entries = dict.fromkeys(keys)
         for position, *row in answers.get("stored_entries", ()):
             view.entries[keys[position - 1]] = StoredEntry(*row)
+        view.queue.fill(answers)
         view.fences = [row[0] for row in answers.get("next_fences", ())]
         view.fetch_entry = self._fetch_entry
         view.fetch_expired = lambda scope: [row[0] for row in self._link.ask("expired_in_scope", address(scope), view.now_ms)]
@@ -168,6 +183,10 @@ def _batches(view: View) -> Iterator[_Batch]:
     snapshots = [(key, *msgspec.structs.astuple(stored)) for (key, _), stored in view.new_snapshots.items()]
     yield _Batch("write_snapshots", (texts, integers, blobs, blobs, texts), snapshots, "store.snapshot_written")
     yield from _state_batches(view)
+    items = [new_row(item, view.now_ms) for item in view.queue.new_items()]
+    yield _Batch("insert_items", _NEW_ITEM, items, "queue.items_written")
+    moved = [changed_row(item, view.now_ms) for item in view.queue.changed_items()]
+    yield _Batch("update_items", _CHANGED_ITEM, moved, "queue.item_moved")
     locks = [(address(name), name, *msgspec.structs.astuple(view.locks[name])) for name in sorted(view.changed_locks)]
     yield _Batch("write_locks", (blobs, texts, texts, integers, integers, integers), locks)
     # An array of arguments for a list of one column, like all the others.
@@ -192,6 +211,13 @@ _LEASE = (integers, texts, integers, integers)
 _EXECUTION = (texts, texts, texts, integers, texts, texts, integers, texts, blobs, *_LEASE, *[integers] * 4, booleans, integers)
 _HEAD = (texts, texts, integers, texts, blobs, *_LEASE, integers, integers, integers, booleans, integers)
 _COMMIT = (texts, integers, texts, booleans, blobs, blobs)
+_BODY = (texts, integers, texts, blobs)
+_TIMES = (integers, integers, integers, integers, texts, booleans)
+_NEW_ITEM = (
+    *(texts, texts, *_BODY, texts, texts, integers, integers, integers, texts, texts, texts, texts, integers, integers),
+    *(texts, integers, *_TIMES),
+)
+_CHANGED_ITEM = (texts, *_BODY, texts, integers, integers, texts, *_TIMES)
 
 
 def _waking(view: View, head: Head) -> Row:

@@ -32,6 +32,7 @@ from stepwell.model.commit import (
 )
 from stepwell.model.entry import Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive
 from stepwell.model.snapshot import StoredSnapshot
+from stepwell.stores.postgres.queue_view import QueueFootprint, QueueView
 
 __all__ = ["Footprint", "LockRow", "View", "footprint"]
 
@@ -59,9 +60,11 @@ class Footprint:
         self.scopes: set[str] = set()
         self.sweeps: list[Sweep] = []
         self.claims: list[ClaimDue] = []
+        self.queue = QueueFootprint()
 
     def add(self, unit: Unit) -> None:
         """Take in what one unit touches."""
+        self.queue.add(unit)
         match unit:
             case Commit():
                 self.executions.add(unit.execution_id)
@@ -81,6 +84,8 @@ class Footprint:
                     self.acquired.add(unit.name)
             case Sweep():
                 self.sweeps.append(unit)
+            case _:
+                return
 
     def add_keys(self, keys: Iterable[tuple[str, str]]) -> None:
         """Take in keys that were found to have expired."""
@@ -137,12 +142,13 @@ class View:
         self.changed_totals: set[str] = set()
         self.sweeps: list[Sweep] = []
         self.topics: set[str] = set()
+        self.queue = QueueView(now_ms, self.topics)
 
     def has_changes(self) -> bool:
         """Whether there is anything to write."""
         changed = (self.created, self.changed_heads, self.new_commits, self.new_snapshots, self.dropped_history, self.sweeps)
         state = (self.changed_locks, self.dropped_locks, self.cleared, self.changed_entries, self.changed_totals)
-        return any(changed) or any(state)
+        return any(changed) or any(state) or self.queue.has_changes()
 
     def is_taken(self, execution_id: str) -> bool:
         """Whether the id was ever used."""

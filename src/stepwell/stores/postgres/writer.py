@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, cast
 
 from stepwell.clock import Clock
@@ -13,12 +13,14 @@ from stepwell.errors import CommitUnknown, InvalidInput, StoreUnavailable
 from stepwell.faults import fault, is_armed
 from stepwell.model.commit import Acquire, Commit, Outcome, Renew, Unit, Unlock
 from stepwell.model.limits import Limits
+from stepwell.model.queue import Enqueue
 from stepwell.stores.postgres.connecting import connect, connect_database
 from stepwell.stores.postgres.deciding import misfit
 from stepwell.stores.postgres.link import Link, Lost, Refused
 from stepwell.stores.postgres.locking import is_one_lock, why_held, write_lock
 from stepwell.stores.postgres.migrating import migrate
 from stepwell.stores.postgres.ordinary import is_ordinary, why_refused, write_ordinary
+from stepwell.stores.postgres.queue import DIRECT, Direct, are_enqueues, write_direct, write_enqueues
 from stepwell.stores.postgres.settings import Settings
 from stepwell.stores.postgres.sqlstate import CONNECTION_FAILURE, LOST_RACE, READ_ONLY, error_for
 from stepwell.stores.postgres.statements import channel_of
@@ -74,6 +76,10 @@ class Writer:
             return self._write_long
         if is_ordinary(units):
             return self._write_commits
+        if are_enqueues(units):
+            return self._write_enqueues
+        if len(units) == 1 and isinstance(units[0], DIRECT):
+            return self._write_direct
         return self._write_lock if is_one_lock(units) else self._write_long
 
     def open(self) -> None:
@@ -104,27 +110,25 @@ class Writer:
 
     def _write_lock(self, link: Link, units: Sequence[Acquire | Renew | Unlock]) -> list[Outcome]:
         unit = units[0]
-        with self._in_doubt():
+        try:
             outcome = write_lock(link, unit, self._settings.schema, self._clock.ahead_ms(), self._channel)
+        except Lost as lost:
+            raise self._doubt(lost) from lost
         if outcome is None and isinstance(unit, Acquire):
             outcome = why_held(link, unit)
         return cast(list[Outcome], [outcome])
 
-    @contextmanager
-    def _in_doubt(self) -> Generator[None]:
-        """A statement that is a whole transaction: once it is sent, a lost connection leaves it in doubt."""
-        try:
-            yield
-        except Lost as lost:
-            if lost.was_sent:
-                raise self._unknown(lost) from lost
-            raise
+    def _doubt(self, lost: Lost) -> Lost | CommitUnknown:
+        """What a lost connection means for a statement that is a whole transaction: once it is sent, its fate is unknown."""
+        return self._unknown(lost) if lost.was_sent else lost
 
     def _write_commits(self, link: Link, commits: Sequence[Commit]) -> list[Outcome]:
         fault("store.begun")
         fault("store.before_commit")
-        with self._in_doubt():
+        try:
             outcomes = write_ordinary(link, commits, self._clock.ahead_ms(), self._channel)
+        except Lost as lost:
+            raise self._doubt(lost) from lost
         self._note_committed()
         refused = [position for position, outcome in enumerate(outcomes) if outcome is None]
         if refused:
@@ -145,7 +149,61 @@ class Writer:
         except StoreUnavailable as error:
             return [error for _ in commits]
 
+    def _write_enqueues(self, link: Link, units: Sequence[Enqueue]) -> list[Outcome]:
+        try:
+            return write_enqueues(link, units, self._clock.ahead_ms(), self._channel)
+        except Lost as lost:
+            raise self._doubt(lost) from lost
+
+    def _write_direct(self, link: Link, units: Sequence[Direct]) -> list[Outcome]:
+        try:
+            return [write_direct(link, units[0], self._clock.ahead_ms(), self._channel)]
+        except Lost as lost:
+            raise self._doubt(lost) from lost
+
+    def _write_runs(self, link: Link, units: Sequence[Unit]) -> list[Outcome]:
+        """Units that are statements of their own among others: run by run, in order, all in one transaction."""
+        outcomes: list[Outcome] = []
+        transaction = Transaction(link, self._settings.schema, self._clock.ahead_ms(), self._limits)
+        try:
+            transaction.begin()
+            fault("store.begun")
+            for is_direct, run in groupby(units, key=lambda unit: isinstance(unit, DIRECT)):
+                outcomes += self._write_run(link, transaction, list(run), is_direct=is_direct)
+            fault("store.before_commit")
+            self._commit(link)
+        except CommitUnknown:
+            raise
+        except BaseException:
+            _roll_back(link)
+            raise
+        return outcomes
+
+    def _write_run(self, link: Link, transaction: Transaction, units: Sequence[Any], *, is_direct: bool) -> list[Outcome]:
+        if is_direct:
+            return [write_direct(link, unit, self._clock.ahead_ms(), self._channel) for unit in units]
+        outcomes: list[Outcome | None] = [misfit(unit) for unit in units]
+        fitting = [position for position, outcome in enumerate(outcomes) if outcome is None]
+        view, decided = transaction.prepare([units[position] for position in fitting])
+        if view.has_changes():
+            (transaction.finish_stepwise if is_armed() else transaction.write)(view)
+        for position, outcome in zip(fitting, decided, strict=True):
+            outcomes[position] = outcome
+        return cast(list[Outcome], outcomes)
+
+    def _commit(self, link: Link) -> None:
+        if not link.is_fresh():
+            # The server has ended the transaction, and that is known for sure: the commit was not sent yet.
+            raise Lost(CONNECTION_FAILURE, "the server ended the connection", was_sent=False)
+        try:
+            link.ask("commit")
+        except Lost as lost:
+            raise self._unknown(lost) from lost
+        self._note_committed()
+
     def _write_long(self, link: Link, units: Sequence[Unit]) -> list[Outcome]:
+        if any(isinstance(unit, DIRECT) for unit in units):
+            return self._write_runs(link, units)
         outcomes: list[Outcome | None] = [misfit(unit) for unit in units]
         fitting = [position for position, outcome in enumerate(outcomes) if outcome is None]
         transaction = Transaction(link, self._settings.schema, self._clock.ahead_ms(), self._limits)

@@ -58,8 +58,11 @@ class Keys:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = quote(prefix, safe="")
+        # The same few are asked for again and again, and encoding a name takes longer than finding it.
         self.execution = lru_cache(_MOST_KNOWN)(self._execution)
-        """The keys of an execution: the same few are asked for with every commit."""
+        """The keys of an execution."""
+        self.lock = lru_cache(_MOST_KNOWN)(self._lock)
+        """The keys of a lock."""
         self.store = self._central("store")
         """Says that this is a Stepwell store, of which schema, and which one."""
         self.executions = self._central("executions")
@@ -96,8 +99,7 @@ class Keys:
         tag = f"{self.prefix}:{{s:{quote(path, safe='')}}}:".encode()
         return ScopeKeys(tag + b"rows", tag + b"keys", tag + b"revisions", tag + b"ends", tag + b"tombs")
 
-    def lock(self, name: str) -> LockKeys:
-        """The keys of a lock."""
+    def _lock(self, name: str) -> LockKeys:
         tag = f"{self.prefix}:{{l:{quote(name, safe='')}}}:".encode()
         return LockKeys(tag + b"lock", tag + b"fence")
 

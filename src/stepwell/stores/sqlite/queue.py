@@ -30,10 +30,10 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
+from stepwell.stores.queue_rows import item_of
 from stepwell.stores.sql import read_queries
 from stepwell.stores.sqlite.connection import Database
 from stepwell.stores.sqlite.queue_claim import claim_items
-from stepwell.stores.sqlite.rows import item_of
 
 __all__ = ["QUEUE_UNITS", "QueueWriting"]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
+from stepwell.stores.queue_rows import item_of, queue_of, tier_of, workspace_of
 from stepwell.stores.sqlite.connection import Database
 from stepwell.stores.sqlite.queue import SQL
-from stepwell.stores.sqlite.rows import item_of, queue_of, tier_of, workspace_of
 
 __all__ = ["QueueReading"]
 

@@ -216,8 +216,13 @@ class Writing:
     def _rest_and_nudge(self, number: int, rest: Rest | None, nudges: Sequence[str]) -> None:
         if rest is not None:
             self._run("rest", number, rest.wake_ms, rest.is_final, self._now_ms)
-        for execution_id in nudges:
+            fault("lease.rested")
+        self._nudge(nudges)
+
+    def _nudge(self, execution_ids: Sequence[str]) -> None:
+        for execution_id in execution_ids:
             self._run("nudge", execution_id, self._now_ms)
+            fault("lease.nudged")
 
     def _refusal(self, commit: Commit) -> Outcome:
         """Why a commit was not written."""
@@ -261,8 +266,7 @@ class Writing:
         resolution = self._broken_guard(batch.guards) or self._resolve(batch.ops)
         if isinstance(resolution, StepwellError):
             return resolution
-        for execution_id in batch.nudges:
-            self._run("nudge", execution_id, self._now_ms)
+        self._nudge(batch.nudges)
         return self._write_state(resolution)
 
     def _resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
@@ -313,6 +317,8 @@ class Writing:
         until = self._now_ms + round(claim.seconds * 1000)
         names = msgspec.json.encode(list(claim.newest().items())).decode()
         rows = self._rows("claim_due", names, claim.holder, until, self._now_ms, claim.limit)
+        if rows:
+            fault("lease.claimed")
         return Written([Lease(execution_id, claim.holder, fence, until) for execution_id, fence in rows])
 
     def extend(self, unit: Extension) -> Outcome:

@@ -1,16 +1,16 @@
-"""Plans: generated workflows. A plan is data, so that the same code runs it again after a crash; and what it may come to is known."""
+"""Plans: generated workflows. A plan is data, so that the same code runs it again after a crash; what it may come to is known."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import stepwell
 from stepwell import Retry, Scope, step, workflow
 from stepwell.errors import ExecutionCancelled, ExecutionFailed, StepFailed
 from stepwell.flow.program import Workflow
-from stepwell.runtime.context import StepContext, current
-from stepwell.testing.choices import Scheduler, happens, pick
+from stepwell.runtime.context import StepContext, WorkflowContext, current
+from stepwell.testing.choices import Scheduler, pick
 
 __all__ = [
     "LEDGER",
@@ -95,7 +95,7 @@ async def _do(task: dict[str, Any]) -> Any:
             except StepFailed:
                 return "failed"
         case "plain work":
-            return await plain_work(task)
+            return await cast("Any", plain_work)(task)  # a plain step is awaited in code that awaits
         case "sleep":
             return await stepwell.sleep(task["seconds"])
         case "signal":
@@ -108,7 +108,7 @@ async def _do(task: dict[str, Any]) -> Any:
         case "together":
             return list(await asyncio.gather(*(_do(each) for each in task["tasks"])))
         case "variable":
-            stepwell.current().variables["last"] = task["name"]
+            cast("WorkflowContext", current()).variables["last"] = task["name"]
             return None
         case _:
             try:

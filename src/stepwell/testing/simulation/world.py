@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
+from typing import Any
 
 import msgspec
 
@@ -39,7 +40,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class World:
-    """Processes on one store. Decides the fate of their writes, and keeps the journal and what the invariants are checked against."""
+    """Processes on one store. Decides the fate of their writes, and keeps what the invariants are checked against."""
 
     def __init__(self, scheduler: Scheduler, clock: VirtualClock, store: Store) -> None:
         self.scheduler, self.clock, self.store = scheduler, clock, store
@@ -65,7 +66,8 @@ class World:
         """One more process with a worker."""
         self._count += 1
         process = Process(f"worker-{self._count}", self.shared, self, self.clock, lease_seconds=LEASE_SECONDS)
-        process.hears = lambda: not process.is_dead and (self.is_calm or not happens(self.scheduler, "word is lost", 100))
+        process.hears = lambda: not process.is_dead and (self.is_calm or not happens(self.scheduler, "word is lost", 300))
+        process.order = lambda tasks: self.scheduler.choose("the next task", tasks)
         process.death.add_done_callback(lambda _: self._on_death(process))
         self.workers.append(process)
         self.all.append(process)
@@ -91,7 +93,7 @@ class World:
         if isinstance(unit, Extension) and happens(self.scheduler, "slow renewal", 50):
             self._went_away.add(process)
             delay = pick(self.scheduler, "how slow", (1, LEASE_SECONDS, 2 * LEASE_SECONDS))
-        if isinstance(unit, Commit) and happens(self.scheduler, "stopped on the way", 10):
+        if isinstance(unit, Commit) and happens(self.scheduler, "stopped on the way", 20):
             # What it is about to write is out of date by the time it goes on, and its writer cannot know.
             self._stop(process)
             await asyncio.sleep(0)
@@ -133,7 +135,7 @@ class World:
         self._fences[lease.name] = max(lease.fence, self._fences.get(lease.name, 0))
 
     def _commit_landed(self, process: Process, commit: Commit, outcome: Outcome) -> None:
-        mutations = [f"{each['type']} {each.get('name') or each.get('token_id') or each.get('status') or ''}" for each in decode(commit.body)]
+        mutations = [f"{each['type']} {_name_in(each)}".strip() for each in decode(commit.body)]
         self.note(process, type(outcome).__name__, commit.execution_id, f"{commit.revision} {', '.join(mutations)}")
         if not isinstance(outcome, Written):
             return
@@ -160,8 +162,8 @@ class World:
         ends = self.clock.elapsed + seconds
         while self.clock.elapsed < ends:
             await asyncio.sleep(pick(self.scheduler, "until the next trouble", (0.5, 2, 5)))
-            trouble = pick(self.scheduler, "trouble", (self._kill, self._pause, self._cut, self._go_away, self._replace, self._replace))
-            await trouble()
+            troubles = (self._kill, self._pause, self._cut, self._go_away, self._replace, self._replace)
+            await pick(self.scheduler, "trouble", troubles)()
         self.is_calm = True
         for process in self.workers:
             process.is_connected = True
@@ -217,3 +219,7 @@ class World:
         """The end of the world."""
         for process in self.all:
             await process.bury()
+
+
+def _name_in(mutation: dict[str, Any]) -> str:
+    return mutation.get("name") or mutation.get("token_id") or mutation.get("status") or ""

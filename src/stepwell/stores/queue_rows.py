@@ -1,4 +1,4 @@
-"""Rows of the queue's tables as the values that they stand for."""
+"""Rows of the queue's tables, in the order of their columns, as the values that they stand for."""
 
 from __future__ import annotations
 

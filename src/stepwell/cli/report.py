@@ -1,0 +1,70 @@
+"""What a command tells at its end: JSON for programs, a sentence or a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from stepwell.cli.plaintext import json_text, printable
+from stepwell.cli.settings import Settings
+
+__all__ = ["moment", "tell", "tell_fields", "tell_rows"]
+
+
+def tell(given: Settings, facts: Any, sentence: str) -> None:
+    """Tell what was done: the facts as JSON, or the sentence as a note."""
+    if given.is_json:
+        given.screen.json(msgspec.to_builtins(facts))
+    else:
+        given.screen.note(printable(sentence))
+
+
+def tell_rows(given: Settings, things: Sequence[Any], columns: Mapping[str, str], nothing: str = "") -> None:
+    """Tell about several things: a JSON line for each, or a table with these columns, named by their fields."""
+    screen, records = given.screen, [msgspec.to_builtins(each) for each in things]
+    if given.is_json:
+        for record in records:
+            screen.json_line(record)
+        return
+    rows = [[_cell(getattr(each, name)) for name in columns.values()] for each in things]
+    headings = list(columns)
+    if rows:
+        screen.table(headings, rows, status_column=headings.index("STATUS") if "STATUS" in headings else None)
+    elif nothing:
+        screen.note(nothing)
+
+
+def tell_fields(given: Settings, thing: Any, **more: Any) -> None:
+    """Tell everything about one thing: one JSON value, or a line for each field that has anything in it."""
+    record: dict[str, Any] = {name: getattr(thing, name) for name in thing.__struct_fields__} | more
+    if given.is_json:
+        given.screen.json(msgspec.to_builtins(record))
+        return
+    width = max(len(name) for name in record)
+    for name, value in record.items():
+        if value is not None:
+            given.screen.write(f"{given.screen.paint('dim', name.ljust(width))}  {printable(_cell(value))}")
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case str():
+            return str(value)
+        case datetime():
+            return moment(value)
+        case float():
+            return f"{value:g}"
+        case list() | tuple() if all(isinstance(each, str | datetime) for each in value):  # pyright: ignore[reportUnknownVariableType]
+            return ", ".join(_cell(each) for each in value)  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return json_text(msgspec.to_builtins(value))
+
+
+def moment(at: datetime) -> str:
+    """A time for people."""
+    return f"{at:%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,121 @@
+"""The queue's units that are a statement by themselves: enqueues, claims, recovery, and what is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from stepwell.errors import Conflict, NotFound, StepwellError
+from stepwell.faults import fault
+from stepwell.model.admission import full, is_plain, unknown_workspace
+from stepwell.model.commit import Outcome, Unit, Written
+from stepwell.model.lifecycle import EXPIRED
+from stepwell.model.queue import Claimed, ClaimItems, Enqueue, Enqueued, NewItem, PutQueue, PutTier, PutWorkspace, RecoverItems
+from stepwell.stores.postgres.link import Link
+from stepwell.stores.postgres.wire import Row, blobs, integers, texts
+
+__all__ = ["DIRECT", "Direct", "are_enqueues", "write_direct", "write_enqueues"]
+
+Direct = ClaimItems | RecoverItems | PutTier | PutWorkspace | PutQueue
+
+DIRECT = (ClaimItems, RecoverItems, PutTier, PutWorkspace, PutQueue)
+"""Each is one statement, whatever else is in its group."""
+
+
+def are_enqueues(units: Sequence[Unit]) -> bool:
+    """Whether the group only adds items."""
+    return all(type(unit) is Enqueue for unit in units)
+
+
+def write_direct(link: Link, unit: Direct, ahead_ms: int, channel: str) -> Outcome:
+    """Write one unit by its statement."""
+    match unit:
+        case ClaimItems():
+            return Written(_claim(link, unit, ahead_ms))
+        case RecoverItems():
+            rows = link.ask("recover_items", unit.limit, EXPIRED, ahead_ms, channel)
+            fault("queue.item_moved")
+            return Written([row[0] for row in rows])
+        case PutTier():
+            tier = unit.tier
+            numbers = (tier.queue_depth, tier.state_bytes, _text(tier.retention_seconds))
+            link.ask("put_tier", tier.name, tier.concurrency, _text(tier.weight), _text(tier.rate_per_second), *numbers, channel)
+            return Written()
+        case PutWorkspace():
+            wanted = unit.workspace
+            if not link.ask("put_workspace", wanted.workspace_id, wanted.tier, wanted.is_paused, ahead_ms, channel):
+                names = ", ".join(row[0] for row in link.ask("tiers"))
+                return NotFound(f"there is no tier {wanted.tier!r}; there are {names}")
+            return Written()
+        case PutQueue():
+            queue = unit.settings
+            link.ask("put_queue", queue.name, queue.is_paused, queue.concurrency, _text(queue.rate_per_second), channel)
+            return Written()
+
+
+def _claim(link: Link, unit: ClaimItems, ahead_ms: int) -> list[Claimed]:
+    rows = link.ask(
+        "claim_items",
+        unit.holder,
+        round(unit.seconds * 1000),
+        unit.limit,
+        texts(unit.queues),
+        texts(unit.workflows),
+        ahead_ms,
+    )
+    fault("queue.items_claimed")
+    fault("queue.claim_counted")
+    return [Claimed(*row) for row in rows]
+
+
+def _text(number: float | None) -> str | None:
+    """A number as the server reads it, to the last bit."""
+    return None if number is None else repr(float(number))
+
+
+def write_enqueues(link: Link, units: Sequence[Enqueue], ahead_ms: int, channel: str) -> list[Outcome]:
+    """Add the items of all units in one statement."""
+    items = [new for unit in units for new in unit.items]
+    rows = link.ask(
+        "enqueue",
+        texts([new.item_id for new in items]),
+        texts([new.workspace_id for new in items]),
+        texts([new.workflow_id for new in items]),
+        integers([new.version for new in items]),
+        texts([new.execution_id for new in items]),
+        blobs([new.input for new in items]),
+        texts([new.queue for new in items]),
+        integers([new.priority for new in items]),
+        integers([new.delay_ms for new in items]),
+        integers([new.run_at_ms for new in items]),
+        texts([new.key for new in items]),
+        texts([new.body_digest for new in items]),
+        texts([new.singleton for new in items]),
+        texts([new.debounce for new in items]),
+        integers([new.max_attempts for new in items]),
+        all(map(is_plain, items)),
+        ahead_ms,
+        channel,
+    )
+    answers = iter(_answers(items, rows))
+    return [Written(list(islice(answers, len(unit.items)))) for unit in units]
+
+
+def _answers(items: Sequence[NewItem], rows: Sequence[Row]) -> list[Enqueued | StepwellError]:
+    """What each request came to; no rows: all are new."""
+    if not rows:
+        return [Enqueued(new.item_id, new.execution_id, "PENDING", True) for new in items]
+    return [_answer(new, row) for new, row in zip(items, sorted(rows), strict=True)]
+
+
+def _answer(new: NewItem, row: Row) -> Enqueued | StepwellError:
+    _, item_id, execution_id, status, is_new, refusal = row
+    match refusal:
+        case None:
+            return Enqueued(item_id, execution_id, status, is_new)
+        case "workspace":
+            return unknown_workspace(new.workspace_id)
+        case "full":
+            return full(new.workspace_id)
+        case _:
+            return Conflict(f"item {item_id!r} has this id or key and asks for something else")

@@ -1,0 +1,197 @@
+-- The queue's statements of the PostgreSQL store. Items are locked before they are decided on, in the order given, which the caller
+-- sorts. What adds and claims items is a function of the schema; see its migration.
+
+-- name: enqueue
+SELECT * FROM {schema}.enqueue($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bytea[], $7::text[], $8::bigint[],
+    $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[], $16::boolean, $17::bigint, $18::text);
+
+-- name: claim_items
+SELECT * FROM {schema}.claim_items($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[], $6::bigint);
+
+-- name: take_desks
+-- One process at a time decides what requests to a workspace come to; until the transaction ends. args: workspaces, sorted
+SELECT pg_advisory_xact_lock(hashtextextended(workspace_id, 5377)) FROM unnest($1::text[]) AS g (workspace_id);
+
+-- name: lock_items
+-- Locks items by their ids.
+SELECT i.*
+FROM unnest($1::text[]) AS g (item_id) CROSS JOIN LATERAL (
+    SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms,
+           key, body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms,
+           finished_ms, error
+    FROM {schema}.items WHERE item_id = g.item_id FOR NO KEY UPDATE
+) AS i;
+
+-- name: lock_called
+-- Locks the items that may stand for requests (by key, by singleton that has not ended, by debounce name that still waits), those beside
+-- items of the same singleton, and those that executions come from. They are looked at again once they are locked.
+-- args: workspaces, keys, singletons, debounce names, ids, executions. returns: as lock_items
+SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms,
+       key, body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms,
+       finished_ms, error
+FROM {schema}.items WHERE item_id IN (
+    SELECT i.item_id FROM unnest($1::text[], $2::text[]) AS g (workspace_id, key)
+    JOIN {schema}.items AS i ON i.workspace_id = g.workspace_id AND i.key = g.key
+    UNION
+    SELECT i.item_id FROM unnest($1::text[], $3::text[]) AS g (workspace_id, singleton)
+    JOIN {schema}.items AS i ON i.workspace_id = g.workspace_id AND i.singleton = g.singleton AND i.finished_ms IS NULL
+    UNION
+    SELECT b.item_id FROM unnest($1::text[], $4::text[]) AS g (workspace_id, debounce) CROSS JOIN LATERAL (
+        SELECT item_id FROM {schema}.items WHERE workspace_id = g.workspace_id AND debounce = g.debounce AND status = 'PENDING'
+        ORDER BY number DESC LIMIT 1) AS b
+    UNION
+    SELECT r.item_id FROM unnest($5::text[]) AS g (item_id) JOIN {schema}.items AS i ON i.item_id = g.item_id
+    JOIN {schema}.items AS r ON r.workspace_id = i.workspace_id AND r.singleton = i.singleton AND r.finished_ms IS NULL
+    UNION
+    SELECT i.item_id FROM unnest($6::text[]) AS g (execution_id)
+    JOIN {schema}.items AS i ON i.execution_id = g.execution_id AND i.finished_ms IS NULL
+)
+ORDER BY item_id FOR NO KEY UPDATE;
+
+-- name: desks
+-- How many items each workspace may have waiting (NULL: any number), and how many wait, counted no further than that.
+SELECT w.workspace_id, t.queue_depth, CASE WHEN t.queue_depth IS NOT NULL THEN
+    (SELECT count(*) FROM (SELECT 1 FROM {schema}.items AS i
+                           WHERE i.workspace_id = w.workspace_id AND i.status = 'PENDING' AND i.is_ready LIMIT t.queue_depth) AS ready)
+  + (SELECT count(*) FROM (SELECT 1 FROM {schema}.items AS i
+                           WHERE i.workspace_id = w.workspace_id AND i.status = 'PENDING' AND NOT i.is_ready LIMIT t.queue_depth) AS delayed)
+  END
+FROM unnest($1::text[]) AS g (workspace_id)
+JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id JOIN {schema}.tiers AS t ON t.name = w.tier;
+
+-- name: insert_items
+-- A plain insert: if another process was first, its unique violation makes the whole transaction look again.
+INSERT INTO {schema}.items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms,
+                            run_at_ms, key, body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms,
+                            claimed_ms, dispatched_ms, finished_ms, error, is_ready)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bytea[], $7::text[], $8::text[], $9::bigint[],
+                     $10::bigint[], $11::bigint[], $12::text[], $13::text[], $14::text[], $15::text[], $16::bigint[], $17::bigint[],
+                     $18::text[], $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::bigint[], $24::text[],
+                     $25::boolean[]);
+
+-- name: update_items
+-- Writes everything that may change of items that this transaction has locked.
+UPDATE {schema}.items AS i
+SET workflow_id = g.workflow_id, version = g.version, execution_id = g.execution_id, input = g.input, status = g.status,
+    run_at_ms = g.run_at_ms, attempts = g.attempts, holder = g.holder, lease_until_ms = g.lease_until_ms, claimed_ms = g.claimed_ms,
+    dispatched_ms = g.dispatched_ms, finished_ms = g.finished_ms, error = g.error, is_ready = g.is_ready
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::text[], $7::bigint[], $8::bigint[], $9::text[],
+            $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::boolean[])
+     AS g (item_id, workflow_id, version, execution_id, input, status, run_at_ms, attempts, holder, lease_until_ms, claimed_ms,
+           dispatched_ms, finished_ms, error, is_ready)
+WHERE i.item_id = g.item_id;
+
+-- name: recover_items
+-- Returns items whose claim has ended, the longest first, and drops ended ones that are older than their tier keeps them.
+-- args: how many at most, what to say, how far the clock is ahead, the channel. returns: the ids of the returned
+WITH clock AS MATERIALIZED (
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $3::bigint AS now_ms
+), expired AS MATERIALIZED (
+    SELECT number, lease_until_ms FROM {schema}.items
+    WHERE status = 'CLAIMED' AND lease_until_ms <= (SELECT now_ms FROM clock)
+    ORDER BY lease_until_ms, number LIMIT $1::bigint FOR NO KEY UPDATE SKIP LOCKED
+), returned AS (
+    UPDATE {schema}.items AS i
+    SET status = CASE WHEN i.attempts >= i.max_attempts THEN 'FAILED' ELSE 'PENDING' END, error = $2::text, lease_until_ms = NULL,
+        run_at_ms = CASE WHEN i.attempts >= i.max_attempts THEN i.run_at_ms ELSE now_ms END,
+        holder = CASE WHEN i.attempts >= i.max_attempts THEN i.holder END,
+        claimed_ms = CASE WHEN i.attempts >= i.max_attempts THEN i.claimed_ms END,
+        finished_ms = CASE WHEN i.attempts >= i.max_attempts THEN now_ms END,
+        is_ready = i.attempts < i.max_attempts
+    FROM expired AS e, clock WHERE i.number = e.number
+    RETURNING i.item_id, e.lease_until_ms, e.number
+), dropped AS (
+    DELETE FROM {schema}.items
+    WHERE finished_ms IS NOT NULL AND number IN (
+        SELECT o.number FROM clock, {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier CROSS JOIN LATERAL (
+            SELECT i.number FROM {schema}.items AS i
+            WHERE i.workspace_id = w.workspace_id AND i.finished_ms IS NOT NULL
+              AND i.finished_ms <= now_ms - round(t.retention_seconds * 1000)::bigint
+            LIMIT $1::bigint) AS o
+        WHERE t.retention_seconds IS NOT NULL LIMIT $1::bigint)
+), told AS (
+    SELECT pg_notify($4::text, 'queue') FROM (SELECT 1 FROM returned LIMIT 1) AS any_of_them
+)
+SELECT item_id, (SELECT count(pg_notify) FROM told) FROM returned ORDER BY lease_until_ms, number;
+
+-- name: put_tier
+INSERT INTO {schema}.tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds)
+VALUES ($1::text, $2::bigint, $3::text::double precision, $4::text::double precision, $5::bigint, $6::bigint, $7::text::double precision)
+ON CONFLICT (name) DO UPDATE
+SET concurrency = excluded.concurrency, weight = excluded.weight, rate_per_second = excluded.rate_per_second,
+    queue_depth = excluded.queue_depth, state_bytes = excluded.state_bytes, retention_seconds = excluded.retention_seconds
+RETURNING pg_notify($8::text, 'queue')::text;
+
+-- name: put_workspace
+-- Makes a workspace or changes it, if its tier is there; when it was made, its pass and its rate stay. returns: a row if the tier is there
+INSERT INTO {schema}.workspaces (workspace_id, tier, is_paused, created_ms)
+SELECT $1::text, name, $3::boolean, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $4::bigint
+FROM {schema}.tiers WHERE name = $2::text
+ON CONFLICT (workspace_id) DO UPDATE SET tier = excluded.tier, is_paused = excluded.is_paused
+RETURNING pg_notify($5::text, 'queue')::text;
+
+-- name: put_queue
+INSERT INTO {schema}.queues (name, is_paused, concurrency, rate_per_second)
+VALUES ($1::text, $2::boolean, $3::bigint, $4::text::double precision)
+ON CONFLICT (name) DO UPDATE
+SET is_paused = excluded.is_paused, concurrency = excluded.concurrency, rate_per_second = excluded.rate_per_second
+RETURNING pg_notify($5::text, 'queue')::text;
+
+-- name: tiers
+SELECT name, concurrency, weight::text, rate_per_second::text, queue_depth, state_bytes, retention_seconds::text
+FROM {schema}.tiers ORDER BY name;
+
+-- name: workspaces
+SELECT workspace_id, tier, is_paused, created_ms FROM {schema}.workspaces ORDER BY workspace_id;
+
+-- name: queues
+SELECT name, is_paused, concurrency, rate_per_second::text FROM {schema}.queues ORDER BY name;
+
+-- name: item
+SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,
+       body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms, finished_ms,
+       error
+FROM {schema}.items WHERE item_id = $1::text;
+
+-- name: find_items
+-- A page of items, newest first; a filter that is NULL is no filter.
+SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,
+       body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms, finished_ms,
+       error
+FROM {schema}.items
+WHERE ($1::text IS NULL OR workspace_id = $1::text) AND ($2::text IS NULL OR queue = $2::text)
+  AND ($3::text IS NULL OR status = $3::text) AND ($4::text IS NULL OR workflow_id = $4::text) AND number < $5::bigint
+ORDER BY number DESC LIMIT $6::bigint;
+
+-- name: lanes
+-- What waits and runs, by workspace and queue. args: a workspace (NULL: all), how far the clock is ahead, how many waits at most
+-- returns: workspace, queue, ready, delayed, claimed, dispatched, since when the oldest is ready, the latest waits as text
+WITH RECURSIVE clock AS MATERIALIZED (
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint AS now_ms
+), started (workspace_id, queue) AS (
+    (SELECT i.workspace_id, i.queue FROM {schema}.items AS i WHERE i.claimed_ms IS NOT NULL ORDER BY i.workspace_id, i.queue LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM started AS s CROSS JOIN LATERAL (
+        SELECT i.workspace_id, i.queue FROM {schema}.items AS i
+        WHERE i.claimed_ms IS NOT NULL AND (i.workspace_id, i.queue) > (s.workspace_id, s.queue)
+        ORDER BY i.workspace_id, i.queue LIMIT 1) AS n
+), counted AS (
+    SELECT i.workspace_id, i.queue,
+           count(*) FILTER (WHERE i.status = 'PENDING' AND i.run_at_ms <= now_ms) AS ready,
+           count(*) FILTER (WHERE i.status = 'PENDING' AND i.run_at_ms > now_ms) AS delayed,
+           count(*) FILTER (WHERE i.status = 'CLAIMED') AS claimed, count(*) FILTER (WHERE i.status = 'DISPATCHED') AS dispatched,
+           min(greatest(i.run_at_ms, i.enqueued_ms)) FILTER (WHERE i.status = 'PENDING' AND i.run_at_ms <= now_ms) AS oldest
+    FROM {schema}.items AS i CROSS JOIN clock
+    WHERE i.status IN ('PENDING', 'CLAIMED', 'DISPATCHED') AND ($1::text IS NULL OR i.workspace_id = $1::text)
+    GROUP BY i.workspace_id, i.queue
+), named AS (
+    SELECT workspace_id, queue FROM counted UNION SELECT workspace_id, queue FROM started
+)
+SELECT n.workspace_id, n.queue, coalesce(c.ready, 0), coalesce(c.delayed, 0), coalesce(c.claimed, 0), coalesce(c.dispatched, 0), c.oldest,
+       (SELECT coalesce(string_agg(w.wait::text, ' ' ORDER BY w.wait), '') FROM (
+            SELECT i.claimed_ms - greatest(i.run_at_ms, i.enqueued_ms) AS wait FROM {schema}.items AS i
+            WHERE i.workspace_id = n.workspace_id AND i.queue = n.queue AND i.claimed_ms IS NOT NULL
+            ORDER BY i.claimed_ms DESC LIMIT $3::bigint) AS w)
+FROM named AS n LEFT JOIN counted AS c ON c.workspace_id = n.workspace_id AND c.queue = n.queue
+WHERE $1::text IS NULL OR n.workspace_id = $1::text
+ORDER BY n.workspace_id, n.queue;

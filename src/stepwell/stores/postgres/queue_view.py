@@ -1,0 +1,273 @@
+"""The queue's part of a view: the items that a group touches, as the units so far leave them; see ``view`` for the three phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from stepwell.errors import Conflict, NotFound, StepwellError
+from stepwell.model.admission import admit, unknown_workspace
+from stepwell.model.claiming import free_slots
+from stepwell.model.commit import Commit, Deletion, Outcome, Unit, Written
+from stepwell.model.lifecycle import cancelled, entered, has_ended, marked, redriven, returned
+from stepwell.model.queue import CancelItem, Enqueue, Item, ItemMark, ItemStatus, NewItem, Redrive, ReturnItem
+from stepwell.stores.postgres.link import Question
+from stepwell.stores.postgres.wire import Row, texts
+from stepwell.stores.queue_rows import item_of
+
+__all__ = ["DECIDED", "QueueFootprint", "QueueView", "changed_row", "new_row"]
+
+DECIDED = (Enqueue, ItemMark, ReturnItem, CancelItem, Redrive)
+"""The units of the queue that are decided on a view; the others are statements of their own."""
+
+
+class QueueFootprint:
+    """The items that a group may read or write."""
+
+    def __init__(self) -> None:
+        self._items: set[str] = set()
+        self._requests: list[NewItem] = []
+        self._redriven: set[str] = set()
+        self._executions: set[str] = set()
+
+    def add(self, unit: Unit) -> None:
+        """Take in what one unit touches."""
+        match unit:
+            case Commit():
+                self._requests += unit.items
+                if unit.mark is not None:
+                    self._items.add(unit.mark.item_id)
+            case Enqueue():
+                self._requests += unit.items
+            case Redrive():
+                self._items.add(unit.item_id)
+                self._redriven.add(unit.item_id)
+            case Deletion():
+                self._executions.add(unit.execution_id)
+            case ItemMark() | ReturnItem() | CancelItem():
+                self._items.add(unit.item_id)
+            case _:
+                return
+
+    def questions(self) -> Iterator[Question]:
+        """What to lock and read."""
+        workspaces = sorted({new.workspace_id for new in self._requests})
+        if workspaces:
+            yield "take_desks", [texts(workspaces)]
+        ids = sorted(self._items | {new.item_id for new in self._requests})
+        if ids:
+            yield "lock_items", [texts(ids)]
+        if self._requests or self._redriven or self._executions:
+            named = [new for new in self._requests if new.key or new.singleton or new.debounce]
+            yield (
+                "lock_called",
+                [
+                    texts(new.workspace_id for new in named),
+                    texts(new.key for new in named),
+                    texts(new.singleton for new in named),
+                    texts(new.debounce for new in named),
+                    texts(sorted(self._redriven)),
+                    texts(sorted(self._executions)),
+                ],
+            )
+        if workspaces:
+            yield "desks", [texts(workspaces)]
+
+
+class QueueView:
+    """Items as the units so far leave them, and which of them are new or changed."""
+
+    def __init__(self, now_ms: int, topics: set[str]) -> None:
+        self._now_ms, self._topics = now_ms, topics
+        self._items: dict[str, Item] = {}
+        self._keys: dict[tuple[str, str], str] = {}
+        self._rooms: dict[str, int] = {}
+        self._new: dict[str, None] = {}
+        self._changed: set[str] = set()
+
+    def fill(self, answers: dict[str, list[Row]]) -> None:
+        """Take in what was read."""
+        for row in (*answers.get("lock_items", ()), *answers.get("lock_called", ())):
+            self._note(item_of(row))
+        for workspace_id, depth, waiting in answers.get("desks", ()):
+            self._rooms[workspace_id] = free_slots(depth, waiting or 0)
+
+    def has_changes(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(self._new or self._changed)
+
+    def new_items(self) -> list[Item]:
+        """The items to be added, in order."""
+        return [self._items[item_id] for item_id in self._new]
+
+    def changed_items(self) -> list[Item]:
+        """The items to be written anew."""
+        return [self._items[item_id] for item_id in sorted(self._changed) if item_id not in self._new]
+
+    # The desk.
+
+    def room(self, workspace_id: str) -> int | StepwellError:
+        """How many more items a workspace may have waiting."""
+        room = self._rooms.get(workspace_id)
+        return unknown_workspace(workspace_id) if room is None else room
+
+    def named(self, new: NewItem) -> Item | None:
+        """The item with a request's id."""
+        return self._items.get(new.item_id)
+
+    def keyed(self, workspace_id: str, key: str) -> Item | None:
+        """The item with an idempotency key."""
+        item_id = self._keys.get((workspace_id, key))
+        return None if item_id is None else self._items[item_id]
+
+    def single(self, workspace_id: str, singleton: str) -> Item | None:
+        """The item with a singleton name that has not ended."""
+        return self._last(lambda item: (item.workspace_id, item.singleton) == (workspace_id, singleton) and not has_ended(item))
+
+    def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
+        """The newest PENDING item with a debounce name."""
+        return self._last(
+            lambda item: (item.workspace_id, item.debounce) == (workspace_id, debounce) and item.status is ItemStatus.PENDING
+        )
+
+    def enter(self, new: NewItem) -> Item:
+        """Add an item. Its number is given when it is written; until then it counts as newer than all that have one."""
+        item = entered(new, 2**62 + len(self._new), self._now_ms)
+        self._note(item)
+        self._new[item.item_id] = None
+        self._rooms[item.workspace_id] -= 1
+        self._topics.add("queue")
+        return item
+
+    def change(self, before: Item, after: Item) -> None:
+        """Write an item anew."""
+        self._items[before.item_id] = after
+        self._changed.add(before.item_id)
+        if before.status is ItemStatus.PENDING and after.status is not ItemStatus.PENDING and before.workspace_id in self._rooms:
+            self._rooms[before.workspace_id] += 1
+        if after.status is not ItemStatus.DISPATCHED:
+            self._topics.add("queue")
+
+    def _note(self, item: Item) -> None:
+        self._items[item.item_id] = item
+        if item.key is not None:
+            self._keys[item.workspace_id, item.key] = item.item_id
+
+    def _last(self, is_wanted: Callable[[Item], bool]) -> Item | None:
+        return max(filter(is_wanted, self._items.values()), key=lambda item: item.number, default=None)
+
+    # Units, and what rides with a commit.
+
+    def ride(self, commit: Commit) -> StepwellError | None:
+        """Do what a commit does to the queue, all of it or nothing, or say why not."""
+        if not commit.items:
+            return None if commit.mark is None else self._mark(commit.mark, commit.execution_id)
+        before = dict(self._items), dict(self._keys), dict(self._rooms), dict(self._new), set(self._changed)
+        answers = [admit(new, self, self._now_ms) for new in commit.items]
+        refusal = next((answer for answer in answers if isinstance(answer, StepwellError)), None)
+        if refusal is None and commit.mark is not None:
+            refusal = self._mark(commit.mark, commit.execution_id)
+        if refusal is not None:
+            self._items, self._keys, self._rooms, self._new, self._changed = before
+        return refusal
+
+    def end_of(self, execution_id: str) -> None:
+        """An execution was deleted: its item ends with it."""
+        for item in [item for item in self._items.values() if item.execution_id == execution_id]:
+            after = cancelled(item, self._now_ms, is_forced=True)
+            if after is not None:
+                self.change(item, after)
+
+    def write(self, unit: Any) -> Outcome:
+        """Do one unit, or say why not."""
+        match unit:
+            case Enqueue():
+                return Written([admit(new, self, self._now_ms) for new in unit.items])
+            case ItemMark():
+                return self._mark(unit, None) or Written()
+            case ReturnItem():
+                return self._moved(unit.item_id, returned(self._items.get(unit.item_id), unit, self._now_ms))
+            case _:
+                item = self._items.get(unit.item_id)
+                if item is None:
+                    return NotFound(f"there is no item {unit.item_id!r}")
+                if isinstance(unit, Redrive):
+                    return self._moved(unit.item_id, self._redriven(item, unit))
+                return self._moved(unit.item_id, cancelled(item, self._now_ms))
+
+    def _mark(self, mark: ItemMark, execution_id: str | None) -> StepwellError | None:
+        after = marked(self._items.get(mark.item_id), mark, self._now_ms, execution_id)
+        if isinstance(after, Item):
+            self.change(self._items[after.item_id], after)
+            return None
+        return after
+
+    def _moved(self, item_id: str, after: Item | StepwellError | None) -> Outcome:
+        if isinstance(after, StepwellError):
+            return after
+        if after is not None:
+            self.change(self._items[item_id], after)
+        return Written([self._items[item_id]])
+
+    def _redriven(self, item: Item, unit: Redrive) -> Item | Conflict:
+        after = redriven(item, unit, self._now_ms)
+        if isinstance(after, Item) and item.singleton is not None and self.single(item.workspace_id, item.singleton) is not None:
+            return Conflict(f"another item of singleton {item.singleton!r} has not ended; wait for it, or cancel it")
+        return after
+
+
+def is_ready(item: Item, now_ms: int) -> bool:
+    """Whether claims should see an item."""
+    return item.status is ItemStatus.PENDING and item.run_at_ms <= now_ms
+
+
+def new_row(item: Item, now_ms: int) -> Row:
+    """An item as it is inserted."""
+    return (
+        item.item_id,
+        item.workspace_id,
+        item.workflow_id,
+        item.version,
+        item.execution_id,
+        item.input,
+        item.queue,
+        item.status.value,
+        item.priority,
+        item.enqueued_ms,
+        item.run_at_ms,
+        item.key,
+        item.body_digest,
+        item.singleton,
+        item.debounce,
+        item.attempts,
+        item.max_attempts,
+        item.holder,
+        item.fence,
+        item.lease_until_ms,
+        item.claimed_ms,
+        item.dispatched_ms,
+        item.finished_ms,
+        item.error,
+        is_ready(item, now_ms),
+    )
+
+
+def changed_row(item: Item, now_ms: int) -> Row:
+    """An item as it is written anew."""
+    return (
+        item.item_id,
+        item.workflow_id,
+        item.version,
+        item.execution_id,
+        item.input,
+        item.status.value,
+        item.run_at_ms,
+        item.attempts,
+        item.holder,
+        item.lease_until_ms,
+        item.claimed_ms,
+        item.dispatched_ms,
+        item.finished_ms,
+        item.error,
+        is_ready(item, now_ms),
+    )

@@ -1,0 +1,390 @@
+-- The queue: tiers, workspaces, named queues, items, and the two functions that add and claim items in one round trip each.
+-- Used slots are counted from the items' rows; nothing here counts them. Each statement ends its line.
+
+CREATE TABLE {schema}.tiers (
+    name              text COLLATE "C" PRIMARY KEY,
+    concurrency       bigint,                    -- NULL in this table: no limit
+    weight            double precision NOT NULL,
+    rate_per_second   double precision,
+    queue_depth       bigint,
+    state_bytes       bigint,
+    retention_seconds double precision
+);
+
+INSERT INTO {schema}.tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds) VALUES
+    ('free', 1, 1, NULL, 1000, NULL, 604800),
+    ('startup', 3, 3, NULL, 10000, NULL, 604800),
+    ('scale', 5, 5, NULL, 100000, NULL, 604800),
+    ('enterprise', 10, 10, NULL, NULL, NULL, 604800),
+    ('unlimited', NULL, 1, NULL, NULL, NULL, 604800);
+
+CREATE TABLE {schema}.workspaces (
+    workspace_id text COLLATE "C" PRIMARY KEY,
+    tier         text COLLATE "C" NOT NULL,
+    is_paused    boolean NOT NULL DEFAULT false,
+    created_ms   bigint NOT NULL,
+    passed       double precision NOT NULL DEFAULT 0,  -- its pass: the tag of the next item that it may start
+    last_tag     double precision NOT NULL DEFAULT 0,  -- of the item that it started last; the greatest of all is the turn
+    rate_ms      double precision NOT NULL DEFAULT 0   -- when its next start is due
+) WITH (fillfactor = 70);
+
+-- The turn is found here, so that claimers of different workspaces have no row in common.
+CREATE INDEX workspaces_by_tag ON {schema}.workspaces (last_tag);
+
+INSERT INTO {schema}.workspaces (workspace_id, tier, created_ms) VALUES ('default', 'unlimited', 0);
+
+CREATE TABLE {schema}.queues (
+    name            text COLLATE "C" PRIMARY KEY,
+    is_paused       boolean NOT NULL,
+    concurrency     bigint,
+    rate_per_second double precision,
+    rate_ms         double precision NOT NULL DEFAULT 0
+);
+
+CREATE TABLE {schema}.items (
+    number         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,  -- first in, first out
+    item_id        text COLLATE "C" NOT NULL UNIQUE,
+    workspace_id   text COLLATE "C" NOT NULL,
+    workflow_id    text COLLATE "C" NOT NULL,
+    version        bigint NOT NULL,
+    execution_id   text COLLATE "C" NOT NULL,
+    input          bytea NOT NULL,
+    queue          text COLLATE "C" NOT NULL,
+    status         text COLLATE "C" NOT NULL,
+    priority       bigint NOT NULL,
+    enqueued_ms    bigint NOT NULL,
+    run_at_ms      bigint NOT NULL,
+    key            text COLLATE "C",
+    body_digest    text COLLATE "C" NOT NULL,
+    singleton      text COLLATE "C",
+    debounce       text COLLATE "C",
+    attempts       bigint NOT NULL DEFAULT 0,
+    max_attempts   bigint NOT NULL,
+    holder         text COLLATE "C",
+    fence          bigint NOT NULL DEFAULT 0,
+    lease_until_ms bigint,
+    claimed_ms     bigint,
+    dispatched_ms  bigint,
+    finished_ms    bigint,
+    error          text COLLATE "C",
+    is_ready       boolean NOT NULL              -- whether a PENDING item's time is known to have come; a claim sets it first
+);
+
+-- Every question of a claim is answered by one of these, from its first entry on. An index holds only the items that it is for.
+CREATE INDEX items_ready ON {schema}.items (workspace_id, queue, workflow_id, priority DESC, number) WHERE status = 'PENDING' AND is_ready;
+CREATE INDEX items_delayed ON {schema}.items (run_at_ms) WHERE status = 'PENDING' AND NOT is_ready;
+CREATE INDEX items_delayed_by_workspace ON {schema}.items (workspace_id) WHERE status = 'PENDING' AND NOT is_ready;
+CREATE INDEX items_active ON {schema}.items (workspace_id) WHERE status IN ('CLAIMED', 'DISPATCHED');
+CREATE INDEX items_active_in_queue ON {schema}.items (queue) WHERE status IN ('CLAIMED', 'DISPATCHED');
+CREATE INDEX items_leased ON {schema}.items (lease_until_ms, number) WHERE status = 'CLAIMED';
+CREATE INDEX items_ended ON {schema}.items (workspace_id, finished_ms) WHERE finished_ms IS NOT NULL;
+CREATE INDEX items_started ON {schema}.items (workspace_id, queue, claimed_ms) WHERE claimed_ms IS NOT NULL;
+CREATE INDEX items_by_execution ON {schema}.items (execution_id) WHERE finished_ms IS NULL;
+CREATE UNIQUE INDEX items_by_key ON {schema}.items (workspace_id, key) WHERE key IS NOT NULL;
+CREATE UNIQUE INDEX items_by_singleton ON {schema}.items (workspace_id, singleton) WHERE singleton IS NOT NULL AND finished_ms IS NULL;
+CREATE INDEX items_by_debounce ON {schema}.items (workspace_id, debounce, number) WHERE debounce IS NOT NULL AND status = 'PENDING';
+
+-- Adds items by the rules of model.admission. Where an item that is there may stand for one, or a workspace has a limit of what may
+-- wait, one process at a time is at the workspace's desk (an advisory lock, so that claims of the workspace are not held up).
+-- args: a column each; whether all are without names; how far the clock is ahead; the channel
+-- returns: nothing if all are new; else for each, by its place from 1, the item that it came to, or why it was refused
+CREATE FUNCTION {schema}.enqueue(
+    item_ids text[], workspace_ids text[], workflow_ids text[], versions bigint[], execution_ids text[], inputs bytea[], names text[],
+    priorities bigint[], delays bigint[], run_ats bigint[], keys text[], digests text[], singletons text[], debounces text[],
+    most_attempts bigint[], are_plain boolean, ahead_ms bigint, channel text
+) RETURNS TABLE (place bigint, item_id text, execution_id text, status text, is_new boolean, refusal text)
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    now_ms bigint := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + ahead_ms;
+    added bigint;
+    rooms jsonb := '{{}}';
+    room bigint;
+    depth bigint;
+    item {schema}.items%ROWTYPE;
+    at bigint;
+BEGIN
+    IF are_plain AND NOT EXISTS (
+        SELECT 1 FROM (SELECT DISTINCT unnest(workspace_ids) AS workspace_id) AS g
+        LEFT JOIN {schema}.workspaces AS w USING (workspace_id) LEFT JOIN {schema}.tiers AS t ON t.name = w.tier
+        WHERE t.name IS NULL OR t.queue_depth IS NOT NULL
+    ) THEN
+        INSERT INTO {schema}.items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority,
+                                    enqueued_ms, run_at_ms, body_digest, max_attempts, is_ready)
+        SELECT g.item_id, g.workspace_id, g.workflow_id, g.version, g.execution_id, g.input, g.queue, 'PENDING', g.priority, now_ms,
+               coalesce(g.run_at, now_ms + g.delay), g.digest, g.most, coalesce(g.run_at, now_ms + g.delay) <= now_ms
+        FROM unnest(item_ids, workspace_ids, workflow_ids, versions, execution_ids, inputs, names, priorities, delays, run_ats, digests,
+                    most_attempts) WITH ORDINALITY
+             AS g (item_id, workspace_id, workflow_id, version, execution_id, input, queue, priority, delay, run_at, digest, most, place)
+        ORDER BY g.place
+        ON CONFLICT (item_id) DO NOTHING;
+        GET DIAGNOSTICS added = ROW_COUNT;
+        IF added > 0 THEN
+            PERFORM pg_notify(channel, 'queue');
+        END IF;
+        IF added < cardinality(item_ids) THEN
+            RETURN QUERY
+            SELECT g.place, i.item_id, i.execution_id, i.status,
+                   i.xmin = pg_current_xact_id()::xid AND g.place = min(g.place) OVER (PARTITION BY g.item_id),
+                   CASE WHEN i.workspace_id = g.workspace_id AND i.body_digest = g.digest THEN NULL ELSE 'conflict' END
+            FROM unnest(item_ids, workspace_ids, digests) WITH ORDINALITY AS g (item_id, workspace_id, digest, place)
+            JOIN {schema}.items AS i ON i.item_id = g.item_id;
+        END IF;
+        RETURN;
+    END IF;
+
+    PERFORM pg_advisory_xact_lock(hashtextextended(workspace_id, 5377))
+    FROM (SELECT DISTINCT workspace_id FROM unnest(workspace_ids) AS g (workspace_id) ORDER BY 1) AS desks;
+    FOR at IN 1 .. cardinality(item_ids) LOOP
+        place := at; item_id := NULL; execution_id := NULL; status := NULL; is_new := false; refusal := NULL;
+        SELECT t.queue_depth INTO depth FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
+        WHERE w.workspace_id = workspace_ids[at];
+        IF NOT FOUND THEN
+            refusal := 'workspace';
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        SELECT i.* INTO item FROM {schema}.items AS i WHERE i.item_id = item_ids[at];
+        IF item.number IS NULL AND keys[at] IS NOT NULL THEN
+            SELECT i.* INTO item FROM {schema}.items AS i WHERE i.workspace_id = workspace_ids[at] AND i.key = keys[at];
+        END IF;
+        IF item.number IS NOT NULL AND (item.workspace_id <> workspace_ids[at] OR item.body_digest <> digests[at]) THEN
+            item_id := item.item_id;
+            refusal := 'conflict';
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        IF item.number IS NULL AND singletons[at] IS NOT NULL THEN
+            SELECT i.* INTO item FROM {schema}.items AS i
+            WHERE i.workspace_id = workspace_ids[at] AND i.singleton = singletons[at] AND i.finished_ms IS NULL;
+        END IF;
+        IF item.number IS NULL AND debounces[at] IS NOT NULL THEN
+            UPDATE {schema}.items AS i
+            SET workflow_id = workflow_ids[at], version = versions[at], input = inputs[at],
+                run_at_ms = coalesce(run_ats[at], now_ms + delays[at]), is_ready = coalesce(run_ats[at], now_ms + delays[at]) <= now_ms
+            WHERE i.status = 'PENDING' AND i.number = (
+                SELECT b.number FROM {schema}.items AS b
+                WHERE b.workspace_id = workspace_ids[at] AND b.debounce = debounces[at] AND b.status = 'PENDING'
+                ORDER BY b.number DESC LIMIT 1)
+            RETURNING i.* INTO item;
+        END IF;
+        IF item.number IS NOT NULL THEN
+            item_id := item.item_id; execution_id := item.execution_id; status := item.status;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        IF depth IS NOT NULL THEN
+            room := (rooms ->> workspace_ids[at])::bigint;
+            IF room IS NULL THEN
+                room := depth - (SELECT count(*) FROM (
+                    SELECT 1 FROM {schema}.items AS i
+                    WHERE i.workspace_id = workspace_ids[at] AND i.status = 'PENDING' AND i.is_ready LIMIT depth) AS ready)
+                  - (SELECT count(*) FROM (
+                    SELECT 1 FROM {schema}.items AS i
+                    WHERE i.workspace_id = workspace_ids[at] AND i.status = 'PENDING' AND NOT i.is_ready LIMIT depth) AS delayed);
+            END IF;
+            rooms := rooms || jsonb_build_object(workspace_ids[at], room - 1);
+            IF room <= 0 THEN
+                refusal := 'full';
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+        END IF;
+        INSERT INTO {schema}.items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority,
+                                    enqueued_ms, run_at_ms, key, body_digest, singleton, debounce, max_attempts, is_ready)
+        VALUES (item_ids[at], workspace_ids[at], workflow_ids[at], versions[at], execution_ids[at], inputs[at], names[at], 'PENDING',
+                priorities[at], now_ms, coalesce(run_ats[at], now_ms + delays[at]), keys[at], digests[at], singletons[at],
+                debounces[at], most_attempts[at], coalesce(run_ats[at], now_ms + delays[at]) <= now_ms);
+        item_id := item_ids[at]; execution_id := execution_ids[at]; status := 'PENDING'; is_new := true;
+        RETURN NEXT;
+    END LOOP;
+    PERFORM pg_notify(channel, 'queue');
+END
+$$;
+
+-- How many may start now by a rate; the same as model.claiming.rate_allowance, where it is explained.
+CREATE FUNCTION {schema}.rate_allowance(rate double precision, rate_ms double precision, now_ms bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN rate IS NULL THEN 9007199254740992 WHEN rate <= 0 THEN 0
+                ELSE greatest(floor((now_ms + greatest(1000 - 1000 / rate, 0) - greatest(rate_ms, now_ms)) / (1000 / rate) + 0.001) + 1, 0)::bigint END
+$$;
+
+-- Claims items by the rules of model.queue. A workspace is locked before its active items are counted, in a later statement, so that
+-- the count is newer than the lock: the cap holds at every instant. So are queues that have limits of their own. What another claimer
+-- has locked is passed over. No statement looks at more entries of an index than there are lanes, or items to be taken.
+-- args: holder, lease, how many at most, queues and workflows (empty: all), how far the clock is ahead. returns: the items, in order
+CREATE FUNCTION {schema}.claim_items(
+    by_holder text, lease_ms bigint, most bigint, of_queues text[], of_workflows text[], ahead_ms bigint
+) RETURNS TABLE (item_id text, workspace_id text, workflow_id text, version bigint, execution_id text, input bytea, fence bigint,
+                 attempts bigint, until_ms bigint, queue text, enqueued_ms bigint)
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+    now_ms bigint := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + ahead_ms;
+    turn double precision;
+    lane_workspaces text[];
+    lane_queues text[];
+    lane_workflows text[];
+    locked text[];
+    limited text[];
+    allowances bigint[];
+    contenders text[];
+    bases double precision[];
+    weights double precision[];
+    shares bigint[];
+    closed text[];
+    kept bigint[] := '{{}}';
+    chunk bigint;
+    chosen bigint[];
+    chosen_workspaces text[];
+    chosen_queues text[];
+    is_cut boolean;
+    burst text;
+    burst_at bigint;
+BEGIN
+    UPDATE {schema}.items AS i SET is_ready = true
+    WHERE i.status = 'PENDING' AND NOT i.is_ready AND i.number IN (
+        SELECT d.number FROM {schema}.items AS d
+        WHERE d.status = 'PENDING' AND NOT d.is_ready AND d.run_at_ms <= now_ms
+        ORDER BY d.run_at_ms LIMIT 10000 FOR NO KEY UPDATE SKIP LOCKED);
+
+    WITH RECURSIVE lanes (workspace_id, queue, workflow_id) AS (
+        (SELECT i.workspace_id, i.queue, i.workflow_id FROM {schema}.items AS i
+         WHERE i.status = 'PENDING' AND i.is_ready
+         ORDER BY i.workspace_id, i.queue, i.workflow_id, i.priority DESC, i.number LIMIT 1)
+        UNION ALL
+        SELECT n.* FROM lanes AS l CROSS JOIN LATERAL (
+            SELECT i.workspace_id, i.queue, i.workflow_id FROM {schema}.items AS i
+            WHERE i.status = 'PENDING' AND i.is_ready
+              AND (i.workspace_id, i.queue, i.workflow_id) > (l.workspace_id, l.queue, l.workflow_id)
+            ORDER BY i.workspace_id, i.queue, i.workflow_id, i.priority DESC, i.number LIMIT 1) AS n
+    )
+    SELECT array_agg(l.workspace_id), array_agg(l.queue), array_agg(l.workflow_id)
+    INTO lane_workspaces, lane_queues, lane_workflows
+    FROM lanes AS l
+    WHERE (cardinality(of_queues) = 0 OR l.queue = ANY (of_queues))
+      AND (cardinality(of_workflows) = 0 OR l.workflow_id = ANY (of_workflows));
+    IF lane_workspaces IS NULL OR most <= 0 THEN
+        RETURN;
+    END IF;
+    turn := (SELECT max(w.last_tag) FROM {schema}.workspaces AS w);
+
+    -- The fairest that seem to have a slot; whether they have is counted again once they are locked.
+    SELECT array_agg(f.workspace_id) INTO locked
+    FROM (
+        SELECT w.workspace_id
+        FROM (SELECT DISTINCT unnest(lane_workspaces) AS workspace_id) AS g
+        JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id JOIN {schema}.tiers AS t ON t.name = w.tier
+        WHERE NOT w.is_paused AND {schema}.rate_allowance(t.rate_per_second, w.rate_ms, now_ms) > 0
+          AND (t.concurrency IS NULL OR t.concurrency > (
+              SELECT count(*) FROM {schema}.items AS i
+              WHERE i.workspace_id = w.workspace_id AND i.status IN ('CLAIMED', 'DISPATCHED')))
+        ORDER BY greatest(w.passed, turn), w.workspace_id LIMIT most
+        FOR NO KEY UPDATE OF w SKIP LOCKED) AS f;
+    IF locked IS NULL THEN
+        RETURN;
+    END IF;
+
+    SELECT coalesce(array_agg(f.name), '{{}}') INTO limited
+    FROM (SELECT q.name FROM {schema}.queues AS q
+          WHERE q.name = ANY (lane_queues) AND NOT q.is_paused AND (q.concurrency IS NOT NULL OR q.rate_per_second IS NOT NULL)
+          FOR NO KEY UPDATE SKIP LOCKED) AS f;
+    SELECT coalesce(array_agg(q.name), '{{}}') INTO closed
+    FROM {schema}.queues AS q
+    WHERE q.name = ANY (lane_queues) AND NOT q.name = ANY (limited)
+      AND (q.is_paused OR q.concurrency IS NOT NULL OR q.rate_per_second IS NOT NULL);
+    SELECT coalesce(array_agg(q.name), '{{}}'), array_agg(least(
+               {schema}.rate_allowance(q.rate_per_second, q.rate_ms, now_ms),
+               CASE WHEN q.concurrency IS NOT NULL THEN greatest(q.concurrency - (
+                   SELECT count(*) FROM {schema}.items AS i
+                   WHERE i.queue = q.name AND i.status IN ('CLAIMED', 'DISPATCHED')), 0) END))
+    INTO limited, allowances
+    FROM {schema}.queues AS q WHERE q.name = ANY (limited);
+
+    SELECT array_agg(w.workspace_id), array_agg(greatest(w.passed, turn)), array_agg(t.weight), array_agg(least(
+               most, {schema}.rate_allowance(t.rate_per_second, w.rate_ms, now_ms),
+               CASE WHEN t.concurrency IS NOT NULL THEN greatest(t.concurrency - (
+                   SELECT count(*) FROM {schema}.items AS i
+                   WHERE i.workspace_id = w.workspace_id AND i.status IN ('CLAIMED', 'DISPATCHED')), 0) END))
+    INTO contenders, bases, weights, shares
+    FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
+    WHERE w.workspace_id = ANY (locked) AND NOT w.is_paused;
+
+    chunk := least(most, 2 * most / cardinality(lane_workspaces) + 2);
+    LOOP
+        WITH candidates AS (
+            SELECT l.lane, s.workspace_id, l.queue, c.number, s.share,
+                   row_number() OVER (PARTITION BY s.workspace_id ORDER BY c.priority DESC, c.number) AS place,
+                   s.base, s.weight
+            FROM unnest(lane_workspaces, lane_queues, lane_workflows) WITH ORDINALITY AS l (workspace_id, queue, workflow_id, lane)
+            JOIN unnest(contenders, bases, weights, shares) AS s (workspace_id, base, weight, share) ON s.workspace_id = l.workspace_id
+            CROSS JOIN LATERAL (
+                SELECT i.number, i.priority FROM {schema}.items AS i
+                WHERE i.status = 'PENDING' AND i.is_ready
+                  AND i.workspace_id = l.workspace_id AND i.queue = l.queue AND i.workflow_id = l.workflow_id
+                ORDER BY i.priority DESC, i.number LIMIT least(chunk, s.share)) AS c
+            WHERE NOT l.queue = ANY (closed) OR c.number = ANY (kept)
+        ), taken AS (
+            SELECT c.*, c.base + (c.place - 1) / c.weight AS tag FROM candidates AS c WHERE c.place <= c.share
+            ORDER BY tag, c.number LIMIT most
+        )
+        SELECT array_agg(t.number ORDER BY t.tag, t.number), array_agg(t.workspace_id ORDER BY t.tag, t.number),
+               array_agg(t.queue ORDER BY t.tag, t.number),
+               chunk < most AND EXISTS (SELECT 1 FROM taken AS e GROUP BY e.lane HAVING count(*) >= chunk)
+        INTO chosen, chosen_workspaces, chosen_queues, is_cut
+        FROM taken AS t;
+        IF chosen IS NULL THEN
+            RETURN;
+        END IF;
+        IF is_cut THEN  -- all that was looked at of some lane was taken: there may be more of it
+            chunk := least(most, 4 * chunk);
+            CONTINUE;
+        END IF;
+        -- The first queue that is asked for more than it may start is closed behind what it may, and all is chosen again.
+        SELECT q.queue, q.allowed INTO burst, burst_at
+        FROM (
+            SELECT c.queue, a.allowed, c.place, row_number() OVER (PARTITION BY c.queue ORDER BY c.place) AS count
+            FROM unnest(chosen_queues) WITH ORDINALITY AS c (queue, place)
+            JOIN unnest(limited, allowances) AS a (queue, allowed) ON a.queue = c.queue
+            WHERE NOT c.queue = ANY (closed)) AS q
+        WHERE q.count > q.allowed ORDER BY q.place LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        kept := kept || ARRAY(
+            SELECT c.number FROM unnest(chosen, chosen_queues) WITH ORDINALITY AS c (number, queue, place)
+            WHERE c.queue = burst ORDER BY c.place LIMIT burst_at);
+        closed := closed || burst;
+    END LOOP;
+
+    UPDATE {schema}.workspaces AS w
+    SET passed = g.base + g.count / g.weight, last_tag = g.base + (g.count - 1) / g.weight,
+        rate_ms = CASE WHEN t.rate_per_second > 0 THEN greatest(w.rate_ms, now_ms) + g.count * 1000 / t.rate_per_second
+                       ELSE w.rate_ms END
+    FROM (SELECT s.workspace_id, s.base, s.weight, count(*) AS count
+          FROM unnest(chosen_workspaces) AS c (workspace_id)
+          JOIN unnest(contenders, bases, weights) AS s (workspace_id, base, weight) ON s.workspace_id = c.workspace_id
+          GROUP BY s.workspace_id, s.base, s.weight) AS g, {schema}.tiers AS t
+    WHERE w.workspace_id = g.workspace_id AND t.name = w.tier;
+    UPDATE {schema}.queues AS q SET rate_ms = greatest(q.rate_ms, now_ms) + g.count * 1000 / q.rate_per_second
+    FROM (SELECT c.queue, count(*) AS count FROM unnest(chosen_queues) AS c (queue) GROUP BY c.queue) AS g
+    WHERE q.name = g.queue AND q.rate_per_second > 0;
+
+    RETURN QUERY
+    WITH claimed AS (
+        UPDATE {schema}.items AS i
+        SET status = 'CLAIMED', is_ready = false, holder = by_holder, fence = i.fence + 1, attempts = i.attempts + 1,
+            lease_until_ms = now_ms + lease_ms, claimed_ms = now_ms
+        FROM unnest(chosen) WITH ORDINALITY AS c (number, place)
+        WHERE i.number = c.number AND i.status = 'PENDING'
+        RETURNING c.place, i.*
+    )
+    SELECT c.item_id, c.workspace_id, c.workflow_id, c.version, c.execution_id, c.input, c.fence, c.attempts, c.lease_until_ms, c.queue,
+           c.enqueued_ms
+    FROM claimed AS c ORDER BY c.place;
+END
+$$;
+
+-- The second net, as for executions. Tiers and queues have no policy: only the owner sees them.
+CREATE POLICY workspace_only ON {schema}.items
+    USING (workspace_id = nullif(current_setting('stepwell.workspace', true), ''));
+CREATE POLICY workspace_only ON {schema}.workspaces
+    USING (workspace_id = nullif(current_setting('stepwell.workspace', true), ''));

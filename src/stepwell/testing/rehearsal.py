@@ -1,0 +1,128 @@
+"""A rehearsal: one run of a workflow on virtual time, with the order of what happens at the same time chosen by a scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from stepwell.contract.store import Store
+from stepwell.errors import ExecutionCancelled, ExecutionFailed
+from stepwell.model.commit import Commit, Outcome, Unit
+from stepwell.model.trace import Trace, TraceLevel, trace_of
+from stepwell.model.value import Value
+from stepwell.runtime.context import StepContext
+from stepwell.testing.choices import Choice, Diverged, InOrder, Scheduler, seeded
+from stepwell.testing.clock import VirtualClock
+from stepwell.testing.crashing import Signals, changes_in, on_virtual_loop, sent_signals
+from stepwell.testing.process import Fate, Process, SharedStore
+
+__all__ = ["Rehearsal", "rehearse"]
+
+_EXECUTION = "rehearsal"
+
+# Commits of different lengths let one execution overtake another.
+_LATENCIES = 4
+_LATENCY_SECONDS = 0.001
+
+
+class Rehearsal(msgspec.Struct, frozen=True):
+    """How a run went: how it ended, the choices that were made for it, and what it did."""
+
+    status: str
+    result: Value
+    """What it gave; for a run that failed, how."""
+    choices: list[Choice]
+    trace: Trace
+
+
+class _Order:
+    """Lets tasks go on in the order that the scheduler chooses, and each commit take as long as it chooses."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.parting: asyncio.Future[Diverged] = asyncio.get_running_loop().create_future()
+
+    async def before(self, process: Process, unit: Unit) -> Fate:
+        """Every commit lands, some later than others."""
+        if isinstance(unit, Commit):
+            await asyncio.sleep(self._latency(unit) * _LATENCY_SECONDS)
+        return Fate.LANDS
+
+    def _latency(self, commit: Commit) -> int:
+        return self._choose(f"{commit.execution_id} {commit.revision}: {changes_in(commit)}", _LATENCIES)
+
+    def first_of(self, tasks: int) -> int:
+        """Which of the tasks that are ready goes on first."""
+        return self._choose("the next task", tasks)
+
+    def _choose(self, what: str, ways: int) -> int:
+        try:
+            return self._scheduler.choose(what, ways)
+        except Diverged as error:
+            if not self.parting.done():
+                self.parting.set_result(error)
+            return 0
+
+    def landed(self, process: Process, unit: Unit, outcome: Outcome) -> None:
+        """Nothing to keep."""
+
+    def attempted(self, process: Process, step: StepContext) -> None:
+        """Nothing to keep."""
+
+
+def rehearse(
+    workflow: Any,
+    value: Any = None,
+    *,
+    scheduler: Scheduler | None = None,
+    signals: Signals = (),
+    level: TraceLevel = "full",
+) -> Rehearsal:
+    """Run a workflow once, on virtual time. The scheduler (``InOrder``, unless another is given) decides which of the tasks that
+    are ready goes on first, and how long each commit takes. The same choices give the same run; with ``Replay``, a run that parts
+    from its log raises ``Diverged``."""
+    order, sent = scheduler or InOrder(), sent_signals(signals)
+    with seeded(0):
+        return on_virtual_loop(
+            _EXECUTION, lambda clock, store, stuck: _run(order, workflow, value, sent, level, clock, store, stuck)
+        )
+
+
+async def _run(
+    scheduler: Scheduler,
+    workflow: Any,
+    value: Any,
+    signals: list[tuple[str, Value]],
+    level: TraceLevel,
+    clock: VirtualClock,
+    store: Store,
+    stuck: asyncio.Future[None],
+) -> Rehearsal:
+    order = _Order(scheduler)
+    process = Process("rehearsal", SharedStore(store), order, clock)
+    process.order = order.first_of
+    try:
+        ending = process.run(_result(process, workflow, value, signals))
+        await asyncio.wait({ending, stuck, order.parting}, return_when=asyncio.FIRST_COMPLETED)
+        if order.parting.done():
+            raise order.parting.result()
+        if not ending.done():
+            raise AssertionError("the run waits for ever; is a signal missing?")
+        result = ending.result()
+        state = await process.well.load(_EXECUTION)
+        trace = trace_of(await process.well.receipts(_EXECUTION), level)
+        return Rehearsal(str(state.status), result, scheduler.log, trace)
+    finally:
+        await process.bury()
+
+
+async def _result(process: Process, workflow: Any, value: Any, signals: list[tuple[str, Value]]) -> Value:
+    run = await process.well.start(workflow, value, execution_id=_EXECUTION)
+    for name, each in signals:
+        await run.signal(name, each)
+    try:
+        return await process.well.run(_EXECUTION).result()
+    except (ExecutionFailed, ExecutionCancelled) as error:
+        return str(error)

@@ -1,0 +1,198 @@
+"""Schedules: a workflow runs by cron, by an interval or once, and each tick fires once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.acceptance.conftest import OpenWell
+from tests.support.queues import queue_url
+
+from stepwell import FakeClock, InvalidInput, NotFound, workflow
+from stepwell.app import Stepwell
+from stepwell.queue.scheduler import fire_due
+
+__all__ = ["queue_url"]
+
+WAIT = 20
+runs: Counter[int] = Counter()
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    runs.clear()
+
+
+@workflow(name="schedules.report")
+async def report(number: int) -> int:
+    runs[number] += 1
+    return number
+
+
+@pytest.fixture
+def well(open_well: OpenWell, queue_url: str, clock: FakeClock) -> Any:
+    """A well whose schedules are fired by the test, in a time that it moves."""
+    well: Any = open_well(queue_url, worker=False, clock=clock)
+    well.workspaces.put("acme", tier="scale")
+    return well
+
+
+@pytest.fixture
+def blocking_well(queue_url: str, clock: FakeClock) -> Any:
+    """The same through the blocking face, whose parts a test can drive."""
+    with Stepwell(queue_url, worker=False, clock=clock) as well:
+        yield well
+
+
+def fire(well: Stepwell) -> float | None:
+    return well._driver.run(fire_due(well._parts.queue.schedules))
+
+
+def ticks(well: Any) -> list[str]:
+    keys = (item.key for item in well._parts.store.items(_all()))
+    return sorted(key.rpartition(":")[2] for key in keys)
+
+
+def _all() -> Any:
+    from stepwell.model.queue import ItemQuery
+
+    return ItemQuery(limit=10_000)
+
+
+def test_a_schedule_runs_its_workflow_again_and_again(open_well: OpenWell, queue_url: str):
+    well: Any = open_well(queue_url)
+    well.schedules.put("often", report, 7, every=0.2)
+    while runs[7] < 3:
+        pass
+    well.schedules.delete("often")
+    assert well.schedules.list() == []
+
+
+def test_a_schedule_is_kept_found_and_dropped(well: Any, clock: FakeClock):
+    made = well.schedules.put("nightly", "schedules.report", 1, cron="30 2 * * *", zone="Europe/Berlin", workspace="acme")
+    assert made == well.schedules.get("nightly")
+    assert (made.cron, made.zone, made.workspace_id, made.value) == ("30 2 * * *", "Europe/Berlin", "acme", 1)
+    assert made.next_at == datetime(2026, 1, 1, 1, 30, tzinfo=UTC)
+    assert well.schedules.next("nightly", 2) == [made.next_at, made.next_at + timedelta(days=1)]
+    assert [each.name for each in well.schedules.list()] == ["nightly"]
+    assert well.schedules.delete("nightly")
+    assert not well.schedules.delete("nightly")
+    with pytest.raises(NotFound):
+        well.schedules.get("nightly")
+
+
+def test_each_tick_becomes_one_item(blocking_well: Stepwell, clock: FakeClock):
+    blocking_well.schedules.put("often", report, 7, every=60)
+    assert fire(blocking_well) == 60
+    assert ticks(blocking_well) == []
+    clock.advance(60)
+    assert fire(blocking_well) == 60
+    assert fire(blocking_well) == 60
+    assert len(ticks(blocking_well)) == 1
+    schedule = blocking_well.schedules.get("often")
+    assert (schedule.last_at, schedule.next_at) == (clock.now(), clock.now() + timedelta(seconds=60))
+
+
+def test_a_tick_whose_firing_was_cut_short_is_fired_once(blocking_well: Stepwell, clock: FakeClock):
+    """The item was stored, and the process died before the schedule was moved."""
+    blocking_well.schedules.put("often", report, 7, every=60)
+    clock.advance(60)
+    operation = fire_due(blocking_well._parts.queue.schedules)
+    effect = operation.send(None)
+    effect = operation.send(effect.query())
+    operation.send(blocking_well._parts.group.write(effect.unit))
+    operation.close()
+    assert len(ticks(blocking_well)) == 1
+    fire(blocking_well)
+    assert len(ticks(blocking_well)) == 1
+    assert blocking_well.schedules.get("often").last_at == clock.now()
+
+
+def test_a_one_off_fires_once_and_has_no_next(blocking_well: Stepwell, clock: FakeClock):
+    blocking_well.schedules.put("once", report, 7, at=clock.now() + timedelta(seconds=5))
+    clock.advance(5)
+    assert fire(blocking_well) is None
+    clock.advance(1_000)
+    fire(blocking_well)
+    assert len(ticks(blocking_well)) == 1
+    assert blocking_well.schedules.get("once").next_at is None
+    assert blocking_well.schedules.next("once") == []
+
+
+def test_missed_ticks_are_caught_up_by_the_policy(blocking_well: Stepwell, clock: FakeClock):
+    for policy in ("none", "last", "all"):
+        blocking_well.schedules.put(policy, report, 1, every=3600, catch_up=policy)
+    clock.advance(3 * 3600 + 600)
+    fire(blocking_well)
+    fired = Counter(key.split(":")[1] for key in (item.key or "" for item in blocking_well._parts.store.items(_all())))
+    assert fired == {"last": 1, "all": 3}
+
+
+def test_a_paused_schedule_fires_nothing_until_it_is_resumed(blocking_well: Stepwell, clock: FakeClock):
+    blocking_well.schedules.put("often", report, 7, every=60)
+    assert blocking_well.schedules.pause("often").is_paused
+    clock.advance(600)
+    assert fire(blocking_well) is None
+    assert blocking_well.schedules.resume("often").next_at == clock.now() + timedelta(seconds=60)
+    fire(blocking_well)
+    assert ticks(blocking_well) == []
+    clock.advance(60)
+    fire(blocking_well)
+    assert len(ticks(blocking_well)) == 1
+
+
+def test_what_a_paused_schedule_missed_is_caught_up_if_so_asked(blocking_well: Stepwell, clock: FakeClock):
+    blocking_well.schedules.put("often", report, 7, every=60, catch_up="all")
+    blocking_well.schedules.pause("often")
+    clock.advance(180)
+    blocking_well.schedules.resume("often")
+    fire(blocking_well)
+    assert len(ticks(blocking_well)) == 3
+
+
+def test_run_now_is_beside_the_ticks(well: Any):
+    well.schedules.put("nightly", report, 1, cron="30 2 * * *")
+    first, second = well.schedules.run_now("nightly"), well.schedules.run_now("nightly")
+    assert first.item_id != second.item_id
+    assert first.state().input == 1
+
+
+def test_backfill_fires_the_ticks_of_the_past_once(well: Any, clock: FakeClock):
+    well.schedules.put("hourly", report, 1, cron="0 * * * *")
+    start = clock.now() - timedelta(hours=3)
+    items = well.schedules.backfill("hourly", start, clock.now())
+    assert len(items) == 4
+    again = well.schedules.backfill("hourly", start - timedelta(hours=1), clock.now())
+    assert [item.is_new for item in again] == [True, False, False, False, False]
+    with pytest.raises(InvalidInput):
+        well.schedules.backfill("hourly", start.replace(tzinfo=None), clock.now())
+    with pytest.raises(InvalidInput, match="10,000"):
+        well.schedules.backfill("hourly", start - timedelta(days=600), clock.now())
+
+
+def test_an_interval_is_backfilled_to_before_it_began(well: Any, clock: FakeClock):
+    well.schedules.put("often", report, 1, every=60)
+    items = well.schedules.backfill("often", clock.now() - timedelta(seconds=180), clock.now())
+    assert len(items) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({}, InvalidInput),
+        ({"cron": "0 0 30 2 *"}, InvalidInput),
+        ({"cron": "nonsense"}, InvalidInput),
+        ({"cron": "* * * * *", "zone": "Nowhere"}, InvalidInput),
+        ({"every": 60, "catch_up": "some"}, InvalidInput),
+        ({"every": 60, "workspace": "nowhere"}, NotFound),
+        ({"every": 60, "workflow": "unknown"}, NotFound),
+        ({"every": 60, "value": "text"}, InvalidInput),
+        ({"every": 60, "name": ""}, InvalidInput),
+    ],
+)
+def test_a_bad_schedule_is_refused_and_not_kept(well: Any, options: dict[str, Any], error: type[Exception]):
+    with pytest.raises(error):
+        well.schedules.put(**({"name": "bad", "workflow": report, "value": 1} | options))
+    assert well.schedules.list() == []

@@ -1,0 +1,123 @@
+"""The simulator finds defects: each of these is planted, and some seed says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from stepwell.runtime.recorder import Recorder
+from stepwell.runtime.session import Session
+from stepwell.stores.memory import MemoryStore
+from stepwell.testing.simulation import simulate
+from stepwell.testing.simulation.__main__ import main
+
+MOST_SEEDS = 40
+replace = msgspec.structs.replace
+
+
+def first_violation() -> str:
+    for seed in range(MOST_SEEDS):
+        violations = simulate(seed).violations
+        if violations:
+            return violations[0]
+    return ""
+
+
+def around(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, make: Callable[[Any], Any]) -> None:
+    monkeypatch.setattr(kind, name, make(getattr(kind, name)))
+
+
+def test_late_writer_is_found_where_fences_are_not_compared(monkeypatch: pytest.MonkeyPatch):
+    """T06, I8"""
+    around(monkeypatch, MemoryStore, "_check", lambda check: lambda store, commit: check(store, replace(commit, fence=None)))
+    assert "I8" in first_violation()
+
+
+def test_lease_without_a_new_fence_is_found(monkeypatch: pytest.MonkeyPatch):
+    """I8"""
+
+    def make(grant: Any) -> Any:
+        def stuck(store: MemoryStore, execution: Any, holder: str, seconds: float, undo: Any) -> Any:
+            lease = grant(store, execution, holder, seconds, undo)
+            undo.set(execution, "head", replace(execution.head, fence=1))
+            return replace(lease, fence=1)
+
+        return stuck
+
+    around(monkeypatch, MemoryStore, "_grant", make)
+    assert "I8" in first_violation()
+
+
+def test_forgotten_nudge_is_found(monkeypatch: pytest.MonkeyPatch):
+    """I10"""
+    monkeypatch.setattr(MemoryStore, "_nudge", lambda *_: None)
+    assert "I10" in first_violation()
+
+
+def test_nudge_that_is_lost_while_the_execution_goes_to_rest_is_found(monkeypatch: pytest.MonkeyPatch):
+    """I10"""
+
+    def make(rest: Any) -> Any:
+        def forgetful(store: MemoryStore, execution: Any, terms: Any, undo: Any) -> None:
+            undo.set(execution, "is_nudged", False)
+            rest(store, execution, terms, undo)
+
+        return forgetful
+
+    around(monkeypatch, MemoryStore, "_rest", make)
+    assert "I10" in first_violation()
+
+
+def test_blind_retry_after_a_lost_reply_is_found(monkeypatch: pytest.MonkeyPatch):
+    """T03, P9"""
+
+    async def guess(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(Recorder, "_has_landed", guess)
+    assert first_violation() != ""
+
+
+def test_commit_that_is_acknowledged_and_not_written_is_found(monkeypatch: pytest.MonkeyPatch):
+    """I2"""
+
+    def make(commit: Any) -> Any:
+        def forgetful(store: MemoryStore, unit: Any, undo: Any) -> Any:
+            outcome = commit(store, unit, undo)
+            if unit.revision == 3:
+                execution = store._executions[unit.execution_id]
+                execution.by_commit_id.pop(unit.commit_id, None)
+            return outcome
+
+        return forgetful
+
+    around(monkeypatch, MemoryStore, "_commit", make)
+    assert first_violation() != ""
+
+
+def test_end_that_leaves_tokens_or_tells_nobody_is_found(monkeypatch: pytest.MonkeyPatch):
+    """I5, I10"""
+
+    def make(finish: Any) -> Any:
+        async def silent(session: Any, status: Any, result: Any) -> None:
+            session._identity = replace(session._identity, is_child=False)
+            await finish(session, status, result)
+
+        return silent
+
+    around(monkeypatch, Session, "_finish", make)
+    assert "I10" in first_violation()
+
+
+def test_seed_that_fails_is_told_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(MemoryStore, "_nudge", lambda *_: None)
+    kept = tmp_path / "seeds.txt"
+    assert main(["--seeds", "1", "--keep", str(kept)]) == 1
+    assert kept.read_text() == "0\n"
+    assert "seed 0: I10" in capsys.readouterr().out
+    assert main(["--replay", "0"]) == 1
+    assert "BROKEN: I10" in capsys.readouterr().out

@@ -1,0 +1,142 @@
+"""When schedules tick: pure, with times from outside."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepwell import InvalidInput
+from stepwell.clock import from_ms, to_ms
+from stepwell.queue.schedule import Schedule, Timing, due_ticks, next_tick, ticks_between, timing_of
+
+NOW = to_ms(datetime(2026, 3, 1, tzinfo=UTC))
+MINUTE = 60_000
+
+
+def schedule(timing: Timing, *, catch_up: str = "none", next_ms: int | None, is_paused: bool = False) -> Schedule:
+    return Schedule(
+        name="s",
+        workflow_id="w",
+        version=1,
+        input=msgspec.Raw(b"null"),
+        workspace_id="default",
+        timing=timing,
+        catch_up=catch_up,  # pyright: ignore[reportArgumentType]
+        since_ms=NOW,
+        next_ms=next_ms,
+        is_paused=is_paused,
+    )
+
+
+def local_times(cron: str, zone: str, start: datetime, count: int) -> list[str]:
+    ticks = ticks_between(Timing(cron=cron, zone=zone), 0, to_ms(start), 2**53)
+    return [from_ms(tick).isoformat() for tick in islice(ticks, count)]
+
+
+def test_a_fixed_time_in_a_skipped_hour_ticks_once_right_after_it():
+    # Berlin, 29 March 2026: 02:00 becomes 03:00, at 01:00 UTC.
+    assert local_times("30 2 * * *", "Europe/Berlin", datetime(2026, 3, 28, 12, tzinfo=UTC), 2) == [
+        "2026-03-29T01:00:00+00:00",
+        "2026-03-30T00:30:00+00:00",
+    ]
+
+
+def test_a_fixed_time_in_a_doubled_hour_ticks_once():
+    # Berlin, 25 October 2026: 03:00 becomes 02:00, at 01:00 UTC.
+    assert local_times("30 2 * * *", "Europe/Berlin", datetime(2026, 10, 24, 12, tzinfo=UTC), 2) == [
+        "2026-10-25T00:30:00+00:00",
+        "2026-10-26T01:30:00+00:00",
+    ]
+
+
+def test_every_half_hour_goes_on_through_both_changes_of_the_clocks():
+    for day in (datetime(2026, 3, 28, 23, tzinfo=UTC), datetime(2026, 10, 24, 23, tzinfo=UTC)):
+        ticks = islice(ticks_between(Timing(cron="*/30 * * * *", zone="Europe/Berlin"), 0, to_ms(day), 2**53), 12)
+        assert [from_ms(tick) for tick in ticks] == [day + timedelta(minutes=30) * number for number in range(12)]
+
+
+def test_an_interval_counts_from_where_it_began():
+    timing = timing_of(None, None, "10s", None, NOW)
+    assert list(islice(ticks_between(timing, NOW, NOW, 2**53), 3)) == [NOW + 10_000, NOW + 20_000, NOW + 30_000]
+    assert next_tick(timing, NOW, NOW + 10_000) == NOW + 20_000
+    assert next_tick(timing, NOW, NOW + 9_999) == NOW + 10_000
+
+
+def test_a_single_moment_ticks_once():
+    timing = timing_of(None, None, None, from_ms(NOW + 5), NOW)
+    assert next_tick(timing, NOW, NOW) == NOW + 5
+    assert next_tick(timing, NOW, NOW + 5) is None
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "every", "at"),
+    [
+        (None, None, None, None),
+        ("* * * * *", None, 60, None),
+        ("* * *", None, None, None),
+        ("61 * * * *", None, None, None),
+        ("", None, None, None),
+        ("0 0 30 2 *", None, None, None),
+        ("0 0 31 4,6,9,11 *", None, None, None),
+        ("* * * * *", "Mars/Olympus", None, None),
+        ("* * * * *", "../etc/passwd", None, None),
+        ("* * * * *", "", None, None),
+        (None, "Europe/Berlin", 60, None),
+        (None, None, 0, None),
+        (None, None, "soon", None),
+        (None, None, None, datetime(2026, 4, 1)),
+        (None, None, None, datetime(2020, 4, 1, tzinfo=UTC)),
+    ],
+)
+def test_what_is_wrong_or_never_comes_is_refused(cron: str | None, zone: str | None, every: object, at: datetime | None):
+    with pytest.raises(InvalidInput):
+        timing_of(cron, zone, every, at, NOW)  # pyright: ignore[reportArgumentType]
+
+
+def test_before_its_time_nothing_is_due():
+    plan = schedule(Timing(every_ms=MINUTE), next_ms=NOW + MINUTE)
+    assert due_ticks(plan, NOW + MINUTE - 1) == ([], NOW + MINUTE)
+    assert due_ticks(plan, NOW + MINUTE) == ([NOW + MINUTE], NOW + 2 * MINUTE)
+
+
+def test_a_paused_one_is_never_due():
+    plan = schedule(Timing(every_ms=MINUTE), next_ms=NOW + MINUTE, is_paused=True)
+    assert due_ticks(plan, NOW + 100 * MINUTE) == ([], NOW + MINUTE)
+
+
+@pytest.mark.parametrize("timing", [Timing(every_ms=MINUTE), Timing(cron="* * * * *")])
+def test_missed_ticks_are_caught_up_as_the_policy_says(timing: Timing):
+    first, now = NOW + MINUTE, NOW + 10 * MINUTE + 59_000
+    late = now + 5
+    every = [NOW + number * MINUTE for number in range(1, 11)]
+    assert due_ticks(schedule(timing, catch_up="all", next_ms=first), late) == (every, NOW + 11 * MINUTE)
+    assert due_ticks(schedule(timing, catch_up="last", next_ms=first), late) == (every[-1:], NOW + 11 * MINUTE)
+    assert due_ticks(schedule(timing, catch_up="none", next_ms=first), late) == (every[-1:], NOW + 11 * MINUTE)
+
+
+def test_without_catching_up_a_tick_that_is_long_past_is_dropped():
+    daily = Timing(every_ms=24 * 60 * MINUTE)
+    due = NOW + 24 * 60 * MINUTE
+    assert due_ticks(schedule(daily, catch_up="none", next_ms=due), due + MINUTE) == ([due], due + 24 * 60 * MINUTE)
+    assert due_ticks(schedule(daily, catch_up="none", next_ms=due), due + MINUTE + 1) == ([], due + 24 * 60 * MINUTE)
+    assert due_ticks(schedule(daily, catch_up="last", next_ms=due), due + MINUTE + 1) == ([due], due + 24 * 60 * MINUTE)
+
+
+@given(st.lists(st.integers(1, 5 * MINUTE), min_size=1, max_size=20), st.sampled_from([100, 999, MINUTE, 3 * MINUTE]))
+def test_whenever_it_is_looked_at_all_ticks_are_fired_once_and_in_order(pauses: list[int], every: int):
+    timing = Timing(every_ms=every)
+    upcoming: int | None = NOW + every
+    now, fired = NOW, []
+    for pause in pauses:
+        now += pause
+        while True:
+            ticks, upcoming = due_ticks(schedule(timing, catch_up="all", next_ms=upcoming), now)
+            fired += ticks
+            if not ticks:
+                break
+    assert fired == [NOW + number * every for number in range(1, (now - NOW) // every + 1)]

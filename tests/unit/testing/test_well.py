@@ -1,0 +1,165 @@
+"""The well for tests: its clock stands still, is moved by hand, and skips what a test waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import stepwell
+from stepwell import InvalidInput, Retry, Status, step, workflow
+from stepwell.testing import SkippingClock, TestWell
+
+REAL_SECONDS = 20
+"""Far more than any of these takes; far less than what they sleep."""
+entered, release = threading.Event(), threading.Event()
+
+
+@pytest.fixture
+def clock() -> SkippingClock:
+    return SkippingClock()
+
+
+@pytest.fixture
+def well(clock: SkippingClock) -> Iterator[TestWell]:
+    entered.clear()
+    release.clear()
+    with TestWell(clock) as opened:
+        yield opened
+
+
+@step
+async def note(text: str) -> str:
+    await asyncio.sleep(30)
+    return text
+
+
+@step(retry=Retry(attempts=3, first_seconds=86_400))
+async def flaky() -> int:
+    if stepwell.current().attempt < 3:
+        raise RuntimeError("not yet")
+    return stepwell.current().attempt
+
+
+@step
+def held() -> str:
+    entered.set()
+    assert release.wait(REAL_SECONDS)
+    return "held"
+
+
+@workflow
+async def napping(nap: str) -> str:
+    await stepwell.sleep(nap)
+    return await note("rested")
+
+
+@workflow
+async def asking(limit: str) -> Any:
+    try:
+        return await stepwell.wait_signal("answer", timeout=limit)
+    except TimeoutError:
+        return "nobody"
+
+
+@workflow
+async def trying() -> int:
+    return await flaky()
+
+
+@workflow
+def holding() -> str:
+    return held()
+
+
+@workflow
+async def moving(clock: str) -> None:
+    clocks[clock].advance("1h")
+
+
+clocks: dict[str, SkippingClock] = {}
+
+
+def test_waiting_for_a_result_skips_what_the_run_sleeps(well: TestWell, clock: SkippingClock):
+    began, started = time.monotonic(), clock.now()
+    assert well.start(napping, "30d").result(timeout=REAL_SECONDS) == "rested"
+    assert timedelta(days=30) <= clock.now() - started < timedelta(days=31)
+    assert time.monotonic() - began < REAL_SECONDS / 2
+
+
+def test_retries_are_skipped_too(well: TestWell):
+    assert well.start(trying).result(timeout=REAL_SECONDS) == 3
+
+
+def test_nothing_is_skipped_while_nobody_waits(well: TestWell, clock: SkippingClock):
+    run = well.start(napping, "2h")
+    clock.advance(1)
+    assert run.status() == Status.WAITING
+    clock.advance("1h59m")
+    assert run.status() != Status.COMPLETED
+    clock.advance("2m")
+    assert run.status() == Status.COMPLETED
+
+
+def test_advance_lets_everything_happen_on_its_way(well: TestWell, clock: SkippingClock):
+    runs = [well.start(napping, f"{hours}h") for hours in (1, 5, 9)]
+    clock.advance("6h")
+    assert [run.status() for run in runs] == [Status.COMPLETED, Status.COMPLETED, Status.WAITING]
+    ends = [run.receipts()[-1].committed_at for run in runs[:2]]
+    assert timedelta(hours=4) <= ends[1] - ends[0] < timedelta(hours=4, minutes=1)
+
+
+def test_signal_ends_a_wait_before_its_time(well: TestWell, clock: SkippingClock):
+    run = well.start(asking, "3d")
+    clock.advance("1d")
+    run.signal("answer", 42)
+    assert run.result(timeout=REAL_SECONDS) == 42
+
+
+def test_signal_that_does_not_come_is_skipped(well: TestWell):
+    assert well.start(asking, "3d").result(timeout=REAL_SECONDS) == "nobody"
+
+
+def test_state_expires_by_the_clock(well: TestWell, clock: SkippingClock):
+    well.state.globals.set("token", 1, ttl=3600)
+    clock.advance("59m")
+    assert well.state.globals.get("token") == 1
+    clock.advance("2m")
+    assert well.state.globals.get("token") is None
+
+
+def test_lock_of_a_holder_that_died_ends_by_the_clock(well: TestWell, clock: SkippingClock):
+    well.scheduled_lock("nightly", at_most=3600).acquire()
+    clock.advance("61m")
+    with well.scheduled_lock("nightly", at_most=3600):
+        pass
+
+
+def test_step_that_is_under_way_keeps_its_lease(well: TestWell, clock: SkippingClock):
+    run = well.start(holding)
+    assert entered.wait(REAL_SECONDS)
+    clock.advance("10m")
+    assert run.status() == Status.RUNNING
+    release.set()
+    assert run.result(timeout=REAL_SECONDS) == "held"
+    assert [event.kind for event in run.trace("min").events].count("step") == 1
+
+
+def test_clock_is_not_moved_from_inside(well: TestWell, clock: SkippingClock):
+    clocks["inner"] = clock
+    with pytest.raises(stepwell.ExecutionFailed, match="moved from a test"):
+        well.start(moving, "inner").result(timeout=REAL_SECONDS)
+
+
+def test_clock_without_a_well_is_moved_too():
+    clock = SkippingClock()
+    before = clock.now()
+    clock.advance("2h")
+    assert clock.now() - before == timedelta(hours=2)
+    with pytest.raises(InvalidInput):
+        clock.advance(-1)
