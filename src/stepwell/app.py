@@ -110,7 +110,15 @@ class _Parts:
         self.keeper = Keeper(self.group)
         self.locks = LockOperations(self.pulse, self.keeper, new_id)
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
-        self.queue = QueueParts(self.store, self.executions, self.pulse, self.clock, self.locks, new_id)
+        self.queue = QueueParts(
+            store=self.store,
+            executions=self.executions,
+            definitions=self.definitions,
+            pulse=self.pulse,
+            clock=self.clock,
+            locks=self.locks,
+            new_id=new_id,
+        )
 
     def _write(self, units: Sequence[Unit]) -> list[Outcome]:
         try:
@@ -156,6 +164,13 @@ class _Parts:
             definitions=self.definitions,
         )
         self.queue.attach(worker, driver, concurrency, queues)
+        return worker
+
+    def worker_alone(self, concurrency: int, lease_seconds: float, queues: tuple[str, ...]) -> Worker:
+        """A worker that has an event loop to itself."""
+        driver = AsyncDriver(self.group, self.store, is_open=True)
+        worker = self.worker(driver, concurrency, lease_seconds, queues)
+        driver.may_block = worker.is_alone_with_one
         return worker
 
     def list_executions(
@@ -474,10 +489,7 @@ class Stepwell:
             if self._thread is None:
                 parts = self._parts
                 self._thread = WorkerThread(
-                    lambda: parts.worker(
-                        AsyncDriver(parts.group, parts.store, is_open=True), self.concurrency, self.lease_seconds, self.queues
-                    ),
-                    self._loop_factory,
+                    lambda: parts.worker_alone(self.concurrency, self.lease_seconds, self.queues), self._loop_factory
                 )
             return self._thread.worker
 

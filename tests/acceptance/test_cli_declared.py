@@ -69,6 +69,31 @@ def test_question_to_people_is_shown_with_the_command_that_answers_it(shell: She
     assert shell("run", "ask", "-m", "shop", "--id", "a").json == "reserved x"
 
 
+def test_definitions_are_put_listed_shown_paused_and_activated(orders: Shell):
+    assert orders("workflow", "put", "order.yaml", "--json").json == [{"name": "order", "version": 1}]
+    assert orders("workflow", "list").out == "order\t1\tACTIVE\t[1]\n"
+    assert orders("workflow", "list", "--json").lines[0]["name"] == "order"
+    orders.write("again.yaml", orders("workflow", "show", "order").out)
+    orders.write("again.json", orders("workflow", "show", "order", "--json").out)
+    assert orders("workflow", "put", "again.yaml", "again.json").code == 0
+    assert orders("workflow", "pause", "order", "--json").json == {"name": "order", "status": "PAUSED"}
+    assert orders("start", "order", "-m", "shop", "-i", '{"item": "lamp", "cents": 5}').code != 0
+    assert orders("workflow", "activate", "order").code == 0
+    assert orders("start", "order", "-m", "shop", "-i", '{"item": "lamp", "cents": 5}').code == 0
+
+
+def test_definitions_that_cannot_be_kept_are_refused(orders: Shell):
+    orders("workflow", "put", "order.yaml")
+    orders.write("other.yaml", ORDER.replace("count: 2", "count: 3"))
+    orders.write("faulty.yaml", "name: x\n")
+    assert orders("workflow", "put", "other.yaml").code == 4, "the same version with another body"
+    assert orders("workflow", "put", "faulty.yaml").code == 5
+    assert orders("workflow", "put", "shop.py").code == 5
+    assert orders("workflow", "show", "order", "--version", "7").code == 3
+    for name in ("show", "pause", "activate"):
+        assert orders("workflow", name, "nothing").code == 3
+
+
 def test_worker_puts_definitions_into_the_store_and_runs_them(orders: Shell):
     with program(orders, "worker", "shop.py", "order.yaml", "--json") as worker:
         assert '"order"' in worker.stdout.readline()

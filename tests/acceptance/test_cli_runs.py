@@ -235,7 +235,9 @@ def test_show_has_state_timeline_and_receipts(shell: Shell):
 
 
 def test_show_says_what_a_run_waits_for(shell: Shell):
-    assert shell("run", "shop.py:approval", "--id", "a", "-i", '"ada"', "--timeout", "0.5").code == 124
+    done = shell("run", "shop.py:approval", "--id", "a", "-i", '"ada"', "--timeout", "0.5")
+    assert done.code == 124
+    assert (done.err.count("created a"), done.err.count("waits for signal approve")) == (1, 1), "everything is said once"
     shown = shell("show", "a").out
     assert "waits for  signal approve" in shown
     assert "takes      signal approve: stepwell signal a approve JSON" in shown

@@ -18,6 +18,7 @@ from stepwell.flow import (
     choice,
     define,
     each,
+    http_request,
     loop,
     otherwise,
     parallel,
@@ -359,3 +360,112 @@ def test_input_is_refused_as_invalid_before_anything_is_stored(well: Any) -> Non
     with pytest.raises(InvalidInput, match="must be integer, and is string"):
         well.start(definition, "many", execution_id="no")
     assert well.executions.list() == []
+
+
+# Retrying, handing back and limits.
+
+
+def test_retry_goes_on_inside_a_loop_and_keeps_what_it_did(well: Any) -> None:
+    body = sequence(call("d.double", "{{ item }}"), choice(when("item == 2", "d.broken"), otherwise(call("d.key"))))
+    run = well.start(define("d-retry-loop", loop(body, items=[1, 2, 3]), call("d.double", 50, name="end")))
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    release.set()
+    run.retry()
+    assert run.result(WAIT) == 100
+    assert calls["double"] == 4
+    assert [name for name in run.state().get_all_step_outputs() if name.startswith("d.broken")] == ["d.broken[1]"]
+
+
+def test_retry_begins_failed_branches_again_and_not_those_that_succeeded(well: Any) -> None:
+    branches = parallel(sequence(call("d.double", 1), "d.broken"), call("d.double", 2, name="good"), fail_fast=False, merge="list")
+    run = well.start(define("d-retry-wide", branches))
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    release.set()
+    run.retry()
+    assert run.result(WAIT) == [None, 4]
+    assert calls == {"double": 2, "broken": 2}
+
+
+def test_retry_starts_another_child_in_place_of_the_failed_one(well: Any) -> None:
+    well.definitions.put(define("d-failing-kid", "d.broken"))
+    run = well.start(define("d-retry-kid", subworkflow("d-failing-kid", name="kid")), execution_id="p")
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    release.set()
+    run.retry()
+    assert run.result(WAIT) is None
+    assert well.run("p:kid#2").status() == Status.COMPLETED
+
+
+def test_closing_finishes_the_step_and_another_worker_goes_on(open_well: OpenWell, file_url: str) -> None:
+    """T42."""
+    first = open_well(file_url)
+    run_id = first.start(define("d-drained", call("d.held", 5), call("d.double"))).execution_id
+    assert entered.wait(WAIT)
+    threading.Timer(0.2, release.set).start()
+    first.close()
+    second = open_well(file_url)
+    assert second.run(run_id).result(WAIT) == 10
+    assert calls == {"held": 1, "double": 1}
+
+
+def test_governance_holds_for_declared_runs_and_never_for_what_undoes(well: Any) -> None:
+    definition = define("d-governed", call("d.double", 1, compensate=call("d.double", 2, name="undo")), "d.key", "d.flaky")
+    run = well.start(definition, governance=stepwell.Governance(steps=1))
+    with pytest.raises(ExecutionFailed, match="GovernanceViolated"):
+        run.result(WAIT)
+    assert run.state().get_step_output("undo").status == StepStatus.COMPLETED
+
+
+def test_result_of_a_first_branch_is_taken_while_the_loser_hangs(well: Any) -> None:
+    run = well.start(define("d-race", parallel(call("d.held", 1), call("d.double", 4), join="any")))
+    assert run.result(WAIT) == {"d.double": 8}
+    release.set()
+
+
+def test_hand_made_commit_between_two_steps_does_not_disturb_the_run(well: Any) -> None:
+    run = well.start(define("d-disturbed", call("d.held", 1), call("d.double", "{{ variables.n }}")))
+    assert entered.wait(WAIT)
+    with well.transaction(run.execution_id) as tx:
+        tx.set_variable("n", 7)
+    release.set()
+    assert run.result(WAIT) == 14
+    assert run.verify().ok
+
+
+def test_signal_that_was_taken_does_not_count_again_after_a_disturbance(well: Any) -> None:
+    run = well.start(define("d-once-only", signal("go"), call("d.held", 1), signal("go", name="again")))
+    run.signal("go", 1)
+    assert entered.wait(WAIT)
+    with well.transaction(run.execution_id) as tx:
+        tx.set_variable("n", 7)
+    release.set()
+    until(lambda: run.status() == Status.WAITING)
+    run.signal("go", 2)
+    assert run.result(WAIT) == 2
+
+
+def test_request_to_an_inner_address_fails_the_run_and_is_not_tried_again(well: Any) -> None:
+    request = http_request("http://127.0.0.1:9/", secret_headers={"authorization": "hush"}, retry=Retry(attempts=5))
+    run = well.start(define("d-inner", request))
+    with pytest.raises(ExecutionFailed, match="AddressRefused"):
+        run.result(WAIT)
+    assert run.state().get_step_output("http_request").output["attempts"] == 1
+    assert "hush" not in str(run.history())
+
+
+@step(name="d.anything")
+def anything(first: int = 1, *values: Any, **more: Any) -> list[Any]:
+    return [list(values), first, more]
+
+
+@pytest.mark.parametrize(("given", "seen"), [({"first": 5}, [[], 5, {}]), (7, [[], 7, {}])])
+def test_arguments_come_by_name_or_as_the_first(well: Any, given: Any, seen: Any) -> None:
+    assert well.start(define(f"d-args-{given}", call("d.anything", given))).result(WAIT) == seen
+
+
+def test_missing_arguments_are_a_clear_failure(well: Any) -> None:
+    with pytest.raises(ExecutionFailed, match=r"'d\.add' takes an object with left, right"):
+        well.start(define("d-missing", call("d.add", {"left": 1}))).result(WAIT)

@@ -26,6 +26,7 @@ from stepwell import (
     step,
     workflow,
 )
+from stepwell.flow import call, define
 
 __all__ = ["queue_url"]
 
@@ -100,6 +101,11 @@ async def broken(value: int) -> int:
 @workflow(name="queue.slow")
 async def slow(value: int) -> Any:
     return await stepwell.wait_signal("go")
+
+
+@step(name="queue.double")
+async def double(number: int) -> int:
+    return 2 * number
 
 
 @step
@@ -358,7 +364,7 @@ def test_asking_is_for_the_code_of_steps():
         ({"priority": True}, InvalidInput),
         ({"delay": -1}, InvalidInput),
         ({"delay": 1, "run_at": datetime.now(UTC)}, InvalidInput),
-        ({"run_at": datetime(2027, 1, 1)}, InvalidInput),
+        ({"run_at": datetime(2027, 1, 1)}, InvalidInput),  # noqa: DTZ001 - refused for that
         ({"max_attempts": 0}, InvalidInput),
         ({"key": ""}, InvalidInput),
         ({"queue": "a\0b"}, InvalidInput),
@@ -374,3 +380,12 @@ def test_a_bad_request_is_refused_and_nothing_stored(idle_well: Any, options: di
     with pytest.raises(error):
         idle_well.enqueue(**({"workflow": echo, "value": 1} | options))
     assert idle_well.queue.list() == []
+
+
+def test_a_declared_workflow_is_asked_for_in_the_same_way(well: Any):
+    definition = define("queue.declared", call("queue.double", {"number": "{{ trigger.input }}"}))
+    assert well.enqueue(definition, 4).result(WAIT) == 8
+    item = well.enqueue("queue.declared", 5)
+    assert item.result(WAIT) == 10
+    assert well.verify(item.execution_id).ok
+    assert item.state().status is ItemStatus.COMPLETED

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
-from tests.support.queues import queue_url
+from tests.support.queues import clocked_url, queue_url
 
 from stepwell import FakeClock, InvalidInput, ItemStatus, NotFound, workflow
 
-__all__ = ["queue_url"]
+__all__ = ["clocked_url", "queue_url"]
 
 WAIT = 20
 
@@ -22,9 +22,9 @@ async def echo(value: int) -> int:
 
 
 @pytest.fixture
-def well(open_well: OpenWell, queue_url: str, clock: FakeClock) -> Any:
+def well(open_well: OpenWell, clocked_url: str, clock: FakeClock) -> Any:
     """A well that takes requests and runs none, in a time that stands still."""
-    well: Any = open_well(queue_url, worker=False, clock=clock)
+    well: Any = open_well(clocked_url, worker=False, clock=clock)
     well.workspaces.put("acme", tier="startup")
     return well
 

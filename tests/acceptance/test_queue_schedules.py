@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
-from tests.support.queues import queue_url
+from tests.support.queues import clocked_url, queue_url
 
 from stepwell import FakeClock, InvalidInput, NotFound, workflow
 from stepwell.app import Stepwell
 from stepwell.queue.scheduler import fire_due
 
-__all__ = ["queue_url"]
+__all__ = ["clocked_url", "queue_url"]
 
 WAIT = 20
 runs: Counter[int] = Counter()
@@ -32,17 +32,17 @@ async def report(number: int) -> int:
 
 
 @pytest.fixture
-def well(open_well: OpenWell, queue_url: str, clock: FakeClock) -> Any:
+def well(open_well: OpenWell, clocked_url: str, clock: FakeClock) -> Any:
     """A well whose schedules are fired by the test, in a time that it moves."""
-    well: Any = open_well(queue_url, worker=False, clock=clock)
+    well: Any = open_well(clocked_url, worker=False, clock=clock)
     well.workspaces.put("acme", tier="scale")
     return well
 
 
 @pytest.fixture
-def blocking_well(queue_url: str, clock: FakeClock) -> Any:
+def blocking_well(clocked_url: str, clock: FakeClock) -> Any:
     """The same through the blocking face, whose parts a test can drive."""
-    with Stepwell(queue_url, worker=False, clock=clock) as well:
+    with Stepwell(clocked_url, worker=False, clock=clock) as well:
         yield well
 
 

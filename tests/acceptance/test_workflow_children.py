@@ -11,7 +11,7 @@ import pytest
 from tests.acceptance.conftest import OpenWell
 
 import stepwell
-from stepwell import ExecutionCancelled, ExecutionFailed, Status, step, workflow
+from stepwell import ExecutionCancelled, ExecutionFailed, Status, Stepwell, step, workflow
 
 WAIT = 20
 calls: Counter[str] = Counter()
@@ -74,6 +74,22 @@ def test_cancelling_a_parent_reaches_its_children_and_theirs(well: Any) -> None:
         with pytest.raises(ExecutionCancelled):
             well.run(each).result(WAIT)
     assert calls == {"a cleaned up": 1, "b cleaned up": 1}
+
+
+def test_cancel_reaches_children_though_no_worker_was_there_when_it_came(file_url: str) -> None:
+    """T40: the next session passes it on, whoever runs it, and once."""
+    with Stepwell(file_url) as first:
+        first.start(root, ["a"], execution_id="r")
+        _wait_until(lambda: _status(first, "r", "r:1/1:1") == [Status.WAITING] * 2)
+    with Stepwell(file_url, worker=False) as sender:
+        sender.run("r").cancel()
+    with Stepwell(file_url) as second:
+        for each in ("r", "r:1/1", "r:1/1:1"):
+            with pytest.raises(ExecutionCancelled):
+                second.run(each).result(WAIT)
+        sent = [str(receipt.mutations).count("'cancel'") for each in ("r", "r:1/1") for receipt in second.receipts(each)]
+    assert calls == {"a cleaned up": 1}
+    assert sum(sent) == 2
 
 
 @workflow

@@ -87,7 +87,7 @@ def test_step_whose_process_died_is_tried_again_in_another(well: Any, tmp_path: 
 
 def test_process_of_a_step_that_hangs_is_killed(well: Any, tmp_path: Path) -> None:
     """T38: a hang ends by the step's timeout, and its process with it."""
-    with pytest.raises(ExecutionFailed, match=r"TimeoutError.*took longer than 0\.5 s"):
+    with pytest.raises(ExecutionFailed, match=r"TimeoutError.*took longer than 2 s"):
         well.start(hanging, str(tmp_path)).result(WAIT)
     pid = int((tmp_path / "pid").read_text())
     while Path(f"/proc/{pid}").exists():  # the test's own time limit ends it

@@ -88,7 +88,9 @@ def write(store: Store, act: str) -> None:
 def dump(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """Every row of every table."""
     connection = apsw.Connection(str(path))
-    tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'sqlite_sequence' ORDER BY name").fetchall()
-    rows = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for (name,) in tables}
+    tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").fetchall()
+    # A number that was passed over is no row.
+    names = [name for (name,) in tables if name != "sqlite_sequence"]
+    rows = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
     connection.close()
     return rows

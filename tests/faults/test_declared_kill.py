@@ -1,4 +1,4 @@
-"""T30, T31: a worker killed anywhere in a declared workflow: another goes on from the tokens, and nothing recorded is run again."""
+"""T30: a worker killed anywhere in a declared workflow: another goes on from the tokens, and nothing recorded is run again."""
 
 from __future__ import annotations
 

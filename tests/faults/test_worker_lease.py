@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.faults.children import Child
-from tests.faults.working import held, left, many, stuck
+from tests.faults.working import held, left, many, spins, stuck
 from tests.support.places import url_of
 from tests.support.postgres_server import PostgresServer
 from tests.support.proxy import Proxy, Verdict
@@ -33,7 +33,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def _workflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "_workflows", {**program._workflows, **{each.name: each for each in (held, many, stuck)}})
+    monkeypatch.setattr(program, "_workflows", {**program._workflows, **{each.name: each for each in (held, many, spins, stuck)}})
 
 
 def worker(url: str, lease_seconds: float = 1) -> Child:
@@ -126,6 +126,18 @@ def test_stopped_worker_that_wakes_up_writes_nothing(url: str, tmp_path: Path) -
             assert well.start(many, [str(tmp_path), "later"]).result(WAIT) == "later"
         assert run.state().get_step_output("hold").output == second.pid
         assert run.verify().ok
+
+
+def test_process_of_a_step_ends_with_the_worker_that_started_it(tmp_path: Path) -> None:
+    """T38: a killed worker leaves nobody behind who works for nothing."""
+    url, spinning = f"sqlite:///{tmp_path}/well.db", tmp_path / "spinning"
+    with Stepwell(url, worker=False) as well, worker(url) as first:
+        well.start(spins, str(tmp_path))
+        while not (spinning.exists() and spinning.read_text()):
+            threading.Event().wait(0.01)
+        first.kill()
+        while Path(f"/proc/{spinning.read_text()}").exists():  # the test's own time limit ends it
+            threading.Event().wait(0.01)
 
 
 stopped: list[float] = []

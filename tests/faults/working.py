@@ -15,7 +15,7 @@ import stepwell
 from stepwell import Stepwell, step, workflow
 from stepwell.runtime.serving import serve
 
-__all__ = ["held", "leave", "left", "many", "stuck", "waits"]
+__all__ = ["held", "leave", "left", "many", "spins", "stuck", "waits"]
 
 
 def leave(folder: str, what: str) -> None:
@@ -57,6 +57,14 @@ async def hold_loop(folder: str) -> int:
     return os.getpid()
 
 
+@step(process=True)
+def spin(folder: str) -> None:
+    """Keeps a processor of its own busy, for ever."""
+    (Path(folder) / "spinning").write_text(str(os.getpid()))
+    while True:
+        time.monotonic()
+
+
 @step
 async def note(folder: str, what: str) -> str:
     """Leaves a line."""
@@ -76,6 +84,12 @@ async def held(folder: str) -> int:
 async def stuck(folder: str) -> int:
     """One step that holds the loop."""
     return await hold_loop(folder)
+
+
+@workflow
+async def spins(folder: str) -> None:
+    """A step in a process of its own."""
+    await spin(folder)
 
 
 @workflow

@@ -52,7 +52,7 @@ def crash(folder: str, how: str) -> str:
     return "never"
 
 
-@step(process=True, timeout_seconds=0.5)
+@step(process=True, timeout_seconds=2)
 def hang(folder: str) -> None:
     """Holds the processor and never ends."""
     (Path(folder) / "pid").write_text(str(os.getpid()))

@@ -5,12 +5,21 @@ from __future__ import annotations
 import pytest
 from tests.support.places import url_of
 
-__all__ = ["QUEUE_STORES", "queue_url"]
+__all__ = ["CLOCKED_STORES", "QUEUE_STORES", "clocked_url", "queue_url"]
 
-QUEUE_STORES = ("memory", "sqlite", "postgres")
+CLOCKED_STORES = ("memory", "sqlite")
+"""Those whose clock is the one that they are given; others have their own, and it cannot be made to stand still."""
+
+QUEUE_STORES = (*CLOCKED_STORES, "postgres")
 
 
 @pytest.fixture(params=QUEUE_STORES)
 def queue_url(request: pytest.FixtureRequest) -> str:
     """A place for a well with a queue."""
+    return url_of(request.param, request)
+
+
+@pytest.fixture(params=CLOCKED_STORES)
+def clocked_url(request: pytest.FixtureRequest) -> str:
+    """A place for a well with a queue, in a time that the test moves."""
     return url_of(request.param, request)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -117,13 +116,8 @@ class RootGroup(Group):
         try:
             with logging_to_screen(given):
                 code = super().main(*arguments, standalone_mode=False, obj=given, **options)
-            sys.stdout.flush()
         except (SystemExit, click.exceptions.Exit):
             raise
-        except BrokenPipeError:
-            # Whoever read our output has gone; keep the interpreter from saying so when it flushes at its end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = ExitCode.FAILED
         except BaseException as error:
             if given.is_debug:
                 raise

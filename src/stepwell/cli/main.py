@@ -31,6 +31,7 @@ COMMANDS = {
     "queue": Entry(f"{_AT}.queue:queue", "Look at the queue, and act on its items."),
     "schedule": Entry(f"{_AT}.schedule:schedule", "Have workflows run at set times."),
     "workspace": Entry(f"{_AT}.workspace:workspace", "Workspaces, and the tiers that limit them."),
+    "workflow": Entry(f"{_AT}.workflow:workflow", "The definitions that the store keeps."),
     "check": Entry(f"{_AT}.definitions:check", "Check definitions, and say every fault with its place."),
     "draw": Entry(f"{_AT}.definitions:draw", "Draw a definition as SVG or Mermaid."),
     "state": Entry(f"{_AT}.state:state", "Read and write scoped state."),

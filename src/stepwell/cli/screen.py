@@ -59,15 +59,20 @@ class Screen:
         """A line of data for people. What comes from a store must be made ``printable`` before."""
         _write(self.out, text)
 
+    def text(self, text: str) -> None:
+        """A whole text with an end of line: byte for byte for programs, and with escapes for a terminal."""
+        if self.is_table:
+            text = "\n".join(printable(line) for line in text.split("\n"))
+        self.out.write(text if text.endswith("\n") else f"{text}\n")
+        self.out.flush()  # at once, as all here: a reader that has gone is noticed while it can be dealt with
+
     def json(self, value: Any) -> None:
         """One JSON value: on one line, or indented if a person looks at it."""
-        self.out.write(json_text(value, indent=2 if self.is_table else None) + "\n")
-        self.out.flush()
+        self.text(json_text(value, indent=2 if self.is_table else None))
 
     def json_line(self, value: Any) -> None:
         """One JSON value of several, on a line of its own."""
-        self.out.write(json_text(value) + "\n")
-        self.out.flush()
+        self.text(json_text(value))
 
     def note(self, text: str) -> None:
         """A line about what is going on, unless nobody wants to hear it."""

@@ -33,9 +33,9 @@ def bars(
     room = max(width - names - labels - 14, 10)
 
     def row(each: Event) -> str:
-        first = min(int((each.began_at - start).total_seconds() / total * room), room - 1)
-        length = max(round((each.at - each.began_at).total_seconds() / total * room), 1)
-        bar = " " * first + block * min(length, room - first)
+        first, last = (round((at - start).total_seconds() / total * room) for at in (each.began_at, each.at))
+        first = min(first, room - 1)
+        bar = " " * first + block * max(last - first, 1)
         name = shortened(printable(each.name), names).ljust(names)
         told = f"{label(each)} ".rjust(labels + 1) if labels else ""
         return f"{name}  {told}{paint(each, bar)}{' ' * (room - len(bar))} {span_text((each.duration_ms or 0) / 1000):>8}"

@@ -6,7 +6,11 @@ from typing import Protocol
 
 from stepwell.model.queue import Claimed
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "NotNow"]
+
+
+class NotNow(Exception):
+    """An item cannot be started at this moment, through no fault of its own; it keeps its attempt and comes again soon."""
 
 
 class Engine(Protocol):
@@ -22,7 +26,7 @@ class Engine(Protocol):
         """How many more items can be started now."""
         ...
 
-    def workflows(self) -> tuple[str, ...]:
+    async def workflows(self) -> tuple[str, ...]:
         """The names of the workflows that it can run; items of others are not claimed for it."""
         ...
 
@@ -32,7 +36,8 @@ class Engine(Protocol):
         The execution has the id that the item says, so one that was started before is found and not started twice; that is no
         error. The first thing that becomes durable of the execution moves the item to DISPATCHED (or to its end) under the claim's
         fence, and does not happen if the claim is no longer good. The end of the execution ends the item. Raises for an item that
-        cannot be started; the dispatcher then gives it back, and goes on with the others.
+        cannot be started; the dispatcher then gives it back, and goes on with the others: ``NotNow`` and ``NotFound`` (the workflow
+        is not known here) do not use up an attempt, anything else does.
         """
         ...
 

@@ -35,6 +35,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NO_RETRY = Retry(attempts=1)
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class Caller(Protocol):
@@ -123,16 +124,17 @@ class Step(Generic[P, R]):
     def bind(self, value: Value) -> dict[str, Any]:
         """The arguments by name that one value comes to, as a declared workflow gives it: an object whose keys are names of the
         parameters is given by name; anything else is the first parameter's, if there is any."""
-        parameters = inspect.signature(self.function).parameters
+        signature = inspect.signature(self.function).parameters
+        parameters = {name: each for name, each in signature.items() if each.kind not in _VARIABLE}
         needed = {name for name, each in parameters.items() if each.default is inspect.Parameter.empty}
         if not parameters:
             return {}
-        given = cast("Mapping[str, Value]", value) if isinstance(value, Mapping) else {}
+        given: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
         if not (given and given.keys() <= parameters.keys() and needed <= given.keys()):
             first = next(iter(parameters))
             if needed - {first}:
                 raise InvalidInput(f"step {self.name!r} takes an object with {', '.join(parameters)}, not {_shown(value)}")
-            given = {first: value}
+            given = {first: cast("Any", value)}
         hints = self._annotated.hints
         return {name: each if hints.get(name, Any) is Any else from_value(each, hints[name]) for name, each in given.items()}
 
@@ -240,8 +242,13 @@ _steps: dict[str, Step[..., Any]] = {}
 _watchers: dict[object, Callable[[], object]] = {}
 
 
+def _tell() -> None:
+    for call in list(_watchers.values()):
+        call()
+
+
 def on_registration(call: Callable[[], object]) -> Callable[[], None]:
-    """Have a function called whenever a workflow is registered; the function that is returned ends it."""
+    """Have a function called whenever a workflow or step is registered; the function that is returned ends it."""
     key = object()
     _watchers[key] = call
     return lambda: _watchers.pop(key, None) and None
@@ -308,6 +315,7 @@ def step(
             raise InvalidInput(f"step {target.__qualname__!r} cannot run in a process: define it at the top of a module")
         made = Step(target, name or target.__name__, retry or _NO_RETRY, limit, process=process, effect=effect)
         _steps[made.name] = made
+        _tell()
         return made
 
     return make if function is None else make(function)
@@ -337,8 +345,7 @@ def workflow(
     def make(target: Callable[P, R]) -> Workflow[P, R]:
         made = Workflow(target, name or target.__name__, version, timeout_seconds=limit, governance=governance)
         _workflows[made.name] = made
-        for call in list(_watchers.values()):
-            call()
+        _tell()
         return made
 
     return make if function is None else make(function)

@@ -20,6 +20,8 @@ __all__ = ["KEYWORDS", "REMARKS", "check_schema", "schema_faults"]
 _DEEPEST = 100
 """A schema may refer to itself; a value is at most this deep, so more is a circle."""
 _MOST_FAULTS = 100
+_LONGEST_MATCHED = 10_000
+"""A pattern may take time that grows faster than the text, and nothing else is done meanwhile."""
 
 REMARKS = frozenset(
     {
@@ -263,7 +265,9 @@ def _pattern_of(pattern: str) -> re.Pattern[str]:
 
 
 def _pattern(here: _Here, rule: str, _: Any) -> Faults:
-    if isinstance(here.value, str) and not _pattern_of(rule).search(here.value):
+    if isinstance(here.value, str) and len(here.value) > _LONGEST_MATCHED:
+        yield here.path, f"has more than {_LONGEST_MATCHED:,} letters, too many to be compared with a pattern"
+    elif isinstance(here.value, str) and not _pattern_of(rule).search(here.value):
         yield here.path, f"must match the pattern {rule!r}"
 
 

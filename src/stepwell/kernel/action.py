@@ -15,7 +15,7 @@ from stepwell.kernel.effect import CancelChild, Note, RunStep, StartChild
 from stepwell.kernel.event import ChildEnded, StepCompleted, StepFailed, StepMissing
 from stepwell.kernel.facts import Facts
 from stepwell.kernel.region import keep_undo, leave
-from stepwell.kernel.thread import Thread
+from stepwell.kernel.thread import UNDO, Thread
 from stepwell.kernel.trouble import Trouble, trouble
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical
@@ -57,7 +57,7 @@ def enter_action(run: Interpreter, thread: Thread, node: Action) -> None:
 
 def _attempt(thread: Thread, node: Action, args: Value, *, uses: str = "", code: str = "", language: str = "") -> RunStep:
     number = thread.value.get("attempt", 0) + 1
-    return RunStep(thread.id, thread.key, uses, args, number, node.timeout_seconds, code, language)
+    return RunStep(thread.id, thread.key, uses, args, number, node.timeout_seconds, code, language, thread.slot == UNDO)
 
 
 def _start_child(run: Interpreter, thread: Thread, node: Subworkflow, args: Value) -> None:
@@ -188,6 +188,8 @@ def _set_variables(run: Interpreter, thread: Thread, args: Value) -> None:
     if not isinstance(args, dict):
         raise InvalidInput(f"set_variables takes an object of values by name, not {type(args).__name__}")
     for name, value in cast("dict[str, Value]", args).items():
+        if name.startswith("$"):
+            raise InvalidInput(f"variable {name!r} is Stepwell's own; choose a name that does not begin with $")
         run.board.set_variable(name, value)
     _complete(run, thread, b"null")
 

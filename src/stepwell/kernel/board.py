@@ -8,6 +8,7 @@ import msgspec
 
 from stepwell.clock import from_ms
 from stepwell.kernel.thread import Thread
+from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import (
     AddToken,
@@ -75,6 +76,7 @@ class Board:
 
     def set_variable(self, name: str, value: Value) -> None:
         """Give a variable a value."""
+        check_key(name, "a variable's name", self.limits.key_bytes)
         data = canonical(value, self.limits, what=f"variable {name!r}")
         self._ahead["variables", name] = data
         self._batch.append(SetVariable(name, Raw(data)))

@@ -25,6 +25,8 @@ class RunStep(msgspec.Struct, frozen=True):
     timeout_seconds: float | None = None
     code: str = ""
     language: str = ""
+    is_undo: bool = False
+    """Whether it undoes another: that is always allowed, since what it mends is done."""
 
 
 class StartChild(msgspec.Struct, frozen=True):

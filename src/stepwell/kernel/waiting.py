@@ -59,7 +59,8 @@ def enter_deferred(run: Interpreter, frame: Thread, node: Deferred) -> None:
 def enter_approval(run: Interpreter, thread: Thread, node: Approval) -> None:
     """Ask people."""
     facts = Facts(run, thread)
-    shown = "" if node.details is UNSET else thread.place.form("details").fill(facts)
+    shown = None if node.details is UNSET else thread.place.form("details").fill(facts)
+    canonical(shown, run.board.limits, what=f"the details of approval {thread.place.name!r}")
     asked = compile_template({"title": node.title, "approvers": list(node.approvers)}).fill(facts)
     thread.value |= {**asked, "decisions": []}
     if node.details is not UNSET:
@@ -179,6 +180,7 @@ def _decide(run: Interpreter, thread: Thread, node: Approval, value: Value) -> N
     if decision["by"] is not None and any(other["by"] == decision["by"] for other in made):
         return
     made = [*made, decision]
+    canonical(made, run.board.limits, what=f"the decisions of approval {thread.place.name!r}")
     thread.value["decisions"] = made
     run.board.touch(thread)
     agreed = sum(1 for each in made if each["is_approved"])

@@ -8,9 +8,10 @@ whatever the size of the rest. Finding two sets of entries with one sum is a gen
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha256, shake_128
 
-__all__ = ["EMPTY", "MASK", "ZERO", "element", "sha256_hex", "state_digest"]
+__all__ = ["EMPTY", "MASK", "ZERO", "common_element", "element", "sha256_hex", "state_digest"]
 
 _BYTES = 512
 MASK = (1 << (8 * _BYTES)) - 1
@@ -24,6 +25,10 @@ def element(section: bytes, key: str, data: bytes) -> int:
     """The number of one entry; its address is in it, with lengths, so that no two entries can be confused."""
     name = key.encode()
     return int.from_bytes(shake_128(b"%d:%b%d:%b%b" % (len(section), section, len(name), name, data)).digest(_BYTES), "little")
+
+
+common_element = lru_cache(256)(element)
+"""The same for entries that are alike in most executions, so that they are hashed once."""
 
 
 def state_digest(accumulator: int) -> str:

@@ -19,7 +19,7 @@ from stepwell.errors import (
     ValidationFailed,
 )
 from stepwell.faults import fault
-from stepwell.model.digest import MASK, element, state_digest
+from stepwell.model.digest import MASK, common_element, element, state_digest
 from stepwell.model.entry import StateOp
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
@@ -65,13 +65,15 @@ _MOST_ELEMENTS = 64
 class Draft:
     """A state with a batch of mutations on top of it, not yet applied."""
 
-    __slots__ = ("_elements", "_pending", "accumulator", "base", "digest", "items", "mutations", "ops", "size", "status")
+    __slots__ = ("_elements", "_pending", "_placed", "accumulator", "base", "digest", "items", "mutations", "ops", "size", "status")
 
     def __init__(self, base: State) -> None:
         self.base = base
         self.mutations: list[Mutation] = []
         self._pending: dict[tuple[str, str], bytes | None] = {}
         self._elements: dict[tuple[str, str], int] = {}
+        self._placed: dict[str | None, set[tuple[str, str]]] | None = None
+        """What this batch puts into each scope; kept only once somebody asks, since few batches close or cancel scopes."""
         self.accumulator, self.digest, self.size = base.accumulator, base.digest, base.size
         self.status: Status | None = None
         """The status that this batch sets, if it sets one."""
@@ -86,6 +88,8 @@ class Draft:
     def put(self, section: str, key: str, data: bytes) -> None:
         """Write an entry."""
         self._pending[section, key] = data
+        if self._placed is not None and section in ("scopes", "tokens"):
+            self._placed.setdefault(_parent(section, data), set()).add((section, key))
 
     def remove(self, section: str, key: str) -> None:
         """Remove an entry."""
@@ -110,13 +114,19 @@ class Draft:
         tree = self.base.tree
         seen = {("scopes", key) for key in tree.scopes.get(scope_id, ())}
         seen |= {("tokens", key) for key in tree.tokens.get(scope_id, ())}
-        seen |= {address for address in self._pending if address[0] in ("scopes", "tokens")}
+        seen |= self._placements().get(scope_id, set())
         for section, key in sorted(seen):
             data = self.get(section, key)
-            if data is not None:
-                parent = decode_scope(data).parent if section == "scopes" else decode_token(data).scope
-                if parent == scope_id:
-                    yield section, key
+            if data is not None and _parent(section, data) == scope_id:
+                yield section, key
+
+    def _placements(self) -> dict[str | None, set[tuple[str, str]]]:
+        if self._placed is None:
+            self._placed = {}
+            for (section, key), data in self._pending.items():
+                if data is not None and section in ("scopes", "tokens"):
+                    self._placed.setdefault(_parent(section, data), set()).add((section, key))
+        return self._placed
 
     def close(self) -> None:
         """Work out the digest and size after the batch."""
@@ -129,10 +139,10 @@ class Draft:
                 continue
             if before is not None:
                 known = base.elements.get(address)
-                total -= known if known is not None else element(SECTIONS[section], key, before)
+                total -= known if known is not None else _number(section, key, before)
                 size -= len(key) + len(before)
             if data is not None:
-                number = self._elements[address] = element(SECTIONS[section], key, data)
+                number = self._elements[address] = _number(section, key, data)
                 total += number
                 size += len(key) + len(data)
         self.accumulator, self.size = total & MASK, size
@@ -157,6 +167,18 @@ class Draft:
             state.elements.update(self._elements)
         state.accumulator, state.digest, state.size = self.accumulator, self.digest, self.size
         return state
+
+
+_COMMON = frozenset(("status", "step_count", "scopes"))
+
+
+def _number(section: str, key: str, data: bytes) -> int:
+    return (common_element if section in _COMMON else element)(SECTIONS[section], key, data)
+
+
+def _parent(section: str, data: bytes) -> str | None:
+    """The scope that a scope or token stands in."""
+    return decode_scope(data).parent if section == "scopes" else decode_token(data).scope
 
 
 def _follow(state: State, address: tuple[str, str], data: bytes | None) -> None:

@@ -25,6 +25,8 @@ __all__ = [
     "recovered",
     "redriven",
     "returned",
+    "run_at",
+    "storable",
 ]
 
 replace = msgspec.structs.replace
@@ -127,17 +129,25 @@ def marked(item: Item | None, mark: ItemMark, now_ms: int, execution_id: str | N
     status = ItemStatus(mark.status)
     if status is ItemStatus.DISPATCHED:
         return replace(item, status=status, lease_until_ms=None, dispatched_ms=now_ms)
-    return _ended(item, status, now_ms, mark.error)
+    return _ended(item, status, now_ms, storable(mark.error))
 
 
 def returned(item: Item | None, unit: ReturnItem, now_ms: int) -> Item | LeaseLost:
     """A claimed item that is given back."""
     if item is None or item.status is not ItemStatus.CLAIMED or item.fence != unit.fence:
         return LeaseLost(f"the claim of item {unit.item_id!r} was lost; nothing was written", fence=unit.fence)
-    if unit.is_final or (unit.error is not None and item.attempts >= item.max_attempts):
-        return _ended(item, ItemStatus.FAILED, now_ms, unit.error)
-    attempts = item.attempts - 1 if unit.error is None else item.attempts
-    return _waiting(item, now_ms + unit.delay_ms, attempts, item.error if unit.error is None else unit.error)
+    error = storable(unit.error)
+    if unit.is_final or (error is not None and item.attempts >= item.max_attempts):
+        return _ended(item, ItemStatus.FAILED, now_ms, error)
+    attempts = item.attempts - 1 if error is None else item.attempts
+    return _waiting(item, now_ms + unit.delay_ms, attempts, item.error if error is None else error)
+
+
+def storable(text: str | None) -> str | None:
+    """An error's words as every store can keep them: they come from anywhere, and may hold what is no text."""
+    if text is None:
+        return None
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def recovered(item: Item, now_ms: int) -> Item:

@@ -9,14 +9,15 @@ import msgspec
 from stepwell.errors import InvalidInput
 from stepwell.model.ids import check_key
 
-__all__ = ["DEFAULT_WORKSPACE", "Scope"]
+__all__ = ["DEFAULT_WORKSPACE", "OWN_KINDS", "Scope"]
 
 DEFAULT_WORKSPACE = "default"
 
 # kind -> how many names address it inside its workspace; the global scope belongs to no workspace.
 _KINDS = {"global": 0, "workspace": 0, "workflow": 1, "step": 2, "conversation": 1, "user": 1, "inbox": 1, "custom": 1}
-_KINDS |= {"schedule": 0, "worker": 0}  # of the queue: what fires when, and who takes items
-_KINDS |= {"definition": 0}  # stored definitions of declared workflows
+# Stepwell's own: stored definitions; and of the queue, what fires when, and who takes items.
+OWN_KINDS = {"definition": 0, "schedule": 0, "worker": 0}
+_KINDS |= OWN_KINDS
 
 
 class Scope(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from stepwell.queue.scheduler import Scheduler
 from stepwell.queue.schedules import ScheduleOperations
 from stepwell.queue.upkeep import Upkeep
 from stepwell.queue.workspaces import WorkspaceOperations
+from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.worker import Worker
 from stepwell.state.executions import Executions
 from stepwell.state.locks import LockOperations
@@ -30,11 +31,19 @@ class QueueParts:
     """The queue of one store."""
 
     def __init__(
-        self, store: Store, executions: Executions, pulse: Pulse, clock: Clock, locks: LockOperations, new_id: NewId
+        self,
+        *,
+        store: Store,
+        executions: Executions,
+        definitions: DefinitionOperations,
+        pulse: Pulse,
+        clock: Clock,
+        locks: LockOperations,
+        new_id: NewId,
     ) -> None:
         self._store, self._executions, self._pulse = store, executions, pulse
         self._clock, self._locks, self._new_id = clock, locks, new_id
-        self.items = QueueOperations(store, executions, pulse, new_id, find_workflow)
+        self.items = QueueOperations(store, executions, pulse, new_id, definitions)
         self.workspaces = WorkspaceOperations(store)
         self.schedules = ScheduleOperations(store, self.items, new_id)
 
@@ -62,6 +71,7 @@ class QueueParts:
             name=worker.holder,
             queues=queues,
             concurrency=concurrency,
+            claim_seconds=worker.lease_seconds,
         )
         worker.companions += [dispatcher, Scheduler(self.schedules, driver), upkeep]
 

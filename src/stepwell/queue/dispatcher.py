@@ -12,7 +12,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from stepwell.contract.engine import Engine
+from stepwell.contract.engine import Engine, NotNow
 from stepwell.contract.store import Store
 from stepwell.errors import NotFound, StepwellError
 from stepwell.model.commit import Written
@@ -39,6 +39,7 @@ _AWAY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 """How long to wait after a failed claim, by how many have failed in a row: a store that is back is used soon."""
 
 _UNKNOWN_DELAY_MS = 5_000
+_NOT_NOW_DELAY_MS = 250
 _ERROR_DELAY_MS = 1_000
 
 
@@ -104,9 +105,14 @@ class Dispatcher:
         with bell:
             while not self._is_stopping:
                 bell.hush()
-                pause = await self._dispatch()
-                if pause is not None and not await bell.heard(min(pause, _QUIET_SECONDS)):
-                    await bell.heard(await self._quiet(pause))
+                try:
+                    pause = await self._dispatch()
+                    if pause is not None and not await bell.heard(min(pause, _QUIET_SECONDS)):
+                        await bell.heard(await self._quiet(pause))
+                except Exception:
+                    # A worker that is alive and takes nothing would be the worst of ends.
+                    log.exception("the dispatcher met something that it did not expect, and goes on")
+                    await asyncio.sleep(_AWAY_SECONDS[-1])
 
     def stop(self) -> None:
         """Claim no more. What was claimed is started or given back."""
@@ -121,7 +127,7 @@ class Dispatcher:
     async def _dispatch(self) -> float | None:
         """Claim what there is room for and start it; how long to wait before looking again, or None to go on at once."""
         limit = min(self._engine.room, BATCH)
-        names = self._engine.workflows()
+        names = await self._engine.workflows()
         if limit <= 0 or not names:
             return _NO_ROOM_SECONDS
         try:
@@ -165,6 +171,8 @@ class Dispatcher:
             return
         try:
             await self._engine.start(item)
+        except NotNow:
+            await self._give_back(ReturnItem(item.item_id, item.fence, delay_ms=_NOT_NOW_DELAY_MS))
         except NotFound as error:
             # Not its fault: another process may know the workflow, or this one after its next release.
             log.warning("queue item %r is left to others: %s", item.item_id, error)

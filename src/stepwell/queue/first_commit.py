@@ -17,7 +17,7 @@ from stepwell.model.draft import Planned
 from stepwell.model.ids import NewId
 from stepwell.model.mutation import Create, SetStatus, SetTrigger
 from stepwell.model.queue import Claimed, ItemMark, ItemStatus
-from stepwell.model.record import Metadata, encode_plain_trigger, encode_record
+from stepwell.model.record import CancelScope, Metadata, encode_plain_trigger, encode_record
 from stepwell.model.state import ONLY, State
 from stepwell.model.status import Status
 from stepwell.runtime.recorder import Recorder
@@ -27,6 +27,7 @@ from stepwell.state.operation import AsyncDriver
 
 __all__ = ["FirstCommit"]
 
+_ROOT = encode_record(CancelScope("root", None))
 _FENCE = 1
 """The fence of the lease that a creation comes with."""
 
@@ -50,6 +51,7 @@ class FirstCommit(Recorder):
         self._preview: State | None = State()
         sections = self._preview.sections
         sections["identity"][ONLY], sections["trigger"][ONLY], sections["status"][ONLY] = record, trigger, b'"RUNNING"'
+        sections["scopes"]["root"], sections["step_count"][ONLY] = _ROOT, b"0"
         self.is_taken = False
         """Whether somebody else had made an execution with this id."""
 

@@ -7,9 +7,10 @@ import logging
 from collections.abc import Callable, Coroutine
 
 from stepwell.clock import Clock
+from stepwell.contract.engine import NotNow
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, LeaseLost, NotFound, StepwellError
-from stepwell.flow.program import registered, registered_names
+from stepwell.flow.program import registered_names
 from stepwell.model.commit import Creation, Head, Lease
 from stepwell.model.ids import NewId
 from stepwell.model.queue import Claimed, ItemMark, ItemStatus, ReturnItem
@@ -49,6 +50,7 @@ class LocalEngine:
         self._clock, self._new_id = clock, new_id
         self._starting = Starting(executions, clock)
         self._unmade: dict[asyncio.Task[None], FirstCommit] = {}
+        self._suspected: FirstCommit | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._making: set[asyncio.Task[None]] = set()
         self.freed: Callable[[], None] = lambda: None
@@ -59,17 +61,19 @@ class LocalEngine:
         """How many more items can be started now."""
         return self._worker.room
 
-    def workflows(self) -> tuple[str, ...]:
-        """The names of the workflows that this process has registered."""
-        return registered_names()
+    async def workflows(self) -> tuple[str, ...]:
+        """The names of the functions of this process and of the stored definitions."""
+        return (*registered_names(), *await self._worker.stored_names())
 
     async def start(self, claimed: Claimed) -> None:
         """Have a session run the item's workflow. The execution is made by what that commits first."""
-        workflow = registered(claimed.workflow_id)
+        workflow = await self._worker.workflow_of(claimed.workflow_id, claimed.version)
         if claimed.version > workflow.version:
             raise NotFound(
                 f"workflow {claimed.workflow_id!r} has version {workflow.version} here, and the item asks for {claimed.version}"
             )
+        if claimed.attempts > 1:
+            self._suspect(claimed)
         worker = self._worker
         identity = self._starting.identity_of_item(workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id)
         creation = Creation(
@@ -79,9 +83,18 @@ class LocalEngine:
         until = self._clock.now_ms() + round(worker.lease_seconds * 1000)
         task = worker.take_new(recorder, Lease(claimed.execution_id, worker.holder, 1, until))
         self._unmade[task] = recorder
+        if claimed.attempts > 1:
+            self._suspected = recorder
         task.add_done_callback(self._ended)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_MAKE_AFTER_SECONDS, self._make_all)
+
+    def _suspect(self, claimed: Claimed) -> None:
+        """An item whose attempt was cut short may have brought down its process, or may only have been beside one that did. Such
+        items are started one at a time, so that the guilty one uses up its own attempts and not those of the others."""
+        before = self._suspected
+        if before is not None and not before.is_made and before in self._unmade.values():
+            raise NotNow(f"item {claimed.item_id!r} waits for another that was cut short before")
 
     async def cancel(self, execution_id: str) -> None:
         """Leave a request to end in the execution's inbox."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from time import monotonic
 from typing import Any, cast
@@ -37,7 +37,8 @@ from stepwell.model.queue import (
 from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
 from stepwell.queue.presence import WorkerPresence, known_workflows, workers
 from stepwell.queue.reason import Surroundings, WaitingReason, reason_of
-from stepwell.queue.request import QueueRequest, Runnable, new_item
+from stepwell.queue.request import QueueRequest, new_item
+from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.handle import RunOperations
 from stepwell.state.executions import Executions
 from stepwell.state.operation import Operation, read, wait, write_or_raise
@@ -50,32 +51,40 @@ _MOST_IN_UNIT = 1_000
 
 _ENDED = frozenset((ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.CANCELLED))
 
-FindWorkflow = Callable[[Any], Runnable]
-
 
 class QueueOperations:
     """Items and named queues of one store."""
 
-    def __init__(self, store: Store, executions: Executions, pulse: Pulse, new_id: NewId, find: FindWorkflow) -> None:
+    def __init__(
+        self, store: Store, executions: Executions, pulse: Pulse, new_id: NewId, definitions: DefinitionOperations
+    ) -> None:
         self._store, self._executions, self._pulse, self._new_id = store, executions, pulse, new_id
-        self._find = find
+        self._definitions = definitions
 
     # Adding.
 
-    def new_item(self, request: QueueRequest) -> NewItem:
+    def new_item(self, request: QueueRequest) -> Operation[NewItem]:
         """The item of a request, checked."""
-        return new_item(request, self._find(request.workflow), self._new_id)
+        workflow = yield from self._definitions.startable(request.workflow)
+        return new_item(request, workflow, self._new_id)
 
     def enqueue(self, request: QueueRequest) -> Operation[Enqueued]:
         """Store one request; a refusal is raised."""
-        (answer,) = yield from self.add((self.new_item(request),))
+        (answer,) = yield from self.add(((yield from self.new_item(request)),))
         if isinstance(answer, StepwellError):
             raise answer
         return answer
 
     def enqueue_many(self, requests: Sequence[QueueRequest]) -> Operation[list[Enqueued | StepwellError]]:
         """Store many requests: all are checked before any is stored; then one answer or refusal for each."""
-        return (yield from self.add_all([self.new_item(request) for request in requests]))
+        found: dict[int, Workflow[..., Any]] = {}
+        items: list[NewItem] = []
+        for request in requests:
+            workflow = found.get(id(request.workflow))
+            if workflow is None:
+                workflow = found[id(request.workflow)] = yield from self._definitions.startable(request.workflow)
+            items.append(new_item(request, workflow, self._new_id))
+        return (yield from self.add_all(items))
 
     def add_all(self, items: Sequence[NewItem]) -> Operation[list[Enqueued | StepwellError]]:
         """Store items that were checked, however many; one answer or refusal for each."""
@@ -109,7 +118,7 @@ class QueueOperations:
     def run(self, execution_id: str, workflow: object = None) -> RunOperations:
         """Operations on the execution of an item."""
         known = cast("Workflow[..., Any]", workflow) if isinstance(workflow, Workflow) else None
-        return RunOperations(self._executions, self._pulse, self._new_id, execution_id, known)
+        return RunOperations(self._executions, self._pulse, self._new_id, execution_id, known, self._definitions)
 
     def result(self, item_id: str, execution_id: str, workflow: object, timeout: float | None) -> Operation[Any]:
         """Wait for an item's turn and for the end of its run; what that gave."""

@@ -65,7 +65,7 @@ class ScheduleOperations:
     ) -> Operation[Schedule]:
         """Make a schedule, or another of the same name in its place."""
         check_key(name, "a schedule's name", 256)
-        item = self._queue.new_item(request)
+        item = yield from self._queue.new_item(request)
         if catch_up not in CATCH_UP:
             raise InvalidInput(f"catch_up is one of {', '.join(CATCH_UP)}, not {catch_up!r}")
         now, workspaces = yield from read(lambda: (self._store.now_ms(), self._store.workspaces()))

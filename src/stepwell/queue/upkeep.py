@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from contextlib import suppress
+from math import inf
+from time import monotonic
 
 from stepwell.contract.engine import Engine
 from stepwell.contract.store import Store
@@ -20,21 +23,24 @@ __all__ = ["Upkeep", "recover_alone"]
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 60.0
+"""The longest time between two sweeps; where claims are shorter, so is this, since what they leave waits for a sweep."""
+
 _LOCK = "queue-recovery"
 _AT_MOST_SECONDS, _AT_LEAST_SECONDS = 240.0, 10.0
 
 
-def recover_alone(queue: QueueOperations, locks: LockOperations) -> Operation[list[str] | None]:
+def recover_alone(queue: QueueOperations, locks: LockOperations, claim_seconds: float = 30.0) -> Operation[list[str] | None]:
     """Sweep once, unless another process is at it or just was: then None."""
-    request = schedule_request(scheduled_lock(_LOCK), _LOCK, _AT_MOST_SECONDS, _AT_LEAST_SECONDS)
+    # In proportion to the claims: who dies in a sweep holds up the next one for so long.
+    most, least = min(_AT_MOST_SECONDS, 8 * claim_seconds), min(_AT_LEAST_SECONDS, claim_seconds)
     try:
-        held = yield from locks.acquire(request)
+        held = yield from locks.acquire(schedule_request(scheduled_lock(_LOCK), _LOCK, most, least))
     except LockHeld:
         return None
     try:
         return (yield from queue.recover())
     finally:
-        yield from locks.release(held, _AT_LEAST_SECONDS)
+        yield from locks.release(held, least)
 
 
 class Upkeep:
@@ -51,36 +57,46 @@ class Upkeep:
         name: str,
         queues: tuple[str, ...],
         concurrency: int,
+        claim_seconds: float,
     ) -> None:
         self._queue, self._locks, self._store, self._engine, self._driver = queue, locks, store, engine, driver
         self._name, self._queues, self._concurrency = name, queues, concurrency
+        self._claim_seconds, self._sweep_seconds = claim_seconds, min(SWEEP_SECONDS, claim_seconds)
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         """Work until stopped. What cannot be done now is done next time."""
-        beats = round(SWEEP_SECONDS / BEAT_SECONDS)
-        number = 0
+        swept = seen = -inf
         while not self._stopping.is_set():
-            await self._try("word of this worker could not be left", self._appear())
-            if number % beats == 0:
-                await self._try("the queue could not be swept", recover_alone(self._queue, self._locks))
-            number += 1
+            if monotonic() >= seen + BEAT_SECONDS:
+                seen = monotonic()
+                await self._try("word of this worker could not be left", self._appear())
+            if monotonic() >= swept + self._sweep_seconds:
+                swept = monotonic()
+                await self._try("the queue could not be swept", self._sweep())
             with suppress(TimeoutError):
-                async with asyncio.timeout(BEAT_SECONDS):
+                async with asyncio.timeout(min(seen + BEAT_SECONDS, swept + self._sweep_seconds) - monotonic()):
                     await self._stopping.wait()
-        await self._try("word of this worker could not be taken back", write(absence(self._name)))
+        await self._try("word of this worker could not be taken back", self._leave())
 
     def stop(self) -> None:
         """Work no more."""
         self._stopping.set()
 
-    def _appear(self) -> Operation[None]:
-        now = yield from read(self._store.now_ms)
-        names = self._engine.workflows()
-        yield from write(presence(self._name, self._engine.name, names, self._queues, self._concurrency, now))
+    async def _appear(self) -> None:
+        names = await self._engine.workflows()
+        now = await self._driver.run(read(self._store.now_ms))
+        unit = presence(self._name, self._engine.name, names, self._queues, self._concurrency, now)
+        await self._driver.run(write(unit))
 
-    async def _try(self, what: str, operation: Operation[object]) -> None:
+    async def _sweep(self) -> None:
+        await self._driver.run(recover_alone(self._queue, self._locks, self._claim_seconds))
+
+    async def _leave(self) -> None:
+        await self._driver.run(write(absence(self._name)))
+
+    async def _try(self, what: str, work: Awaitable[object]) -> None:
         try:
-            await self._driver.run(operation)
+            await work
         except StepwellError as error:
             log.warning("%s: %s", what, error)

@@ -68,6 +68,8 @@ class DeclaredSession:
         self._events: list[Done] = []
         self._bell = asyncio.Event()
         self._letters: dict[str, Letter] = {}
+        """Messages that have come and were not taken."""
+        self._taken: set[str] = set()
         self._end: Exception | None = None
         self._is_over = self._is_handing_back = False
         self._making = Making(around, self._identity, recorder, self._ring)
@@ -77,6 +79,11 @@ class DeclaredSession:
     def execution_id(self) -> str:
         """The execution's id."""
         return self._identity.execution_id
+
+    @property
+    def is_making(self) -> bool:
+        """Whether a step is being made."""
+        return self._making.is_busy
 
     def _fresh(self) -> Interpreter:
         state, who = self._recorder.state, self._identity
@@ -169,7 +176,7 @@ class DeclaredSession:
     async def look(self) -> None:
         """Look into the inbox and take up what came."""
         for letter in await self._around.letters(self.execution_id, self._identity.workspace_id):
-            if letter.key not in self._letters:
+            if letter.key not in self._letters and letter.key not in self._taken:
                 self._letters[letter.key] = letter
                 self._ring(Done(_event_of(letter)))
 
@@ -197,6 +204,7 @@ class DeclaredSession:
         now, kernel = self._around.clock.now_ms(), self._kernel
         batch: list[Planned] = []
         effects: list[Effect] = []
+        taken: list[str] = []
         for done in events:
             if done.landing and self._plan.state_keys:
                 lay_over(kernel.state, self._plan.state_keys, self._identity, done.landing)
@@ -205,6 +213,7 @@ class DeclaredSession:
                 batch += done.landing
             batch += done.spending
             batch += self._taking(came)
+            taken += came.letters
             batch += came.mutations
             effects += came.effects
             if any(isinstance(effect, End) for effect in came.effects):
@@ -216,6 +225,7 @@ class DeclaredSession:
             rest = None if end is None else Rest(None, is_final=True)
             await self._recorder.commit(batch, rest=rest, nudges=nudges)
         self._is_over = end is not None
+        self._forget(taken)
         kernel.settle()
         if self._recorder.state is not self._state and not self._is_over:
             self._begin_anew()
@@ -224,6 +234,12 @@ class DeclaredSession:
     def _taking(self, came: Transition) -> list[Planned]:
         found = (self._letters.get(key) for key in came.letters)
         return [take(self.execution_id, self._identity.workspace_id, letter) for letter in found if letter is not None]
+
+    def _forget(self, taken: list[str]) -> None:
+        """Messages that were taken do not count again, though a look that began before may still bring them."""
+        self._taken.update(taken)
+        for key in taken:
+            self._letters.pop(key, None)
 
     def _messages(self, effects: list[Effect], end: End | None) -> tuple[list[Planned], tuple[str, ...]]:
         """What children and the parent are told with this commit, and whom to wake for it."""

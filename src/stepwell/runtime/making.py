@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
-from stepwell.errors import AlreadyExists, NotFound, StepwellError, StoreUnavailable
+from stepwell.errors import AlreadyExists, NotFound
 from stepwell.flow.program import Step, registered_step
 from stepwell.kernel.effect import Note, RunStep, StartChild
 from stepwell.kernel.event import ChildEnded, ChildStarted, Event, StepCompleted, StepFailed, StepMissing
@@ -67,7 +67,7 @@ class Making:
     def make(self, asked: RunStep) -> None:
         """Begin an attempt, unless it is under way already."""
         self.missing.discard(asked.token_id)
-        step = None if asked.code else builtin_step(asked.uses) or registered_step(asked.uses)
+        step = None if asked.code else builtin_step(asked.uses, asked.timeout_seconds) or registered_step(asked.uses)
         if step is None and not asked.code:
             log.warning(
                 "execution %r waits: no step %r is registered in this process; import the module that defines it",
@@ -77,11 +77,11 @@ class Making:
             self.missing.add(asked.token_id)
             self._ring(Done(StepMissing(asked.token_id, asked.key, asked.uses)))
             return
-        self._begin(asked.token_id, asked.key, asked.attempt, lambda: self._step(step or run_script(asked), asked))
+        self._begin(asked, asked.attempt, lambda: self._step(step or run_script(asked), asked))
 
     def start(self, asked: StartChild) -> None:
         """Start a child, unless it is being started."""
-        self._begin(asked.token_id, asked.key, 0, lambda: self._child(asked))
+        self._begin(asked, 0, lambda: self._child(asked))
 
     def abandon(self, token_id: str) -> None:
         """Stop an attempt; nobody wants its result."""
@@ -101,20 +101,23 @@ class Making:
         extra = "" if asked.data is None else f" {asked.data!r}"
         notes.log(level, "%s %s: %s%s", self._identity.execution_id, asked.key, asked.message, extra)
 
-    def _begin(self, token_id: str, key: str, number: int, make: Callable[[], Coroutine[Any, Any, Done | None]]) -> None:
-        found = self._tasks.get(token_id)
-        if self.is_closed or (found is not None and (found.key, found.attempt) == (key, number)):
+    def _begin(self, asked: RunStep | StartChild, number: int, make: Callable[[], Coroutine[Any, Any, Done]]) -> None:
+        found = self._tasks.get(asked.token_id)
+        if self.is_closed or (found is not None and (found.key, found.attempt) == (asked.key, number)):
             return
-        self.abandon(token_id)
-        task = asyncio.get_running_loop().create_task(self._watched(token_id, make))
-        self._tasks[token_id] = _Task(key, number, task)
+        self.abandon(asked.token_id)
+        task = asyncio.get_running_loop().create_task(self._watched(asked, make))
+        self._tasks[asked.token_id] = _Task(asked.key, number, task)
 
-    async def _watched(self, token_id: str, make: Callable[[], Coroutine[Any, Any, Done | None]]) -> None:
-        done = await make()
-        found = self._tasks.get(token_id)
+    async def _watched(self, asked: RunStep | StartChild, make: Callable[[], Coroutine[Any, Any, Done]]) -> None:
+        try:
+            done = await make()
+        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits to hear of it
+            done = Done(_failed(asked, error, None))
+        found = self._tasks.get(asked.token_id)
         if found is not None and found.task is asyncio.current_task():
-            del self._tasks[token_id]
-            self._ring(done) if done is not None else None
+            del self._tasks[asked.token_id]
+            self._ring(done)
 
     # Attempts.
 
@@ -131,7 +134,7 @@ class Making:
         return Done(completed, context.buffer.batch(), self._budget.spending(context.buffer.spent))
 
     async def _made(self, step: Step[..., Any], asked: RunStep, context: StepContext) -> bytes:
-        self._budget.begin(step, asked.key, self._recorder.state)
+        self._budget.begin(step, asked.key, self._recorder.state, is_free=asked.is_undo)
         try:
             if asked.timeout_seconds is not None:
                 step = copy.copy(step)
@@ -140,15 +143,12 @@ class Making:
         finally:
             self._budget.end()
 
-    async def _child(self, asked: StartChild) -> Done | None:
+    async def _child(self, asked: StartChild) -> Done:
         seed = seed_of(asked.rule, self._recorder.state)
         try:
             workflow = await self._around.find_workflow(asked.workflow, asked.version)
             news = await self._around.start_child(workflow, asked.input, asked.child_id, self._identity, seed)
-        except StoreUnavailable as error:
-            log.warning("child %r could not be started: %s", asked.child_id, error)
-            return Done(_failed(asked, error, None))
-        except (NotFound, AlreadyExists, StepwellError) as error:
+        except (NotFound, AlreadyExists) as error:
             return Done(_failed(asked, error, None, is_final=True))
         if news is not None and not asked.is_detached:
             return Done(ChildEnded("", asked.child_id, news))

@@ -90,6 +90,7 @@ def main() -> None:
     os.dup2(2, 1)
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(incoming, tasks), daemon=True).start()
+    write_frame(outgoing, b"ready")
     while True:
         write_frame(outgoing, msgspec.json.encode(_reply(msgspec.json.decode(tasks.get(), type=Task))))
 

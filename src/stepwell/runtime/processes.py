@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import struct
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,49 +25,65 @@ from stepwell.runtime.process_work import FailedElsewhere, Reply, Task, read_fra
 
 __all__ = ["Process", "Processes"]
 
+T = TypeVar("T")
 _COMMAND = (sys.executable, "-P", "-m", "stepwell.runtime.process_work")
 
 
 class Process:
-    """One process, started at its first call."""
+    """One process, which is started once."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
         self._child: subprocess.Popen[bytes] | None = None
         self.is_dead = False
 
+    async def start(self) -> None:
+        """Have it ready. Not part of a step's time: an interpreter takes its own to begin."""
+        if self._child is None:
+            await self._in_thread(self._start)
+
     async def call(self, step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
         """Make a step there: its output as canonical bytes. Whoever gives up waiting kills the process."""
         task = msgspec.json.encode(_task(step, context, arguments, keywords))
-        try:
-            data = await asyncio.get_running_loop().run_in_executor(self._threads, self._exchange, task)
-        except asyncio.CancelledError:
-            self.kill()
-            raise
-        reply = msgspec.json.decode(data, type=Reply)
+        reply = msgspec.json.decode(await self._in_thread(lambda: self._exchange(task)), type=Reply)
         context.buffer.spent += reply.spent
         if reply.error is not None:
             raise FailedElsewhere(reply.error, reply.names)
         context.buffer.landing.extend(reply.mutations)
         return bytes(reply.output)
 
-    def _exchange(self, task: bytes) -> bytes:
-        if self._child is None:
-            paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109 - sys.path is of texts
-            self._child = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
-                _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
-            )
-        child = self._child
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except asyncio.CancelledError:
+            self.kill()
+            raise
+
+    def _start(self) -> None:
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109 - sys.path is of texts
+        self._child = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
+            _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
+        )
         if self.is_dead:  # it was given up while it started
-            child.kill()
-        assert child.stdin is not None and child.stdout is not None  # noqa: PT018, S101 - both were asked for
-        answer = None
-        with suppress(OSError, struct.error):
+            self._child.kill()
+        self._hear(self._child)
+
+    def _exchange(self, task: bytes) -> bytes:
+        child = self._child
+        if child is None or child.stdin is None:
+            raise ProcessDied("the process of the step was not started")
+        with suppress(OSError):  # if it is gone, there is nothing to hear either
             write_frame(child.stdin, task)
-            answer = read_frame(child.stdout)
-        if answer is not None and not self.is_dead:
-            return answer
-        raise ProcessDied(_how(self._bury(child)))
+        return self._hear(child)
+
+    def _hear(self, child: subprocess.Popen[bytes]) -> bytes:
+        answer = None
+        if child.stdout is not None:
+            with suppress(OSError):
+                answer = read_frame(child.stdout)
+        if answer is None or self.is_dead:
+            raise ProcessDied(_how(self._bury(child)))
+        return answer
 
     def _bury(self, child: subprocess.Popen[bytes]) -> int:
         self.is_dead = True
@@ -110,6 +125,7 @@ class Processes:
         async with self._slots:
             process = self._idle.pop() if self._idle else Process(self._threads)
             try:
+                await process.start()
                 yield process
             finally:
                 if not process.is_dead:

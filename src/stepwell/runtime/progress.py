@@ -129,6 +129,8 @@ def _waiting(plan: Plan, token: Token) -> list[Waiting]:
 def _offers(plan: Plan, token: Token) -> list[Offer]:
     value: dict[str, Any] = token.value
     place, key = plan.places[token.node], _key(token)
+    if "left" in value or "begins_ms" in value:
+        return []  # it has not begun: it waits for arrows of its graph, or for the next iteration
     match place.node:
         case Signal(signal=name):
             return [Offer(name, "signal", key)]

@@ -51,6 +51,11 @@ class Session(ABC):
         """The execution's id."""
         return self._identity.execution_id
 
+    @property
+    def is_making(self) -> bool:
+        """Whether a step is being made."""
+        return self._calls.active > 0
+
     @abstractmethod
     async def work(self) -> bytes:
         """Come to the execution's output, as canonical bytes; whatever else is raised is how it fails."""

@@ -102,6 +102,8 @@ class Starting:
 
     def identity_of_item(self, workflow: Workflow[..., Any], execution_id: str, workspace: str, item_id: str) -> Metadata:
         """Who an execution is that comes from a queue item."""
+        if workflow.timeout_seconds is None and workflow.governance is None:
+            return Metadata(execution_id, workspace, workflow.name, workflow.version, self._clock.now(), item_id=item_id)
         return msgspec.structs.replace(self._identity(workflow, execution_id, workspace, None, None), item_id=item_id)
 
     def _identity(

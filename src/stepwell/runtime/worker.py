@@ -19,6 +19,7 @@ from stepwell.errors import AlreadyExists, LeaseLost, NotFound, StepwellError, S
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.program import Workflow, registered, registered_names, registered_versions
 from stepwell.flow.state_path import StateKey
+from stepwell.kernel.thread import ROOT
 from stepwell.model.commit import ANY_VERSION, ClaimDue, Extension, Lease, Release, Written
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
@@ -92,8 +93,8 @@ class Worker:
         self.threads: Executor = ThreadPoolExecutor(min(concurrency, 64), thread_name_prefix="stepwell-step")
         self._sessions: dict[str, Session | DeclaredSession] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._kept: dict[str, float] = {}
-        """Until when the leases of what is being run are held for sure, by ``time.monotonic``."""
+        self._kept: dict[str, tuple[int, float]] = {}
+        """The fences of what is being run, and until when the leases are held for sure, by ``time.monotonic``."""
         self._wakes = Wakes()
         self._processes: Processes | None = None
         self.companions: list[Companion] = []
@@ -146,6 +147,10 @@ class Worker:
         """Whether another execution can be run now."""
         return not self._is_stopping and self._loop is not None and len(self._sessions) < self._concurrency
 
+    def is_alone_with_one(self) -> bool:
+        """Whether a single execution is being run, and it is making no step: then nothing but its next commit is to be done."""
+        return len(self._tasks) == 1 and not any(session.is_making for session in self._sessions.values())
+
     @property
     def room(self) -> int:
         """How many more executions can be run now."""
@@ -185,7 +190,7 @@ class Worker:
         # A little more than the rest may have: what was begun goes on, however many new ones the queue holds.
         most = self._concurrency + max(1, self._concurrency // 10)
         free = most - len(self._tasks)
-        versions = dict.fromkeys(await self._stored_names(), ANY_VERSION) | registered_versions()
+        versions = dict.fromkeys(await self.stored_names(), ANY_VERSION) | registered_versions()
         self._has_more = free <= 0
         if free <= 0 or not versions:
             return
@@ -202,7 +207,11 @@ class Worker:
     def _start(
         self, lease: Lease, is_new: bool = False, recorder: Recorder | None = None, asked: float | None = None
     ) -> asyncio.Task[None]:
-        self._kept[lease.name] = (asked or monotonic()) + self.lease_seconds
+        older = self._sessions.pop(lease.name, None)
+        if older is not None:
+            # Its lease has ended, or there would be no other; were both left, the end of one would be taken for the other's.
+            older.lose(LeaseLost(f"the lease of {lease.name!r} has ended, and was given anew", fence=older.lease.fence))
+        self._kept[lease.name] = lease.fence, (asked or monotonic()) + self.lease_seconds
         self._executions.endings.begin(lease.name)
         task = asyncio.ensure_future(self._run(lease, is_new, recorder))
         self._tasks.add(task)
@@ -222,9 +231,10 @@ class Worker:
         except Exception:
             log.exception("execution %r could not be run; it is tried again when its lease ends", lease.name)
         finally:
-            self._sessions.pop(lease.name, None)
-            self._kept.pop(lease.name, None)
-            self._executions.endings.stop(lease.name)
+            if lease.name in self._kept and self._kept[lease.name][0] == lease.fence:
+                self._sessions.pop(lease.name, None)
+                self._kept.pop(lease.name, None)
+                self._executions.endings.stop(lease.name)
             if self._has_more or wake is not None:
                 self._woken()
 
@@ -235,12 +245,12 @@ class Worker:
             live = live or await self._driver.run(self._executions.newest(lease.name))
             recorder = Recorder(self._executions, self._driver, live, lease.fence, self.new_id)
         try:
-            workflow = await self._workflow_of(recorder.state.identity)
+            workflow = await self._workflow_for(recorder.state.identity)
         except NotFound:
             await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
             return None
         session = self._session(workflow, recorder, lease, is_new)
-        session.kept_until = self._kept[lease.name]
+        session.kept_until = self._kept[lease.name][1]
         if not is_new:
             head = await self._driver.run(self._executions.head(lease.name))
             if head.claims > _MOST_CRASHES:
@@ -257,13 +267,16 @@ class Worker:
             return DeclaredSession(self, workflow, self._definitions.plan(workflow), recorder, lease, is_new=is_new)
         return FunctionSession(self, workflow, recorder, lease, is_new=is_new)
 
-    async def _workflow_of(self, identity: Metadata) -> Workflow[..., Any]:
-        """What an execution runs: a function of this process, or the stored version that it began with."""
-        if identity.workflow_id in registered_names():
-            return registered(identity.workflow_id)
-        return await self._driver.run(self._definitions.load(identity.workflow_id, identity.version))
+    async def _workflow_for(self, identity: Metadata) -> Workflow[..., Any]:
+        return await self.workflow_of(identity.workflow_id, identity.version)
 
-    async def _stored_names(self) -> tuple[str, ...]:
+    async def workflow_of(self, name: str, version: int) -> Workflow[..., Any]:
+        """What an execution runs: a function of this process, or the stored version that it began with."""
+        if name in registered_names():
+            return registered(name)
+        return await self._driver.run(self._definitions.load(name, version))
+
+    async def stored_names(self) -> tuple[str, ...]:
         """The names of stored definitions; looked up again after a while, since other processes may store more."""
         looked, names = self._declared
         if monotonic() - looked >= _POLL_SECONDS:

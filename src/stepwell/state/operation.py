@@ -137,6 +137,8 @@ class AsyncDriver:
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="stepwell-reader")
         self._tips = Tips(store, self._threads)
         self._is_closed = False
+        self.may_block: Callable[[], bool] = lambda: False
+        """Whether nobody else is on the event loop now, so that it may wait for a write itself: that saves two changes of threads."""
 
     async def open(self) -> None:
         """Open the store, once, whoever asks first; a failure is tried again by the next."""
@@ -161,7 +163,8 @@ class AsyncDriver:
             while True:
                 try:
                     if isinstance(effect, Write):
-                        answer = await self._group.write_async(effect.unit)
+                        unit = effect.unit
+                        answer = self._group.write(unit) if self.may_block() else await self._group.write_async(unit)
                     elif isinstance(effect, Wait):
                         answer = await effect.listening.wait_async(effect.seconds)
                     elif self._is_instant:

@@ -29,7 +29,7 @@ from stepwell.model.entry import (
 )
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
-from stepwell.model.scope import Scope
+from stepwell.model.scope import OWN_KINDS, Scope
 from stepwell.model.value import Value, canonical, decode, from_value
 from stepwell.state.buffer import Buffer, HasScope, check_number, check_revision, ttl_ms
 from stepwell.state.operation import Operation, read, wait, write_or_raise
@@ -78,11 +78,11 @@ class StateOperations:
             yield from self.write(*ops, guards=guards)
 
     def scopes(self, workspace_id: str | None) -> Operation[list[Scope]]:
-        """All scopes that hold anything."""
+        """All scopes that hold anything of users."""
         if workspace_id is not None:
             check_key(workspace_id, "a workspace id")
         paths = yield from read(lambda: list(self.store.scopes(workspace_id)))
-        return [Scope.parse(path) for path in paths]
+        return [scope for path in paths if (scope := Scope.parse(path)).kind not in OWN_KINDS]
 
     def sweep(self) -> Operation[int]:
         """Drop expired keys and old tombstones; how many keys had expired."""

@@ -1,8 +1,9 @@
-"""Glances: look for a reply for a moment before falling asleep.
+"""Glances: look for a reply for a moment before falling asleep, where that is faster.
 
-A server on the same machine answers within 20 to 50 microseconds. To fall asleep and be woken takes longer than that, so whoever
-looks for a moment first has the reply in half the time. Where replies take longer (a network, a disk), looking is a waste, and it
-takes the processor from others; so a glance that came to nothing is followed by many waits without one, ever more of them.
+A server on the same machine answers within 20 to 50 microseconds. Where processors are idle, to fall asleep and be woken takes
+longer than that, and whoever looks for a moment first has the reply in half the time. Where the server needs the processor that the
+one who looks keeps busy, it is the other way round; and over a network looking is a waste. So both ways are timed, the faster is
+used, and the other is tried again from time to time: ever more seldom while nothing changes.
 """
 
 from __future__ import annotations
@@ -13,28 +14,55 @@ from time import perf_counter
 __all__ = ["Glance"]
 
 _LONGEST_SECONDS = 0.0001
-_FEWEST_SKIPPED, _MOST_SKIPPED = 8, 1_024
+
+# Looking keeps a processor busy; it has to save at least so much.
+_WORTH_SECONDS = 0.00001
+
+# A pause of the whole process says nothing about either way.
+_MOST_SECONDS = 0.001
+
+_TRIAL, _SHORTEST_TERM, _LONGEST_TERM = 4, 16, 1_024
 
 
 class Glance:
-    """Looks for the replies of one connection, for whoever has it at the time."""
+    """How one connection's replies are waited for, by whoever has it at the time."""
 
-    __slots__ = ("_left", "_skipped")
+    __slots__ = ("_is_better", "_is_looking", "_left", "_looking", "_term", "_waiting")
 
     def __init__(self) -> None:
-        self._skipped, self._left = _FEWEST_SKIPPED, 0
+        self._looking = self._waiting = 0.0
+        """What a reply takes either way, of late; 0 before the first."""
+        self._is_better = self._is_looking = False
+        """Whether looking is the better way, and whether it is the one in use: they differ while the other one is tried."""
+        self._left, self._term = _TRIAL, _SHORTEST_TERM
 
-    def take(self, look: Callable[[], object]) -> bool:
-        """Whether something came while we looked; if not, the caller waits for it."""
-        if self._left:
-            self._left -= 1
-            return False
-        ends = perf_counter() + _LONGEST_SECONDS
-        while not (has_come := look()) and perf_counter() < ends:
-            pass
-        if perf_counter() < ends:
-            self._skipped = _FEWEST_SKIPPED
+    def until_ready(self, look: Callable[[], object], wait: Callable[[], object]) -> None:
+        """Return when something has come: found by ``look``, which says so at once, or waited for."""
+        began = perf_counter()
+        if self._is_looking:
+            ends = began + _LONGEST_SECONDS
+            while not (has_come := look()) and perf_counter() < ends:
+                pass
+            if not has_come:
+                wait()
+            self._looking = _average(self._looking, perf_counter() - began)
         else:
-            # Too late, or in time but only after another thread had the interpreter: then looking is what gave it away.
-            self._left, self._skipped = self._skipped, min(self._skipped * 2, _MOST_SKIPPED)
-        return bool(has_come)
+            wait()
+            self._waiting = _average(self._waiting, perf_counter() - began)
+        self._left -= 1
+        if not self._left:
+            self._turn()
+
+    def _turn(self) -> None:
+        if self._is_looking is self._is_better:
+            self._is_looking, self._left = not self._is_better, _TRIAL
+            return
+        is_better = self._looking + _WORTH_SECONDS < self._waiting
+        self._term = min(2 * self._term, _LONGEST_TERM) if is_better is self._is_better else _SHORTEST_TERM
+        self._is_better = self._is_looking = is_better
+        self._left = self._term
+
+
+def _average(before: float, seconds: float) -> float:
+    seconds = min(seconds, _MOST_SECONDS)
+    return before + (seconds - before) / 4 if before else seconds

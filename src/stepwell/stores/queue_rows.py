@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stepwell.model.queue import Item, ItemStatus, QueueSettings, Tier, Workspace
+from stepwell.model.queue import Item, ItemQuery, ItemStatus, QueueSettings, Tier, Workspace
 
-__all__ = ["item_of", "queue_of", "tier_of", "workspace_of"]
+__all__ = ["item_of", "items_question", "queue_of", "tier_of", "workspace_of"]
 
+_LAST = 2**63 - 1
+_DEAD = (ItemStatus.FAILED, ItemStatus.CANCELLED)
 _ITEM = (
     "item_id",
     "number",
@@ -43,6 +45,15 @@ def item_of(row: Sequence[Any]) -> Item:
     fields: dict[str, Any] = dict(zip(_ITEM, row, strict=True))
     fields["status"] = ItemStatus(fields["status"])
     return Item(**fields)
+
+
+def items_question(query: ItemQuery) -> tuple[Any, ...]:
+    """The statement that finds items, and its arguments: the one whose index holds the fewest others."""
+    before = _LAST if query.before is None else query.before
+    arguments = (query.queue, query.status, query.workflow_id, before, query.limit)
+    if query.workspace_id is not None:
+        return "find_items_of", *arguments, query.workspace_id
+    return ("find_dead_items" if query.status in _DEAD else "find_items"), *arguments
 
 
 def tier_of(row: Sequence[Any]) -> Tier:

@@ -13,7 +13,20 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-__all__ = ["Choice", "Diverged", "InOrder", "Lenient", "Replay", "Scheduler", "Seeded", "happens", "pick", "read_log", "seeded", "write_log"]
+__all__ = [
+    "Choice",
+    "Diverged",
+    "InOrder",
+    "Lenient",
+    "Replay",
+    "Scheduler",
+    "Seeded",
+    "happens",
+    "pick",
+    "read_log",
+    "seeded",
+    "write_log",
+]
 
 T = TypeVar("T")
 

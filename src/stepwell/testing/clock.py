@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
 
 from stepwell.clock import to_ms
 
-__all__ = ["VirtualClock"]
+__all__ = ["VirtualClock", "as_monotonic"]
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -42,3 +47,14 @@ class VirtualClock:
     def until_ms(self, moment_ms: int) -> float:
         """Seconds from now to a time in milliseconds since 1970; not below 0."""
         return max((moment_ms - to_ms(self._start)) / 1_000 - self.elapsed, 0.0)
+
+
+@contextmanager
+def as_monotonic(clock: VirtualClock) -> Generator[None]:
+    """Have all of Stepwell take this clock for ``time.monotonic``, which leases and pauses are counted by. In the whole process, so
+    only for what has it to itself."""
+    with ExitStack() as stack:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("stepwell.") and vars(module).get("monotonic") is time.monotonic:
+                stack.enter_context(patch.object(module, "monotonic", lambda: clock.elapsed))
+        yield

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar, cast
-from unittest.mock import patch
 
 import msgspec
 
@@ -16,10 +15,9 @@ from stepwell.model.commit import Commit, Outcome, Unit, Written
 from stepwell.model.limits import Limits
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value, decode
-from stepwell.runtime import worker
 from stepwell.runtime.context import StepContext
 from stepwell.stores.memory import MemoryStore
-from stepwell.testing.clock import VirtualClock
+from stepwell.testing.clock import VirtualClock, as_monotonic
 from stepwell.testing.horizon import horizon
 from stepwell.testing.loop import SkippingPace, VirtualLoop
 from stepwell.testing.process import Fate, Process, SharedStore
@@ -48,8 +46,9 @@ class CrashReport(msgspec.Struct, frozen=True):
 class _Playthrough:
     """One run of the workflow, perhaps with a crash: what was committed, recorded and attempted. Decides the fate of writes."""
 
-    def __init__(self, crash: tuple[int, Fate] | None) -> None:
+    def __init__(self, crash: tuple[int, Fate] | None, effects: Callable[[], int]) -> None:
         self._crash = crash
+        self._count_effects, self._effects_before = effects, effects()
         self._count = 0
         self.commits: list[str] = []
         self.recorded: set[tuple[str, str]] = set()
@@ -60,6 +59,10 @@ class _Playthrough:
         self.steps: dict[str, str] = {}
         self.problems: list[str] = []
         self.effects = 0
+
+    def end_of_effects(self) -> None:
+        """Count the effects of this run: before its processes are unwound, which may have some of its own."""
+        self.effects = self._count_effects() - self._effects_before
 
     async def before(self, process: Process, unit: Unit) -> Fate:
         """Kill at the commit that was chosen."""
@@ -126,10 +129,8 @@ def crash_everywhere(
     def play(crash: tuple[int, Fate] | None) -> _Playthrough:
         if reset is not None:
             reset()
-        began = 0 if effects is None else effects()
-        played = _Playthrough(crash)
+        played = _Playthrough(crash, effects or (lambda: 0))
         on_virtual_loop(_EXECUTION, lambda clock, store, stuck: _drive(played, workflow, value, sent, clock, store, stuck))
-        played.effects = 0 if effects is None else effects() - began
         return played
 
     plain = play(None)
@@ -198,6 +199,7 @@ async def _drive(
             processes.append(Process("second", shared, played, clock, lease_seconds=_LEASE_SECONDS))
             await _start(processes[1], workflow, value)
             await asyncio.wait({ending, stuck}, return_when=asyncio.FIRST_COMPLETED)
+        played.end_of_effects()
         if ending.done():
             played.ending, played.steps = ending.result()
         else:
@@ -253,7 +255,7 @@ def on_virtual_loop(execution_id: str, make: Callable[[VirtualClock, Store, asyn
         pace = SkippingPace(lambda: _horizon(store, clock, execution_id), lambda: _resolve(ends[0]))
         loop = VirtualLoop(clock, pace, patience_seconds=_PATIENCE_SECONDS)
         ends.append(loop.create_future())
-        with asyncio.Runner(loop_factory=lambda: loop) as runner, patch.object(worker, "monotonic", lambda: clock.elapsed):
+        with asyncio.Runner(loop_factory=lambda: loop) as runner, as_monotonic(clock):
             return runner.run(make(clock, store, ends[0]))
 
     try:

@@ -160,13 +160,18 @@ class Process:
         self._tasks: dict[asyncio.Future[Any], None] = {}
         self.context = copy_context()
         self.context.run(owner.set, self)
-        self.context.run(watcher.set, lambda step: fault.attempted(self, step))
+        self.context.run(watcher.set, lambda step: self._on_attempt(fault, step))
         self.well = self.context.run(lambda: _Well(self, fault, clock, lease_seconds, worker=has_worker))
         if has_worker:
             self.context.run(self.well.work)
 
     def __repr__(self) -> str:
         return f"<process {self.name}>"
+
+    def _on_attempt(self, fault: Fault, step: StepContext) -> None:
+        if self.is_dead:
+            raise asyncio.CancelledError  # it is being buried: what cleans up there must not have effects
+        fault.attempted(self, step)
 
     def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Have the process do something; it dies with it."""

@@ -19,11 +19,13 @@ __all__ = ["Call", "Turn", "Turns"]
 class Turn:
     """One piece of work in a thread."""
 
-    __slots__ = ("has_ended", "is_running", "number")
+    __slots__ = ("has_ended", "is_running", "is_slow", "number")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.is_running, self.has_ended = True, False
+        self.is_slow = False
+        """Whether the loop has waited for it for as long as it does, and goes on without it."""
 
 
 class Call:
@@ -81,7 +83,7 @@ class Turns:
         """Have the loop call something; the thread counts as parked."""
         with self._changed:
             self._calls.append(call)
-            call.turn.is_running = False
+            call.turn.is_running = call.turn.is_slow = False
             self._changed.notify_all()
 
     def resume(self, turn: Turn) -> None:
@@ -94,10 +96,14 @@ class Turns:
         """Whether a thread does something of its own right now."""
         return any(turn.is_running for turn in list(self._turns.values()))
 
+    def _are_settled(self) -> bool:
+        return not any(turn.is_running and not turn.is_slow for turn in self._turns.values())
+
     def settle(self) -> list[Call]:
         """Wait until all threads are parked, but not beyond the loop's patience; what they handed over, in order."""
         with self._changed:
-            if self._turns:
-                self._changed.wait_for(lambda: not any(turn.is_running for turn in self._turns.values()), self._patience)
+            if self._turns and not self._changed.wait_for(self._are_settled, self._patience):
+                for turn in self._turns.values():
+                    turn.is_slow = turn.is_running
             calls, self._calls = self._calls, []
         return sorted(calls, key=lambda call: call.turn.number)

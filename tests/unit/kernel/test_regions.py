@@ -76,6 +76,7 @@ def test_step_cancels_the_whole_run() -> None:
 
 
 def test_late_result_of_a_cancelled_step_is_ignored() -> None:
+    """T40."""
     driver = Driver(define("w", scope("slow", timeout="10s"), call("after", 2)))
     [asked] = driver.waiting
     driver.advance(10)

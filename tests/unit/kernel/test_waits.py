@@ -111,6 +111,14 @@ def test_signal_that_does_not_come_in_time(on_timeout: Any, status: str) -> None
     assert driver.is_clean()
 
 
+def test_time_of_a_wait_that_is_over_means_nothing_to_what_comes_after(reload: bool) -> None:
+    driver = Driver(define("w", signal("go", timeout="1m"), call("slow", 1)), reload=reload)
+    driver.signal("go")
+    driver.advance(60)
+    assert driver.kernel.soonest_ms is None
+    assert driver.go().output == 1
+
+
 def test_deferred_choice_is_made_by_the_first_signal(reload: bool) -> None:
     definition = define("w", deferred({"yes": call("y", "{{ item.n }}"), "no": call("n")}), output="{{ steps.deferred.output }}")
     driver = Driver(definition, reload=reload)
@@ -340,3 +348,26 @@ def test_throw_fails_with_its_kind_and_may_be_retried() -> None:
 def test_scoped_state_is_read_by_templates() -> None:
     definition = define("w", map_data("{{ state.global.rate * 2 }}"))
     assert run(definition, None, {}, state={"global": {"rate": 21}}).output == 42
+
+
+def test_variables_that_are_not_the_users_cannot_be_set() -> None:
+    assert "'$spent' is Stepwell's own" in run(define("w", set_variables({"$spent": 0}))).error["message"]
+    assert run(define("w", set_variables({"": 0}))).error["kind"] == "InvalidInput"
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        approval("?", details="{{ trigger.input }}{{ trigger.input }}"),
+        each("s", items=["{{ trigger.input }}", "{{ trigger.input }}"]),
+        loop("s", items=["{{ trigger.input }}", "{{ trigger.input }}"]),
+        map_data("{{ trigger.input }}{{ trigger.input }}"),
+        set_variables(big="{{ trigger.input }}{{ trigger.input }}"),
+    ],
+)
+def test_value_that_is_too_large_is_the_failure_of_its_node(node: Any) -> None:
+    """T43."""
+    done = run(define("w", node), "x" * 200_000)
+    assert done.error["kind"] == "LimitExceeded"
+    assert "value_bytes" in done.error["message"]
+    assert done.is_clean()

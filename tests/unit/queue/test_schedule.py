@@ -89,7 +89,7 @@ def test_a_single_moment_ticks_once():
         (None, "Europe/Berlin", 60, None),
         (None, None, 0, None),
         (None, None, "soon", None),
-        (None, None, None, datetime(2026, 4, 1)),
+        (None, None, None, datetime(2026, 4, 1)),  # noqa: DTZ001 - refused for that
         (None, None, None, datetime(2020, 4, 1, tzinfo=UTC)),
     ],
 )

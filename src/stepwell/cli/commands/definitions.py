@@ -98,7 +98,7 @@ def draw(file: str, kind: str | None, output: str | None) -> None:
         shown = {} if output else {"picture": picture}
         given.screen.json({"name": found.name, "format": kind, "output": output} | shown)
     elif output is None or output == "-":
-        sys.stdout.write(picture if picture.endswith("\n") else f"{picture}\n")
+        given.screen.text(picture)
     else:
         given.screen.note(printable(f"{found.name} is drawn to {output}"))
 

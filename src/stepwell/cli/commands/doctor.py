@@ -39,7 +39,7 @@ class Finding(NamedTuple):
 def doctor() -> None:
     """Check Python, versions, and whether the store can be reached, read and written, and is durable. Exit code 6 if not."""
     given = settings()
-    findings = [*_installation(), *_store_findings(given)]
+    findings = [*_installation(), _sqlite(), *_store_findings(given)]
     if given.is_json:
         given.screen.json({"is_ok": _is_ok(findings), "findings": [each._asdict() for each in findings]})
     else:
@@ -73,6 +73,18 @@ def _installation() -> Iterator[Finding]:
         except metadata.PackageNotFoundError:
             hint = f"not installed; for its stores: pip install 'stepwell[{extra}]'"
             yield Finding(name, "ok", hint) if extra else Finding(name, "error", "not installed; pip install stepwell")
+
+
+def _sqlite() -> Finding:
+    import apsw
+
+    from stepwell.stores.sqlite.connection import journal_mode
+
+    version = apsw.sqlite_lib_version()
+    mode = journal_mode(version)
+    if mode == "wal":
+        return Finding("sqlite", "ok", f"{version}, with a write-ahead log")
+    return Finding("sqlite", "warning", f"{version} can lose what is in a write-ahead log, so none is used; upgrade apsw")
 
 
 def _store_findings(given: Settings) -> Iterator[Finding]:

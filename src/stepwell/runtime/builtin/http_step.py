@@ -78,9 +78,9 @@ def _left(deadline: float) -> float:
     return left
 
 
-def http_request(value: Any) -> Value:
+def http_request(value: Any, seconds: float = _TIMEOUT_SECONDS) -> Value:
     """Send a request and give ``status``, ``headers`` and ``body``."""
-    return send(_request_of(value), time.monotonic() + _TIMEOUT_SECONDS)
+    return send(_request_of(value), time.monotonic() + seconds)
 
 
 def send(request: Request, deadline: float) -> Value:
@@ -243,5 +243,11 @@ def _checked_url(text: str) -> SplitResult:
     return url
 
 
-http_step: Step[..., Any] = Step(http_request, BUILTINS["http_request"].uses, Retry(attempts=1), _TIMEOUT_SECONDS, effect="http")
-"""The request as a step: plain, so that it runs in a thread."""
+def http_step(seconds: float | None) -> Step[..., Any]:
+    """The request as a step: plain, so that it runs in a thread."""
+    limit = _TIMEOUT_SECONDS if seconds is None else seconds
+
+    def request(value: Any) -> Value:
+        return http_request(value, limit)
+
+    return Step(request, BUILTINS["http_request"].uses, Retry(attempts=1), limit, effect="http")

@@ -9,13 +9,11 @@ from stepwell.flow.program import Step
 
 __all__ = ["builtin_step"]
 
-_steps: dict[str, Step[..., Any]] = {}
 
+def builtin_step(uses: str, seconds: float | None) -> Step[..., Any] | None:
+    """The built-in step of a name, if it is one, for as long as it may take."""
+    if uses != BUILTINS["http_request"].uses:
+        return None
+    from stepwell.runtime.builtin.http_step import http_step  # not needed by workflows that make no requests
 
-def builtin_step(uses: str) -> Step[..., Any] | None:
-    """The built-in step of a name, if it is one."""
-    if uses == BUILTINS["http_request"].uses and uses not in _steps:
-        from stepwell.runtime.builtin.http_step import http_step  # not needed by workflows that make no requests
-
-        _steps[uses] = http_step
-    return _steps.get(uses)
+    return http_step(seconds)

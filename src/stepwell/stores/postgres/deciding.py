@@ -35,6 +35,7 @@ from stepwell.model.commit import (
 from stepwell.model.entry import Clear, Copy, Delete, Resolution, StateOp, resolve
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
+from stepwell.model.queue import NewItem
 from stepwell.model.scope import Scope
 from stepwell.model.status import FINAL
 from stepwell.stores.postgres.queue_view import DECIDED
@@ -48,6 +49,7 @@ replace = msgspec.structs.replace
 # An index entry holds about 2,700 bytes, and one index has two ids in it; limits can be set higher than that.
 _ID_BYTES = 1_024
 _NAME_BYTES = 1_000_000
+_LANE_BYTES = 800  # three of these stand side by side in the index of ready items
 
 
 def misfit(unit: Unit) -> StepwellError | None:
@@ -63,9 +65,17 @@ def misfit(unit: Unit) -> StepwellError | None:
             check_key(execution_id, "an execution's id", _ID_BYTES)
         for op in getattr(unit, "ops", ()):
             _check_op(op)
+        for new in getattr(unit, "items", ()):
+            _check_item(new)
     except StepwellError as error:
         return error
     return None
+
+
+def _check_item(new: NewItem) -> None:
+    for what in ("item_id", "workspace_id", "workflow_id", "execution_id", "queue", "key", "singleton", "debounce"):
+        if getattr(new, what) is not None:
+            check_key(getattr(new, what), f"an item's {what}", _LANE_BYTES)
 
 
 def _check_op(op: StateOp) -> None:

@@ -206,8 +206,7 @@ class Link:
 
     def _next(self, pgconn: PGconn, deadline: float) -> PGresult | None:
         while pgconn.is_busy():
-            if not self._glance.take(self._look_now) and not self._look(max(deadline - time.monotonic(), 0)):
-                raise self._too_late()
+            self._glance.until_ready(self._look_now, partial(self._wait, deadline))
             pgconn.consume_input()
         return pgconn.get_result()
 
@@ -221,6 +220,10 @@ class Link:
                 raise self._too_late()
             if ready[0][1] & _READ:
                 pgconn.consume_input()
+
+    def _wait(self, deadline: float) -> None:
+        if not self._look(max(deadline - time.monotonic(), 0)):
+            raise self._too_late()
 
     def _too_late(self) -> Lost:
         return Lost(CONNECTION_FAILURE, f"no answer within {self._reply_timeout:g} s", was_sent=True)

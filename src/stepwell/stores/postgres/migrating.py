@@ -182,12 +182,15 @@ def _run_post_parts(database: Database, settings: Settings, migrations: Sequence
             for statement in _statements(migration.post):
                 _execute(database, in_schema(statement, settings.schema))
             _run(database, settings, "record_post", migration.number)
-    if settings.has_row_security not in (None, _has_row_security(database, settings)):
-        _switch_row_security(database, settings)
+    present = _has_row_security(database, settings)
+    if settings.has_row_security not in (None, present):
+        _switch_row_security(database, settings, is_on=settings.has_row_security is True)
+    elif present is None:  # tables that came with a later migration are guarded as those before them are
+        _switch_row_security(database, settings, is_on=True)
 
 
-def _switch_row_security(database: Database, settings: Settings) -> None:
-    verb = "ENABLE" if settings.has_row_security else "DISABLE"
+def _switch_row_security(database: Database, settings: Settings, *, is_on: bool) -> None:
+    verb = "ENABLE" if is_on else "DISABLE"
     with database.transaction():
         _run(database, settings, "set_bounds")
         for table in _GUARDED:

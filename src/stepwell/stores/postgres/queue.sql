@@ -141,6 +141,10 @@ RETURNING pg_notify($5::text, 'queue')::text;
 SELECT name, concurrency, weight::text, rate_per_second::text, queue_depth, state_bytes, retention_seconds::text
 FROM {schema}.tiers ORDER BY name;
 
+-- name: next_ready
+-- When the next delayed item becomes ready: the first entry of an index.
+SELECT run_at_ms FROM {schema}.items WHERE status = 'PENDING' AND NOT is_ready ORDER BY run_at_ms LIMIT 1;
+
 -- name: workspaces
 SELECT workspace_id, tier, is_paused, created_ms FROM {schema}.workspaces ORDER BY workspace_id;
 
@@ -154,14 +158,33 @@ SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input,
 FROM {schema}.items WHERE item_id = $1::text;
 
 -- name: find_items
--- A page of items, newest first; a filter that is NULL is no filter.
+-- A page of items, newest first; a filter that is NULL is no filter. args: queue, status, workflow, number of the one before, how many
 SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,
        body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms, finished_ms,
        error
 FROM {schema}.items
-WHERE ($1::text IS NULL OR workspace_id = $1::text) AND ($2::text IS NULL OR queue = $2::text)
-  AND ($3::text IS NULL OR status = $3::text) AND ($4::text IS NULL OR workflow_id = $4::text) AND number < $5::bigint
-ORDER BY number DESC LIMIT $6::bigint;
+WHERE ($1::text IS NULL OR queue = $1::text) AND ($2::text IS NULL OR status = $2::text) AND ($3::text IS NULL OR workflow_id = $3::text) AND number < $4::bigint
+ORDER BY number DESC LIMIT $5::bigint;
+
+-- name: find_items_of
+-- The same of one workspace, through its own index. args: as find_items, and the workspace
+SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,
+       body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms, finished_ms,
+       error
+FROM {schema}.items
+WHERE workspace_id = $6::text AND ($1::text IS NULL OR queue = $1::text) AND ($2::text IS NULL OR status = $2::text)
+  AND ($3::text IS NULL OR workflow_id = $3::text) AND number < $4::bigint
+ORDER BY number DESC LIMIT $5::bigint;
+
+-- name: find_dead_items
+-- The same of all workspaces, of items that are FAILED or CANCELLED, however few of them there are. args: as find_items
+SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,
+       body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms, finished_ms,
+       error
+FROM {schema}.items
+WHERE status IN ('FAILED', 'CANCELLED') AND ($1::text IS NULL OR queue = $1::text) AND status = $2::text
+  AND ($3::text IS NULL OR workflow_id = $3::text) AND number < $4::bigint
+ORDER BY number DESC LIMIT $5::bigint;
 
 -- name: lanes
 -- What waits and runs, by workspace and queue. args: a workspace (NULL: all), how far the clock is ahead, how many waits at most

@@ -5,12 +5,11 @@ from __future__ import annotations
 from stepwell.clock import Clock
 from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
 from stepwell.stores.postgres.wire import Row
-from stepwell.stores.queue_rows import item_of, queue_of, tier_of, workspace_of
+from stepwell.stores.queue_rows import item_of, items_question, queue_of, tier_of, workspace_of
 
 __all__ = ["QueueReading"]
 
 _MOST_WAITS = 1_000
-_LAST = 2**63 - 1
 
 
 class QueueReading:
@@ -28,13 +27,16 @@ class QueueReading:
 
     def items(self, query: ItemQuery) -> list[Item]:
         """Queue items, newest first."""
-        filters = (query.workspace_id, query.queue, query.status, query.workflow_id)
-        before = _LAST if query.before is None else query.before
-        return [item_of(row) for row in self._rows("find_items", *filters, before, query.limit)]
+        return [item_of(row) for row in self._rows(*items_question(query))]
 
     def lanes(self, workspace_id: str | None = None) -> list[Lane]:
         """What waits and runs, by workspace and queue, in one view."""
         return [_lane(row) for row in self._rows("lanes", workspace_id, self._clock.ahead_ms(), _MOST_WAITS)]
+
+    def next_ready_ms(self) -> int | None:
+        """When the next delayed item becomes ready."""
+        rows = self._rows("next_ready")
+        return rows[0][0] if rows else None
 
     def workspaces(self) -> list[Workspace]:
         """All workspaces by id."""

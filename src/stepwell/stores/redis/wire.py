@@ -57,7 +57,8 @@ class Wire:
     def read(self) -> Reply:
         """The next reply. An error is a value, unless the server ends the connection with it."""
         reply = self._reader.gets()
-        if reply is _NOTHING and self._glance is not None and self._glance.take(self._receive_now):
+        if reply is _NOTHING and self._glance is not None:
+            self._glance.until_ready(self._receive_now, self._receive)
             reply = self._reader.gets()
         while reply is _NOTHING:
             self._receive()

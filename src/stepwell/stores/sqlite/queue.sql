@@ -49,8 +49,10 @@ SELECT tiers.queue_depth FROM workspaces JOIN tiers ON tiers.name = workspaces.t
 
 -- name: count_pending
 -- How many items of a workspace wait, counted no further than asked.
-SELECT (SELECT count(*) FROM (SELECT 1 FROM items WHERE workspace_id = ?1 AND status = 'PENDING' AND is_ready = 1 LIMIT ?2))
-     + (SELECT count(*) FROM (SELECT 1 FROM items WHERE workspace_id = ?1 AND status = 'PENDING' AND is_ready = 0 LIMIT ?2));
+SELECT (SELECT count(*) FROM (SELECT 1 FROM items INDEXED BY items_ready
+                              WHERE workspace_id = ?1 AND status = 'PENDING' AND is_ready = 1 LIMIT ?2))
+     + (SELECT count(*) FROM (SELECT 1 FROM items INDEXED BY items_delayed_by_workspace
+                              WHERE workspace_id = ?1 AND status = 'PENDING' AND is_ready = 0 LIMIT ?2));
 
 -- name: promote
 -- Shows claims the items whose time has come, the earliest first.
@@ -86,12 +88,12 @@ SELECT workspace_id, is_paused, concurrency, weight, rate_per_second, passed, ra
 FROM json_each(?1) CROSS JOIN workspaces ON workspaces.workspace_id = json_each.value JOIN tiers ON tiers.name = workspaces.tier;
 
 -- name: used_by
--- Used slots of the workspaces in a list.
-SELECT value, (SELECT count(*) FROM items WHERE workspace_id = value AND status IN ('CLAIMED', 'DISPATCHED')) FROM json_each(?1);
+-- Used slots of the workspaces in a list. The index is named, since one of all items of a workspace would serve, too, and take longer.
+SELECT value, (SELECT count(*) FROM items INDEXED BY items_active WHERE workspace_id = value AND status IN ('CLAIMED', 'DISPATCHED')) FROM json_each(?1);
 
 -- name: used_in
 -- Active items of the queues in a list.
-SELECT value, (SELECT count(*) FROM items WHERE queue = value AND status IN ('CLAIMED', 'DISPATCHED')) FROM json_each(?1);
+SELECT value, (SELECT count(*) FROM items INDEXED BY items_active_in_queue WHERE queue = value AND status IN ('CLAIMED', 'DISPATCHED')) FROM json_each(?1);
 
 -- name: first_of_lanes
 -- The first items of each lane in a list of [workspace, queue, workflow].
@@ -174,14 +176,33 @@ SELECT name, is_paused, concurrency, rate_per_second FROM queues ORDER BY name;
 SELECT run_at_ms FROM items WHERE status = 'PENDING' AND is_ready = 0 ORDER BY run_at_ms LIMIT 1;
 
 -- name: find_items
--- A page of items, newest first; a filter that is NULL is no filter.
+-- A page of items, newest first; a filter that is NULL is no filter. args: queue, status, workflow, number of the one before, how many
 SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,
        body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms, finished_ms,
        error
 FROM items
-WHERE (?1 IS NULL OR workspace_id = ?1) AND (?2 IS NULL OR queue = ?2) AND (?3 IS NULL OR status = ?3)
-  AND (?4 IS NULL OR workflow_id = ?4) AND number < ?5
-ORDER BY number DESC LIMIT ?6;
+WHERE (?1 IS NULL OR queue = ?1) AND (?2 IS NULL OR status = ?2) AND (?3 IS NULL OR workflow_id = ?3) AND number < ?4
+ORDER BY number DESC LIMIT ?5;
+
+-- name: find_items_of
+-- The same of one workspace, through its own index. args: as find_items, and the workspace
+SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,
+       body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms, finished_ms,
+       error
+FROM items
+WHERE workspace_id = ?6 AND (?1 IS NULL OR queue = ?1) AND (?2 IS NULL OR status = ?2)
+  AND (?3 IS NULL OR workflow_id = ?3) AND number < ?4
+ORDER BY number DESC LIMIT ?5;
+
+-- name: find_dead_items
+-- The same of all workspaces, of items that are FAILED or CANCELLED, however few of them there are. args: as find_items
+SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,
+       body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms, finished_ms,
+       error
+FROM items
+WHERE status IN ('FAILED', 'CANCELLED') AND (?1 IS NULL OR queue = ?1) AND status = ?2
+  AND (?3 IS NULL OR workflow_id = ?3) AND number < ?4
+ORDER BY number DESC LIMIT ?5;
 
 -- name: waiting_lanes
 SELECT workspace_id, queue, count(*) FILTER (WHERE run_at_ms <= ?2), count(*) FILTER (WHERE run_at_ms > ?2),

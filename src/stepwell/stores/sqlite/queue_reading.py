@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
-from stepwell.stores.queue_rows import item_of, queue_of, tier_of, workspace_of
+from stepwell.stores.queue_rows import item_of, items_question, queue_of, tier_of, workspace_of
 from stepwell.stores.sqlite.connection import Database
 from stepwell.stores.sqlite.queue import SQL
 
@@ -14,7 +14,6 @@ __all__ = ["QueueReading"]
 
 T = TypeVar("T")
 _MOST_WAITS = 1_000
-_LAST = 2**63 - 1
 
 
 class QueueReading:
@@ -37,9 +36,7 @@ class QueueReading:
 
     def items(self, query: ItemQuery) -> list[Item]:
         """Queue items, newest first."""
-        filters = (query.workspace_id, query.queue, query.status, query.workflow_id)
-        before = _LAST if query.before is None else query.before
-        return [item_of(row) for row in self._queue_rows("find_items", *filters, before, query.limit)]
+        return [item_of(row) for row in self._queue_rows(*items_question(query))]
 
     def lanes(self, workspace_id: str | None = None) -> list[Lane]:
         """What waits and runs, by workspace and queue, in one view."""

@@ -18,7 +18,8 @@ prefix) is empty when a test begins, and the same for all stores that one test m
 - **Writes.** ``write`` is called by one thread at a time, by the test itself or by a ``GroupCommit``. Reads come from any thread.
 - **Capabilities.** A store is held to what it declares: one that is not ``is_shared`` is never opened twice on one place, and one
   that has not ``has_archiving`` is never asked to archive.
-- **Roles.** Each module is one role of a store and can be run alone: import everything from it and from ``fixtures``.
+- **Roles.** Each module is one role of a store and can be run alone: import everything from it and from ``fixtures``. The roles of
+  the queue (``QUEUE_ROLES``) are always run in this way.
 - **The machine** drives your store and a plain model of it side by side, by random rules, and compares them after each one.
 - **Faults.** A store that calls ``stepwell.faults.fault`` on its way is made to fail at each of those points, too.
 """
@@ -29,7 +30,7 @@ from importlib import import_module
 
 import pytest
 
-ROLES = ("commit", "concurrency", "group", "history", "lease", "lock", "machine", "scan", "sharing", "state", "ttl", "value")
+ROLES = ("commit", "concurrency", "due", "group", "history", "lease", "lock", "machine", "scan", "sharing", "state", "ttl", "value")
 """The modules of the suite."""
 
 QUEUE_ROLES = ("queue", "queue_claim", "queue_life", "queue_machine")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -280,6 +282,15 @@ def test_waiting_at_capacity_uses_no_attempt(store: Store) -> None:
     assert stored(store, "b").attempts == 0
 
 
+def test_error_that_is_no_text_is_kept_as_far_as_it_is(store: Store) -> None:
+    """Errors come from users' code: nothing in them may keep an item from ending."""
+    item = give_back(store, claimed_item(store), "a\0b \ud800 é", is_final=True)
+    assert item.error is not None
+    assert item.error.startswith("a")
+    assert item.error.endswith(" é")
+    landed(write(store, ItemMark(claimed_item(store, "b").item_id, "FAILED", error="\0")))
+
+
 def test_final_return_fails_at_once(store: Store) -> None:
     item = give_back(store, claimed_item(store), "never", is_final=True)
     assert (item.status, item.attempts, item.error) == ("FAILED", 1, "never")
@@ -365,6 +376,34 @@ def test_singleton_is_not_driven_again_beside_another(store: Store) -> None:
     end(store, *claim_items(store))
     answers(write(store, Redrive("a", "again")))
     assert added(store, new_item("c", singleton="s"))[0].item_id == "a"
+
+
+# Waking.
+
+
+def test_listener_is_told_of_items_that_the_other_store_adds_and_ends(store: Store, other_store: Store) -> None:
+    """E5: a dispatcher in another process need not wait for its poll."""
+    for change in (lambda: add(other_store, new_item()), lambda: end(other_store, *claim_items(other_store, 1))):
+        topics, woken = list[str](), threading.Event()
+
+        def wake(heard: str, topics: list[str] = topics, woken: threading.Event = woken) -> None:
+            topics.append(heard)
+            if heard in ("", "queue"):
+                woken.set()
+
+        add(other_store, *(new_item() for _ in range(100)))
+        stop = store.listen(wake)
+        try:
+            # A listener may need a moment to begin, so one call may pass it by; a hundred may not.
+            assert any(_heard(change, woken) for _ in range(100))
+        finally:
+            stop()
+        assert set(topics) <= {"", "queue"}
+
+
+def _heard(change: Callable[[], object], woken: threading.Event) -> bool:
+    change()
+    return woken.wait(0.3)
 
 
 # Recovery and retention.

@@ -9,14 +9,15 @@ from typing import Any
 from stepwell import Scope
 from stepwell.contract.store import ExecutionQuery
 from stepwell.model.commit import Head
+from stepwell.model.queue import Item, ItemQuery
 from stepwell.model.receipt import Receipt
 from stepwell.model.state import ExecutionState
 from stepwell.model.status import FINAL
 from stepwell.model.value import decode
-from stepwell.testing.simulation.plans import LEDGER, STEPS, Plan, is_possible
+from stepwell.testing.simulation.plans import LEDGER, Plan, is_possible
 from stepwell.testing.simulation.world import LEASE_SECONDS, World
 
-__all__ = ["check", "overdue", "unfinished"]
+__all__ = ["check", "overdue", "unfinished", "waiting_items"]
 
 
 async def check(world: World, plans: dict[str, Plan]) -> list[str]:
@@ -24,6 +25,7 @@ async def check(world: World, plans: dict[str, Plan]) -> list[str]:
     found = list(world.violations)
     for head in world.store.find(ExecutionQuery(limit=10_000)):
         found += [f"{head.execution_id}: {problem}" async for problem in _check_one(world, head, plans.get(head.execution_id))]
+    found += [f"I6: {problem}" for problem in _queue(world)]
     found += [f"I2: {name} was acknowledged and is not there" for name in _missing(world)]
     return found
 
@@ -40,7 +42,7 @@ async def _check_one(world: World, head: Head, plan: Plan | None) -> AsyncIterat
     for problem in (*_records(receipts, state), *_end(receipts, state, plan)):
         yield problem
     marks = _marks(world, head)
-    done = sum(step.node_name in STEPS and step.status == "COMPLETED" for step in state.steps.values())
+    done = sum(isinstance(step.output, str) and step.output.startswith("done ") for step in state.steps.values())
     if marks != done:
         yield f"I5: {marks} marks were left by {done} steps"
 
@@ -76,6 +78,14 @@ def _end(receipts: list[Receipt], state: ExecutionState, plan: Plan | None) -> I
         yield f"it failed: {result}"
 
 
+def _queue(world: World) -> Iterator[str]:
+    """Every item came to the end that its execution came to."""
+    for item in world.store.items(ItemQuery(limit=10_000)):
+        head = world.store.head(item.execution_id)
+        if head is None or item.status != head.status:
+            yield f"the item of {item.execution_id} is {item.status}, and its execution {head and head.status}"
+
+
 def _missing(world: World) -> list[str]:
     return [
         f"revision {each.revision} of {each.execution_id}"
@@ -87,6 +97,11 @@ def _missing(world: World) -> list[str]:
 def unfinished(world: World) -> list[Head]:
     """Executions that have not ended."""
     return [head for head in world.store.find(ExecutionQuery(limit=10_000)) if head.status not in FINAL]
+
+
+def waiting_items(world: World) -> list[Item]:
+    """Queue items that have not ended."""
+    return [item for item in world.store.items(ItemQuery(limit=10_000)) if item.status not in FINAL]
 
 
 def overdue(world: World) -> list[Head]:

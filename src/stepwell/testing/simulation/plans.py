@@ -133,15 +133,28 @@ def _do_plainly(task: dict[str, Any]) -> Any:
 # Making plans.
 
 
-def make_plan(scheduler: Scheduler, *, is_plain: bool, depth: int = 0) -> Plan:
-    """A plan by chance."""
-    if is_plain:
-        kinds = ["plain work", "sleep", "signal"]
-    else:
-        kinds = ["work", "work", "plain work", "sleep", "signal", "map", "variable"]
-        kinds += ["together", "child"] if depth < 2 else []
+_KINDS = {
+    "function": ["work", "work", "plain work", "sleep", "signal", "map", "variable"],
+    "declared": ["work", "work", "plain work", "sleep", "signal", "map", "together"],
+    "plain": ["plain work", "sleep", "signal"],
+}
+
+
+def make_plan(scheduler: Scheduler, kind: str, depth: int = 0) -> Plan:
+    """A plan by chance, of what a kind of workflow can do."""
+    kinds = [*_KINDS[kind], *(["together", "child"] if kind == "function" and depth < 2 else [])]
     length = 1 + scheduler.choose("length of a plan", 5 - depth)
-    return [_make_task(scheduler, pick(scheduler, "task", kinds), f"{depth}.{index}", depth) for index in range(length)]
+    plan = [_make_task(scheduler, pick(scheduler, "task", kinds), f"{depth}.{index}", depth) for index in range(length)]
+    return _without_failures(plan) if kind == "declared" else plan
+
+
+def _without_failures(plan: Plan) -> Plan:
+    """Steps that come to an end at last: the failure of another would be that of its whole run."""
+    return [
+        {**task, **({"fails": min(task["fails"], _ATTEMPTS - 1)} if "fails" in task else {})}
+        | ({"tasks": _without_failures(task["tasks"])} if "tasks" in task else {})
+        for task in plan
+    ]
 
 
 def _make_task(scheduler: Scheduler, kind: str, name: str, depth: int) -> dict[str, Any]:
@@ -160,7 +173,7 @@ def _make_task(scheduler: Scheduler, kind: str, name: str, depth: int) -> dict[s
             ]
             return {"do": kind, "tasks": tasks}
         case "child":
-            return {"do": kind, "plan": make_plan(scheduler, is_plain=False, depth=depth + 1)}
+            return {"do": kind, "plan": make_plan(scheduler, "function", depth + 1)}
         case "variable":
             return {"do": kind, "name": name}
         case "plain work":
@@ -197,7 +210,7 @@ def _may_give(task: dict[str, Any], result: Any) -> bool:
         case "work" | "plain work":
             return result == ("failed" if task["fails"] >= _ATTEMPTS else f"done {task['name']}")
         case "signal":
-            return result == f"value of {task['name']}" or (task["timeout"] is not None and result == "timed out")
+            return result == f"value of {task['name']}" or (task["timeout"] is not None and result in ("timed out", None))
         case "map":
             return result == [f"done {each['name']}" for each in task["tasks"]]
         case "together":

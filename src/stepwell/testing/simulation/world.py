@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 
 from stepwell.contract.store import Store
-from stepwell.model.commit import Claim, ClaimDue, Commit, Extension, Lease, Outcome, StateBatch, Unit, Written
+from stepwell.model.commit import Claim, ClaimDue, Commit, Extension, Lease, Outcome, Unit, Written
+from stepwell.model.queue import Claimed, ClaimItems
 from stepwell.model.value import decode
 from stepwell.runtime.context import StepContext
 from stepwell.testing.choices import Scheduler, happens, pick
 from stepwell.testing.clock import VirtualClock
 from stepwell.testing.process import Fate, Process, SharedStore
+from stepwell.testing.simulation.cases import CAPACITY, QUEUED_IN
 
 __all__ = ["LEASE_SECONDS", "Event", "World"]
 
@@ -118,15 +120,27 @@ class World:
 
     def landed(self, process: Process, unit: Unit, outcome: Outcome) -> None:
         """Keep what was written."""
+        self._check_capacity(unit)
         if isinstance(unit, Commit):
             self._commit_landed(process, unit, outcome)
         elif isinstance(unit, Claim | ClaimDue) and isinstance(outcome, Written):
             for lease in outcome.answers:
                 if isinstance(lease, Lease):
                     self._leased(process, lease)
-        elif isinstance(unit, StateBatch | Extension):
-            name = getattr(unit, "execution_id", "") or ",".join(getattr(unit, "nudges", ()))
+        elif isinstance(unit, ClaimItems) and isinstance(outcome, Written):
+            for claimed in outcome.answers:
+                if isinstance(claimed, Claimed):
+                    self.note(process, "claims the item of", claimed.execution_id, str(claimed.fence))
+        else:
+            name = getattr(unit, "execution_id", "") or ",".join(getattr(unit, "nudges", ())) or getattr(unit, "item_id", "")
             self.note(process, type(unit).__name__, name, type(outcome).__name__)
+
+    def _check_capacity(self, unit: Unit) -> None:
+        """Nothing but a claim of items, and a commit that marks one, changes how many slots are used."""
+        if isinstance(unit, ClaimItems) or (isinstance(unit, Commit) and unit.mark is not None):
+            used = sum(lane.claimed + lane.dispatched for lane in self.store.lanes(QUEUED_IN))
+            if used > CAPACITY:
+                self.violations.append(f"I7: {used} items of {QUEUED_IN} are active, and {CAPACITY} may be")
 
     def _leased(self, process: Process, lease: Lease) -> None:
         self.note(process, "claims", lease.name, str(lease.fence))

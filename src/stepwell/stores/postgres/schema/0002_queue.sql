@@ -71,6 +71,7 @@ CREATE TABLE {schema}.items (
 );
 
 -- Every question of a claim is answered by one of these, from its first entry on. An index holds only the items that it is for.
+-- A workspace's list must not be long in coming because of another's, nor that of the dead.
 CREATE INDEX items_ready ON {schema}.items (workspace_id, queue, workflow_id, priority DESC, number) WHERE status = 'PENDING' AND is_ready;
 CREATE INDEX items_delayed ON {schema}.items (run_at_ms) WHERE status = 'PENDING' AND NOT is_ready;
 CREATE INDEX items_delayed_by_workspace ON {schema}.items (workspace_id) WHERE status = 'PENDING' AND NOT is_ready;
@@ -79,6 +80,8 @@ CREATE INDEX items_active_in_queue ON {schema}.items (queue) WHERE status IN ('C
 CREATE INDEX items_leased ON {schema}.items (lease_until_ms, number) WHERE status = 'CLAIMED';
 CREATE INDEX items_ended ON {schema}.items (workspace_id, finished_ms) WHERE finished_ms IS NOT NULL;
 CREATE INDEX items_started ON {schema}.items (workspace_id, queue, claimed_ms) WHERE claimed_ms IS NOT NULL;
+CREATE INDEX items_by_workspace ON {schema}.items (workspace_id, number);
+CREATE INDEX items_dead ON {schema}.items (number) WHERE status IN ('FAILED', 'CANCELLED');
 CREATE INDEX items_by_execution ON {schema}.items (execution_id) WHERE finished_ms IS NULL;
 CREATE UNIQUE INDEX items_by_key ON {schema}.items (workspace_id, key) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX items_by_singleton ON {schema}.items (workspace_id, singleton) WHERE singleton IS NOT NULL AND finished_ms IS NULL;

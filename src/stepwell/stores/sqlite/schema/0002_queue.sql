@@ -72,7 +72,7 @@ CREATE TABLE items (
 ) STRICT;
 
 -- Every question of a claim is answered by one of these, from its first entry on. An index holds only the items that it is for, so
--- that those which have ended cost nothing.
+-- that those which have ended cost nothing. A workspace's list must not be long in coming because of another's, nor that of the dead.
 CREATE INDEX items_ready ON items (workspace_id, queue, workflow_id, priority DESC, number) WHERE status = 'PENDING' AND is_ready = 1;
 CREATE INDEX items_delayed ON items (run_at_ms) WHERE status = 'PENDING' AND is_ready = 0;
 CREATE INDEX items_delayed_by_workspace ON items (workspace_id) WHERE status = 'PENDING' AND is_ready = 0;
@@ -81,6 +81,8 @@ CREATE INDEX items_active_in_queue ON items (queue) WHERE status IN ('CLAIMED', 
 CREATE INDEX items_leased ON items (lease_until_ms) WHERE status = 'CLAIMED';
 CREATE INDEX items_ended ON items (workspace_id, finished_ms) WHERE finished_ms IS NOT NULL;
 CREATE INDEX items_started ON items (workspace_id, queue, claimed_ms) WHERE claimed_ms IS NOT NULL;
+CREATE INDEX items_by_workspace ON items (workspace_id, number);
+CREATE INDEX items_dead ON items (number) WHERE status IN ('FAILED', 'CANCELLED');
 CREATE INDEX items_by_execution ON items (execution_id) WHERE finished_ms IS NULL;
 CREATE UNIQUE INDEX items_by_key ON items (workspace_id, key) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX items_by_singleton ON items (workspace_id, singleton) WHERE singleton IS NOT NULL AND finished_ms IS NULL;

@@ -1,0 +1,243 @@
+"""The queue on PostgreSQL: what many processes do to each other, and how much a claim reads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from tests.support.postgres_server import PostgresServer
+
+from stepwell.clock import SystemClock
+from stepwell.contract.store import Store
+from stepwell.errors import ValidationFailed
+from stepwell.model.commit import Written
+from stepwell.model.limits import Limits
+from stepwell.model.queue import ClaimItems, Enqueue, Enqueued, ItemMark, PutQueue, PutTier, QueueSettings, Tier
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.testing.conformance.queue_sample import add, added, claim_items, ids_of, new_item, put_workspace, statuses, used
+from stepwell.testing.conformance.sample import Execution, answers, landed, put, write
+
+Session = psycopg.Connection[tuple[object, ...]]
+
+
+@pytest.fixture
+def open_one(postgres_url: str) -> Iterator[Callable[[], Store]]:
+    """Opens stores on one schema, as processes of their own would."""
+    opened: list[Store] = []
+
+    def open_store() -> Store:
+        store = PostgresStore(postgres_url, SystemClock(), Limits())
+        store.open()
+        opened.append(store)
+        return store
+
+    yield open_store
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_one: Callable[[], Store]) -> Store:
+    return open_one()
+
+
+class Outside:
+    """A session that claims by hand and takes its time."""
+
+    def __init__(self, server: PostgresServer, schema: str) -> None:
+        self._server, self._schema = server, schema
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """A transaction that is left open for as long as the block runs, then rolled back."""
+        with psycopg.connect(self._server.dsn) as connection:
+            yield connection
+            connection.rollback()
+
+    def claim(self, connection: Session, most: int = 10) -> list[tuple[object, ...]]:
+        """What a claim takes in this transaction."""
+        query = f"SELECT * FROM {self._schema}.claim_items('outside', 60000, %s, '{{}}', '{{}}', 0)"
+        return connection.execute(query, [most]).fetchall()
+
+    def reads(self, connection: Session, table: str = "items") -> tuple[int, int]:
+        """The sequential scans of this transaction, and how many rows it fetched through indexes."""
+        query = "SELECT seq_scan, idx_tup_fetch FROM pg_stat_xact_user_tables WHERE schemaname = %s AND relname = %s"
+        [(scans, fetched)] = connection.execute(query, [self._schema, table]).fetchall()
+        assert isinstance(scans, int)
+        assert isinstance(fetched, int)
+        return scans, fetched
+
+
+@pytest.fixture
+def outside(postgres_server: PostgresServer, postgres_schema: str) -> Outside:
+    return Outside(postgres_server, postgres_schema)
+
+
+def test_second_claimer_takes_nothing_of_a_workspace_whose_claim_is_under_way(store: Store, outside: Outside) -> None:
+    """T34: the first claim's transaction is held open; the second passes the workspace over, and waits for nobody."""
+    put_workspace(store, "acme", concurrency=1)
+    add(store, *(new_item(f"i{number}", "acme") for number in range(3)))
+    with outside.transaction() as first:
+        assert len(outside.claim(first)) == 1
+        add(store, "other")
+        assert ids_of(claim_items(store)) == ["other"]
+        assert claim_items(store) == []
+    assert ids_of(claim_items(store)) == ["i0"]
+    assert claim_items(store) == []
+
+
+def test_second_claimer_takes_nothing_of_a_limited_queue_whose_claim_is_under_way(store: Store, outside: Outside) -> None:
+    """T34: the same for a queue's own cap, with two workspaces that have nothing else in common."""
+    landed(write(store, PutQueue(QueueSettings(name="mail", concurrency=1))))
+    put_workspace(store, "a")
+    put_workspace(store, "b")
+    add(store, new_item("first", "a", queue="mail"))
+    with outside.transaction() as first:
+        assert len(outside.claim(first)) == 1
+        add(store, new_item("second", "b", queue="mail"), new_item("third", "b"))
+        assert ids_of(claim_items(store)) == ["third"]
+    assert ids_of(claim_items(store)) == ["first"]
+
+
+@pytest.mark.parametrize("cap", [1, 7])
+def test_cap_holds_at_every_instant_with_claimers_in_many_processes(open_one: Callable[[], Store], store: Store, cap: int) -> None:
+    """T34: eight sessions; each looks at the rows while it holds its item."""
+    put_workspace(store, "acme", concurrency=cap)
+    items = 64
+    add(store, *(new_item(workspace="acme") for _ in range(items)))
+    left, worst = threading.Semaphore(items), list[int]()
+
+    def work(own: Store, name: str) -> None:
+        while left.acquire(blocking=False):
+            while not (taken := claim_items(own, 1, holder=name)):
+                pass
+            worst.append(used(own, "acme"))
+            landed(write(own, ItemMark(taken[0].item_id, "COMPLETED", taken[0].fence)))
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(work, open_one(), f"d{number}") for number in range(8)]:
+            done.result(timeout=60)
+    assert max(worst) <= cap
+    assert set(statuses(store, "acme").values()) == {"COMPLETED"}
+
+
+def test_every_item_goes_to_exactly_one_claimer_of_many_processes(open_one: Callable[[], Store], store: Store) -> None:
+    """T27: no scheduler lock; claims of all sizes side by side."""
+    for number in range(6):
+        put_workspace(store, f"w{number}")
+    names = add(store, *(new_item(workspace=f"w{number % 6}") for number in range(600)))
+    taken: list[str] = []
+
+    def work(own: Store, limit: int) -> None:
+        while len(taken) < len(names):
+            taken.extend(ids_of(claim_items(own, limit)))
+
+    with ThreadPoolExecutor(6) as pool:
+        for done in [pool.submit(work, open_one(), 1 + 5 * number) for number in range(6)]:
+            done.result(timeout=60)
+    assert sorted(taken) == sorted(names)
+
+
+@pytest.mark.parametrize("fields", [{"key": "k"}, {"singleton": "s"}, {"debounce": "d", "delay_ms": 60_000}])
+def test_one_name_asked_for_by_many_processes_is_one_item(
+    open_one: Callable[[], Store], store: Store, fields: dict[str, object]
+) -> None:
+    """T39: whoever comes second is told of the first one's item."""
+    stores = [open_one() for _ in range(6)]
+    gate = threading.Barrier(6)
+
+    def ask(own: Store, number: int) -> Enqueued:
+        gate.wait(30)
+        [answer] = added(own, new_item(f"i{number}", **fields))
+        assert isinstance(answer, Enqueued)
+        return answer
+
+    with ThreadPoolExecutor(6) as pool:
+        got = [done.result(timeout=60) for done in [pool.submit(ask, own, number) for number, own in enumerate(stores)]]
+    assert sum(answer.is_new for answer in got) == 1
+    assert {answer.item_id for answer in got} == set(statuses(store))
+
+
+def test_depth_holds_with_many_processes(open_one: Callable[[], Store], store: Store) -> None:
+    put_workspace(store, "acme", queue_depth=20)
+    stores = [open_one() for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        for done in [pool.submit(added, own, *(new_item(workspace="acme") for _ in range(10))) for own in stores]:
+            done.result(timeout=60)
+    assert len(statuses(store, "acme")) == 20
+
+
+def test_group_of_every_kind_of_unit_is_one_transaction_in_order(store: Store) -> None:
+    put_workspace(store, "acme", concurrency=1)
+    add(store, new_item("a", "acme"), new_item("b", "acme"))
+    creation = Execution(store, "of-a").creation(
+        mark=ItemMark("a", "COMPLETED"), items=(new_item("child", "acme"),), ops=(put("k"),)
+    )
+    claim = ClaimItems("d", 60, 5)
+    wider = PutTier(Tier(name="acme", concurrency=9))
+    first, second, made, third, asked, _, last = store.write(
+        [claim, claim, creation, claim, Enqueue((new_item("c", "acme"),)), wider, claim]
+    )
+    assert isinstance(made, Written)
+    assert [ids_of(answers(outcome)) for outcome in (first, second, third, last)] == [["a"], [], ["b"], ["child", "c"]]
+    assert [answer.is_new for answer in answers(asked)] == [True]
+
+
+@pytest.mark.parametrize("key", ["a\0b", "\ud800", "x" * 3_000])
+def test_name_that_cannot_be_stored_is_refused_alone(store: Store, key: str) -> None:
+    """Names are checked long before; but if one comes through, it must not take its group with it."""
+    good, bad = Enqueue((new_item("good"),)), Enqueue((new_item("bad", key=key),))
+    first, second, third = store.write([good, bad, Enqueue((new_item("last"),))])
+    assert isinstance(second, ValidationFailed)
+    assert isinstance(first, Written)
+    assert isinstance(third, Written)
+    assert list(statuses(store)) == ["good", "last"]
+
+
+def test_claim_reads_few_rows_whatever_waits(store: Store, outside: Outside) -> None:
+    """T36: a noisy workspace at its cap with very much waiting, quiet ones beside it; no table is read from end to end."""
+    put_workspace(store, "noisy", concurrency=3)
+    add(store, *(new_item(workspace="noisy", priority=9, workflow_id=f"w{number % 2}") for number in range(20_000)))
+    for number in range(20):
+        put_workspace(store, f"quiet-{number}", concurrency=5)
+        add(store, *(new_item(workspace=f"quiet-{number}") for _ in range(5)))
+    landed(write(store, PutQueue(QueueSettings(name="default", concurrency=1_000))))
+    with outside.transaction() as first:
+        taken = outside.claim(first, 50)
+        assert {row[1] for row in taken} == {"noisy", *(f"quiet-{number}" for number in range(20))}
+        scans, fetched = outside.reads(first)
+        assert scans == 0
+        assert fetched < 1_000
+    with outside.transaction() as second:
+        outside.claim(second, 1)
+        scans, fetched = outside.reads(second)
+        assert (scans, fetched < 200) == (0, True)
+
+
+def test_claim_that_was_planned_for_a_small_table_goes_by_indexes_when_it_is_large(store: Store, outside: Outside) -> None:
+    """T36: a session keeps its plans, and the table's size at that time with them."""
+    put_workspace(store, "noisy", concurrency=2)
+    add(store, *(new_item(workspace="noisy") for _ in range(5)))
+    with outside.transaction() as session:
+        for _ in range(8):
+            outside.claim(session)
+            session.rollback()
+        add(store, *(new_item(workspace="noisy") for _ in range(20_000)))
+        assert len(outside.claim(session)) == 2
+        scans, fetched = outside.reads(session)
+        assert (scans, fetched < 200) == (0, True)
+
+
+def test_claim_says_nothing_of_what_it_passes_over_when_all_is_full(store: Store, outside: Outside) -> None:
+    """T36: asking in vain costs next to nothing, too."""
+    put_workspace(store, "noisy", concurrency=1)
+    add(store, *(new_item(workspace="noisy") for _ in range(5_000)))
+    claim_items(store)
+    with outside.transaction() as again:
+        assert outside.claim(again, 100) == []
+        scans, fetched = outside.reads(again)
+        assert (scans, fetched < 50) == (0, True)

@@ -1,0 +1,84 @@
+"""The queue on SQLite: every statement of a write goes by an index, whatever waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from stepwell.clock import FakeClock
+from stepwell.contract.store import Store
+from stepwell.model.limits import Limits
+from stepwell.stores.sqlite.queue import SQL
+from stepwell.stores.sqlite.store import SQLiteStore
+from stepwell.testing.conformance.queue_sample import add, claim_items, new_item, put_workspace
+
+# The first entry of an index is all that these read of it; and listings for people may read what they list.
+_FIRST_ENTRY = ("ready_lanes", "started_lanes", "next_ready")
+_LISTINGS = ("waiting_lanes", "active_lanes", "find_items")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "well.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    store = SQLiteStore(f"sqlite:///{path}", FakeClock(), Limits())
+    store.open()
+    yield store
+    store.close()
+
+
+def plan(path: Path, statement: str) -> list[str]:
+    """How SQLite would run a statement."""
+    connection = apsw.Connection(str(path))
+    arguments = len(set(re.findall(r"\?\d+", statement))) or statement.count("?")
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", (None,) * arguments).fetchall()
+    connection.close()
+    return [str(row[3]) for row in rows]
+
+
+@pytest.mark.parametrize("name", [name for name in SQL if name not in _LISTINGS])
+def test_statement_does_not_walk_through_the_items(store: Store, path: Path, name: str) -> None:
+    """T36."""
+    scans = [step for step in plan(path, SQL[name]) if step.startswith("SCAN items")]
+    assert len(scans) == (1 if name in _FIRST_ENTRY else 0), scans
+
+
+def test_only_a_list_goes_by_the_index_of_all_items_of_a_workspace(store: Store, path: Path) -> None:
+    """T36: it holds those that have ended or wait, too, so counting by it would take longer and longer."""
+    assert [name for name in SQL if "items_by_workspace" in " ".join(plan(path, SQL[name]))] == ["find_items_of"]
+
+
+def test_claim_takes_as_many_steps_whatever_waits(store: Store, path: Path) -> None:
+    """T36: counted in steps of SQLite's machine, which no load of this computer changes."""
+    for workspace in ("noisy", "quiet"):
+        put_workspace(store, workspace, concurrency=3)
+    add(store, new_item(workspace="noisy"), new_item(workspace="quiet"))
+    add(store, *(new_item(workspace="noisy") for _ in range(50)))
+    few = steps_of_claim(store)
+    add(store, *(new_item(workspace="noisy") for _ in range(5_000)))
+    add(store, new_item(workspace="quiet"))
+    assert steps_of_claim(store) < 1.5 * few + 500
+
+
+def steps_of_claim(store: Store) -> int:
+    """How much work a claim is."""
+    assert isinstance(store, SQLiteStore)
+    assert store._writer is not None
+    steps, connection = 0, store._writer._connection
+
+    def count() -> bool:
+        nonlocal steps
+        steps += 1
+        return False
+
+    connection.set_progress_handler(count, 1)
+    claim_items(store, 2)
+    connection.set_progress_handler(None)
+    return steps

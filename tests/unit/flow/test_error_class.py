@@ -1,0 +1,69 @@
+"""Classes of errors (D9): what an error is taken for, and whether another attempt may help."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+import pytest
+
+from stepwell.errors import (
+    Conflict,
+    ExecutionCancelled,
+    ExecutionTimedOut,
+    GovernanceViolated,
+    InvalidInput,
+    LimitExceeded,
+    ProcessDied,
+    StepFailed,
+    StoreUnavailable,
+)
+from stepwell.flow.error_class import ErrorClass, classify
+
+
+class Answered(Exception):
+    """As HTTP libraries have it: the status is the error's or its response's."""
+
+    def __init__(self, status: int, *, is_in_response: bool = False) -> None:
+        if is_in_response:
+            self.response = Answered(status)
+        else:
+            self.status_code = status
+
+
+class OperationalError(Exception):
+    """As database drivers have it."""
+
+
+CASES = [
+    (Answered(404), "http_client", False),
+    (Answered(429), "http_client", True),
+    (Answered(422, is_in_response=True), "http_client", False),
+    (Answered(503), "http_server", True),
+    (Answered(403), "security", False),
+    (Answered(200), "execution", True),
+    (InvalidInput("x"), "validation", False),
+    (LimitExceeded("x"), "limit", False),
+    (GovernanceViolated("x"), "limit", False),
+    (ExecutionCancelled(), "control_flow", False),
+    (ExecutionTimedOut(), "timeout", True),
+    (TimeoutError(), "timeout", True),
+    (PermissionError(), "security", False),
+    (ssl.SSLError(), "security", False),
+    (StoreUnavailable(), "database", True),
+    (Conflict(), "database", True),
+    (OperationalError(), "database", True),
+    (ConnectionResetError(), "network", True),
+    (socket.gaierror(), "network", True),
+    (ProcessDied(), "execution", True),
+    (ValueError("x"), "execution", True),
+    (StepFailed("s", "X", "x", "s", "network"), "network", True),
+    (StepFailed("s", "X", "x", "s"), "execution", True),
+]
+
+
+@pytest.mark.parametrize(("error", "name", "is_retryable"), CASES, ids=lambda each: repr(each)[:40])
+def test_error_is_taken_for_its_class(error: Exception, name: str, is_retryable: bool) -> None:
+    found = classify(error)
+    assert (found.error_class, found.is_retryable) == (ErrorClass(name), is_retryable)
+    assert found.suggestion
