@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup demo format lint types layers unit test bench rivals lock rivals-lock clean
+.PHONY: help setup demo format lint types layers unit test bench scale rivals lock rivals-lock clean
 unexport PYTHONWARNINGS # what counts as an error is said in pyproject.toml alone
 
 help: ## list these commands
@@ -57,6 +57,9 @@ test: lint types layers unit ## everything that must pass: lint, types, layers, 
 
 bench: $(STAMP) ## benchmarks, as JSON lines
 	@$(BIN)/python -m benchmarks
+
+scale: $(STAMP) ## the queue with a million items, as JSON lines
+	@$(BIN)/python -m benchmarks.scale $(SCALE_ARGS)
 
 rivals: .venv-rivals/.installed ## Stepwell beside DBOS, LangGraph and queues, as JSON lines (RIVALS_ARGS="--quick --only steps")
 	@$(RIVALS)/python -m benchmarks.rivals $(RIVALS_ARGS)

@@ -51,7 +51,7 @@ TOOLS: dict[str, Callable[[str], str]] = {"temperature": temperature, "to_fahren
 
 
 @step(effect="tool")
-def use_tool(call: ToolCall) -> str:
+async def use_tool(call: ToolCall) -> str:
     """A tool that fails is no failure of the run: the model is told, and may do better."""
     try:
         given = TOOLS[call.tool](call.argument)
@@ -65,7 +65,7 @@ def use_tool(call: ToolCall) -> str:
 
 
 @step(effect="model", timeout_seconds=60)
-def ask_model(messages: list[Message]) -> Reply:
+async def ask_model(messages: list[Message]) -> Reply:
     stepwell.current().spend(0.01)
     reply = scripted_model(messages)
     print(f"   model: {reply.answer or ', '.join(call.tool for call in reply.calls)}")
@@ -82,8 +82,8 @@ def scripted_model(messages: list[Message]) -> Reply:
             return Reply([ToolCall("temperature", "Basel"), ToolCall("temperature", "Atlantis")])
         case [celsius, _]:
             return Reply([ToolCall("to_fahrenheit", celsius)])
-        case [*_, fahrenheit]:
-            return Reply(answer=f"It is {fahrenheit} degrees Fahrenheit in Basel; Atlantis I could not find.")
+        case _:
+            return Reply(answer=f"It is {results[-1]} degrees Fahrenheit in Basel; Atlantis I could not find.")
 
 
 @workflow

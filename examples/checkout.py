@@ -34,7 +34,7 @@ class NotSentThere(ValueError):
 
 
 @step
-def reserve(item: str) -> str:
+async def reserve(item: str) -> str:
     print(f"   reserve {item}")
     if not STOCK.get(item):
         raise LookupError(f"there is no {item}")
@@ -42,12 +42,12 @@ def reserve(item: str) -> str:
 
 
 @step
-def release(reservation: str) -> None:
+async def release(reservation: str) -> None:
     print(f"   release {reservation}")
 
 
 @step(retry=Retry(attempts=3, first_seconds=0.1))
-def charge(cents: int) -> Payment:
+async def charge(cents: int) -> Payment:
     """The bank does not answer at first. Its key is the same at every attempt, so that nobody pays twice."""
     here = stepwell.current()
     if here.attempt == 1:
@@ -58,12 +58,12 @@ def charge(cents: int) -> Payment:
 
 
 @step
-def refund(payment: Payment) -> None:
+async def refund(payment: Payment) -> None:
     print(f"   refund {payment.cents / 100:.2f}")
 
 
-@step(retry=Retry(attempts=3, first_seconds=0.1, non_retryable=(NotSentThere,)))
-def send(reservation: str, country: str) -> str:
+@step(retry=Retry(attempts=3, first_seconds=0.1, non_retryable=("NotSentThere",)))
+async def send(reservation: str, country: str) -> str:
     print(f"   send {reservation} to {country}")
     if country not in COUNTRIES_WE_SEND_TO:
         raise NotSentThere(f"we do not send to {country}")

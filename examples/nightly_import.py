@@ -3,7 +3,7 @@
     python examples/nightly_import.py
 
 Shows: multiple instances with bounded concurrency, retries, failures that are passed over, state that lands with the step that
-wrote it (so every row counts once, whatever crashes), and a file of a definition with templates only where they are needed.
+wrote it: every row is counted once, whatever crashes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def fetch(number: int) -> str:
     return f"{number};{number * 7 if number % 125 else 'n/a'}"
 
 
-@step(retry=Retry(non_retryable=(BadRow,)))
+@step(retry=Retry(non_retryable=("BadRow",)))
 async def store(line: str) -> Row:
     """Read a row and add it up. The sums land in the same commit as the row's record."""
     number, _, cents = line.partition(";")

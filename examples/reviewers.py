@@ -1,9 +1,9 @@
-"""Five reviewers are asked; the first three answers count, and the other two are told that they need not bother.
+"""Five reviewers are asked; the first three answers count, and then the other two are asked no more.
 
     python examples/reviewers.py
 
-Shows: multiple instances with a join of 3 of 5, answers of people inside of instances, what is undone for those who were withdrawn,
-and a result that is worked out from the answers that came.
+Shows: multiple instances with a join of 3 of 5, a question to a person inside of each, and a result that is worked out from the
+answers that came.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ review = define(
 )
 
 
-def open_for(run: Run[object]) -> dict[str, str]:
+def open_for(run: Run) -> dict[str, str]:
     """Who is asked at the moment, and the signal to answer with."""
     return {offer.approvers[0]: offer.name for offer in run.progress().offers}
 
 
-def wait_until_asked(run: Run[object], people: int) -> dict[str, str]:
+def wait_until_asked(run: Run, people: int) -> dict[str, str]:
     ends = monotonic() + 30
     while len(asked := open_for(run)) != people:
         if monotonic() > ends:

@@ -8,8 +8,10 @@ ends the wait. The machine may be switched off at any moment: its credit is in t
 
 from __future__ import annotations
 
-from stepwell import Run, Stepwell, step
-from stepwell.flow import call, choice, deferred, define, loop, otherwise, sequence, set_variables, when
+from time import monotonic, sleep
+
+from stepwell import Run, Status, Stepwell, step
+from stepwell.flow import Node, call, choice, deferred, define, loop, otherwise, sequence, set_variables, when
 
 PRICES = {"tea": 150, "soup": 250}
 
@@ -37,7 +39,7 @@ def give_back(cents: int) -> int:
     return cents
 
 
-def money_back(name: str):
+def money_back(name: str) -> Node:
     """Give the credit back, and be done."""
     return sequence(
         call(give_back, "{{ variables.credit }}", name=name),
@@ -53,9 +55,7 @@ choose = sequence(
     call(price_of, "{{ item }}"),
     choice(
         when("steps.price_of.output is null", call(show, "no {{ item }} here", name="show_none")),
-        when(
-            "steps.price_of.output > variables.credit", call(show, "{{ item }} is {{ steps.price_of.output }}", name="show_price")
-        ),
+        when("steps.price_of.output > variables.credit", call(show, "{{ steps.price_of.output }}, please", name="show_price")),
         otherwise(
             call(drop, "{{ item }}"),
             set_variables({"credit": "{{ variables.credit - steps.price_of.output }}"}, name="pay"),
@@ -67,7 +67,8 @@ vending_machine = define(
     loop(
         deferred(
             {"coin": insert, "choose": choose, "back": money_back("button")},
-            timeout="1s",  # somebody walked away; minutes, in real life
+            name="buttons",
+            timeout="2s",  # somebody walked away; minutes, in real life
             on_timeout=money_back("forgotten"),
         ),
         until="variables.is_over",
@@ -80,22 +81,29 @@ vending_machine = define(
 )
 
 
-def press(run: Run[object], name: str, value: str | int | None = None) -> None:
-    print(f"{name}{'' if value is None else f' {value}'}")
+def press(run: Run, turn: int, name: str, value: str | int | None = None) -> None:
+    """Do something at the machine, once it has dealt with what was done before."""
+    ends = monotonic() + 30
+    while not any(offer.step == f"buttons[{turn}]" for offer in run.progress().offers):
+        if run.status() == Status.COMPLETED or monotonic() > ends:
+            raise TimeoutError("the machine waits for nobody")
+        sleep(0.01)
+    print(name if value is None else f"{name} {value}")
     run.signal(name, value)
 
 
 def main() -> None:
+    pressed = (("coin", 100), ("choose", "tea"), ("coin", 100), ("choose", "gold"), ("choose", "tea"), ("back", None))
     with Stepwell() as well:
-        thirsty = well.start(vending_machine)
-        for name, value in (("coin", 100), ("choose", "tea"), ("coin", 100), ("choose", "gold"), ("choose", "tea"), ("back", None)):
-            press(thirsty, name, value)
-        print(f"=> {thirsty.status() if thirsty.result(timeout=30) else 'no credit is left'}")
+        print("somebody is thirsty")
+        run = well.start(vending_machine)
+        for turn, (name, value) in enumerate(pressed):
+            press(run, turn, name, value)
+        print(f"=> credit {run.result(timeout=30)}")
         print("somebody else puts in a coin and walks away")
-        absent = well.start(vending_machine)
-        press(absent, "coin", 50)
-        absent.result(timeout=30)
-        print("=> the machine is free again")
+        run = well.start(vending_machine)
+        press(run, 0, "coin", 50)
+        print(f"=> credit {run.result(timeout=30)}")
 
 
 if __name__ == "__main__":

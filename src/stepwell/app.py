@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -796,10 +797,16 @@ class AsyncStepwell:
     async def __aenter__(self) -> AsyncStepwell:
         await self._driver.open()
         loop = asyncio.get_running_loop()
-        self._end_watching = on_registration(lambda: loop.call_soon_threadsafe(self._working))
+        self._end_watching = on_registration(lambda: _tell(loop, self._working))
         if registered_names() or registered_step_names():
             self._working()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """Have a function called on a loop; one that was closed with a well still open has nobody left to tell."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)

@@ -27,7 +27,7 @@ def task(signal_name: str, name: str = "") -> Node:
 class Acting:
     """A run on memory, with time that stands still between two acts."""
 
-    def __init__(self, well: TestWell, run: Run[Any]) -> None:
+    def __init__(self, well: TestWell, run: Run) -> None:
         self.well, self.run = well, run
         self._settle()
 

@@ -93,6 +93,27 @@ def test_cancel_reaches_children_though_no_worker_was_there_when_it_came(file_ur
 
 
 @workflow
+async def tidy(name: str) -> str:
+    try:
+        return await leaf(name)
+    except ExecutionCancelled:
+        await stepwell.wait_signal("swept")
+        raise
+
+
+def test_children_learn_of_it_at_once_though_their_parent_takes_its_time(well: Any) -> None:
+    run = well.start(tidy, "a", execution_id="t")
+    _wait_until(lambda: _status(well, "t:1") == [Status.WAITING])
+    run.cancel()
+    with pytest.raises(ExecutionCancelled):
+        well.run("t:1").result(WAIT)
+    assert run.status() in (Status.RUNNING, Status.WAITING)
+    run.signal("swept")
+    with pytest.raises(ExecutionCancelled):
+        run.result(WAIT)
+
+
+@workflow
 async def gives_up(name: str) -> str:
     async with asyncio.TaskGroup() as group:
         group.create_task(leaf(name))

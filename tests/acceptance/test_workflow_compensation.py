@@ -172,6 +172,40 @@ def test_compensation_goes_on_where_it_was_after_its_worker_left(file_url: str) 
     assert done == ["book hotel", "book flight", "book car", *undone]
 
 
+def test_cancel_does_not_interrupt_a_compensation_that_is_under_way(well: Any) -> None:
+    run = well.start(slowly_undone)
+    assert entered.wait(WAIT)
+    run.cancel()
+    with pytest.raises(ExecutionFailed, match="no seats"):
+        run.result(WAIT)
+    assert done[3:] == ["release car", "try to release flight", "try to release flight", "release hotel"]
+    assert run.status() == Status.FAILED
+
+
+is_passing = threading.Event()
+
+
+@workflow
+async def failed_once() -> None:
+    await book("hotel")
+    stepwell.compensate(release_later, "hotel")
+    if not is_passing.is_set():
+        raise RuntimeError("a trouble that nobody recorded")
+    await book("flight")
+
+
+def test_run_whose_compensation_has_begun_makes_no_further_step(file_url: str) -> None:
+    """Though its code would come further this time: what it would build on is being undone."""
+    is_passing.clear()
+    with Stepwell(file_url) as first:
+        first.start(failed_once, execution_id="f")
+        assert entered.wait(WAIT)
+    is_passing.set()
+    with Stepwell(file_url) as second, pytest.raises(ExecutionFailed, match="nobody recorded"):
+        second.run("f").result(WAIT)
+    assert done == ["book hotel", "try to release hotel", "try to release hotel"]
+
+
 def test_compensation_is_for_the_code_of_a_workflow() -> None:
     with pytest.raises(InvalidInput, match="for the code of a workflow"):
         stepwell.compensate(release, "hotel")

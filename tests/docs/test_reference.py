@@ -29,6 +29,10 @@ from stepwell.clock import SystemClock
 from stepwell.faults import POINTS
 from stepwell.model.status import TRANSITIONS
 from stepwell.model.value import RULES
+from stepwell.queue.face import Queue
+from stepwell.queue.item import QueueItem
+from stepwell.queue.schedules import Schedules
+from stepwell.queue.workspaces import Workspaces
 from stepwell.runtime.context import StepContext, WorkflowContext
 from stepwell.state.blocking import ScopedState, State
 from stepwell.state.buffer import BufferedScope
@@ -79,10 +83,14 @@ def test_public_means_documented():
         (AsyncRun, "workflows.md"),
         (ExecutionState, "records.md"),
         (DataStore, "records.md"),
+        (QueueItem, "queue.md"),
+        (Queue, "queue.md"),
+        (Workspaces, "queue.md"),
+        (Schedules, "queue.md"),
     ],
 )
 def test_every_public_method_is_on_its_page(kind: type, page: str):
-    inner = {"batch", "drop", "state_ops", "write_state", "wait", "wait_async", "wake"}  # for other parts of Stepwell
+    inner = {"add", "batch", "drop", "state_ops", "write_state", "wait", "wait_async", "wake"}  # for other parts of Stepwell
     text = _text(page)
     missing = [name for name in _public(kind) if name not in inner and not re.search(rf"`(?:\w+\.)?{name}\b", text)]
     assert missing == []
@@ -102,6 +110,10 @@ def test_calls_on_the_pages_have_the_parameters_of_the_code():
         Lock,
         Run,
         StepContext,
+        QueueItem,
+        Queue,
+        Workspaces,
+        Schedules,
     )
     for name, arguments in re.findall(r"`(\w+)\(([^`]*)\)`", _text(*(page.name for page in REFERENCE.glob("*.md")))):
         methods = [found for kind in kinds if inspect.isfunction(found := inspect.getattr_static(kind, name, None))]

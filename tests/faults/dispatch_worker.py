@@ -1,4 +1,4 @@
-"""A program that asks for runs once and works them off; it is killed at a point that it is told, once. Run by test_dispatch_kill."""
+"""A program that asks for runs and works them off; it is killed once, at a point that it is told. Run by test_dispatch_kill."""
 
 from __future__ import annotations
 

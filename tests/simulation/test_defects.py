@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from stepwell.queue.upkeep import Upkeep
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.session import Session
 from stepwell.stores.memory import MemoryStore
@@ -111,6 +112,22 @@ def test_end_that_leaves_tokens_or_tells_nobody_is_found(monkeypatch: pytest.Mon
 
     around(monkeypatch, Session, "_finish", make)
     assert "I10" in first_violation()
+
+
+def test_capacity_that_is_not_counted_is_found(monkeypatch: pytest.MonkeyPatch):
+    """T34, I7"""
+    monkeypatch.setattr("stepwell.stores.memory.queue.free_slots", lambda *_: 100)
+    assert "I7" in first_violation()
+
+
+def test_dead_dispatchers_items_that_nobody_returns_are_found(monkeypatch: pytest.MonkeyPatch):
+    """T35, I6"""
+
+    async def idle(*_: object) -> None:
+        return
+
+    monkeypatch.setattr(Upkeep, "_sweep", idle)
+    assert "the item of" in first_violation()
 
 
 def test_seed_that_fails_is_told_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

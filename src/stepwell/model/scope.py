@@ -14,10 +14,10 @@ __all__ = ["DEFAULT_WORKSPACE", "OWN_KINDS", "Scope"]
 DEFAULT_WORKSPACE = "default"
 
 # kind -> how many names address it inside its workspace; the global scope belongs to no workspace.
-_KINDS = {"global": 0, "workspace": 0, "workflow": 1, "step": 2, "conversation": 1, "user": 1, "inbox": 1, "custom": 1}
+_FOR_ALL = {"global": 0, "workspace": 0, "workflow": 1, "step": 2, "conversation": 1, "user": 1, "inbox": 1, "custom": 1}
 # Stepwell's own: stored definitions; and of the queue, what fires when, and who takes items.
 OWN_KINDS = {"definition": 0, "schedule": 0, "worker": 0}
-_KINDS |= OWN_KINDS
+_KINDS = {**_FOR_ALL, **OWN_KINDS}
 
 
 class Scope(msgspec.Struct, frozen=True):

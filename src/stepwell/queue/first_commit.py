@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stepwell.errors import AlreadyExists, CommitUnknown, LeaseLost
+from stepwell.errors import AlreadyExists, CommitUnknown, LeaseLost, StoreUnavailable
 from stepwell.model.commit import Creation, Rest
 from stepwell.model.draft import Planned
 from stepwell.model.ids import NewId
@@ -54,6 +54,8 @@ class FirstCommit(Recorder):
         sections["scopes"]["root"], sections["step_count"][ONLY] = _ROOT, b"0"
         self.is_taken = False
         """Whether somebody else had made an execution with this id."""
+        self.is_hindered = False
+        """Whether it was the store that could not take the first commit."""
 
     @property
     def is_made(self) -> bool:
@@ -73,7 +75,11 @@ class FirstCommit(Recorder):
         try:
             await self._driver.run(self._executions.commit(session, [*self._opening, *batch], self._creation))
             self._executions.keep(self._live)
+        except StoreUnavailable:
+            self.is_hindered = True
+            raise
         except CommitUnknown:
+            self.is_hindered = True
             if not await self._has_landed(session.commit_id):
                 raise
             self._live = await self._driver.run(self._executions.newest(self._live.execution_id))

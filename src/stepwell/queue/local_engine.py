@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 # renewed. Short workflows are over by then, and are a single commit.
 _MAKE_AFTER_SECONDS = 0.25
 
+_AGAIN_MS = 1_000
+
 _ENDS = {
     Status.COMPLETED: ItemStatus.COMPLETED,
     Status.PARTIALLY_COMPLETED: ItemStatus.COMPLETED,
@@ -140,7 +142,7 @@ class LocalEngine:
         except StepwellError:
             head = None  # its claim ends by itself, and somebody tries again
         try:
-            unit = ReturnItem(claimed.item_id, claimed.fence) if head is None else await self._mark_of(claimed, head)
+            unit = _returned(recorder) if head is None else await self._mark_of(claimed, head)
             await self._driver.run(write(unit))
         except StepwellError as error:
             log.warning("queue item %r could not be given back, and is when its claim ends: %s", claimed.item_id, error)
@@ -165,3 +167,10 @@ class LocalEngine:
             self._timer.cancel()
         while self._making:
             await asyncio.wait(self._making)
+
+
+def _returned(recorder: FirstCommit) -> ReturnItem:
+    """Without an attempt if the store was away; else the session broke off by itself, and would again."""
+    claimed = recorder.claimed
+    error = None if recorder.is_hindered else "its session ended without a commit; the log of its worker says why"
+    return ReturnItem(claimed.item_id, claimed.fence, error, delay_ms=_AGAIN_MS * claimed.attempts)

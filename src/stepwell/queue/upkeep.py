@@ -32,7 +32,7 @@ _AT_MOST_SECONDS, _AT_LEAST_SECONDS = 240.0, 10.0
 def recover_alone(queue: QueueOperations, locks: LockOperations, claim_seconds: float = 30.0) -> Operation[list[str] | None]:
     """Sweep once, unless another process is at it or just was: then None."""
     # In proportion to the claims: who dies in a sweep holds up the next one for so long.
-    most, least = min(_AT_MOST_SECONDS, 8 * claim_seconds), min(_AT_LEAST_SECONDS, claim_seconds)
+    most, least = min(_AT_MOST_SECONDS, 3 * claim_seconds), min(_AT_LEAST_SECONDS, claim_seconds)
     try:
         held = yield from locks.acquire(schedule_request(scheduled_lock(_LOCK), _LOCK, most, least))
     except LockHeld:

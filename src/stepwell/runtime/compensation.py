@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from stepwell.errors import StepFailed
 from stepwell.flow.program import Step
+from stepwell.model.status import Status
 from stepwell.model.value import Value
 from stepwell.runtime.calls import Calls
 from stepwell.runtime.journal import Journal
@@ -48,18 +49,19 @@ class Compensation:
         """Note a step for the case that the run fails."""
         self._planned[undo.key] = undo
 
-    async def make(self, failure: dict[str, Value]) -> dict[str, Value]:
-        """Make the steps, the last planned first; one that fails does not stop the others. What the run's result says of it."""
+    async def make(self, status: Status, failure: dict[str, Value]) -> tuple[Status, dict[str, Value]]:
+        """Make the steps, the last planned first; one that fails does not stop the others. The run's status and result, as they
+        were settled when compensation began."""
         if not self._planned and not self.is_under_way:
-            return {}
+            return status, {"error": failure}
         if not self.is_under_way:
-            token = {"error": failure, "order": list(self._planned), "due_ms": None}
+            token = {"status": str(status), "error": failure, "order": list(self._planned), "due_ms": None}
             await self._journal.commit([self._journal.token_put(COMPENSATION, "compensation", token)])
         self._waits.is_shielded = True
         token = self._journal.token(COMPENSATION)
         failed = {key: error for key in reversed(token["order"]) if (error := await self._made(key)) is not None}
         undone = [key for key in reversed(token["order"]) if key not in failed]
-        return {"error": token["error"], "compensation": {"undone": undone, "failed": failed}}
+        return Status(token["status"]), {"error": token["error"], "compensation": {"undone": undone, "failed": failed}}
 
     async def _made(self, key: str) -> dict[str, Value] | None:
         """Make one; its error, if it failed for good."""

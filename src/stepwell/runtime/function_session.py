@@ -16,7 +16,7 @@ from stepwell.flow.program import Step, Workflow, caller
 from stepwell.model.commit import Lease
 from stepwell.model.record import decode_trigger
 from stepwell.model.state import ONLY
-from stepwell.model.status import StepStatus
+from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical
 from stepwell.runtime.attempt import in_thread
 from stepwell.runtime.branch import Branch, branch, is_before
@@ -55,11 +55,11 @@ class FunctionSession(Session):
         finally:
             self._is_over = True
 
-    async def undo(self, failure: dict[str, Value]) -> dict[str, Value]:
+    async def undo(self, status: Status, failure: dict[str, Value]) -> tuple[Status, dict[str, Value]]:
         """Make the compensations that the code asked for, the last one first. Steps of other branches end before that."""
         while self._is_busy():  # noqa: ASYNC110 - two counters to watch, on a way that is rarely taken
             await asyncio.sleep(0.01)
-        return await self._compensation.make(failure)
+        return await self._compensation.make(status, failure)
 
     async def _run_code(self) -> bytes:
         trigger = decode_trigger(self._journal.state.sections["trigger"][ONLY])

@@ -142,7 +142,7 @@ class RunOperations:
         if not failed:
             raise Conflict(f"execution {self.execution_id!r} was compensated: what it did is undone; start another one")
         order = [*reversed(undone), *reversed(failed)]
-        value = {"error": result["error"], "order": order, "due_ms": None}
+        value = {"status": str(Status.FAILED), "error": result["error"], "order": order, "due_ms": None}
         token = encode_token(Token(COMPENSATION, "compensation", "root", value))
         return [*(ReopenStep(name) for name in _failed(state, failed)), AddToken(COMPENSATION, Raw(token))]
 

@@ -64,10 +64,9 @@ class Session(ABC):
     def interrupt(self) -> None:
         """Stop what ``work`` is doing; nothing of it is taken any more."""
 
-    async def undo(self, failure: dict[str, Value]) -> dict[str, Value]:
-        """Compensate for what was done, before the execution ends otherwise than well; what to tell of it in the result."""
-        del failure
-        return {}
+    async def undo(self, status: Status, failure: dict[str, Value]) -> tuple[Status, dict[str, Value]]:
+        """Compensate for what was done, before the execution ends otherwise than well; its status and result."""
+        return status, {"error": failure}
 
     async def run(self) -> int | None:
         """Run to the end or until it rests; the time at which a resting execution wants to be woken, if any."""
@@ -132,10 +131,11 @@ class Session(ABC):
         """End as FAILED, or as CANCELLED if that was asked for; what was done is compensated first."""
         if self._journal.end is not None:
             raise self._journal.end
-        is_cancelled = self._waits.cancel is not None
-        told = error_value(ExecutionCancelled() if is_cancelled else error)
-        result = {"error": told, **(await self.undo(told))}
-        await self._finish(Status.CANCELLED if is_cancelled else Status.FAILED, result)
+        if self._waits.cancel is None:
+            status, result = await self.undo(Status.FAILED, error_value(error))
+        else:
+            status, result = await self.undo(Status.CANCELLED, error_value(ExecutionCancelled()))
+        await self._finish(status, result)
 
     async def _finish(self, status: Status, result: dict[str, Value]) -> None:
         """Record how it ended, tell parent and children, and give the lease back, in one commit."""

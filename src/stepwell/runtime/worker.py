@@ -20,10 +20,11 @@ from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.program import Workflow, registered, registered_names, registered_versions
 from stepwell.flow.state_path import StateKey
 from stepwell.kernel.thread import ROOT
-from stepwell.model.commit import ANY_VERSION, ClaimDue, Extension, Lease, Release, Written
+from stepwell.model.commit import ANY_VERSION, ClaimDue, Lease, Release, Written
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata
+from stepwell.model.state import State
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value
 from stepwell.runtime.branch import follow_tasks
@@ -31,6 +32,7 @@ from stepwell.runtime.declared import DeclaredSession
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.function_session import FunctionSession
 from stepwell.runtime.inbox import Letter, letters, path_of
+from stepwell.runtime.keeping import Keeping
 from stepwell.runtime.processes import Processes
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.scoped_reading import read_state
@@ -47,8 +49,6 @@ __all__ = ["Companion", "Worker"]
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
-_RENEWALS_PER_LEASE = 3
-_MARGINS_PER_LEASE = 10
 _MOST_CRASHES = 3
 
 
@@ -109,7 +109,7 @@ class Worker:
         """Work until stopped. A store that is away for a while is waited for."""
         self._loop = asyncio.get_running_loop()
         follow_tasks(self._loop)
-        keeping = [self._loop.create_task(self._renew_all()), self._loop.create_task(self._watch_leases())]
+        keeping = self._loop.create_task(Keeping(self._driver, self.lease_seconds, self._sessions).run())
         beside = [self._loop.create_task(each.run()) for each in self.companions]
         try:
             with self._pulse.listen(DUE) as listening:
@@ -126,8 +126,7 @@ class Worker:
                 each.stop()
             await asyncio.gather(*beside, return_exceptions=True)
             await self._drain()
-            for task in keeping:
-                task.cancel()
+            keeping.cancel()
 
     def stop(self, grace_seconds: float | None = None) -> None:
         """Claim no more; sessions hand their executions back at their next wait or step. From any thread. After a grace, steps that
@@ -245,7 +244,7 @@ class Worker:
             live = live or await self._driver.run(self._executions.newest(lease.name))
             recorder = Recorder(self._executions, self._driver, live, lease.fence, self.new_id)
         try:
-            workflow = await self._workflow_for(recorder.state.identity)
+            workflow = await self._workflow_for(recorder.state)
         except NotFound:
             await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
             return None
@@ -267,7 +266,10 @@ class Worker:
             return DeclaredSession(self, workflow, self._definitions.plan(workflow), recorder, lease, is_new=is_new)
         return FunctionSession(self, workflow, recorder, lease, is_new=is_new)
 
-    async def _workflow_for(self, identity: Metadata) -> Workflow[..., Any]:
+    async def _workflow_for(self, state: State) -> Workflow[..., Any]:
+        identity = state.identity
+        if ROOT in state.sections["tokens"]:  # it was begun by a definition, even if there is a function of that name here
+            return await self._driver.run(self._definitions.load(identity.workflow_id, identity.version))
         return await self.workflow_of(identity.workflow_id, identity.version)
 
     async def workflow_of(self, name: str, version: int) -> Workflow[..., Any]:
@@ -283,39 +285,6 @@ class Worker:
             names = await self._driver.run(self._definitions.names())
             self._declared = monotonic(), names
         return (*names, *self._definitions.known_names())
-
-    # Keeping leases.
-
-    async def _renew_all(self) -> None:
-        while True:
-            await asyncio.sleep(self.lease_seconds / _RENEWALS_PER_LEASE)
-            # Leases that were granted or renewed lately have time until the next round.
-            old = self.clock.now_ms() + self.lease_seconds * 1000 * (_RENEWALS_PER_LEASE - 1) / _RENEWALS_PER_LEASE
-            due = [session for session in self._sessions.values() if session.lease.until_ms <= old]
-            await asyncio.gather(*(self._renew(session) for session in due))
-
-    async def _renew(self, session: Session | DeclaredSession) -> None:
-        lease, asked = session.lease, monotonic()
-        try:
-            outcome = await self._driver.run(write(Extension(lease.name, lease.holder, lease.fence, self.lease_seconds)))
-        except StepwellError as error:
-            log.warning("the lease of execution %r could not be renewed: %s", lease.name, error)
-            return
-        if isinstance(outcome, LeaseLost):
-            session.lose(outcome)
-        elif isinstance(outcome, Written) and isinstance(outcome.answers[0], Lease):
-            session.lease, session.kept_until = outcome.answers[0], asked + self.lease_seconds
-
-    async def _watch_leases(self) -> None:
-        """Stop sessions whose leases end soon and were not renewed, for whatever reason: another worker may take over then. By this
-        process's own clock, from the moment when the lease was asked for, so it is never later than the store's."""
-        margin = self.lease_seconds / _MARGINS_PER_LEASE
-        while True:
-            await asyncio.sleep(margin / 2)
-            for session in list(self._sessions.values()):
-                if monotonic() >= session.kept_until - margin:
-                    lease = session.lease
-                    session.lose(LeaseLost(f"the lease of {lease.name!r} could not be renewed in time", fence=lease.fence))
 
     # Waking and ending.
 

@@ -138,7 +138,7 @@ class AsyncDriver:
         self._tips = Tips(store, self._threads)
         self._is_closed = False
         self.may_block: Callable[[], bool] = lambda: False
-        """Whether nobody else is on the event loop now, so that it may wait for a write itself: that saves two changes of threads."""
+        """Whether nobody else is on the event loop now, so that it may wait for a write itself: that saves two hops."""
 
     async def open(self) -> None:
         """Open the store, once, whoever asks first; a failure is tried again by the next."""

@@ -358,11 +358,11 @@ def test_variables_that_are_not_the_users_cannot_be_set() -> None:
 @pytest.mark.parametrize(
     "node",
     [
-        approval("?", details="{{ trigger.input }}{{ trigger.input }}"),
+        approval("?", details=["{{ trigger.input }}", "{{ trigger.input }}"]),
         each("s", items=["{{ trigger.input }}", "{{ trigger.input }}"]),
         loop("s", items=["{{ trigger.input }}", "{{ trigger.input }}"]),
-        map_data("{{ trigger.input }}{{ trigger.input }}"),
-        set_variables(big="{{ trigger.input }}{{ trigger.input }}"),
+        map_data(["{{ trigger.input }}", "{{ trigger.input }}"]),
+        set_variables(big=["{{ trigger.input }}", "{{ trigger.input }}"]),
     ],
 )
 def test_value_that_is_too_large_is_the_failure_of_its_node(node: Any) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import stepwell
-from stepwell import InvalidInput, Retry, Status, step, workflow
+from stepwell import InvalidInput, Limits, Retry, Status, Stepwell, step, workflow
+from stepwell.stores.memory import MemoryStore
 from stepwell.testing import SkippingClock, TestWell
 
 REAL_SECONDS = 20
@@ -163,3 +164,16 @@ def test_clock_without_a_well_is_moved_too():
     assert clock.now() - before == timedelta(hours=2)
     with pytest.raises(InvalidInput):
         clock.advance(-1)
+
+
+def test_well_can_be_opened_on_a_store_of_ones_own():
+    clock = SkippingClock()
+    store = MemoryStore(clock, Limits())
+    with Stepwell(store, worker=False, clock=clock) as one, Stepwell(store, worker=False, clock=clock) as another:
+        one.state.globals.set("shared", 1)
+        assert another.state.globals.get("shared") == 1
+
+
+def test_what_is_neither_a_url_nor_a_store_is_refused():
+    with pytest.raises(InvalidInput, match="a URL is text, not int"):
+        Stepwell(5)  # pyright: ignore[reportArgumentType]

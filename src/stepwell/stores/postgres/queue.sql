@@ -22,6 +22,16 @@ FROM unnest($1::text[]) AS g (item_id) CROSS JOIN LATERAL (
     FROM {schema}.items WHERE item_id = g.item_id FOR NO KEY UPDATE
 ) AS i;
 
+-- name: lock_marked
+-- Locks items that are only marked: the same without their inputs, which may be large and are not needed for that.
+SELECT i.*
+FROM unnest($1::text[]) AS g (item_id) CROSS JOIN LATERAL (
+    SELECT item_id, number, workspace_id, workflow_id, version, execution_id, ''::bytea AS input, queue, status, priority, enqueued_ms,
+           run_at_ms, key, body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms,
+           dispatched_ms, finished_ms, error
+    FROM {schema}.items WHERE item_id = g.item_id FOR NO KEY UPDATE
+) AS i;
+
 -- name: lock_called
 -- Locks the items that may stand for requests (by key, by singleton that has not ended, by debounce name that still waits), those beside
 -- items of the same singleton, and those that executions come from. They are looked at again once they are locked.
@@ -70,22 +80,35 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[
                      $25::boolean[]);
 
 -- name: update_items
--- Writes everything that may change of items that this transaction has locked.
+-- Writes what changes of items as they go on, which this transaction has locked.
 UPDATE {schema}.items AS i
-SET workflow_id = g.workflow_id, version = g.version, execution_id = g.execution_id, input = g.input, status = g.status,
-    run_at_ms = g.run_at_ms, attempts = g.attempts, holder = g.holder, lease_until_ms = g.lease_until_ms, claimed_ms = g.claimed_ms,
-    dispatched_ms = g.dispatched_ms, finished_ms = g.finished_ms, error = g.error, is_ready = g.is_ready
-FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::text[], $7::bigint[], $8::bigint[], $9::text[],
-            $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::boolean[])
-     AS g (item_id, workflow_id, version, execution_id, input, status, run_at_ms, attempts, holder, lease_until_ms, claimed_ms,
-           dispatched_ms, finished_ms, error, is_ready)
+SET execution_id = g.execution_id, status = g.status, run_at_ms = g.run_at_ms, attempts = g.attempts, holder = g.holder,
+    lease_until_ms = g.lease_until_ms, claimed_ms = g.claimed_ms, dispatched_ms = g.dispatched_ms, finished_ms = g.finished_ms,
+    error = g.error, is_ready = g.is_ready
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
+            $10::bigint[], $11::text[], $12::boolean[])
+     AS g (item_id, execution_id, status, run_at_ms, attempts, holder, lease_until_ms, claimed_ms, dispatched_ms, finished_ms, error,
+           is_ready)
+WHERE i.item_id = g.item_id;
+
+-- name: update_requests
+-- Gives items what later requests of their debounce names ask for.
+UPDATE {schema}.items AS i SET workflow_id = g.workflow_id, version = g.version, input = g.input
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[]) AS g (item_id, workflow_id, version, input)
 WHERE i.item_id = g.item_id;
 
 -- name: recover_items
 -- Returns items whose claim has ended, the longest first, and drops ended ones that are older than their tier keeps them.
 -- args: how many at most, what to say, how far the clock is ahead, the channel. returns: the ids of the returned
-WITH clock AS MATERIALIZED (
+WITH RECURSIVE clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $3::bigint AS now_ms
+), lanes (workspace_id, queue) AS (
+    (SELECT i.workspace_id, i.queue FROM {schema}.items AS i WHERE i.finished_ms IS NOT NULL ORDER BY i.workspace_id, i.queue LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM lanes AS l CROSS JOIN LATERAL (
+        SELECT i.workspace_id, i.queue FROM {schema}.items AS i
+        WHERE i.finished_ms IS NOT NULL AND (i.workspace_id, i.queue) > (l.workspace_id, l.queue)
+        ORDER BY i.workspace_id, i.queue LIMIT 1) AS n
 ), expired AS MATERIALIZED (
     SELECT number, lease_until_ms FROM {schema}.items
     WHERE status = 'CLAIMED' AND lease_until_ms <= (SELECT now_ms FROM clock)
@@ -103,9 +126,11 @@ WITH clock AS MATERIALIZED (
 ), dropped AS (
     DELETE FROM {schema}.items
     WHERE finished_ms IS NOT NULL AND number IN (
-        SELECT o.number FROM clock, {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier CROSS JOIN LATERAL (
+        SELECT o.number
+        FROM clock CROSS JOIN lanes AS l JOIN {schema}.workspaces AS w ON w.workspace_id = l.workspace_id
+        JOIN {schema}.tiers AS t ON t.name = w.tier CROSS JOIN LATERAL (
             SELECT i.number FROM {schema}.items AS i
-            WHERE i.workspace_id = w.workspace_id AND i.finished_ms IS NOT NULL
+            WHERE i.workspace_id = l.workspace_id AND i.queue = l.queue AND i.finished_ms IS NOT NULL
               AND i.finished_ms <= now_ms - round(t.retention_seconds * 1000)::bigint
             LIMIT $1::bigint) AS o
         WHERE t.retention_seconds IS NOT NULL LIMIT $1::bigint)
@@ -191,12 +216,12 @@ ORDER BY number DESC LIMIT $5::bigint;
 -- returns: workspace, queue, ready, delayed, claimed, dispatched, since when the oldest is ready, the latest waits as text
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint AS now_ms
-), started (workspace_id, queue) AS (
-    (SELECT i.workspace_id, i.queue FROM {schema}.items AS i WHERE i.claimed_ms IS NOT NULL ORDER BY i.workspace_id, i.queue LIMIT 1)
+), lanes (workspace_id, queue) AS (
+    (SELECT i.workspace_id, i.queue FROM {schema}.items AS i WHERE i.finished_ms IS NOT NULL ORDER BY i.workspace_id, i.queue LIMIT 1)
     UNION ALL
-    SELECT n.* FROM started AS s CROSS JOIN LATERAL (
+    SELECT n.* FROM lanes AS l CROSS JOIN LATERAL (
         SELECT i.workspace_id, i.queue FROM {schema}.items AS i
-        WHERE i.claimed_ms IS NOT NULL AND (i.workspace_id, i.queue) > (s.workspace_id, s.queue)
+        WHERE i.finished_ms IS NOT NULL AND (i.workspace_id, i.queue) > (l.workspace_id, l.queue)
         ORDER BY i.workspace_id, i.queue LIMIT 1) AS n
 ), counted AS (
     SELECT i.workspace_id, i.queue,
@@ -208,12 +233,18 @@ WITH RECURSIVE clock AS MATERIALIZED (
     WHERE i.status IN ('PENDING', 'CLAIMED', 'DISPATCHED') AND ($1::text IS NULL OR i.workspace_id = $1::text)
     GROUP BY i.workspace_id, i.queue
 ), named AS (
-    SELECT workspace_id, queue FROM counted UNION SELECT workspace_id, queue FROM started
+    SELECT workspace_id, queue FROM counted UNION SELECT workspace_id, queue FROM lanes
 )
 SELECT n.workspace_id, n.queue, coalesce(c.ready, 0), coalesce(c.delayed, 0), coalesce(c.claimed, 0), coalesce(c.dispatched, 0), c.oldest,
        (SELECT coalesce(string_agg(w.wait::text, ' ' ORDER BY w.wait), '') FROM (
-            SELECT i.claimed_ms - greatest(i.run_at_ms, i.enqueued_ms) AS wait FROM {schema}.items AS i
-            WHERE i.workspace_id = n.workspace_id AND i.queue = n.queue AND i.claimed_ms IS NOT NULL
+            SELECT i.claimed_ms - greatest(i.run_at_ms, i.enqueued_ms) AS wait
+            FROM ((SELECT e.claimed_ms, e.run_at_ms, e.enqueued_ms FROM {schema}.items AS e  -- the latest to end
+                   WHERE e.workspace_id = n.workspace_id AND e.queue = n.queue AND e.finished_ms IS NOT NULL AND e.claimed_ms IS NOT NULL
+                   ORDER BY e.finished_ms DESC LIMIT $3::bigint)
+                  UNION ALL
+                  SELECT a.claimed_ms, a.run_at_ms, a.enqueued_ms FROM {schema}.items AS a
+                  WHERE a.workspace_id = n.workspace_id AND a.queue = n.queue AND a.status IN ('CLAIMED', 'DISPATCHED')
+                    AND a.claimed_ms IS NOT NULL) AS i
             ORDER BY i.claimed_ms DESC LIMIT $3::bigint) AS w)
 FROM named AS n LEFT JOIN counted AS c ON c.workspace_id = n.workspace_id AND c.queue = n.queue
 WHERE $1::text IS NULL OR n.workspace_id = $1::text

@@ -25,6 +25,7 @@ class QueueFootprint:
     """The items that a group may read or write."""
 
     def __init__(self) -> None:
+        self._marked: set[str] = set()
         self._items: set[str] = set()
         self._requests: list[NewItem] = []
         self._redriven: set[str] = set()
@@ -36,7 +37,7 @@ class QueueFootprint:
             case Commit():
                 self._requests += unit.items
                 if unit.mark is not None:
-                    self._items.add(unit.mark.item_id)
+                    self._marked.add(unit.mark.item_id)
             case Enqueue():
                 self._requests += unit.items
             case Redrive():
@@ -44,17 +45,26 @@ class QueueFootprint:
                 self._redriven.add(unit.item_id)
             case Deletion():
                 self._executions.add(unit.execution_id)
-            case ItemMark() | ReturnItem() | CancelItem():
+            case ItemMark():
+                self._marked.add(unit.item_id)
+            case ReturnItem() | CancelItem():
                 self._items.add(unit.item_id)
             case _:
                 return
 
-    def questions(self) -> Iterator[Question]:
-        """What to lock and read."""
+    def desks(self) -> Iterator[Question]:
+        """What to lock before anything else: many processes come to the same desks, and all of them come there first."""
         workspaces = sorted({new.workspace_id for new in self._requests})
         if workspaces:
             yield "take_desks", [texts(workspaces)]
+
+    def questions(self) -> Iterator[Question]:
+        """What to lock and read."""
+        workspaces = sorted({new.workspace_id for new in self._requests})
         ids = sorted(self._items | {new.item_id for new in self._requests})
+        marked = sorted(self._marked.difference(ids))
+        if marked:
+            yield "lock_marked", [texts(marked)]
         if ids:
             yield "lock_items", [texts(ids)]
         if self._requests or self._redriven or self._executions:
@@ -84,10 +94,11 @@ class QueueView:
         self._rooms: dict[str, int] = {}
         self._new: dict[str, None] = {}
         self._changed: set[str] = set()
+        self._requested: set[str] = set()
 
     def fill(self, answers: dict[str, list[Row]]) -> None:
         """Take in what was read."""
-        for row in (*answers.get("lock_items", ()), *answers.get("lock_called", ())):
+        for row in (*answers.get("lock_marked", ()), *answers.get("lock_items", ()), *answers.get("lock_called", ())):
             self._note(item_of(row))
         for workspace_id, depth, waiting in answers.get("desks", ()):
             self._rooms[workspace_id] = free_slots(depth, waiting or 0)
@@ -103,6 +114,10 @@ class QueueView:
     def changed_items(self) -> list[Item]:
         """The items to be written anew."""
         return [self._items[item_id] for item_id in sorted(self._changed) if item_id not in self._new]
+
+    def requested_items(self) -> list[Item]:
+        """The items that have another workflow and input now."""
+        return [self._items[item_id] for item_id in sorted(self._requested) if item_id not in self._new]
 
     # The desk.
 
@@ -143,6 +158,8 @@ class QueueView:
         """Write an item anew."""
         self._items[before.item_id] = after
         self._changed.add(before.item_id)
+        if (before.workflow_id, before.version, before.input) != (after.workflow_id, after.version, after.input):
+            self._requested.add(before.item_id)
         if before.status is ItemStatus.PENDING and after.status is not ItemStatus.PENDING and before.workspace_id in self._rooms:
             self._rooms[before.workspace_id] += 1
         if after.status is not ItemStatus.DISPATCHED:
@@ -162,13 +179,15 @@ class QueueView:
         """Do what a commit does to the queue, all of it or nothing, or say why not."""
         if not commit.items:
             return None if commit.mark is None else self._mark(commit.mark, commit.execution_id)
-        before = dict(self._items), dict(self._keys), dict(self._rooms), dict(self._new), set(self._changed)
+        before = dict(self._items), dict(self._keys), dict(self._rooms), dict(self._new)
+        changes = set(self._changed), set(self._requested)
         answers = [admit(new, self, self._now_ms) for new in commit.items]
         refusal = next((answer for answer in answers if isinstance(answer, StepwellError)), None)
         if refusal is None and commit.mark is not None:
             refusal = self._mark(commit.mark, commit.execution_id)
         if refusal is not None:
-            self._items, self._keys, self._rooms, self._new, self._changed = before
+            self._items, self._keys, self._rooms, self._new = before
+            self._changed, self._requested = changes
         return refusal
 
     def end_of(self, execution_id: str) -> None:
@@ -256,10 +275,7 @@ def changed_row(item: Item, now_ms: int) -> Row:
     """An item as it is written anew."""
     return (
         item.item_id,
-        item.workflow_id,
-        item.version,
         item.execution_id,
-        item.input,
         item.status.value,
         item.run_at_ms,
         item.attempts,

@@ -49,9 +49,9 @@ class Transaction:
         self._link, self._schema, self._ahead_ms, self._limits = link, schema, ahead_ms, limits
         self._is_begun = False
 
-    def begin(self) -> None:
-        """Begin before there is anything to lock; ``prepare`` does it by itself otherwise."""
-        self._link.ask_all(_BEGIN)
+    def begin(self, units: Sequence[Unit]) -> None:
+        """Begin, if the units are prepared bit by bit; ``prepare`` does it by itself otherwise."""
+        self._link.ask_all([*_BEGIN, *footprint(units).queue.desks()])
         self._is_begun = True
 
     def write(self, view: View) -> None:
@@ -94,7 +94,7 @@ class Transaction:
         """Lock and read a footprint in one round trip: executions, then locks, then scopes, each sorted, as every process does."""
         executions, locks, scopes = sorted(touched.executions), sorted(touched.locks), sorted(touched.scopes)
         keys = sorted(touched.keys)
-        asked: list[Question] = [] if self._is_begun else list(_BEGIN)
+        asked: list[Question] = [] if self._is_begun else [*_BEGIN, *touched.queue.desks()]
         if executions:
             asked.append(("lock_heads", [texts(executions)]))
         for number, claim in enumerate(touched.claims):
@@ -187,6 +187,8 @@ def _batches(view: View) -> Iterator[_Batch]:
     yield _Batch("insert_items", _NEW_ITEM, items, "queue.items_written")
     moved = [changed_row(item, view.now_ms) for item in view.queue.changed_items()]
     yield _Batch("update_items", _CHANGED_ITEM, moved, "queue.item_moved")
+    asked = [(item.item_id, item.workflow_id, item.version, item.input) for item in view.queue.requested_items()]
+    yield _Batch("update_requests", (texts, texts, integers, blobs), asked)
     locks = [(address(name), name, *msgspec.structs.astuple(view.locks[name])) for name in sorted(view.changed_locks)]
     yield _Batch("write_locks", (blobs, texts, texts, integers, integers, integers), locks)
     # An array of arguments for a list of one column, like all the others.
@@ -217,7 +219,7 @@ _NEW_ITEM = (
     *(texts, texts, *_BODY, texts, texts, integers, integers, integers, texts, texts, texts, texts, integers, integers),
     *(texts, integers, *_TIMES),
 )
-_CHANGED_ITEM = (texts, *_BODY, texts, integers, integers, texts, *_TIMES)
+_CHANGED_ITEM = (texts, texts, texts, integers, integers, texts, *_TIMES)
 
 
 def _waking(view: View, head: Head) -> Row:

@@ -166,7 +166,7 @@ class Writer:
         outcomes: list[Outcome] = []
         transaction = Transaction(link, self._settings.schema, self._clock.ahead_ms(), self._limits)
         try:
-            transaction.begin()
+            transaction.begin(units)
             fault("store.begun")
             for is_direct, run in groupby(units, key=lambda unit: isinstance(unit, DIRECT)):
                 outcomes += self._write_run(link, transaction, list(run), is_direct=is_direct)

@@ -59,7 +59,7 @@ class Tips:
 
     def __init__(self, counter: Callable[[], int] | None) -> None:
         self._counter = counter
-        self._known: int | None = None
+        self._known: int | None = None if counter is None else counter()
         self._tips: dict[str, str] = {}
         self._outrun = 0
         """How often others have, or may have, written between two transactions of ours."""

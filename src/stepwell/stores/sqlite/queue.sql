@@ -136,11 +136,23 @@ UPDATE queues SET rate_ms = ?2 WHERE name = ?1;
 SELECT item_id FROM items WHERE status = 'CLAIMED' AND lease_until_ms <= ?1 ORDER BY lease_until_ms, number LIMIT ?2;
 
 -- name: old_items
--- Ended items that are older than their workspace's tier keeps them.
+-- Ended items that are older than their workspace's tier keeps them; lane by lane, as they are in the index.
+WITH RECURSIVE lanes (workspace_id, queue) AS (
+    SELECT * FROM (SELECT workspace_id, queue FROM items WHERE finished_ms IS NOT NULL ORDER BY workspace_id, queue LIMIT 1)
+    UNION ALL
+    SELECT items.workspace_id, items.queue
+    FROM lanes JOIN items ON items.number = coalesce(
+        (SELECT number FROM items WHERE finished_ms IS NOT NULL AND workspace_id = lanes.workspace_id AND queue > lanes.queue
+         ORDER BY queue LIMIT 1),
+        (SELECT number FROM items WHERE finished_ms IS NOT NULL AND workspace_id > lanes.workspace_id
+         ORDER BY workspace_id, queue LIMIT 1))
+)
 SELECT items.number
-FROM workspaces JOIN tiers ON tiers.name = workspaces.tier AND tiers.retention_seconds IS NOT NULL
-CROSS JOIN items ON items.workspace_id = workspaces.workspace_id AND items.finished_ms IS NOT NULL
-                AND items.finished_ms <= ?1 - CAST(round(tiers.retention_seconds * 1000) AS INTEGER)
+FROM lanes JOIN workspaces ON workspaces.workspace_id = lanes.workspace_id
+JOIN tiers ON tiers.name = workspaces.tier AND tiers.retention_seconds IS NOT NULL
+CROSS JOIN items INDEXED BY items_ended
+  ON items.workspace_id = lanes.workspace_id AND items.queue = lanes.queue AND items.finished_ms IS NOT NULL
+     AND items.finished_ms <= ?1 - CAST(round(tiers.retention_seconds * 1000) AS INTEGER)
 LIMIT ?2;
 
 -- name: put_tier
@@ -216,21 +228,28 @@ WHERE ?1 IS NULL OR workspace_id = ?1 GROUP BY workspace_id, queue;
 SELECT workspace_id, queue, count(*) FILTER (WHERE status = 'CLAIMED'), count(*) FILTER (WHERE status = 'DISPATCHED')
 FROM items WHERE status IN ('CLAIMED', 'DISPATCHED') AND (?1 IS NULL OR workspace_id = ?1) GROUP BY workspace_id, queue;
 
--- name: started_lanes
--- Every lane from which something was ever started and is still there, one step in the index for each.
+-- name: ended_lanes
+-- Every lane with something that has ended and is still there, one step in the index for each.
 WITH RECURSIVE lanes (workspace_id, queue) AS (
-    SELECT * FROM (SELECT workspace_id, queue FROM items WHERE claimed_ms IS NOT NULL ORDER BY workspace_id, queue LIMIT 1)
+    SELECT * FROM (SELECT workspace_id, queue FROM items WHERE finished_ms IS NOT NULL ORDER BY workspace_id, queue LIMIT 1)
     UNION ALL
     SELECT items.workspace_id, items.queue
     FROM lanes JOIN items ON items.number = coalesce(
-        (SELECT number FROM items WHERE claimed_ms IS NOT NULL AND workspace_id = lanes.workspace_id AND queue > lanes.queue
+        (SELECT number FROM items WHERE finished_ms IS NOT NULL AND workspace_id = lanes.workspace_id AND queue > lanes.queue
          ORDER BY queue LIMIT 1),
-        (SELECT number FROM items WHERE claimed_ms IS NOT NULL AND workspace_id > lanes.workspace_id
+        (SELECT number FROM items WHERE finished_ms IS NOT NULL AND workspace_id > lanes.workspace_id
          ORDER BY workspace_id, queue LIMIT 1))
 )
 SELECT workspace_id, queue FROM lanes WHERE ?1 IS NULL OR workspace_id = ?1;
 
 -- name: waits
--- How long the latest started items of a lane had been ready.
-SELECT claimed_ms - max(run_at_ms, enqueued_ms) FROM items
-WHERE workspace_id = ?1 AND queue = ?2 AND claimed_ms IS NOT NULL ORDER BY claimed_ms DESC LIMIT ?3;
+-- How long the latest started items of a lane had been ready; of those that have ended, the latest to end are looked at.
+SELECT wait FROM (
+    SELECT * FROM (
+        SELECT claimed_ms, claimed_ms - max(run_at_ms, enqueued_ms) AS wait FROM items INDEXED BY items_ended
+        WHERE workspace_id = ?1 AND queue = ?2 AND finished_ms IS NOT NULL AND claimed_ms IS NOT NULL
+        ORDER BY finished_ms DESC LIMIT ?3)
+    UNION ALL
+    SELECT claimed_ms, claimed_ms - max(run_at_ms, enqueued_ms) FROM items INDEXED BY items_active
+    WHERE workspace_id = ?1 AND queue = ?2 AND status IN ('CLAIMED', 'DISPATCHED') AND claimed_ms IS NOT NULL)
+ORDER BY claimed_ms DESC LIMIT ?3;

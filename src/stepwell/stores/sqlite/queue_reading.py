@@ -72,10 +72,10 @@ class QueueReading:
 def _lanes(db: Database, workspace_id: str | None, now_ms: int) -> list[Lane]:
     waiting = {row[:2]: row[2:] for row in db.rows(SQL["waiting_lanes"], workspace_id, now_ms)}
     active = {row[:2]: row[2:] for row in db.rows(SQL["active_lanes"], workspace_id)}
-    started = set(db.rows(SQL["started_lanes"], workspace_id))
+    ended = set(db.rows(SQL["ended_lanes"], workspace_id))
     return [
         _lane(db, key, waiting.get(key, (0, 0, None)), active.get(key, (0, 0)))
-        for key in sorted(waiting.keys() | active.keys() | started)
+        for key in sorted(waiting.keys() | active.keys() | ended)
     ]
 
 

@@ -78,8 +78,7 @@ CREATE INDEX items_delayed_by_workspace ON {schema}.items (workspace_id) WHERE s
 CREATE INDEX items_active ON {schema}.items (workspace_id) WHERE status IN ('CLAIMED', 'DISPATCHED');
 CREATE INDEX items_active_in_queue ON {schema}.items (queue) WHERE status IN ('CLAIMED', 'DISPATCHED');
 CREATE INDEX items_leased ON {schema}.items (lease_until_ms, number) WHERE status = 'CLAIMED';
-CREATE INDEX items_ended ON {schema}.items (workspace_id, finished_ms) WHERE finished_ms IS NOT NULL;
-CREATE INDEX items_started ON {schema}.items (workspace_id, queue, claimed_ms) WHERE claimed_ms IS NOT NULL;
+CREATE INDEX items_ended ON {schema}.items (workspace_id, queue, finished_ms) WHERE finished_ms IS NOT NULL;
 CREATE INDEX items_by_workspace ON {schema}.items (workspace_id, number);
 CREATE INDEX items_dead ON {schema}.items (number) WHERE status IN ('FAILED', 'CANCELLED');
 CREATE INDEX items_by_execution ON {schema}.items (execution_id) WHERE finished_ms IS NULL;

@@ -79,8 +79,7 @@ CREATE INDEX items_delayed_by_workspace ON items (workspace_id) WHERE status = '
 CREATE INDEX items_active ON items (workspace_id) WHERE status IN ('CLAIMED', 'DISPATCHED');
 CREATE INDEX items_active_in_queue ON items (queue) WHERE status IN ('CLAIMED', 'DISPATCHED');
 CREATE INDEX items_leased ON items (lease_until_ms) WHERE status = 'CLAIMED';
-CREATE INDEX items_ended ON items (workspace_id, finished_ms) WHERE finished_ms IS NOT NULL;
-CREATE INDEX items_started ON items (workspace_id, queue, claimed_ms) WHERE claimed_ms IS NOT NULL;
+CREATE INDEX items_ended ON items (workspace_id, queue, finished_ms) WHERE finished_ms IS NOT NULL;
 CREATE INDEX items_by_workspace ON items (workspace_id, number);
 CREATE INDEX items_dead ON items (number) WHERE status IN ('FAILED', 'CANCELLED');
 CREATE INDEX items_by_execution ON items (execution_id) WHERE finished_ms IS NULL;

@@ -1,0 +1,74 @@
+"""Keeping leases: those of what a worker runs are renewed in time, and what could not be renewed is stopped in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from time import monotonic
+from typing import Protocol
+
+from stepwell.errors import LeaseLost, StepwellError
+from stepwell.model.commit import Extension, Lease, Written
+from stepwell.state.operation import AsyncDriver, write
+
+__all__ = ["Keeping", "Leased"]
+
+log = logging.getLogger(__name__)
+
+_RENEWALS_PER_LEASE = 3
+_MARGINS_PER_LEASE = 10
+
+
+class Leased(Protocol):
+    """Something that is run under a lease."""
+
+    lease: Lease
+    kept_until: float
+    """Until when the lease is held for sure, by ``time.monotonic``."""
+
+    def lose(self, error: LeaseLost) -> None:
+        """Stop at once."""
+        ...
+
+
+class Keeping:
+    """Keeps the leases of sessions. All times are this process's own, from the moment when a lease was asked for, so that they are
+    never later than the store's, whatever its clock says."""
+
+    def __init__(self, driver: AsyncDriver, lease_seconds: float, sessions: Mapping[str, Leased]) -> None:
+        self._driver, self._lease_seconds, self._sessions = driver, lease_seconds, sessions
+
+    async def run(self) -> None:
+        """Keep them until cancelled."""
+        await asyncio.gather(self._renew_all(), self._stop_unkept())
+
+    async def _renew_all(self) -> None:
+        every = self._lease_seconds / _RENEWALS_PER_LEASE
+        while True:
+            await asyncio.sleep(every)
+            # Leases that were granted or renewed lately have time until the next round.
+            old = monotonic() + self._lease_seconds - every
+            await asyncio.gather(*(self._renew(each) for each in list(self._sessions.values()) if each.kept_until <= old))
+
+    async def _renew(self, session: Leased) -> None:
+        lease, asked = session.lease, monotonic()
+        try:
+            outcome = await self._driver.run(write(Extension(lease.name, lease.holder, lease.fence, self._lease_seconds)))
+        except StepwellError as error:
+            log.warning("the lease of execution %r could not be renewed: %s", lease.name, error)
+            return
+        if isinstance(outcome, LeaseLost):
+            session.lose(outcome)
+        elif isinstance(outcome, Written) and isinstance(outcome.answers[0], Lease):
+            session.lease, session.kept_until = outcome.answers[0], asked + self._lease_seconds
+
+    async def _stop_unkept(self) -> None:
+        """Stop sessions whose leases end soon and were not renewed, for whatever reason: another worker may take over then."""
+        margin = self._lease_seconds / _MARGINS_PER_LEASE
+        while True:
+            await asyncio.sleep(margin / 2)
+            for session in list(self._sessions.values()):
+                if monotonic() >= session.kept_until - margin:
+                    lease = session.lease
+                    session.lose(LeaseLost(f"the lease of {lease.name!r} could not be renewed in time", fence=lease.fence))
