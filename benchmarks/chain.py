@@ -48,6 +48,7 @@ def _next(state: State, execution_id: str, mutation: Planned, creation: Creation
         commit_id=new_commit_id(state.revision + 1, new_id()),
         committed_at=_WHEN,
         creation=creation,
+        is_named=False,
     )
     settle(draft, commit)
     return commit

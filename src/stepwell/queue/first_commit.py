@@ -7,7 +7,7 @@ sees of the execution is what the creation will come to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -54,6 +54,10 @@ class FirstCommit(Recorder):
         sections["scopes"]["root"], sections["step_count"][ONLY] = _ROOT, b"0"
         self.is_taken = False
         """Whether somebody else had made an execution with this id."""
+        self.is_finishing = False
+        """Whether all that is left of the session is to wait for its last commit."""
+        self.finishing: Callable[[], None] = lambda: None
+        """Called when that is so."""
         self.is_hindered = False
         """Whether it was the store that could not take the first commit."""
 
@@ -68,6 +72,9 @@ class FirstCommit(Recorder):
         return self._live.state if self._preview is None else self._preview
 
     async def _store(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...]) -> None:
+        if rest is not None and rest.is_final and not self.is_finishing:
+            self.is_finishing = True
+            self.finishing()
         if self._preview is None:
             return await super()._store(batch, rest, nudges)
         mark = ItemMark(self.claimed.item_id, ItemStatus.DISPATCHED, self.claimed.fence)

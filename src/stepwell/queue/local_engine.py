@@ -53,6 +53,7 @@ class LocalEngine:
         self._starting = Starting(executions, clock)
         self._unmade: dict[asyncio.Task[None], FirstCommit] = {}
         self._suspected: FirstCommit | None = None
+        self._finishing = 0
         self._timer: asyncio.TimerHandle | None = None
         self._making: set[asyncio.Task[None]] = set()
         self.freed: Callable[[], None] = lambda: None
@@ -60,8 +61,9 @@ class LocalEngine:
 
     @property
     def room(self) -> int:
-        """How many more items can be started now."""
-        return self._worker.room
+        """How many more items can be started now. Sessions that only wait for their last commit need no place any more, so that the
+        next claim goes to the store together with those commits, and finds the slots that they free."""
+        return self._worker.room + self._finishing
 
     async def workflows(self) -> tuple[str, ...]:
         """The names of the functions of this process and of the stored definitions."""
@@ -82,12 +84,13 @@ class LocalEngine:
             workflow.name, workflow.version, holder=worker.holder, lease_seconds=worker.lease_seconds, is_runnable=True
         )
         recorder = FirstCommit(self._executions, self._driver, self._new_id, claimed, identity, creation)
+        recorder.finishing = self._finish
         until = self._clock.now_ms() + round(worker.lease_seconds * 1000)
         task = worker.take_new(recorder, Lease(claimed.execution_id, worker.holder, 1, until))
         self._unmade[task] = recorder
         if claimed.attempts > 1:
             self._suspected = recorder
-        task.add_done_callback(self._ended)
+        task.add_done_callback(lambda ended: self._ended(ended, recorder))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_MAKE_AFTER_SECONDS, self._make_all)
 
@@ -108,9 +111,14 @@ class LocalEngine:
 
     # From the claim to the first commit.
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        recorder = self._unmade.pop(task, None)
-        if recorder is not None and not recorder.is_made:
+    def _finish(self) -> None:
+        self._finishing += 1
+        self.freed()
+
+    def _ended(self, task: asyncio.Task[None], recorder: FirstCommit) -> None:
+        if recorder.is_finishing:
+            self._finishing -= 1
+        if self._unmade.pop(task, None) is not None and not recorder.is_made:
             self._soon(self._settle(recorder))
         self.freed()
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from math import inf
-from time import monotonic
 from typing import Any, Protocol
 
 from stepwell.clock import Clock
@@ -32,7 +31,7 @@ from stepwell.runtime.declared import DeclaredSession
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.function_session import FunctionSession
 from stepwell.runtime.inbox import Letter, letters, path_of
-from stepwell.runtime.keeping import Keeping
+from stepwell.runtime.keeping import Keeping, monotonic
 from stepwell.runtime.processes import Processes
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.scoped_reading import read_state

@@ -1,0 +1,19 @@
+-- enqueue.lua: adds items, each if it can be; what is there already is the answer to its request. All of it lands at once.
+-- KEYS  store, queue
+-- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 packed list of requests (see desk.lua)
+-- Gives {'ok', answer, ...}, an answer for each request that is not simply a new item: {which, 'there', id, execution, status},
+-- {which, 'workspace'} (unknown), {which, 'full'} or {which, 'other', id} (another body has its id or key); or 'lost'.
+--@include order.lua
+--@include store.lua
+--@include time.lua
+--@include due.lua
+if is_lost(ARGV[1], KEYS[1]) then
+  return 'lost'
+end
+local queue, now = KEYS[2], now_ms(ARGV[2])
+--@include batch.lua
+--@include items.lua
+--@include desk.lua
+local plan = plan_items(cmsgpack.unpack(ARGV[4]), now)
+write_items(plan, now, ARGV[3])
+return {'ok', unpack(plan.answers)}

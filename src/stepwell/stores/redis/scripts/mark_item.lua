@@ -1,0 +1,24 @@
+-- mark_item.lua: moves an item on; with a fence only if that is its present claim. The first end wins.
+-- KEYS  store, queue
+-- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 packed mark (see marks.lua)
+-- Gives 'ok', 'claim' (it was lost) or 'lost'.
+--@include order.lua
+--@include store.lua
+--@include time.lua
+--@include due.lua
+if is_lost(ARGV[1], KEYS[1]) then
+  return 'lost'
+end
+local queue, now = KEYS[2], now_ms(ARGV[2])
+--@include batch.lua
+--@include items.lua
+--@include marks.lua
+local mark = cmsgpack.unpack(ARGV[4])
+local is_lost_claim, item = plan_mark(mark)
+if is_lost_claim then
+  return 'claim'
+end
+if item then
+  write_mark(item, mark, now, ARGV[3])
+end
+return 'ok'

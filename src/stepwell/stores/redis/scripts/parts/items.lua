@@ -1,0 +1,203 @@
+-- items.lua: queue items, and everything that they are found by. An item's number has a fixed width, so that the order of bytes is
+-- the order in which items came. Needs due.lua (encoded) and batch.lua, and before them `queue`: what the names of these keys begin
+-- with. Nothing here has a TTL: an item goes when it has ended and its tier keeps it no longer.
+--
+--   number, turn                   the last item's number; the greatest start tag that any claim has taken
+--   tiers, workspaces, queues      hashes: what was set up, packed (see queue_rows.py)
+--   passes, rates, queue_rates     hashes: the pass of a workspace; when its next start is due by its rate, and that of a queue
+--   item:<number>                  hash: the item
+--   ids, executions                hashes: item id -> number; execution -> number of its item, if that has not ended
+--   keys:<workspace>               hash: idempotency key -> number
+--   singles:<workspace>            hash: singleton name -> number of the item that has not ended
+--   bounce:<workspace>/<name>      sorted set: PENDING items of a debounce name
+--   all, of:<workspace>            sorted sets: all items
+--   active, dead                   sorted sets: CLAIMED and DISPATCHED; FAILED and CANCELLED
+--   queues:<workspace>             set: the queues that a workspace has items in
+--   waiting:<workspace>/<queue>    sorted set: PENDING items by when they are ready
+--   delayed                        sorted set: PENDING items for later by when they are ready
+--   ready, ready:<lane>            set: lanes (workspace/queue/workflow) with something ready; sorted set: those items by -priority
+--   used:<workspace>, busy:<queue> sets: CLAIMED and DISPATCHED items; their size is the number of used slots
+--   claims                         sorted set: CLAIMED items by the end of their lease
+--   ended:<workspace>              sorted set: ended items by when they ended
+--   waits:<workspace>/<queue>      list: how long the latest started items had been ready
+local ACTIVE = {CLAIMED = true, DISPATCHED = true}
+local ENDED = {COMPLETED = true, FAILED = true, CANCELLED = true}
+local FIELDS = {'id', 'workspace', 'queue', 'workflow', 'execution', 'status', 'priority', 'run_at', 'enqueued', 'fence', 'attempts',
+  'most', 'singleton', 'debounce', 'digest', 'key', 'error'}
+local NUMBERS = {'priority', 'run_at', 'enqueued', 'fence', 'attempts', 'most'}
+
+local known_names = {}
+local function named(text)
+  local name = known_names[text]
+  if not name then
+    name = encoded(text)
+    known_names[text] = name
+  end
+  return name
+end
+
+local function line_of(item)
+  return named(item.workspace) .. '/' .. named(item.queue)
+end
+
+local function lane_of(item)
+  return line_of(item) .. '/' .. named(item.workflow)
+end
+
+local function ready_since(item)
+  return math.max(item.run_at, item.enqueued)
+end
+
+local function item_at(number)
+  local values = number and redis.call('HMGET', queue .. ':item:' .. number, unpack(FIELDS))
+  if not values or not values[1] then
+    return nil
+  end
+  local item = {number = number}
+  for i, field in ipairs(FIELDS) do
+    item[field] = values[i] or nil
+  end
+  for _, field in ipairs(NUMBERS) do
+    item[field] = tonumber(item[field])
+  end
+  return item
+end
+
+local function item_with(id)
+  return item_at(redis.call('HGET', queue .. ':ids', id))
+end
+
+local function make_ready(item)
+  local lane = lane_of(item)
+  later('ZADD', queue .. ':ready:' .. lane, -item.priority, item.number)
+  later('SADD', queue .. ':ready', lane)
+end
+
+local function leave_ready(item)
+  local lane = lane_of(item)
+  if redis.call('ZREM', queue .. ':ready:' .. lane, item.number) == 1 and redis.call('EXISTS', queue .. ':ready:' .. lane) == 0 then
+    redis.call('SREM', queue .. ':ready', lane)
+  end
+end
+
+-- Has an item found among those of its status.
+local function join(item, now)
+  local number, workspace = item.number, named(item.workspace)
+  if item.status == 'PENDING' then
+    later('ZADD', queue .. ':waiting:' .. line_of(item), ready_since(item), number)
+    if item.run_at > now then
+      later('ZADD', queue .. ':delayed', item.run_at, number)
+    else
+      make_ready(item)
+    end
+    if item.debounce then
+      later('ZADD', queue .. ':bounce:' .. workspace .. '/' .. named(item.debounce), 0, number)
+    end
+  elseif ACTIVE[item.status] then
+    later('SADD', queue .. ':used:' .. workspace, number)
+    later('SADD', queue .. ':busy:' .. named(item.queue), number)
+    later('ZADD', queue .. ':active', 0, number)
+  else
+    later('ZADD', queue .. ':ended:' .. workspace, item.finished, number)
+    if item.status ~= 'COMPLETED' then
+      later('ZADD', queue .. ':dead', 0, number)
+    end
+  end
+end
+
+-- The opposite.
+local function leave(item)
+  local number, workspace = item.number, named(item.workspace)
+  if item.status == 'PENDING' then
+    leave_ready(item)
+    redis.call('ZREM', queue .. ':delayed', number)
+    redis.call('ZREM', queue .. ':waiting:' .. line_of(item), number)
+    if item.debounce then
+      redis.call('ZREM', queue .. ':bounce:' .. workspace .. '/' .. named(item.debounce), number)
+    end
+  elseif ACTIVE[item.status] then
+    redis.call('SREM', queue .. ':used:' .. workspace, number)
+    redis.call('SREM', queue .. ':busy:' .. named(item.queue), number)
+    redis.call('ZREM', queue .. ':active', number)
+    redis.call('ZREM', queue .. ':claims', number)
+  else
+    redis.call('ZREM', queue .. ':ended:' .. workspace, number)
+    redis.call('ZREM', queue .. ':dead', number)
+  end
+end
+
+-- The names that stand for an item for as long as it has not ended.
+local function hold_names(item)
+  later('HSET', queue .. ':executions', item.execution, item.number)
+  if item.singleton then
+    later('HSET', queue .. ':singles:' .. named(item.workspace), item.singleton, item.number)
+  end
+end
+
+local function forget_name(key, name, number)
+  if name and redis.call('HGET', key, name) == number then
+    redis.call('HDEL', key, name)
+  end
+end
+
+local function give_up_names(item)
+  forget_name(queue .. ':executions', item.execution, item.number)
+  forget_name(queue .. ':singles:' .. named(item.workspace), item.singleton, item.number)
+end
+
+-- Writes fields of an item; false takes one away.
+local function set_fields(item, changes)
+  local set, unset = {}, {}
+  for field, value in pairs(changes) do
+    item[field] = value or nil
+    if value then
+      set[#set + 1] = field
+      set[#set + 1] = value
+    else
+      unset[#unset + 1] = field
+    end
+  end
+  redis.call('HSET', queue .. ':item:' .. item.number, unpack(set))
+  if #unset > 0 then
+    redis.call('HDEL', queue .. ':item:' .. item.number, unpack(unset))
+  end
+end
+
+-- Changes an item, and where it is found.
+local function move(item, changes, now)
+  local had_ended = ENDED[item.status]
+  if ACTIVE[item.status] and ACTIVE[changes.status] then
+    redis.call('ZREM', queue .. ':claims', item.number)
+    return set_fields(item, changes)
+  end
+  leave(item)
+  if not had_ended and ENDED[changes.status] then
+    give_up_names(item)
+  end
+  set_fields(item, changes)
+  join(item, now)
+  if had_ended and not ENDED[item.status] then
+    hold_names(item)
+  end
+  flush()
+end
+
+local function end_item(item, status, error, now)
+  move(item, {status = status, ['until'] = false, finished = now, error = error or false}, now)
+end
+
+local function make_wait(item, run_at, attempts, error, now, execution)
+  move(item, {status = 'PENDING', run_at = run_at, attempts = attempts, error = error or false, holder = false, ['until'] = false,
+    claimed = false, dispatched = false, finished = false, execution = execution or item.execution}, now)
+end
+
+local function whole(number)
+  return redis.call('HGETALL', queue .. ':item:' .. number)
+end
+
+-- Wakes the dispatchers if a slot that came free, or a change of limits, can matter to anything.
+local function tell_of_room(channel)
+  if redis.call('EXISTS', queue .. ':ready', queue .. ':delayed') > 0 then
+    redis.call('PUBLISH', channel, '')
+  end
+end

@@ -1,0 +1,23 @@
+-- marks.lua: moves an item on, by the rules of model.lifecycle. Needs items.lua. A mark is a list: item id, status, fence or nil,
+-- error or nil. With an execution, only that one's item is moved.
+
+-- Whether the claim was lost; else the item to move, or nothing if it stays as it is.
+local function plan_mark(mark, execution)
+  local item = item_with(mark[1])
+  local is_other = not item or (execution and item.execution ~= execution)
+  if mark[3] and (is_other or not ACTIVE[item.status] or item.fence ~= mark[3]) then
+    return true
+  end
+  if is_other or ENDED[item.status] or item.status == mark[2] then
+    return false
+  end
+  return false, item
+end
+
+local function write_mark(item, mark, now, channel)
+  if mark[2] == 'DISPATCHED' then
+    return move(item, {status = 'DISPATCHED', ['until'] = false, dispatched = now}, now)
+  end
+  end_item(item, mark[2], mark[4], now)
+  tell_of_room(channel)
+end

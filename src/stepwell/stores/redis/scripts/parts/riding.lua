@@ -1,0 +1,53 @@
+-- riding.lua: a commit together with what it does to the queue. The last but one of ARGV is a packed list: key of the store's mark,
+-- what the queue's keys begin with, channel for the queue, milliseconds that the clock is ahead, items, mark or nil. Needs order.lua,
+-- store.lua, seen.lua, time.lua, due.lua.
+local riding = cmsgpack.unpack(ARGV[#ARGV - 1])
+local queue = riding[2]
+--@include batch.lua
+--@include items.lua
+--@include desk.lua
+--@include marks.lua
+
+local function refusal_or_plan(now)
+  local plan = plan_items(riding[5], now)
+  for _, answer in ipairs(plan.answers) do
+    if answer[2] ~= 'there' then
+      return {'item', unpack(answer)}
+    end
+  end
+  if riding[6] then
+    local is_lost_claim, item = plan_mark(riding[6], ARGV[2])
+    if is_lost_claim then
+      return 'claim'
+    end
+    plan.marked = item
+  end
+  return nil, plan
+end
+
+-- A retry meets its own first writes: what landed before counts, not what it would come to now.
+local function seen_or(refusal)
+  local head = redis.call('HMGET', KEYS[1], 'revision', 'base')
+  local row = head[1] and seen_row(tonumber(head[2]), tonumber(head[1]), ARGV[3], ARGV[4], ARGV[5])
+  return row and {'seen', row} or refusal
+end
+
+local function ride(land)
+  if is_lost(ARGV[1], riding[1]) then
+    return 'lost'
+  end
+  local now = now_ms(riding[4])
+  local refusal, plan = refusal_or_plan(now)
+  if refusal then
+    return seen_or(refusal)
+  end
+  local outcome = land()
+  if outcome == 'ok' then
+    write_items(plan, now, riding[3])
+    if plan.marked then
+      -- Read again: an item of this commit may have changed it.
+      write_mark(item_at(plan.marked.number), riding[6], now, riding[3])
+    end
+  end
+  return outcome
+end

@@ -1,0 +1,12 @@
+-- put_queue.lua: sets up a named queue, or changes it.
+-- KEYS  store, queue
+-- ARGV  1 store's id  2 channel for the queue  3 name, encoded  4 packed settings (see queue_rows.py)
+-- Gives 'ok' or 'lost'.
+--@include order.lua
+--@include store.lua
+if is_lost(ARGV[1], KEYS[1]) then
+  return 'lost'
+end
+redis.call('HSET', KEYS[2] .. ':queues', ARGV[3], ARGV[4])
+redis.call('PUBLISH', ARGV[2], '')
+return 'ok'

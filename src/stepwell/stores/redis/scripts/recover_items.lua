@@ -1,0 +1,81 @@
+-- recover_items.lua: returns items whose claim has expired, the longest expired first: to wait again, or FAILED if that was their
+-- last attempt; and drops ended items that are older than their workspace's tier keeps them. A live claim is never touched.
+-- KEYS  store, queue
+-- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 most of each  5 the error of an expired one
+-- Gives {'ok', id, ...} or 'lost'.
+--@include order.lua
+--@include store.lua
+--@include time.lua
+--@include due.lua
+if is_lost(ARGV[1], KEYS[1]) then
+  return 'lost'
+end
+local queue, now = KEYS[2], now_ms(ARGV[2])
+--@include batch.lua
+--@include items.lua
+local function recover(item)
+  if item.attempts >= item.most then
+    end_item(item, 'FAILED', ARGV[5], now)
+  else
+    make_wait(item, now, item.attempts, ARGV[5], now)
+  end
+end
+
+local function drop(item, workspace)
+  local number = item.number
+  leave(item)
+  forget_name(queue .. ':ids', item.id, number)
+  forget_name(queue .. ':keys:' .. workspace, item.key, number)
+  redis.call('ZREM', queue .. ':all', number)
+  redis.call('ZREM', queue .. ':of:' .. workspace, number)
+  redis.call('UNLINK', queue .. ':item:' .. number)
+end
+
+-- A workspace without any item has no queues, either.
+local function forget_queues(workspace)
+  if redis.call('EXISTS', queue .. ':of:' .. workspace) == 0 then
+    for _, name in ipairs(redis.call('SMEMBERS', queue .. ':queues:' .. workspace)) do
+      redis.call('UNLINK', queue .. ':waits:' .. workspace .. '/' .. name)
+    end
+    redis.call('UNLINK', queue .. ':queues:' .. workspace)
+  end
+end
+
+local function drop_old(workspace, keeps, most)
+  local before = now - math.floor(keeps * 1000 + 0.5)
+  local old = redis.call('ZRANGEBYSCORE', queue .. ':ended:' .. workspace, '-inf', before, 'LIMIT', 0, most)
+  for _, number in ipairs(old) do
+    local item = item_at(number)
+    if item then
+      drop(item, workspace)
+    else
+      redis.call('ZREM', queue .. ':ended:' .. workspace, number)
+    end
+  end
+  if #old > 0 then
+    forget_queues(workspace)
+  end
+  return #old
+end
+
+local ids = {'ok'}
+for _, number in ipairs(redis.call('ZRANGEBYSCORE', queue .. ':claims', '-inf', now, 'LIMIT', 0, ARGV[4])) do
+  local item = item_at(number)
+  recover(item)
+  ids[#ids + 1] = item.id
+end
+if #ids > 1 then
+  redis.call('PUBLISH', ARGV[3], '')
+end
+
+local left, tiers = tonumber(ARGV[4]), {}
+local workspaces = redis.call('HGETALL', queue .. ':workspaces')
+for i = 1, #workspaces, 2 do
+  local name = cmsgpack.unpack(workspaces[i + 1])[1]
+  tiers[name] = tiers[name] or cmsgpack.unpack(redis.call('HGET', queue .. ':tiers', name))
+  local keeps = tiers[name][6]
+  if keeps and left > 0 then
+    left = left - drop_old(workspaces[i], keeps, left)
+  end
+end
+return ids

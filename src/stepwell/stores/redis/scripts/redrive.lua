@@ -1,0 +1,27 @@
+-- redrive.lua: makes a FAILED or CANCELLED item wait again, with no attempts used and a new execution.
+-- KEYS  store, queue
+-- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 item id  5 execution id
+-- Gives {'ok', item}, 'nobody', {'alive', status}, {'single', name} (another of its singleton name has not ended) or 'lost'.
+--@include order.lua
+--@include store.lua
+--@include time.lua
+--@include due.lua
+if is_lost(ARGV[1], KEYS[1]) then
+  return 'lost'
+end
+local queue, now = KEYS[2], now_ms(ARGV[2])
+--@include batch.lua
+--@include items.lua
+local item = item_with(ARGV[4])
+if not item then
+  return 'nobody'
+end
+if item.status ~= 'FAILED' and item.status ~= 'CANCELLED' then
+  return {'alive', item.status}
+end
+if item.singleton and redis.call('HGET', queue .. ':singles:' .. named(item.workspace), item.singleton) then
+  return {'single', item.singleton}
+end
+make_wait(item, now, 0, nil, now, ARGV[5])
+redis.call('PUBLISH', ARGV[3], '')
+return {'ok', whole(item.number)}

@@ -1,0 +1,27 @@
+-- return_item.lua: gives a claimed item back, if the fence is that of its present claim: to wait again, or FAILED.
+-- KEYS  store, queue
+-- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue
+--       4 packed list: item id, fence, delay in ms, whether it is final, error or nil
+-- Gives {'ok', item}, 'claim' (it was lost) or 'lost'.
+--@include order.lua
+--@include store.lua
+--@include time.lua
+--@include due.lua
+if is_lost(ARGV[1], KEYS[1]) then
+  return 'lost'
+end
+local queue, now = KEYS[2], now_ms(ARGV[2])
+--@include batch.lua
+--@include items.lua
+local id, fence, delay, is_final, error = unpack(cmsgpack.unpack(ARGV[4]), 1, 5)
+local item = item_with(id)
+if not item or item.status ~= 'CLAIMED' or item.fence ~= fence then
+  return 'claim'
+end
+if is_final or (error and item.attempts >= item.most) then
+  end_item(item, 'FAILED', error, now)
+else
+  make_wait(item, now + delay, error and item.attempts or item.attempts - 1, error or item.error, now)
+end
+redis.call('PUBLISH', ARGV[3], '')
+return {'ok', whole(item.number)}
