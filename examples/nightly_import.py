@@ -77,6 +77,7 @@ nightly_import = define(
         name="rows",
     ),
     call(report, {"rows": "{{ steps.rows.output }}"}),
+    output={"report": "{{ steps.report.output }}", "rows_in_store": "{{ state.custom.nightly-import.rows }}"},
     input_schema={"type": "integer", "minimum": 1, "maximum": 1000},
 )
 

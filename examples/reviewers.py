@@ -26,7 +26,7 @@ class Verdict:
 
 
 @step
-def invite(reviewer: str, paper: str) -> str:
+async def invite(reviewer: str, paper: str) -> str:
     print(f"   dear {reviewer}, please review {paper!r}")
     return reviewer
 

@@ -112,6 +112,7 @@ async def _late_seconds(well: AsyncStepwell, flows: Flows, count: int) -> list[f
 
 
 async def _measure(plan: Plan, url: str) -> list[Measurement]:
+    _resumed.clear()
     count, full = plan.size(120_000, 40), plan.size(100_000, 20)
     with _flows() as flows:
         async with AsyncStepwell(url, concurrency=_AT_ONCE) as well:

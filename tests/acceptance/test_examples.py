@@ -48,7 +48,7 @@ SAYS = {
         "receipts, all good",
     ],
     "nightly_import": [
-        "=> {'imported': 496, 'left_out': 4}",
+        "=> {'report': {'imported': 496, 'left_out': 4}, 'rows_in_store': 496}",
         "sums in the store: 496 rows, 868,000 cents",
         "has no price",
         "1,003 records",
@@ -132,7 +132,10 @@ def test_agent_asks_nothing_twice_wherever_it_crashes(load: Any):
 
 
 def test_import_counts_every_row_once_wherever_it_crashes(load: Any):
-    assert crash_everywhere(load("nightly_import").nightly_import, 5).result == {"imported": 5, "left_out": 0}
+    assert crash_everywhere(load("nightly_import").nightly_import, 5).result == {
+        "report": {"imported": 5, "left_out": 0},
+        "rows_in_store": 5,
+    }
 
 
 def test_vending_machine_keeps_its_credit_wherever_it_crashes(load: Any):

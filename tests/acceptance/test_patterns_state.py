@@ -32,7 +32,8 @@ def test_wcp_16_the_world_chooses_and_the_other_ways_are_withdrawn(act: Act) -> 
     play = act(deferred({"coin": task("A"), "card": task("B")}), task("C"))
     assert play.open == ["card", "coin"], "nothing is decided before somebody does something"
     play.do("card")
-    assert play.open == ["B"]
+    play.send("coin")
+    assert play.open == ["B"], "the coin came too late to choose"
     play.do("B")
     assert play.open == ["C"]
 

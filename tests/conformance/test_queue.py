@@ -6,11 +6,12 @@ from tests.support.stores import STORES
 from stepwell.testing.conformance.fixtures import MakeStore
 from stepwell.testing.conformance.queue import *  # noqa: F403
 from stepwell.testing.conformance.queue_claim import *  # noqa: F403
+from stepwell.testing.conformance.queue_commit import *  # noqa: F403
 from stepwell.testing.conformance.queue_life import *  # noqa: F403
 from stepwell.testing.conformance.queue_machine import *  # noqa: F403
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
 def make_store(request: pytest.FixtureRequest) -> MakeStore:
     """Makes stores of one kind."""
     return STORES[request.param](request)

@@ -165,6 +165,7 @@ def test_a_request_whose_reply_was_lost_is_one_item(monkeypatch: pytest.MonkeyPa
         assert [each.item_id for each in well.queue.list()] == [item.item_id]
 
 
+@pytest.mark.usefixtures("postgres_url")  # which empties the schema
 def test_consumption_resumes_after_the_store_was_away(postgres_server: PostgresServer, postgres_schema: str):
     """T41: connections are cut, nobody gets through for a while, and it flaps; then items run again by themselves."""
     with (

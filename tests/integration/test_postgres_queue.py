@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,9 +17,23 @@ from tests.support.postgres_server import PostgresServer
 from stepwell.clock import SystemClock
 from stepwell.contract.store import Store
 from stepwell.errors import ValidationFailed
-from stepwell.model.commit import Written
+from stepwell.model.commit import Unit, Written
 from stepwell.model.limits import Limits
-from stepwell.model.queue import ClaimItems, Enqueue, Enqueued, ItemMark, PutQueue, PutTier, QueueSettings, Tier
+from stepwell.model.queue import (
+    CancelItem,
+    Claimed,
+    ClaimItems,
+    Enqueue,
+    Enqueued,
+    ItemMark,
+    ItemQuery,
+    PutQueue,
+    PutTier,
+    QueueSettings,
+    RecoverItems,
+    ReturnItem,
+    Tier,
+)
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.queue_sample import add, added, claim_items, ids_of, new_item, put_workspace, statuses, used
 from stepwell.testing.conformance.sample import Execution, answers, landed, put, write
@@ -186,6 +202,62 @@ def test_group_of_every_kind_of_unit_is_one_transaction_in_order(store: Store) -
     assert isinstance(made, Written)
     assert [ids_of(answers(outcome)) for outcome in (first, second, third, last)] == [["a"], [], ["b"], ["child", "c"]]
     assert [answer.is_new for answer in answers(asked)] == [True]
+
+
+def random_group(draw: random.Random, store: Store, held: list[Claimed]) -> list[Unit]:
+    """Units as several callers of one process would send them at the same moment."""
+    units: list[Unit] = []
+    for _ in range(draw.randint(1, 5)):
+        kind = draw.choice(["enqueue", "claim", "end", "end", "recover"])
+        if kind == "enqueue":
+            names = {name: draw.choice([None, None, "x", "y"]) for name in ("key", "singleton", "debounce")}
+            units.append(Enqueue((new_item(workspace=draw.choice("abc"), queue=draw.choice(["mail", "bulk"]), **names),)))
+        elif kind == "claim":
+            units.append(ClaimItems("d", 600, draw.randint(1, 4)))
+        elif kind == "recover":
+            units.append(RecoverItems(5))
+        elif held:
+            item = held.pop()
+            mark, child = ItemMark(item.item_id, "COMPLETED", item.fence), new_item(workspace=draw.choice("abc"))
+            commit = Execution(store, item.execution_id).creation(mark=mark, items=(child,))
+            units.append(draw.choice([commit, ReturnItem(item.item_id, item.fence), CancelItem(item.item_id)]))
+    return units
+
+
+def test_groups_of_every_kind_from_many_processes_get_along(open_one: Callable[[], Store], store: Store) -> None:
+    """T34, T35: nobody is told to try again later, no deadlock stands in the way, and no cap is passed."""
+    for name, cap in (("a", 1), ("b", 3), ("c", None)):
+        put_workspace(store, name, concurrency=cap, queue_depth=30)
+    landed(write(store, PutQueue(QueueSettings(name="mail", concurrency=2))))
+    ended, greatest = threading.Event(), Counter[str]()
+
+    def work(own: Store, seed: int) -> None:
+        draw, held = random.Random(seed), list[Claimed]()
+        for _ in range(30):
+            units = random_group(draw, own, held)
+            outcomes = own.write(units) if units else []
+            held += [
+                item
+                for outcome in outcomes
+                if isinstance(outcome, Written)
+                for item in outcome.answers
+                if isinstance(item, Claimed)
+            ]
+
+    def watch(own: Store) -> None:
+        while not ended.is_set():
+            for lane in own.lanes():
+                greatest[lane.workspace_id] = max(greatest[lane.workspace_id], used(own, lane.workspace_id))
+
+    with ThreadPoolExecutor(5) as pool:
+        watching = pool.submit(watch, open_one())
+        for done in [pool.submit(work, open_one(), seed) for seed in range(4)]:
+            done.result(timeout=120)
+        ended.set()
+        watching.result(timeout=30)
+    assert greatest["a"] <= 1
+    assert greatest["b"] <= 3
+    assert sum(item.queue == "mail" for name in ("CLAIMED", "DISPATCHED") for item in store.items(ItemQuery(status=name))) <= 2
 
 
 # So long that no index holds it, and nothing in it repeats, so that the server cannot make it shorter.

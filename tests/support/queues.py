@@ -10,7 +10,7 @@ __all__ = ["CLOCKED_STORES", "QUEUE_STORES", "clocked_url", "queue_url"]
 CLOCKED_STORES = ("memory", "sqlite")
 """Those whose clock is the one that they are given; others have their own, and it cannot be made to stand still."""
 
-QUEUE_STORES = (*CLOCKED_STORES, "postgres")
+QUEUE_STORES = (*CLOCKED_STORES, "postgres", "redis")
 
 
 @pytest.fixture(params=QUEUE_STORES)

@@ -132,7 +132,7 @@ def recount_graph(run: Interpreter, frame: Thread) -> None:
         found = None if slot in there else ending(run, place, frame.at)
         if found is None:
             is_ready = slot in there and there[slot].value.get("left") == 0
-            if is_ready or (slot not in there and (slot in arrows.starts or arrows.degree[slot] == 0)):
+            if is_ready or (slot not in there and slot in arrows.starts):
                 tally.pending.append(slot)
         elif found.status == StepStatus.SKIPPED:
             tally.excused += 1

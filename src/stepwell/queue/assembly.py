@@ -61,7 +61,7 @@ class QueueParts:
             lease_seconds=worker.lease_seconds,
             queues=queues,
         )
-        engine.freed = dispatcher.look
+        engine.freed = dispatcher.freed
         upkeep = Upkeep(
             queue=self.items,
             locks=self._locks,

@@ -95,7 +95,7 @@ class Dispatcher:
         self._engine, self._store, self._driver, self._pulse = engine, store, driver, pulse
         self._holder, self._lease_seconds, self._queues = holder, lease_seconds, queues
         self._poll_seconds = poll_seconds
-        self._is_stopping = False
+        self._is_stopping = self._lacks_room = False
         self._failures = 0
         self._bell: _Bell | None = None
 
@@ -117,17 +117,19 @@ class Dispatcher:
     def stop(self) -> None:
         """Claim no more. What was claimed is started or given back."""
         self._is_stopping = True
-        self.look()
-
-    def look(self) -> None:
-        """Look again now. On the dispatcher's loop."""
         if self._bell is not None:
+            self._bell.ring()
+
+    def freed(self) -> None:
+        """The engine has more room; of interest if it had too little. On the dispatcher's loop."""
+        if self._lacks_room and self._bell is not None:
             self._bell.ring()
 
     async def _dispatch(self) -> float | None:
         """Claim what there is room for and start it; how long to wait before looking again, or None to go on at once."""
         limit = min(self._engine.room, BATCH)
         names = await self._engine.workflows()
+        self._lacks_room = limit <= 0
         if limit <= 0 or not names:
             return _NO_ROOM_SECONDS
         try:
@@ -139,7 +141,8 @@ class Dispatcher:
         self._failures = 0
         for item in claimed:
             await self._start(item)
-        return None if len(claimed) == limit else self._poll_seconds
+        self._lacks_room = len(claimed) == limit
+        return None if self._lacks_room else self._poll_seconds
 
     async def _quiet(self, pause: float) -> float:
         """How long to sleep when there is no news: until an item's time comes, or a rate may allow another start."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 
 from stepwell.clock import Clock
 from stepwell.contract.engine import NotNow
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 # A session that has committed nothing for so long makes its execution, so that others can see it, and its item's claim need not be
 # renewed. Short workflows are over by then, and are a single commit.
-_MAKE_AFTER_SECONDS = 0.25
+_MAKE_AFTER_SECONDS = 0.5
 
 _AGAIN_MS = 1_000
 
@@ -55,7 +55,6 @@ class LocalEngine:
         self._suspected: FirstCommit | None = None
         self._finishing = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._making: set[asyncio.Task[None]] = set()
         self.freed: Callable[[], None] = lambda: None
         """Called when there is room again."""
 
@@ -119,7 +118,7 @@ class LocalEngine:
         if recorder.is_finishing:
             self._finishing -= 1
         if self._unmade.pop(task, None) is not None and not recorder.is_made:
-            self._soon(self._settle(recorder))
+            self._worker.see_through(self._settle(recorder))
         self.freed()
 
     def _make_all(self) -> None:
@@ -129,7 +128,7 @@ class LocalEngine:
             if recorder.is_made:
                 del self._unmade[task]
             else:
-                self._soon(self._make(recorder))
+                self._worker.see_through(self._make(recorder))
         if self._unmade:
             self._timer = asyncio.get_running_loop().call_later(_MAKE_AFTER_SECONDS, self._make_all)
 
@@ -163,18 +162,6 @@ class LocalEngine:
             return ItemMark(claimed.item_id, status, claimed.fence)
         error = f"AlreadyExists: the execution id {claimed.execution_id!r} is taken by a run that did not come from this item"
         return ReturnItem(claimed.item_id, claimed.fence, error, is_final=True)
-
-    def _soon(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._making.add(task)
-        task.add_done_callback(self._making.discard)
-
-    async def finish(self) -> None:
-        """Wait for what is under way beside the sessions."""
-        if self._timer is not None:
-            self._timer.cancel()
-        while self._making:
-            await asyncio.wait(self._making)
 
 
 def _returned(recorder: FirstCommit) -> ReturnItem:

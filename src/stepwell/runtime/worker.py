@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from math import inf
@@ -157,6 +157,12 @@ class Worker:
     def take_new(self, recorder: Recorder, lease: Lease) -> asyncio.Task[None]:
         """Run an execution that its recorder makes with the first commit. On the worker's loop."""
         return self._start(lease, True, recorder)
+
+    def see_through(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside the sessions that the worker does not end before. On the worker's loop."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def abandon(self, execution_id: str, error: LeaseLost) -> None:
         """Stop a session whose execution is not this worker's to run."""

@@ -27,8 +27,9 @@ from stepwell.flow import (
     validate,
     wait,
 )
-from stepwell.kernel.effect import RunStep, StartChild
-from stepwell.kernel.event import SignalArrived
+from stepwell.kernel.effect import CancelChild, RunStep, StartChild
+from stepwell.kernel.event import Began, CancelRequested, SignalArrived
+from stepwell.kernel.interpreter import Interpreter
 
 
 class Flaky:
@@ -233,6 +234,17 @@ def test_child_that_takes_too_long_is_cancelled() -> None:
     driver.advance(10)
     assert driver.cancelled == ["run:child"]
     assert driver.error["kind"] == "TimeoutError"
+
+
+def test_fork_has_children_of_its_own() -> None:
+    driver = Driver(define("w", subworkflow("child")))
+    driver.answer()
+    fork = Interpreter(driver.plan, driver.state.sections, "fork")
+    [asked] = fork.handle(Began(), driver.now_ms).effects
+    assert isinstance(asked, StartChild)
+    assert asked.child_id == "fork:child"
+    stopped = fork.handle(CancelRequested(), driver.now_ms).effects
+    assert [effect.child_id for effect in stopped if isinstance(effect, CancelChild)] == ["fork:child"]
 
 
 def test_detached_child_is_not_waited_for() -> None:

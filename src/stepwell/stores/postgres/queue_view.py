@@ -111,9 +111,10 @@ class QueueView:
         """The items to be added, in order."""
         return [self._items[item_id] for item_id in self._new]
 
-    def changed_items(self) -> list[Item]:
-        """The items to be written anew."""
-        return [self._items[item_id] for item_id in sorted(self._changed) if item_id not in self._new]
+    def changed_items(self) -> tuple[list[Item], list[Item]]:
+        """The items to be written anew: those that have ended, whose singleton names are free for others then; and those others."""
+        changed = [self._items[item_id] for item_id in sorted(self._changed) if item_id not in self._new]
+        return [item for item in changed if has_ended(item)], [item for item in changed if not has_ended(item)]
 
     def requested_items(self) -> list[Item]:
         """The items that have another workflow and input now."""

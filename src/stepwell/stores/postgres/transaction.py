@@ -183,10 +183,10 @@ def _batches(view: View) -> Iterator[_Batch]:
     snapshots = [(key, *msgspec.structs.astuple(stored)) for (key, _), stored in view.new_snapshots.items()]
     yield _Batch("write_snapshots", (texts, integers, blobs, blobs, texts), snapshots, "store.snapshot_written")
     yield from _state_batches(view)
-    items = [new_row(item, view.now_ms) for item in view.queue.new_items()]
-    yield _Batch("insert_items", _NEW_ITEM, items, "queue.items_written")
-    moved = [changed_row(item, view.now_ms) for item in view.queue.changed_items()]
-    yield _Batch("update_items", _CHANGED_ITEM, moved, "queue.item_moved")
+    for items in view.queue.changed_items():
+        yield _Batch("update_items", _CHANGED_ITEM, [changed_row(item, view.now_ms) for item in items], "queue.item_moved")
+    added = [new_row(item, view.now_ms) for item in view.queue.new_items()]
+    yield _Batch("insert_items", _NEW_ITEM, added, "queue.items_written")
     asked = [(item.item_id, item.workflow_id, item.version, item.input) for item in view.queue.requested_items()]
     yield _Batch("update_requests", (texts, texts, integers, blobs), asked)
     locks = [(address(name), name, *msgspec.structs.astuple(view.locks[name])) for name in sorted(view.changed_locks)]

@@ -26,6 +26,8 @@ from stepwell.model.commit import (
 )
 from stepwell.stores.redis.calls import Call
 from stepwell.stores.redis.link import Reply
+from stepwell.stores.redis.queue_answers import queue_refusal, queue_written
+from stepwell.stores.redis.queue_calls import QUEUE_UNITS
 from stepwell.stores.redis.rows import read_commit
 
 __all__ = ["lost_store", "outcome_of"]
@@ -55,7 +57,7 @@ def outcome_of(unit: Unit, call: Call, reply: Reply) -> Outcome | None:
         case b"held" if isinstance(unit, Claim):
             return LockHeld(f"execution {unit.execution_id!r} is leased to another holder", until_ms=rest[0])
         case _:
-            return _refusal(word, unit)
+            return queue_refusal(word, rest, unit) or _refusal(word, unit)
 
 
 def _split(reply: Reply) -> tuple[object, Sequence[Any]]:
@@ -75,6 +77,8 @@ def _written(unit: Unit, call: Call, rest: Sequence[Any]) -> Written:
             return Written([Lease(unit.execution_id, unit.holder, unit.fence, rest[0])])
         case Renew():
             return Written([Lease(unit.name, unit.holder, unit.fence, rest[0])])
+        case _ if type(unit) in QUEUE_UNITS:
+            return queue_written(unit, rest)
         case _:
             return Written(call.answers) if call.answers else _WRITTEN
 

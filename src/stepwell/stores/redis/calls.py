@@ -27,6 +27,7 @@ from stepwell.model.ids import revision_in
 from stepwell.stores.redis.drafting import ScopeWrite
 from stepwell.stores.redis.keys import Keys, age_place, slot_of, workspace_place
 from stepwell.stores.redis.link import Command, Reply
+from stepwell.stores.redis.queue_calls import QUEUE_UNITS, QueueCalls
 from stepwell.stores.redis.rows import commit_beginning, pack_commit, pack_snapshot
 from stepwell.stores.redis.scripts import SCRIPTS
 
@@ -68,15 +69,18 @@ class Caller:
     def __init__(self, keys: Keys, *, is_cluster: bool, store_id: bytes, ttl_ms: int, ahead_ms: Callable[[], int]) -> None:
         self._keys, self._is_cluster, self._ttl_ms, self._ahead_ms = keys, is_cluster, ttl_ms, ahead_ms
         self._id = b"" if is_cluster else store_id
+        self._queue = QueueCalls(keys, is_cluster=is_cluster, store_id=store_id, ahead_ms=ahead_ms)
 
     def of(self, unit: Unit, writes: Sequence[ScopeWrite], now_ms: int) -> Call | StepwellError:
         """The call of a unit, with what it does to scoped state; or the reason why it cannot be made."""
         try:
             match unit:
                 case Commit():
-                    call = self._commit(unit, _scope_arguments(writes, now_ms), writes)
+                    call = self._riding(unit, self._commit(unit, _scope_arguments(writes, now_ms), writes))
                 case StateBatch():
                     call = self._state(unit, _scope_arguments(writes, now_ms), writes)
+                case _ if type(unit) in QUEUE_UNITS:
+                    call = Call(*self._queue.of(unit))
                 case _:
                     call = _BUILDERS[type(unit)](self, unit)
         except InvalidInput as refusal:
@@ -142,6 +146,12 @@ class Caller:
         call.notes.append(self._note(unit.committed_ms, unit.execution_id, unit.workspace_id))
         return call
 
+    def _riding(self, unit: Commit, call: Call) -> Call:
+        """The call of a commit, by a script that also writes what it does to the queue, if that is anything."""
+        if unit.mark is None and not unit.items:
+            return call
+        return Call(f"{call.script}_items", call.keys, (*call.arguments, self._queue.riding(unit)))
+
     def _note(self, created_ms: int, execution_id: str, workspace_id: str) -> Command:
         place = age_place(created_ms, execution_id)
         return ("ZADD", self._keys.executions, 0, b"a/" + place, 0, workspace_place(workspace_id) + place)
@@ -164,8 +174,8 @@ class Caller:
 
     def delete(self, unit: Deletion) -> Call:
         keys = self._keys
-        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.executions, keys.due))
-        return Call("delete", names, (self._id, unit.execution_id, self._ahead_ms(), self._ttl_ms))
+        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.executions, keys.due, keys.queue))
+        return Call("delete", names, (self._id, unit.execution_id, self._ahead_ms(), self._ttl_ms, keys.queue_channel))
 
     def _state(self, unit: StateBatch, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> Call:
         keys = self._keys

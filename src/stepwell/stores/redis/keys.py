@@ -8,6 +8,7 @@ SCAN is ever needed).
     prefix:{s:scope}:rows|keys|revisions|ends|tombs
     prefix:{l:lock}:lock|fence
     prefix:{i}:store|executions|scopes|ends|tombs|locks|fence|stop|due:workflow
+    prefix:{i}:queue:...    see ``parts/items.lua``
 """
 
 from __future__ import annotations
@@ -83,9 +84,12 @@ class Keys:
         """What the commands are tried on when a store is opened."""
         self.due = self._central("due")
         """The beginning of a sorted set for each workflow: its executions by when a worker should look at them."""
+        self.queue = self._central("queue")
+        """The beginning of all keys of the queue; see ``parts/items.lua``."""
         self.lock_channel = self._central("lock")
         self.state_channel = self._central("state")
         self.due_channel = self._central("woken")
+        self.queue_channel = self._central("queued")
 
     def _central(self, name: str) -> bytes:
         return f"{self.prefix}:{{i}}:{name}".encode()

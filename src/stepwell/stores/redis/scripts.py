@@ -24,14 +24,18 @@ class Script(msgspec.Struct, frozen=True):
 
 def _read() -> Mapping[str, Script]:
     folder = resources.files("stepwell.stores.redis").joinpath("scripts")
+    own = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".lua")}
     parts = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.joinpath("parts").iterdir()}
     scripts: dict[str, Script] = {}
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.name.endswith(".lua"):
-            text = _INCLUDE.sub(lambda match: parts[match[1]], entry.read_text(encoding="utf-8"))
-            name = entry.name.removesuffix(".lua")
-            scripts[name] = Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+    for file in sorted(own):
+        text, name = _assemble(own[file], own | parts), file.removesuffix(".lua")
+        scripts[name] = Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
     return scripts
+
+
+def _assemble(text: str, files: Mapping[str, str]) -> str:
+    """A script with all that it includes: parts, and what those include; also another script, as the body of a function."""
+    return _INCLUDE.sub(lambda match: _assemble(files[match[1]], files), text)
 
 
 SCRIPTS = _read()

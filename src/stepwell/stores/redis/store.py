@@ -13,6 +13,7 @@ from stepwell.faults import fault
 from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Sweep, Unit
 from stepwell.model.entry import ScopeTotals, StoredEntry
 from stepwell.model.limits import Limits
+from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.redis.asking import Asking, load_scripts
 from stepwell.stores.redis.calls import Call, Caller
@@ -20,6 +21,7 @@ from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.link import Link
 from stepwell.stores.redis.listening import Listening
 from stepwell.stores.redis.ordinary import Appending
+from stepwell.stores.redis.queue_reading import QueueReading, first_rows
 from stepwell.stores.redis.reading import Reading
 from stepwell.stores.redis.servers import Cluster, Servers, SingleServer
 from stepwell.stores.redis.settings import Settings, parse_url
@@ -70,9 +72,10 @@ class RedisStore:
         for link in servers.links():
             load_scripts(link)
         store_id = self._identify(servers)
-        self._probe(servers)
+        self._set_up(servers)
         self._asking = Asking(servers, self._keys, self._settings, store_id)
         self._reading = Reading(self._asking, self._keys, is_cluster=servers.is_cluster)
+        self._queue = QueueReading(self._asking, self._keys)
         caller = Caller(
             self._keys,
             is_cluster=servers.is_cluster,
@@ -88,11 +91,10 @@ class RedisStore:
     def _identify(self, servers: Servers) -> bytes:
         """The mark of the store that is there, or of a new one; never a new one among the remains of another."""
         keys = self._keys
+        parts = (keys.executions, keys.scopes, keys.queue + b":ids")
         mark, *remains = (
             value_of(reply, self._settings)
-            for reply in servers.send(
-                [(keys.store, ("GET", keys.store)), *((key, ("EXISTS", key)) for key in (keys.executions, keys.scopes))]
-            )
+            for reply in servers.send([(keys.store, ("GET", keys.store)), *((key, ("EXISTS", key)) for key in parts)])
         )
         if mark is None:
             if any(remains):
@@ -117,11 +119,13 @@ class RedisStore:
                 "upgrade Stepwell"
             )
 
-    def _probe(self, servers: Servers) -> None:
+    def _set_up(self, servers: Servers) -> None:
+        """Try the commands, and write what every store has."""
         key = self._keys.probe
         call = Call("probe", (key,), ())
         try:
-            value_of(servers.send([(key, call.command())])[0], self._settings)
+            for reply in servers.send([(key, call.command()), *first_rows(self._keys)]):
+                value_of(reply, self._settings)
         except StoreFull:
             return  # what is there can still be read, and each write will say so itself
 
@@ -209,6 +213,31 @@ class RedisStore:
     def scopes(self, workspace_id: str | None = None) -> Iterator[str]:
         return self._reads().scopes(workspace_id)
 
+    def _queue_reads(self) -> QueueReading:
+        self._open_servers()
+        return self._queue
+
+    def item(self, item_id: str) -> Item | None:
+        return self._queue_reads().item(item_id)
+
+    def items(self, query: ItemQuery) -> list[Item]:
+        return self._queue_reads().items(query)
+
+    def lanes(self, workspace_id: str | None = None) -> list[Lane]:
+        return self._queue_reads().lanes(workspace_id, self._clock.ahead_ms())
+
+    def next_ready_ms(self) -> int | None:
+        return self._queue_reads().next_ready_ms()
+
+    def workspaces(self) -> list[Workspace]:
+        return self._queue_reads().workspaces()
+
+    def tiers(self) -> list[Tier]:
+        return self._queue_reads().tiers()
+
+    def queues(self) -> list[QueueSettings]:
+        return self._queue_reads().queues()
+
     def now_ms(self) -> int:
         self._open_servers()
         seconds, micros = self._asking.one("TIME", key=self._keys.store)
@@ -224,4 +253,5 @@ class RedisStore:
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
         link = self._open_servers().links()[0]
         keys = self._keys
-        return Listening(link, {keys.lock_channel: "lock", keys.state_channel: "state", keys.due_channel: "due"}, wake).end
+        channels = {keys.lock_channel: "lock", keys.state_channel: "state", keys.due_channel: "due", keys.queue_channel: "queue"}
+        return Listening(link, channels, wake).end

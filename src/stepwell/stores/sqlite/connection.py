@@ -133,7 +133,7 @@ class Database:
         try:
             self._cursor.execute(sql, arguments)
         except apsw.ConstraintError as error:
-            if getattr(error, "extendedresult", 0) != apsw.SQLITE_CONSTRAINT_TRIGGER:
+            if getattr(error, "extendedresult", 0) not in (apsw.SQLITE_CONSTRAINT_TRIGGER, apsw.SQLITE_CONSTRAINT_UNIQUE):
                 raise
             return False
         return True

@@ -13,13 +13,14 @@ import msgspec
 from stepwell.clock import Clock
 from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
 from stepwell.errors import CommitUnknown, StoreUnavailable
-from stepwell.faults import fault
+from stepwell.faults import fault, is_armed
 from stepwell.model.commit import Commit, Head, Loaded, Outcome, StoredCommit, Unit, Written
 from stepwell.model.entry import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.sql import read_queries
+from stepwell.stores.sqlite.batch import kind_of
 from stepwell.stores.sqlite.changes import Tips, change_counter
 from stepwell.stores.sqlite.connection import Database, Settings, parse_url, translate
 from stepwell.stores.sqlite.queue_reading import QueueReading
@@ -126,9 +127,8 @@ class SQLiteStore(QueueReading):
             return [_WRITTEN]
         writing = Writing(db, SQL, self._clock.now_ms(), self._limits, self._numbers)
         fault("store.before_begin")
-        outcomes = self._write_plain(db, writing, units) if all(map(writing.is_plain, units)) else None
-        if outcomes is not None:
-            return outcomes
+        if self._write_at_once(db, writing, units):
+            return [_WRITTEN for _ in units]
         changes = db.total_changes()
         try:
             db.rows("BEGIN IMMEDIATE")
@@ -171,21 +171,24 @@ class SQLiteStore(QueueReading):
         self._tips.landed(commit.execution_id, commit.digest)
         return True
 
-    def _write_plain(self, db: Database, writing: Writing, commits: Sequence[Any]) -> list[Outcome] | None:
-        """Plain commits are one statement, too, however many. None: nothing was written, since one is to be refused."""
-        fault("store.begun")
-        fault("store.before_commit")
+    def _write_at_once(self, db: Database, writing: Writing, units: Sequence[Unit]) -> bool:
+        """Commits of one kind are one statement, too, however many. False: nothing was written, since one of them is to be refused,
+        or since they are of more than one kind."""
+        kinds = [*{kind_of(unit, self._numbers) for unit in units}]
+        commits = [unit for unit in units if isinstance(unit, Commit)]
+        if len(kinds) != 1 or kinds[0] is None or is_armed() or len({each.execution_id for each in commits}) < len(units):
+            return False
         try:
-            outcomes = writing.write_plain(commits)
+            if not writing.write_many(kinds[0], commits):
+                return False
         except apsw.Error as error:
             self._raise_unknown(db, error)
         except Exception as error:
             self._doubt()
             raise CommitUnknown from error
-        if outcomes is not None:
-            self._announce()
-            self._tips.note(writing.tips)
-        return outcomes
+        self._announce()
+        self._tips.note(writing.tips)
+        return True
 
     def _doubt(self) -> None:
         """Forget what was known without asking the file."""

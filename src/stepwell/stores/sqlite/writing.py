@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import msgspec
 
 from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LockHeld, NotFound, StepwellError
-from stepwell.faults import fault
+from stepwell.faults import fault, is_armed
 from stepwell.model.commit import (
     Acquire,
     Adoption,
@@ -16,7 +16,6 @@ from stepwell.model.commit import (
     Claim,
     ClaimDue,
     Commit,
-    Creation,
     Deletion,
     Extension,
     Head,
@@ -39,6 +38,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.queue import ItemMark
 from stepwell.model.scope import Scope
 from stepwell.model.snapshot import StoredSnapshot
+from stepwell.stores.sqlite.batch import FIRST, LAST, PLAIN, arguments_of, kind_of, lease_of
 from stepwell.stores.sqlite.connection import Database
 from stepwell.stores.sqlite.queue import QUEUE_UNITS, QueueWriting
 
@@ -62,25 +62,27 @@ class Writing:
         self._queue: QueueWriting | None = None
 
     def write_all(self, units: Sequence[Unit]) -> list[Outcome]:
-        """Write units in order; ordinary commits that stand together go in one go."""
-        outcomes: list[Outcome] = []
-        together: list[Commit] = []
-        for unit in units:
-            if self.is_plain(unit):
-                together.append(unit)
+        """Write units in order; commits that can be written many at a time are, unless a test listens at every point."""
+        outcomes: list[Outcome] = [_WRITTEN] * len(units)
+        gathered: dict[str, tuple[str, int, Commit]] = {}
+        for place, unit in enumerate(units):
+            kind = None if is_armed() else kind_of(unit, self._numbers)
+            if kind is not None and isinstance(unit, Commit) and unit.execution_id not in gathered:
+                gathered[unit.execution_id] = kind, place, unit
                 continue
-            outcomes += self._write_together(together)
-            together = []
-            outcomes.append(self.write(unit))
-        return outcomes + self._write_together(together)
+            self._write_gathered(gathered, outcomes)
+            outcomes[place] = self.write(unit)
+        self._write_gathered(gathered, outcomes)
+        return outcomes
 
-    def _write_together(self, commits: list[Commit]) -> list[Outcome]:
-        outcomes = self.write_plain(commits) if len(commits) > 1 else None
-        return [self.write(commit) for commit in commits] if outcomes is None else outcomes
-
-    def is_plain(self, unit: Unit) -> TypeGuard[Commit]:
-        """Whether a unit is a plain commit to an execution whose number is known."""
-        return type(unit) is Commit and unit.is_plain and unit.execution_id in self._numbers
+    def _write_gathered(self, gathered: dict[str, tuple[str, int, Commit]], outcomes: list[Outcome]) -> None:
+        for kind in (PLAIN, FIRST, LAST):
+            those = [(place, commit) for each, place, commit in gathered.values() if each == kind]
+            if len(those) > 1 and self.write_many(kind, [commit for _, commit in those]):
+                continue
+            for place, commit in those:
+                outcomes[place] = self.write(commit)
+        gathered.clear()
 
     def write(self, unit: Unit) -> Outcome:
         """Write one unit, or say why not."""
@@ -161,16 +163,25 @@ class Writing:
             self._run("set_status", number, commit.status)
         return number if landed else None
 
-    def write_plain(self, commits: Sequence[Commit]) -> list[Outcome] | None:
-        """Write plain commits to executions whose numbers are known, by one statement; None, and nothing written, if one does not
-        follow from its head."""
-        if not self._db.run_all(self._sql["commits"], *commit_rows(self._numbers, commits)):
+    def write_many(self, kind: str, commits: Sequence[Commit]) -> bool:
+        """Write commits of one kind by one statement; False, and nothing written, if one of them cannot land."""
+        if not self._db.run_all(self._sql[kind], *arguments_of(kind, commits, self._numbers, self._now_ms)):
             self.took_back = True
-            return None
+            return False
+        if kind == FIRST:
+            self._learn_numbers([commit.execution_id for commit in commits if commit.rest is None])
+        if self._queue is not None:
+            self._queue.forget()
         for commit in commits:
             fault("store.commit_written")
             self.tips[commit.execution_id] = commit.digest
-        return [_WRITTEN for _ in commits]
+        return True
+
+    def _learn_numbers(self, execution_ids: list[str]) -> None:
+        if execution_ids:
+            if len(self._numbers) + len(execution_ids) > _MOST_NUMBERS:
+                self._numbers.clear()
+            self._numbers.update(self._rows("numbers", msgspec.json.encode(execution_ids).decode()))
 
     def _find_number(self, execution_id: str) -> int | None:
         rows = self._rows("head", execution_id)
@@ -198,7 +209,7 @@ class Writing:
             commit.signature,
             -1,
             commit.committed_ms,
-            *self._first_lease(creation),
+            *lease_of(creation, None, self._now_ms),
         )
         if not rows:
             return None
@@ -206,12 +217,6 @@ class Writing:
         number = rows[0][0]
         self._run("insert_commit", number, commit.revision, commit.commit_id, commit.is_named, commit.header, commit.body)
         return number
-
-    def _first_lease(self, creation: Creation) -> tuple[str | None, int | None, int | None]:
-        """Holder, end of lease and time to wake of a new execution."""
-        until = None if creation.holder is None else self._now_ms + round(creation.lease_seconds * 1000)
-        wake = None if not creation.is_runnable else self._now_ms if until is None else until
-        return creation.holder, until, wake
 
     def _rest_and_nudge(self, number: int, rest: Rest | None, nudges: Sequence[str]) -> None:
         if rest is not None:
@@ -428,20 +433,6 @@ def commit_row(number: int | None, commit: Commit) -> tuple[object, ...]:
         commit.header,
         commit.body,
     )
-
-
-def commit_rows(numbers: Mapping[str, int], commits: Sequence[Commit]) -> tuple[str, bytes]:
-    """The arguments of the statement ``commits``."""
-    rows: list[tuple[object, ...]] = []
-    blobs: list[bytes] = []
-    start = 1
-    for commit in commits:
-        header, body, signature = commit.header, commit.body, commit.signature or b""
-        head = numbers[commit.execution_id], commit.revision, commit.previous, commit.fence, commit.digest, commit.committed_ms
-        rows.append((*head, commit.commit_id, start, len(header), len(body), len(signature)))
-        blobs += (header, body, signature)
-        start += len(header) + len(body) + len(signature)
-    return msgspec.json.encode(rows).decode(), b"".join(blobs)
 
 
 _WRITERS: dict[type, Callable[[Writing, Any], Outcome]] = {

@@ -14,8 +14,10 @@ from stepwell.faults import armed
 from stepwell.model.commit import (
     Acquire,
     Claim,
+    Creation,
     Deletion,
     LockGuard,
+    Rest,
     Seen,
     StateBatch,
     Unit,
@@ -36,6 +38,7 @@ from stepwell.testing.conformance.sample import (
     fresh_id,
     landed,
     put,
+    status,
     variable,
     walk,
     write,
@@ -84,6 +87,71 @@ def test_several_commits_of_one_execution_land_in_one_group(store: Store) -> Non
     assert [type(outcome) for outcome in outcomes] == [Written] * 5
     assert (execution.head.revision, execution.head.digest) == (4, execution.state.receipt)
     assert walk(store, execution.id).receipts == 5
+
+
+def crowd(store: Store, count: int = 6) -> list[Execution]:
+    """Executions that do not exist yet."""
+    return [Execution(store, fresh_id("crowd")) for _ in range(count)]
+
+
+def test_first_commits_of_a_group_land_and_one_whose_id_is_taken_does_not(store: Store, execution: Execution) -> None:
+    others = crowd(store)
+    units: list[Unit] = [each.foresee() for each in others]
+    taken = Execution(store, execution.id).creation()
+    outcomes = store.write([*units[:3], taken, *units[3:]])
+    assert [type(outcome) for outcome in outcomes] == [Written] * 3 + [AlreadyExists] + [Written] * 3
+    assert all(each.head.digest == each.state.receipt for each in others)
+    assert [type(outcome) for outcome in store.write([each.foresee() for each in others])] == [Written] * 6
+    assert all(walk(store, each.id).ok for each in others)
+
+
+def test_new_executions_of_a_group_have_the_leases_that_they_asked_for(store: Store) -> None:
+    held, free, by_hand = crowd(store, 3)
+    creations = (
+        Creation("orders", 3, holder="a", lease_seconds=60, is_runnable=True),
+        Creation("orders", 3, is_runnable=True),
+        Creation("orders", 3),
+    )
+    units: list[Unit] = [each.foresee(creation=creation) for each, creation in zip((held, free, by_hand), creations, strict=True)]
+    assert [type(outcome) for outcome in store.write(units)] == [Written] * 3
+    assert (held.head.holder, held.head.fence, held.head.lease_until_ms) == ("a", 1, held.head.wake_ms)
+    assert (free.head.holder, free.head.fence, free.head.wake_ms is None) == (None, 0, False)
+    assert (by_hand.head.holder, by_hand.head.wake_ms) == (None, None)
+
+
+def test_last_commits_of_a_group_end_their_executions_and_one_that_is_late_does_not(store: Store) -> None:
+    others = [each.create(status("RUNNING")) for each in crowd(store)]
+    leases = [claim(store, each.id) for each in others]
+    late = others[2]
+    stale = late.commit(status("COMPLETED"), rest=Rest(None, is_final=True), fence=leases[2].fence)
+    late.land(fence=leases[2].fence)
+    units: list[Unit] = [
+        stale if each is late else each.foresee(status("COMPLETED"), rest=Rest(None, is_final=True), fence=lease.fence)
+        for each, lease in zip(others, leases, strict=True)
+    ]
+    outcomes = store.write(units)
+    assert [type(outcome) for outcome in outcomes] == [Written, Written, Conflict, Written, Written, Written]
+    ended = [each.head for each in others if each is not late]
+    assert {(head.status, head.holder, head.lease_until_ms, head.wake_ms) for head in ended} == {("COMPLETED", None, None, None)}
+    assert (late.head.status, late.head.holder) == ("RUNNING", "a")
+    assert all(walk(store, each.id).ok for each in others)
+
+
+def test_group_of_all_kinds_of_commits_lands_whole(store: Store) -> None:
+    """First, plain and last commits of different executions, and the three of one execution, in one group."""
+    new, plain, last = crowd(store, 2), crowd(store, 2), crowd(store, 2)
+    for each in (*plain, *last):
+        each.create(status("RUNNING"))
+    one = Execution(store, fresh_id("crowd"))
+    units: list[Unit] = [one.foresee()]
+    for number in range(2):
+        units += [new[number].foresee(), last[number].foresee(status("FAILED"), rest=Rest(None, is_final=True))]
+        units += [plain[number].foresee(), one.foresee(status("RUNNING")) if number == 0 else one.foresee()]
+    units.append(one.foresee(status("COMPLETED"), rest=Rest(None, is_final=True)))
+    assert [type(outcome) for outcome in store.write(units)] == [Written] * len(units)
+    for each in (*new, *plain, *last, one):
+        assert (each.head.digest, walk(store, each.id).ok) == (each.state.receipt, True)
+    assert one.head.status == "COMPLETED"
 
 
 def test_units_of_a_group_take_effect_in_order(store: Store, execution: Execution) -> None:

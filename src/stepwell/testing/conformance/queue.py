@@ -360,3 +360,18 @@ def test_missing_item_is_none(store: Store) -> None:
     assert store.items(ItemQuery()) == []
     assert store.lanes() == []
     assert answers(write(store, ItemMark(fresh_id(), "COMPLETED"))) == []
+
+
+def test_next_ready_says_when_the_first_delayed_item_comes(store: Store, clock: FakeClock) -> None:
+    start = store.now_ms()
+    assert store.next_ready_ms() is None
+    add(store, "now")
+    assert (store.next_ready_ms() or 0) <= store.now_ms()
+    assert len(claim_items(store)) == 1
+    assert store.next_ready_ms() is None
+    add(store, new_item("later", delay_ms=2 * HOUR * 1000), new_item("soon", delay_ms=HOUR * 1000))
+    soon = stored(store, "soon").run_at_ms
+    assert store.next_ready_ms() == soon >= start + HOUR * 1000
+    clock.advance(1.5 * HOUR)
+    claim_items(store)
+    assert store.next_ready_ms() == stored(store, "later").run_at_ms

@@ -22,7 +22,20 @@ from stepwell.model.queue import (
 )
 from stepwell.testing.conformance.sample import HOUR, answers, fresh_id, landed, write
 
-__all__ = ["add", "added", "claim_items", "end", "ids_of", "new_item", "put_workspace", "recover", "statuses", "stored", "used"]
+__all__ = [
+    "add",
+    "added",
+    "claim_items",
+    "claimed_item",
+    "end",
+    "ids_of",
+    "new_item",
+    "put_workspace",
+    "recover",
+    "statuses",
+    "stored",
+    "used",
+]
 
 
 def new_item(name: str | None = None, workspace: str = "default", **fields: Any) -> NewItem:
@@ -62,6 +75,13 @@ def put_workspace(store: Store, name: str = "acme", *, is_paused: bool = False, 
 def claim_items(store: Store, limit: int = 10, *, holder: str = "d", seconds: float = HOUR, **fields: Any) -> list[Claimed]:
     """What a claim takes."""
     return answers(write(store, ClaimItems(holder, seconds, limit, **fields)))
+
+
+def claimed_item(store: Store, name: str = "a", **fields: Any) -> Claimed:
+    """An item that was enqueued and claimed, with nothing else waiting."""
+    add(store, new_item(name, **fields))
+    [claimed] = claim_items(store)
+    return claimed
 
 
 def end(store: Store, *items: Claimed, status: str = "COMPLETED") -> None:

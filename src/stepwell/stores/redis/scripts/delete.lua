@@ -1,6 +1,7 @@
 -- delete.lua: removes an execution with its history and leaves a tombstone, so that its id is never used again.
--- KEYS  head, commits, ids, snapshots; on a single server also store, executions, due
--- ARGV  1 store's id or ''  2 execution id  3 milliseconds that the clock is ahead  4 TTL in ms or '0'
+-- The queue item that it came from, if that has not ended, is CANCELLED with it.
+-- KEYS  head, commits, ids, snapshots; on a single server also store, executions, due, queue
+-- ARGV  1 store's id or ''  2 execution id  3 milliseconds that the clock is ahead  4 TTL in ms or '0'  5 channel for the queue
 -- Gives {'ok', created, workspace} (where it stood in the index), 'missing' or 'lost'.
 --@include order.lua
 --@include store.lua
@@ -8,6 +9,9 @@
 --@include places.lua
 --@include expiry.lua
 --@include due.lua
+local queue = KEYS[8]
+--@include batch.lua
+--@include items.lua
 if is_lost(ARGV[1], KEYS[5]) then
   return 'lost'
 end
@@ -22,5 +26,10 @@ keep(ARGV[4])
 if ARGV[1] ~= '' then
   redis.call('ZREM', KEYS[6], places(ARGV[2], head[2], head[3], head[4]))
   redis.call('ZREM', due_of(KEYS[7], head[5]), ARGV[2])
+  local item = item_at(redis.call('HGET', queue .. ':executions', ARGV[2]))
+  if item then
+    end_item(item, 'CANCELLED', item.error, now_ms(ARGV[3]))
+    tell_of_room(ARGV[5])
+  end
 end
 return {'ok', head[2], head[3]}

@@ -13,7 +13,9 @@ end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include batch.lua
 --@include items.lua
+--@include tiers.lua
 --@include desk.lua
 local plan = plan_items(cmsgpack.unpack(ARGV[4]), now)
 write_items(plan, now, ARGV[3])
-return {'ok', unpack(plan.answers)}
+table.insert(plan.answers, 1, 'ok')
+return plan.answers

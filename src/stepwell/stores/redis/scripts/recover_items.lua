@@ -13,6 +13,7 @@ end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include batch.lua
 --@include items.lua
+--@include tiers.lua
 local function recover(item)
   if item.attempts >= item.most then
     end_item(item, 'FAILED', ARGV[5], now)
@@ -68,12 +69,10 @@ if #ids > 1 then
   redis.call('PUBLISH', ARGV[3], '')
 end
 
-local left, tiers = tonumber(ARGV[4]), {}
+local left = tonumber(ARGV[4])
 local workspaces = redis.call('HGETALL', queue .. ':workspaces')
 for i = 1, #workspaces, 2 do
-  local name = cmsgpack.unpack(workspaces[i + 1])[1]
-  tiers[name] = tiers[name] or cmsgpack.unpack(redis.call('HGET', queue .. ':tiers', name))
-  local keeps = tiers[name][6]
+  local keeps = tier_of(cmsgpack.unpack(workspaces[i + 1])[1])[6]
   if keeps and left > 0 then
     left = left - drop_old(workspaces[i], keeps, left)
   end

@@ -1,17 +1,7 @@
 -- desk.lua: what requests for items come to, by the rules of model.admission: first all of them are decided, then all are written,
--- since Redis takes nothing back. Needs items.lua. A request is a list:
+-- since Redis takes nothing back. Needs items.lua and tiers.lua. A request is a list:
 --   1 item id  2 workspace  3 workflow  4 version  5 execution  6 input  7 queue  8 priority  9 delay in ms  10 digest of the body
 --   11 most attempts  12 when to run or nil  13 key or nil  14 singleton or nil  15 debounce name or nil
-local known_tiers = {}
-local function tier_of(name)
-  local tier = known_tiers[name]
-  if not tier then
-    tier = cmsgpack.unpack(redis.call('HGET', queue .. ':tiers', name))
-    known_tiers[name] = tier
-  end
-  return tier
-end
-
 local function pending_in(workspace)
   local count = 0
   for _, name in ipairs(redis.call('SMEMBERS', queue .. ':queues:' .. workspace)) do
@@ -123,7 +113,7 @@ end
 
 local function enter(item, now)
   local number, workspace = item.number, named(item.workspace)
-  local fields = {'id', item.id, 'workspace', item.workspace, 'workflow', item.workflow, 'version', item.version, 'execution',
+  local fields = {'id', item.id, 'number', number, 'workspace', item.workspace, 'workflow', item.workflow, 'version', item.version, 'execution',
     item.execution, 'input', item.input, 'queue', item.queue, 'status', 'PENDING', 'priority', item.priority, 'enqueued', now,
     'run_at', item.run_at, 'digest', item.digest, 'most', item.most, 'attempts', '0', 'fence', '0'}
   for _, field in ipairs({'key', 'singleton', 'debounce'}) do

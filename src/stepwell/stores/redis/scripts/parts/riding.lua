@@ -5,6 +5,7 @@ local riding = cmsgpack.unpack(ARGV[#ARGV - 1])
 local queue = riding[2]
 --@include batch.lua
 --@include items.lua
+--@include tiers.lua
 --@include desk.lua
 --@include marks.lua
 

@@ -1,0 +1,256 @@
+"""A definition written anew for exploring: the same nodes under the same names, with questions in place of data.
+
+Loops and instances are brought down to the few rounds that can behave differently: none, the first, a later one, and one more than
+allowed. Times are told only by whether there is one, since a step may take any time: each may come before or after the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from stepwell.errors import ValidationFailed
+from stepwell.flow.builtin import PREFIX, builtin_of
+from stepwell.flow.definition import Definition
+from stepwell.flow.node import (
+    Action,
+    Approval,
+    Choice,
+    Deferred,
+    Each,
+    Graph,
+    Loop,
+    Node,
+    Parallel,
+    Scope,
+    Sequence,
+    Signal,
+    Step,
+    Wait,
+)
+from stepwell.flow.outline import Outline, Place
+from stepwell.flow.template import compile_template
+from stepwell.kernel.exploration_question import Questions
+from stepwell.model.value import Value
+
+__all__ = ["abstracted"]
+
+_SOME_TIME = 1.0
+_SOON_DONE = ("set_variables", "map_data", "log", "validate")
+"""Built-in steps that are done at once and only ever fail over what they are given."""
+
+
+def abstracted(definition: Definition) -> tuple[Definition, Questions]:
+    """The definition to explore, and the questions in it."""
+    outline = Outline(definition)
+    writer = _Writer(outline)
+    root = writer.write(outline.root)
+    output: Any = UNSET
+    if definition.output is not UNSET:
+        output = writer.questions.maybe("the result", definition.output, None)
+    timeout = None if definition.timeout_seconds is None else _SOME_TIME
+    return Definition(name=definition.name, root=root, output=output, timeout_seconds=timeout), writer.questions
+
+
+class _Writer:
+    def __init__(self, outline: Outline) -> None:
+        self.questions = Questions()
+        self.scopes = [place.name for place in outline if isinstance(place.node, Scope)]
+
+    def write(self, place: Place) -> Node:
+        """The node of a place and all that is inside."""
+        for kind, write in _WRITE.items():
+            if isinstance(place.node, kind):
+                return write(self, place, place.node)
+        inside = {slot: self.write(child) for slot, child in place.children.items()}
+        return replace(cast("Sequence", place.node), name=place.name, nodes=tuple(inside.values()))
+
+    def inside(self, place: Place) -> dict[str, Node]:
+        return {slot: self.write(child) for slot, child in place.children.items()}
+
+    # Actions.
+
+    def action(self, place: Place, node: Action) -> Node:
+        """What is made by code ends well or fails, and more cannot be known; that it is tried again changes nothing."""
+        undo = place.children.get("compensate")
+        changes: dict[str, Any] = {
+            "name": place.name,
+            "args": None,
+            "retry": None,
+            "timeout_seconds": None,
+            "on_error": "continue" if node.on_error == "continue" else "fail",
+            "compensate": None if undo is None else self.write(undo),
+        }
+        builtin = builtin_of(node.uses) if isinstance(node, Step) else None
+        if builtin is not None and builtin.name in _SOON_DONE:
+            changes |= self._done_at_once(place, cast("Step", node))
+        elif builtin is not None and builtin.name == "cancel_scope":
+            changes["args"] = {"scope": self._scope(place)}
+        elif builtin is not None and builtin.name == "throw":
+            changes["args"] = {"message": ""}
+        return replace(node, **changes)
+
+    def _done_at_once(self, place: Place, node: Step) -> dict[str, Any]:
+        if node.args is not UNSET and place.args.is_constant:
+            return {"args": node.args}
+        return {"uses": f"{PREFIX}map_data", "args": self.questions.template(f"what {place.name!r} is given", None)}
+
+    def _scope(self, place: Place) -> Value:
+        args = place.args
+        if args.is_constant:
+            return cast("dict[str, Value]", args.source)["scope"] if isinstance(args.source, dict) else args.source
+        return self.questions.template(f"the scope that {place.name!r} cancels", *self.scopes, "root")
+
+    # Branches.
+
+    def parallel(self, place: Place, node: Parallel) -> Node:
+        return replace(node, name=place.name, branches=self.inside(place), merge="by_name")
+
+    def choice(self, place: Place, node: Choice) -> Node:
+        inside = self.inside(place)
+        cases = tuple(
+            replace(case, when=self.questions.condition(case.when), do=inside[str(number)])
+            for number, case in enumerate(node.cases)
+        )
+        return replace(node, name=place.name, cases=cases, otherwise=inside.get("otherwise"), merge="by_name")
+
+    def graph(self, place: Place, node: Graph) -> Node:
+        edges = tuple(edge if edge.when is None else replace(edge, when=self.questions.condition(edge.when)) for edge in node.edges)
+        return replace(node, name=place.name, nodes=self.inside(place), edges=edges)
+
+    def scope(self, place: Place, node: Scope) -> Node:
+        return replace(node, name=place.name, do=self.write(place.children["do"]), timeout_seconds=_some(node.timeout_seconds))
+
+    # Rounds.
+
+    def loop(self, place: Place, node: Loop) -> Node:
+        extent: dict[str, Any] = {"count": None, "range": None, "items": UNSET, "max_iterations": None}
+        if node.while_ is not None or node.until is not None:
+            extent["max_iterations"] = node.max_iterations and min(node.max_iterations, 3)
+        else:
+            extent |= self._extent(place, node)
+        return replace(
+            node,
+            name=place.name,
+            do=self.write(place.children["do"]),
+            while_=self._condition(node.while_),
+            until=self._condition(node.until),
+            break_when=self._condition(node.break_when),
+            delay_seconds=_SOME_TIME if node.delay_seconds else 0.0,
+            collect="none",
+            **extent,
+        )
+
+    def _extent(self, place: Place, node: Loop) -> dict[str, Any]:
+        total, most = _total(node), node.max_iterations
+        if total is None:
+            cap = None if most is None else min(most, 2)
+            rounds = range(3 if cap is None else cap + 2)
+            return {"count": self.questions.template(f"iterations of {place.name!r}", *rounds), "max_iterations": cap}
+        if most is not None and total > most:
+            return {"count": 3, "max_iterations": min(most, 2)}
+        return {"count": min(total, 2)}
+
+    def _condition(self, text: str | None) -> str | None:
+        return None if text is None else self.questions.condition(text)
+
+    def each(self, place: Place, node: Each) -> Node:
+        total, join = _total(node), node.join
+        limit = 1000
+        if total is None:
+            join = min(join, 2) if isinstance(join, int) else join
+            rounds = range((join if isinstance(join, int) else 1) + 2)
+            count: Any = self.questions.template(f"instances of {place.name!r}", *rounds)
+        elif total > node.limit:
+            count, limit = 2, 1
+        else:
+            count, join = _few(total, join)
+        do = self.write(place.children["do"])
+        return replace(node, name=place.name, do=do, items=UNSET, count=count, join=join, limit=limit)
+
+    # Waits.
+
+    def wait(self, place: Place, node: Wait) -> Node:
+        return replace(node, name=place.name, time=self.questions.maybe(f"the time of {place.name!r}", node.time, _SOME_TIME))
+
+    def signal(self, place: Place, node: Signal) -> Node:
+        return replace(node, name=place.name, timeout_seconds=_some(node.timeout_seconds))
+
+    def deferred(self, place: Place, node: Deferred) -> Node:
+        inside = self.inside(place)
+        late = inside.pop("on_timeout", None) if node.on_timeout is not None else None
+        return replace(node, name=place.name, branches=inside, on_timeout=late, timeout_seconds=_some(node.timeout_seconds))
+
+    def approval(self, place: Place, node: Approval) -> Node:
+        """One answer stands for all of them: what it says is data."""
+        asked: Value = [node.title, list(node.approvers), None if node.details is UNSET else node.details]
+        default = None if node.default is UNSET else self.questions.maybe(f"the default of {place.name!r}", node.default, None)
+        return replace(
+            node,
+            name=place.name,
+            title="",
+            details=self.questions.maybe(f"what {place.name!r} shows", asked, None),
+            approvers=(),
+            needed=1,
+            timeout_seconds=_some(node.timeout_seconds),
+            default=default,
+            escalate_to=(),
+        )
+
+
+_WRITE: dict[type[Any], Callable[[_Writer, Place, Any], Node]] = {
+    Action: _Writer.action,
+    Parallel: _Writer.parallel,
+    Choice: _Writer.choice,
+    Graph: _Writer.graph,
+    Scope: _Writer.scope,
+    Loop: _Writer.loop,
+    Each: _Writer.each,
+    Wait: _Writer.wait,
+    Signal: _Writer.signal,
+    Deferred: _Writer.deferred,
+    Approval: _Writer.approval,
+}
+
+
+def _some(seconds: float | None) -> float | None:
+    return None if seconds is None else _SOME_TIME
+
+
+def _total(node: Loop | Each) -> int | None:
+    """How many rounds there are, if that does not depend on data."""
+    source: Value = node.count
+    if node.items is not UNSET:
+        source = node.items
+        if isinstance(source, list):
+            return len(cast("list[Value]", source))
+    elif isinstance(node, Loop) and node.range is not None:
+        source = [node.range.start, node.range.stop, node.range.step]
+    template = compile_template(source)
+    if not template.is_constant:
+        return None
+    try:
+        return _counted(template.fill({}), is_range=isinstance(node, Loop) and node.range is not None)
+    except (ValidationFailed, ValueError, TypeError):
+        return None
+
+
+def _counted(value: Any, *, is_range: bool) -> int | None:
+    if is_range:
+        return len(range(*value))
+    if isinstance(value, list):
+        return len(cast("list[Value]", value))
+    return value if type(value) is int and value >= 0 else None
+
+
+def _few(total: int, join: Any) -> tuple[int, Any]:
+    """So few instances, and so many of them needed, that the join can do what it could with all."""
+    if not isinstance(join, int):
+        return min(total, 2), join
+    if join < total:
+        return min(join, 2) + 1, min(join, 2)
+    few = min(total, 2)
+    return few, few + (join > total)

@@ -1,0 +1,150 @@
+"""Where an execution that is explored stands: its tokens and the records that joins count, and what tells two such stands apart."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any, NamedTuple
+
+from stepwell.flow.builtin import BUILTINS
+from stepwell.flow.node import Action, Approval, Choice, Each, Graph, Loop, Node, Parallel, Signal, Wait
+from stepwell.kernel.alarm import BEGINS, TIMES
+from stepwell.kernel.interpreter import Interpreter
+from stepwell.kernel.plan import At, Plan, last_of
+from stepwell.kernel.thread import UNDO, Thread
+from stepwell.kernel.trouble import Trouble
+from stepwell.model.mutation import AddToken, Mutation, RecordStep, RemoveToken, UpdateToken
+from stepwell.model.record import decode_step
+from stepwell.model.status import StepStatus
+
+__all__ = ["Run", "Stand", "counted_places", "is_dormant", "is_endless", "key_of_run", "row_of"]
+
+_TELLING = ("total", "chosen", "left", "taken", "is_done", "is_running", "is_escalated")
+"""What a token remembers that decides what can happen; all else is data."""
+
+
+class Stand(NamedTuple):
+    """What an interpreter is built from."""
+
+    tokens: dict[str, bytes]
+    steps: dict[str, bytes]
+
+    def after(self, mutations: Iterable[Mutation], counted: frozenset[str]) -> tuple[Stand, dict[str, str]]:
+        """The stand after a commit, and how the places ended that were recorded in it."""
+        tokens, steps = dict(self.tokens), dict(self.steps)
+        ended: dict[str, str] = {}
+        for mutation in mutations:
+            match mutation:
+                case AddToken() | UpdateToken():
+                    tokens[mutation.token_id] = bytes(mutation.token)
+                case RemoveToken():
+                    tokens.pop(mutation.token_id, None)
+                case RecordStep():
+                    record = decode_step(bytes(mutation.step))
+                    ended[record.node_name] = record.status
+                    if record.node_name in counted:
+                        steps[mutation.name] = bytes(mutation.step)
+                case _:
+                    pass  # what templates read: there are none
+        return Stand(tokens, steps), ended
+
+
+class Run(Interpreter):
+    """An interpreter that remembers where it went."""
+
+    def __init__(self, plan: Plan, stand: Stand, state: Any) -> None:
+        empty: dict[str, bytes] = {}
+        sections = dict.fromkeys(("trigger", "variables", "context", "loops", "scopes"), empty)
+        super().__init__(plan, {**sections, "tokens": stand.tokens, "steps": stand.steps}, "run")
+        self.state = state
+        self.entered: set[str] = set()
+        self.failed: dict[str, str] = {}
+
+    def enter(self, thread: Thread) -> None:
+        """Begin what stands at a thread's place."""
+        self.entered.add(thread.place.name)
+        super().enter(thread)
+
+    def fail(self, thread: Thread, error: Trouble) -> None:
+        """What stands at a thread's place has failed."""
+        self.failed[thread.place.name] = error["kind"]
+        super().fail(thread, error)
+
+    def reached(self, ended: dict[str, str]) -> set[str]:
+        """The places that were really begun: not steps and waits whose thread was stopped before it came to them."""
+        there = {thread.place.name for thread in self.threads.values()}
+        begun = {name for name in self.entered if name in there or name in ended or not _leaves_traces(self.plan.places[name].node)}
+        return begun | {name for name, how in ended.items() if how != StepStatus.SKIPPED}
+
+
+def _leaves_traces(node: Node) -> bool:
+    """Whether a node that was begun has a token or a record after that: one that cancels what it is in has neither."""
+    return isinstance(node, Action | Wait | Signal | Approval) and getattr(node, "uses", "") != BUILTINS["cancel_scope"].uses
+
+
+def counted_places(plan: Plan) -> frozenset[str]:
+    """The places whose records joins count."""
+    found: set[str] = set()
+    for place in plan.outline:
+        if isinstance(place.node, Parallel | Each | Graph) or (isinstance(place.node, Choice) and place.node.mode == "all"):
+            for child in place.children.values():
+                found |= {child.name, last_of(child).name}
+    return frozenset(found)
+
+
+def is_endless(node: object) -> bool:
+    """Whether nothing counts the iterations of a loop."""
+    return isinstance(node, Loop) and node.count is None and node.max_iterations is None
+
+
+def is_dormant(thread: Thread) -> bool:
+    """Whether it would undo something, if anything failed."""
+    return thread.slot == UNDO and not thread.value.get("is_running")
+
+
+def key_of_run(run: Interpreter) -> Hashable:
+    """What tells two stands apart: equal keys, equal futures."""
+    rows: list[Any] = []
+    undos: set[tuple[str, Hashable]] = set()
+    for thread in run.threads.values():
+        if is_dormant(thread):
+            undos.add((thread.place.name, _where(run.plan, thread.parent)))
+        else:
+            rows.append((row_of(run.plan, thread), _where(run.plan, thread.parent)))
+    return (tuple(sorted(rows, key=repr)), frozenset(undos))
+
+
+def row_of(plan: Plan, thread: Thread) -> Hashable:
+    """What tells a thread apart from itself at another time."""
+    value = thread.value
+    told = tuple((name, _plain(value[name])) for name in _TELLING if name in value)
+    ending = value.get("ending")
+    if ending is not None:
+        told += (("ending", (ending["how"], ending["is_undone"])),)
+    times = tuple(field for field in TIMES if field in value)
+    tally = thread.tally
+    counts = (
+        None if tally is None or BEGINS in value else (tally.succeeded, tally.failed, tally.excused, tuple(sorted(tally.pending)))
+    )
+    return (thread.place.name, thread.slot, _rounds(plan, thread), told, times, counts)
+
+
+def _plain(value: Any) -> Hashable:
+    return tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - names of branches
+
+
+def _where(plan: Plan, thread: Thread | None) -> Hashable:
+    """The frames around a thread."""
+    found: list[Hashable] = []
+    while thread is not None:
+        found.append((thread.place.name, thread.slot, _rounds(plan, thread)))
+        thread = thread.parent
+    return tuple(found)
+
+
+def _rounds(plan: Plan, thread: Thread) -> At:
+    """Its iterations; in an endless loop all after the first are alike."""
+    around = plan.rounds[thread.place.name]
+    return tuple(
+        min(number, 1) if depth < len(around) and is_endless(around[depth].node) else number
+        for depth, number in enumerate(thread.at)
+    )

@@ -1,0 +1,102 @@
+"""From the reply of one of the queue's scripts to the outcome of its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stepwell.errors import Conflict, LeaseLost, NotFound, StepwellError
+from stepwell.model.admission import full, unknown_workspace
+from stepwell.model.commit import Commit, Written
+from stepwell.model.queue import (
+    CancelItem,
+    Claimed,
+    ClaimItems,
+    Enqueue,
+    Enqueued,
+    NewItem,
+    RecoverItems,
+    Redrive,
+    ReturnItem,
+)
+from stepwell.stores.redis.queue_rows import read_item
+
+__all__ = ["queue_refusal", "queue_written"]
+
+
+def queue_written(unit: Any, rest: Sequence[Any]) -> Written:
+    """What a unit came to that its script has written."""
+    match unit:
+        case Enqueue():
+            return Written(_added(unit.items, rest))
+        case ClaimItems():
+            return Written([_claimed(row, rest[0]) for row in rest[1:]])
+        case ReturnItem() | CancelItem() | Redrive():
+            return Written([read_item(rest[0])])
+        case RecoverItems():
+            return Written([item_id.decode() for item_id in rest])
+        case _:
+            return Written()
+
+
+def _added(items: Sequence[NewItem], rest: Sequence[Any]) -> list[Enqueued | StepwellError]:
+    """One answer for each request: those that the script says nothing of are new items."""
+    answers: list[Enqueued | StepwellError] = [Enqueued(new.item_id, new.execution_id, "PENDING", True) for new in items]
+    for which, word, *said in rest:
+        index = int(which) - 1
+        answers[index] = _there(said) if word == b"there" else _refused(items[index], word, said)
+    return answers
+
+
+def _there(said: Sequence[bytes]) -> Enqueued:
+    item_id, execution_id, status = (each.decode() for each in said)
+    return Enqueued(item_id, execution_id, status, False)
+
+
+def _refused(new: NewItem, word: bytes, said: Sequence[bytes]) -> StepwellError:
+    match word:
+        case b"workspace":
+            return unknown_workspace(new.workspace_id)
+        case b"full":
+            return full(new.workspace_id)
+        case _:
+            return Conflict(f"item {said[0].decode()!r} has this id or key and asks for something else")
+
+
+def _claimed(row: Sequence[bytes], until_ms: int) -> Claimed:
+    item_id, workspace, workflow, version, execution, data, fence, attempts, queue, enqueued, *_ = row
+    return Claimed(
+        item_id.decode(),
+        workspace.decode(),
+        workflow.decode(),
+        int(version),
+        execution.decode(),
+        data,
+        int(fence) + 1,
+        int(attempts) + 1,
+        until_ms,
+        queue.decode(),
+        int(enqueued),
+    )
+
+
+def queue_refusal(word: object, rest: Sequence[Any], unit: Any) -> StepwellError | None:
+    """Why a unit was refused; None for a word that is not the queue's."""
+    match word:
+        case b"item" if isinstance(unit, Commit):
+            return _refused(unit.items[int(rest[0]) - 1], rest[1], rest[2:])
+        case b"claim":
+            mark = unit.mark if isinstance(unit, Commit) and unit.mark is not None else unit
+            return LeaseLost(f"the claim of item {mark.item_id!r} was lost; nothing was written", fence=mark.fence)
+        case b"nobody":
+            return NotFound(f"there is no item {unit.item_id!r}")
+        case b"alive":
+            status = rest[0].decode()
+            return Conflict(f"item {unit.item_id!r} is {status}; only one that is FAILED or CANCELLED is driven again")
+        case b"single":
+            return Conflict(f"another item of singleton {rest[0].decode()!r} has not ended; wait for it, or cancel it")
+        case b"tier":
+            names = ", ".join(sorted(name.decode() for name in rest))
+            return NotFound(f"there is no tier {unit.workspace.tier!r}; there are {names}")
+        case _:
+            return None

@@ -1,0 +1,139 @@
+"""The queue and commits: items and marks that ride with a commit land with it, or nothing of it does."""
+
+from __future__ import annotations
+
+from stepwell.clock import FakeClock
+from stepwell.contract.store import Store
+from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LimitExceeded, NotFound
+from stepwell.model.commit import Creation, Deletion, Rest, Seen
+from stepwell.model.queue import Enqueue, ItemMark, Redrive
+from stepwell.testing.conformance.queue_sample import (
+    add,
+    claim_items,
+    claimed_item,
+    ids_of,
+    new_item,
+    put_workspace,
+    recover,
+    statuses,
+    stored,
+    used,
+)
+from stepwell.testing.conformance.sample import HOUR, Execution, answers, content, landed, put, refused, status, write
+
+
+def test_mark_lands_with_the_creation_of_its_execution(store: Store) -> None:
+    """E7: the execution and its item's status are one commit."""
+    claimed = claimed_item(store)
+    Execution(store, claimed.execution_id).create(
+        creation=Creation("orders", 3, holder="w", lease_seconds=HOUR, is_runnable=True),
+        mark=ItemMark("a", "DISPATCHED", claimed.fence),
+    )
+    assert statuses(store) == {"a": "DISPATCHED"}
+    assert store.head("of-a") is not None
+
+
+def test_execution_of_one_commit_goes_from_claimed_to_completed(store: Store) -> None:
+    claimed = claimed_item(store)
+    Execution(store, claimed.execution_id).create(
+        status("RUNNING"),
+        status("COMPLETED"),
+        creation=Creation("orders", 3, holder="w", lease_seconds=HOUR, is_runnable=True),
+        rest=Rest(is_final=True),
+        mark=ItemMark("a", "COMPLETED", claimed.fence),
+    )
+    assert statuses(store) == {"a": "COMPLETED"}
+    assert used(store, "default") == 0
+
+
+def test_commit_whose_claim_was_lost_is_refused_whole(store: Store, clock: FakeClock) -> None:
+    """T28, T31: two dispatchers have had the item; only the second one's execution is made."""
+    first = claimed_item(store)
+    clock.advance(2 * HOUR)
+    recover(store)
+    [second] = claim_items(store)
+    execution = Execution(store, first.execution_id)
+    refused(write(store, execution.creation(mark=ItemMark("a", "DISPATCHED", first.fence), ops=(put("k"),))), LeaseLost)
+    assert (store.head("of-a"), content(store), statuses(store)) == (None, {}, {"a": "CLAIMED"})
+    execution.create(mark=ItemMark("a", "DISPATCHED", second.fence))
+    assert statuses(store) == {"a": "DISPATCHED"}
+
+
+def test_refused_commit_leaves_the_item_as_it_was(store: Store) -> None:
+    claimed = claimed_item(store)
+    execution = Execution(store, "of-a").create()
+    refused(write(store, Execution(store, "of-a").creation(mark=ItemMark("a", "DISPATCHED", claimed.fence))), AlreadyExists)
+    refused(write(store, execution.commit(fence=99, mark=ItemMark("a", "COMPLETED"), items=(new_item("b"),))), LeaseLost)
+    assert statuses(store) == {"a": "CLAIMED"}
+
+
+def test_commit_that_landed_before_moves_its_item_no_second_time(store: Store) -> None:
+    """T03: the reply was lost; the retry meets its own first writes."""
+    claimed = claimed_item(store)
+    commit = Execution(store, "of-a").creation(mark=ItemMark("a", "COMPLETED", claimed.fence), items=(new_item("b", key="k"),))
+    landed(write(store, commit))
+    before = stored(store, "a"), stored(store, "b")
+    assert isinstance(write(store, commit), Seen)
+    assert (stored(store, "a"), stored(store, "b")) == before
+    landed(write(store, ItemMark("b", "FAILED")))
+    assert isinstance(write(store, commit), Seen)
+    assert statuses(store) == {"a": "COMPLETED", "b": "FAILED"}
+
+
+def test_late_end_of_an_old_execution_does_not_end_an_item_that_was_driven_again(store: Store) -> None:
+    claimed = claimed_item(store)
+    old = Execution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
+    landed(write(store, ItemMark("a", "FAILED")))
+    answers(write(store, Redrive("a", "again")))
+    old.land(mark=ItemMark("a", "COMPLETED"))
+    assert statuses(store) == {"a": "PENDING"}
+    refused(write(store, old.commit(mark=ItemMark("a", "COMPLETED", claimed.fence))), LeaseLost)
+    landed(write(store, Deletion("of-a")))
+    assert statuses(store) == {"a": "PENDING"}
+
+
+def test_items_land_with_their_commit_or_not_at_all(store: Store, execution: Execution) -> None:
+    """T39: enqueueing inside a step is part of the step."""
+    refused(write(store, execution.commit(fence=99, items=(new_item("a"), new_item("b", key="k")))), LeaseLost)
+    assert statuses(store) == {}
+    execution.land(items=(new_item("a"), new_item("b", key="k")))
+    assert ids_of(claim_items(store)) == ["a", "b"]
+
+
+def test_refused_item_refuses_its_commit(store: Store, execution: Execution) -> None:
+    """T39: nothing of either is there."""
+    put_workspace(store, "small", queue_depth=1)
+    add(store, new_item("there", key="k"))
+    for bad, kind in (
+        (new_item("x", "nobody"), NotFound),
+        (new_item("x", key="k", body_digest="d2"), Conflict),
+        (new_item("there", body_digest="d2"), Conflict),
+    ):
+        refused(write(store, execution.commit(items=(new_item("a"), bad), ops=(put("k"),))), kind)
+    full = (new_item("a", "small"), new_item("b", "small"))
+    refused(write(store, execution.commit(items=full)), LimitExceeded)
+    assert (list(statuses(store)), content(store), execution.head.revision) == (["there"], {}, 0)
+    execution.land(items=(new_item("a", "small"), new_item("other", key="k")))
+    assert list(statuses(store)) == ["there", "a"]
+
+
+def test_room_is_counted_anew_after_a_commit_was_refused(store: Store, execution: Execution) -> None:
+    put_workspace(store, "small", queue_depth=2)
+    stale = execution.commit(fence=99, items=(new_item("a", "small"), new_item("b", "small")))
+    outcomes = store.write([stale, Enqueue((new_item("c", "small"), new_item("d", "small")))])
+    refused(outcomes[0], LeaseLost)
+    assert [answer.is_new for answer in answers(outcomes[1])] == [True, True]
+
+
+def test_deleted_execution_ends_its_item(store: Store) -> None:
+    """T35: delete while running."""
+    claimed = claimed_item(store)
+    Execution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
+    landed(write(store, Deletion("of-a")))
+    assert statuses(store) == {"a": "CANCELLED"}
+    claimed = claimed_item(store, "b")
+    Execution(store, "of-b").create(mark=ItemMark("b", "COMPLETED", claimed.fence))
+    landed(write(store, Deletion("of-b")))
+    assert statuses(store) == {"a": "CANCELLED", "b": "COMPLETED"}
+    Execution(store, "free").create()
+    landed(write(store, Deletion("free")))

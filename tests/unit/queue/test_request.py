@@ -1,0 +1,63 @@
+"""Requests become items: what is the same request, and what keeps kinds of names apart."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from stepwell import QueueRequest
+from stepwell.flow.program import Workflow
+from stepwell.model.queue import NewItem
+from stepwell.queue.request import new_item, workspace_queue
+
+
+async def work(value: int) -> int:
+    return value
+
+
+FLOW: Workflow[..., Any] = Workflow(work, "work", 3)
+_ids = count()
+
+
+def item(**options: Any) -> NewItem:
+    return new_item(QueueRequest(workflow=FLOW, value=options.pop("value", 1), **options), FLOW, lambda: str(next(_ids)))
+
+
+def test_the_same_call_has_the_same_body_and_another_id():
+    first, second = item(key="k", delay="1m"), item(key="k", delay=60)
+    assert first.body_digest == second.body_digest != ""
+    assert first.item_id != second.item_id
+
+
+def test_whatever_differs_is_another_body():
+    bodies = [
+        item(key="k"),
+        item(key="k", value=2),
+        item(key="k", queue="mail"),
+        item(key="k", priority=1),
+        item(key="k", delay=1),
+        item(key="k", max_attempts=4),
+        item(key="k", execution_id="e"),
+        item(key="k", singleton=True),
+    ]
+    assert len({each.body_digest for each in bodies}) == len(bodies)
+
+
+def test_keys_of_users_and_of_executions_do_not_meet():
+    assert item(key="execution:e").key != item(execution_id="e").key
+    assert item(singleton="work").singleton != item(singleton=True).singleton
+
+
+def test_a_debounced_request_is_delayed_by_at_least_that():
+    assert item(debounce=5).delay_ms == 5_000
+    assert item(debounce=5, delay=9).delay_ms == 9_000
+    assert item(debounce=5, key="a").debounce != item(debounce=5, key="b").debounce
+    assert item(debounce=5, key="a").key is None
+
+
+def test_the_version_is_that_of_the_workflow():
+    assert (item().version, item().workflow_id) == (3, "work")
+
+
+def test_a_workspace_has_a_queue_of_its_own():
+    assert workspace_queue("acme") == "workflow.workspace.acme"
