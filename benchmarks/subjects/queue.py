@@ -24,8 +24,8 @@ __all__ = ["MEASURES"]
 
 _WORKSPACES = 50
 _started: dict[int, float] = {}
-_DRAIN = {"postgres": 6_600, "sqlite": 6_600, "memory": 6_600}
-_LATENCY_MS = {"postgres": 3, "sqlite": 5, "memory": 3}
+_DRAIN = {"postgres": 6_600, "sqlite": 6_600, "memory": 6_600, "redis": 6_600}
+_LATENCY_MS = {"postgres": 3, "sqlite": 5, "memory": 3, "redis": 3}
 
 
 async def nothing(number: int) -> None:
@@ -116,4 +116,9 @@ def postgres(plan: Plan) -> Iterator[Measurement]:
     yield from _measure(plan, "postgres")
 
 
-MEASURES = {"memory": memory, "sqlite": sqlite, "postgres": postgres}
+def redis(plan: Plan) -> Iterator[Measurement]:
+    """On Redis."""
+    yield from _measure(plan, "redis")
+
+
+MEASURES = {"memory": memory, "sqlite": sqlite, "postgres": postgres, "redis": redis}

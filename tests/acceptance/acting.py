@@ -57,6 +57,12 @@ class Acting:
         self.run.signal(name, value)
         self._settle()
 
+    def send_together(self, *names: str) -> None:
+        """Send signals so that the run finds them at the same time, in this order."""
+        for name in names:
+            self.run.signal(name)
+        self._settle()
+
     def pass_time(self, span: str) -> None:
         """Let time go by."""
         self.well.clock.advance(span)

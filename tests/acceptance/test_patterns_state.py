@@ -29,13 +29,17 @@ def leave(section: str) -> None:
 
 
 def test_wcp_16_the_world_chooses_and_the_other_ways_are_withdrawn(act: Act) -> None:
-    play = act(deferred({"coin": task("A"), "card": task("B")}), task("C"))
+    choosing = deferred({"coin": task("A"), "card": task("B")})
+    play = act(choosing, task("C"))
     assert play.open == ["card", "coin"], "nothing is decided before somebody does something"
     play.do("card")
     play.send("coin")
     assert play.open == ["B"], "the coin came too late to choose"
     play.do("B")
     assert play.open == ["C"]
+    rushed = act(choosing, task("C"))
+    rushed.send_together("coin", "card")
+    assert rushed.open == ["A"], "one of them decides, however close they come"
 
 
 def test_wcp_17_tasks_of_a_partial_order_are_done_one_at_a_time(act: Act) -> None:

@@ -20,7 +20,7 @@ from stepwell.model.commit import Outcome
 from stepwell.model.queue import Enqueue
 
 WAIT = 30
-SHARED = ["sqlite", "postgres"]
+SHARED = ["sqlite", "postgres", "redis"]
 runs: Counter[int] = Counter()
 
 

@@ -91,7 +91,7 @@ class _Writer:
             changes["args"] = {"scope": self._scope(place)}
         elif builtin is not None and builtin.name == "throw":
             changes["args"] = {"message": ""}
-        return replace(node, **changes)
+        return cast("Node", replace(node, **changes))
 
     def _done_at_once(self, place: Place, node: Step) -> dict[str, Any]:
         if node.args is not UNSET and place.args.is_constant:

@@ -119,14 +119,17 @@ FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: lock_due
--- Locks executions of some workflows that are due, the longest due first, but none that another process is at.
+-- Locks executions of some workflows that are due, the longest due first, but none that another process is at. The time is a value of
+-- its own and the order that of executions_by_wake, so that only what is due is looked at, however many wait.
 -- args: workflows, how far the clock is ahead, how many, the newest version of each workflow. returns: as lock_heads
+WITH clock AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint AS now_ms)
 SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
        signature, parent_id, created_ms, updated_ms, wake_ms, claims, deleted_ms, is_nudged
-FROM {schema}.executions, (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint) AS clock (now_ms)
-WHERE wake_ms <= now_ms AND deleted_ms IS NULL AND (holder IS NULL OR lease_until_ms <= now_ms) AND workflow_id = ANY($1::text[])
+FROM {schema}.executions
+WHERE wake_ms <= (SELECT now_ms FROM clock) AND coalesce(deleted_ms, 0) = 0
+  AND (holder IS NULL OR lease_until_ms <= (SELECT now_ms FROM clock)) AND workflow_id = ANY($1::text[])
   AND version <= ($4::bigint[])[array_position($1::text[], workflow_id)]
-ORDER BY wake_ms, execution_id LIMIT $3::bigint
+ORDER BY wake_ms, number LIMIT $3::bigint
 FOR NO KEY UPDATE OF executions SKIP LOCKED;
 
 -- name: heads

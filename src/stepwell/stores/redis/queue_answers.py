@@ -63,7 +63,7 @@ def _refused(new: NewItem, word: bytes, said: Sequence[bytes]) -> StepwellError:
             return Conflict(f"item {said[0].decode()!r} has this id or key and asks for something else")
 
 
-def _claimed(row: Sequence[bytes], until_ms: int) -> Claimed:
+def _claimed(row: Sequence[Any], until_ms: int) -> Claimed:
     item_id, workspace, workflow, version, execution, data, fence, attempts, queue, enqueued, *_ = row
     return Claimed(
         item_id.decode(),
@@ -72,8 +72,8 @@ def _claimed(row: Sequence[bytes], until_ms: int) -> Claimed:
         int(version),
         execution.decode(),
         data,
-        int(fence) + 1,
-        int(attempts) + 1,
+        int(fence or 0) + 1,
+        int(attempts or 0) + 1,
         until_ms,
         queue.decode(),
         int(enqueued),
@@ -86,7 +86,7 @@ def queue_refusal(word: object, rest: Sequence[Any], unit: Any) -> StepwellError
         case b"item" if isinstance(unit, Commit):
             return _refused(unit.items[int(rest[0]) - 1], rest[1], rest[2:])
         case b"claim":
-            mark = unit.mark if isinstance(unit, Commit) and unit.mark is not None else unit
+            mark: Any = unit.mark if isinstance(unit, Commit) else unit
             return LeaseLost(f"the claim of item {mark.item_id!r} was lost; nothing was written", fence=mark.fence)
         case b"nobody":
             return NotFound(f"there is no item {unit.item_id!r}")

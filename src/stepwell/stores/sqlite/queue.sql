@@ -125,8 +125,9 @@ SELECT turn FROM turns;
 -- name: set_turn
 UPDATE turns SET turn = ?1;
 
--- name: count_tenant
-UPDATE workspaces SET passed = ?2, rate_ms = ?3 WHERE workspace_id = ?1;
+-- name: count_tenants
+-- Notes the pass and the rate of the workspaces in a list of [workspace, pass, rate].
+UPDATE workspaces SET passed = value ->> 1, rate_ms = value ->> 2 FROM json_each(?1) WHERE workspace_id = value ->> 0;
 
 -- name: count_queue
 UPDATE queues SET rate_ms = ?2 WHERE name = ?1;

@@ -122,10 +122,11 @@ class _Claim:
         """Note what was taken for the next claim's fairness and rates."""
         if choosing.turn != turn:
             self._db.run(self._sql["set_turn"], choosing.turn)
+        counted: list[tuple[str, float, float]] = []
         for name, (passed, started) in choosing.passes().items():
             tenant = self._tenants[name]
-            rate_ms = later_rate_ms(tenant.rate, tenant.rate_ms, self._now_ms, started)
-            self._db.run(self._sql["count_tenant"], name, passed, rate_ms)
+            counted.append((name, float(passed), float(later_rate_ms(tenant.rate, tenant.rate_ms, self._now_ms, started))))
+        self._db.run(self._sql["count_tenants"], _json(counted))
         for name, started in Counter(item.queue for item in taken).items():
             rate, rate_ms = self._queues.get(name, (None, 0))
             if rate is not None:

@@ -29,7 +29,7 @@ local due = redis.call('ZRANGEBYSCORE', queue .. ':delayed', '-inf', now, 'LIMIT
 for _, number in ipairs(due) do
   local found = redis.call('HMGET', queue .. ':item:' .. number, 'workspace', 'queue', 'workflow', 'priority')
   if found[1] then
-    make_ready({number = number, workspace = found[1], queue = found[2], workflow = found[3], priority = tonumber(found[4])})
+    make_ready({number = number, workspace = found[1], queue = found[2], workflow = found[3], priority = tonumber(found[4] or 0)})
   end
   later('ZREM', queue .. ':delayed', number)
 end
@@ -40,7 +40,7 @@ if lanes == 0 then
   return {'ok', ends}
 end
 local turn = tonumber(redis.call('GET', queue .. ':turn') or 0)
-local shares, open = shares_of(lines, workspaces, turn, now), open_queues(queues, now)
+local shares, open = shares_of(lines, workspaces, turn), open_queues(queues, now)
 local claims, emptied, started = {'ok', ends}, {}, {}
 
 local function take(number, share, line)
@@ -53,7 +53,7 @@ local function take(number, share, line)
   if not row[1] then
     return -- lost together with what was written before it; nobody can run it any more
   end
-  redis.call('HSET', name, 'status', 'CLAIMED', 'holder', ARGV[3], 'fence', row[7] + 1, 'attempts', row[8] + 1, 'until', ends,
+  redis.call('HSET', name, 'status', 'CLAIMED', 'holder', ARGV[3], 'fence', (row[7] or 0) + 1, 'attempts', (row[8] or 0) + 1, 'until', ends,
     'claimed', now)
   later('ZREM', queue .. ':waiting:' .. start, number)
   if row[12] then
@@ -68,7 +68,7 @@ local function take(number, share, line)
   claims[#claims + 1] = row
 end
 
-local after = choose(shares, open, turn, limit, math.min(limit, math.floor(2 * limit / lanes) + 2), take)
+local after = choose(shares, open, turn, now, limit, math.min(limit, math.floor(2 * limit / lanes) + 2), take)
 flush()
 for lane in pairs(emptied) do
   if redis.call('EXISTS', queue .. ':ready:' .. lane) == 0 then

@@ -12,7 +12,10 @@ for i, number in ipairs(page) do
     is_wanted = is_wanted and (ARGV[4 + field] == '' or ARGV[4 + field] == row[field])
   end
   if is_wanted then
-    found[#found + 1] = redis.call('HGETALL', name)
+    local fields = redis.call('HGETALL', name)
+    fields[#fields + 1] = 'number'
+    fields[#fields + 1] = number
+    found[#found + 1] = fields
   end
   if #found > tonumber(ARGV[3]) or (i == #page and #page == tonumber(ARGV[4])) then
     found[1] = number

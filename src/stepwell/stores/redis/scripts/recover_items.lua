@@ -25,8 +25,10 @@ end
 local function drop(item, workspace)
   local number = item.number
   leave(item)
-  forget_name(queue .. ':ids', item.id, number)
-  forget_name(queue .. ':keys:' .. workspace, item.key, number)
+  redis.call('HDEL', queue .. ':ids', item.id)
+  if item.key then
+    redis.call('HDEL', queue .. ':keys:' .. workspace, item.key)
+  end
   redis.call('ZREM', queue .. ':all', number)
   redis.call('ZREM', queue .. ':of:' .. workspace, number)
   redis.call('UNLINK', queue .. ':item:' .. number)

@@ -1,27 +1,33 @@
 -- batch.lua: commands that add or remove members, gathered by key: many members go in one command.
-local gathered, gathered_keys = {}, {}
+local gathered, gathered_lists = {}, {}
 
-local function later(command, key, ...)
-  local id = command .. ' ' .. key
-  local batch = gathered[id]
-  if not batch then
-    batch = {command, key, {}}
-    gathered[id] = batch
-    gathered_keys[#gathered_keys + 1] = id
+-- The list of members that a command will have for a key; whoever adds many keeps it until the next flush.
+local function gather(command, key)
+  local lists = gathered[command]
+  if not lists then
+    lists = {}
+    gathered[command] = lists
   end
-  local members = batch[3]
-  for i = 1, select('#', ...) do
-    members[#members + 1] = (select(i, ...))
+  if not lists[key] then
+    lists[key] = {}
+    gathered_lists[#gathered_lists + 1] = {command, key, lists[key]}
   end
+  return lists[key]
+end
+
+local function later(command, key, first, second)
+  local members = gather(command, key)
+  members[#members + 1] = first
+  members[#members + 1] = second
 end
 
 -- 4,000 is half of what Lua can unpack at once, and even, so that no pair is torn.
 local function flush()
-  for _, id in ipairs(gathered_keys) do
-    local command, key, members = unpack(gathered[id])
+  for _, each in ipairs(gathered_lists) do
+    local members = each[3]
     for first = 1, #members, 4000 do
-      redis.call(command, key, unpack(members, first, math.min(first + 3999, #members)))
+      redis.call(each[1], each[2], unpack(members, first, math.min(first + 3999, #members)))
     end
   end
-  gathered, gathered_keys = {}, {}
+  gathered, gathered_lists = {}, {}
 end

@@ -1,7 +1,7 @@
 -- choosing.lua: which items a claim takes, by the rules of model.claiming. It reads no more than the lanes that are asked for, and of
 -- their items no more than a few times what it takes; nothing is written. Needs tiers.lua and heap.lua.
--- A share is what a workspace has in a claim: name, weight, rate, base, allowance, taken, lines. A line is a lane: lane, queue, and a
--- page of its items with their ranks.
+-- A share is what a workspace has in a claim: name, weight, rate, base (its first tag), allowance, taken, lines. A line is a lane:
+-- lane, queue, and a page of its items with their ranks.
 
 -- How many may start now; see rate_allowance and later_rate_ms there. A thousandth makes up for sums of fractions that fall short.
 local function rate_allowance(rate, rate_ms, now)
@@ -61,22 +61,26 @@ local function wanted_lanes(queues, workflows)
   return lines, workspaces, names, count
 end
 
--- The workspaces that may start something. Used slots are counted from the set of active items, in this same script.
-local function shares_of(lines, workspaces, turn, now)
+-- The workspaces that have something ready, with nothing looked at but their passes.
+local function shares_of(lines, workspaces, turn)
   local shares = {}
   local rows, passes, rates = fields_of('workspaces', workspaces), fields_of('passes', workspaces), fields_of('rates', workspaces)
   for i, name in ipairs(workspaces) do
-    local tier_name, is_paused = unpack(cmsgpack.unpack(rows[i]))
-    local tier = tier_of(tier_name)
-    local rate_ms = tonumber(rates[i] or 0)
-    local free = tier[1] and tier[1] - redis.call('SCARD', queue .. ':used:' .. name) or math.huge
-    local allowance = math.min(free, rate_allowance(tier[3], rate_ms, now))
-    if not is_paused and allowance > 0 then
-      shares[#shares + 1] = {name = name, weight = tier[2], rate = tier[3], rate_ms = rate_ms, allowance = allowance, taken = 0,
-        base = math.max(tonumber(passes[i] or 0), turn), lines = lines[name]}
-    end
+    shares[i] = {name = name, row = rows[i], rate_ms = rates[i] or 0, taken = 0, base = math.max(passes[i] or 0, turn),
+      lines = lines[name]}
   end
   return shares
+end
+
+-- What a workspace may start. Used slots are counted from the set of active items, in this same script.
+local function look_at(share, now)
+  local tier_name, is_paused = unpack(cmsgpack.unpack(share.row))
+  local tier = tier_of(tier_name)
+  share.weight, share.rate, share.rate_ms, share.allowance = tier[2], tier[3], tonumber(share.rate_ms), 0
+  if not is_paused then
+    local free = tier[1] and tier[1] - redis.call('SCARD', queue .. ':used:' .. share.name) or math.huge
+    share.allowance = math.min(free, rate_allowance(share.rate, share.rate_ms, now))
+  end
 end
 
 -- What the queues that were set up may start: {left, rate, rate_ms, taken} by name.
@@ -122,27 +126,32 @@ local function first_line(share, open, chunk)
 end
 
 -- Takes the items with the smallest tags; calls take(number, share, line) for each, in order. Gives the new turn.
-local function choose(shares, open, turn, limit, chunk, take)
+-- A workspace is looked at only when its pass comes first: until then its entry has an empty number, which is before any other.
+local function choose(shares, open, turn, now, limit, chunk, take)
   local heap, taken = {}, 0
   local function entry_of(share)
     local line, number = first_line(share, open, chunk)
     return line and {share.base + share.taken / share.weight, number, share}
   end
-  for _, share in ipairs(shares) do
-    heap[#heap + 1] = entry_of(share)
+  for i, share in ipairs(shares) do
+    heap[i] = {share.base, '', share}
   end
   heapify(heap)
   while heap[1] and taken < limit do
     local tag, expected, share = unpack(heap[1])
-    local line, number = first_line(share, open, chunk)
-    -- A queue may have become full since: then this workspace has another first item, or none.
-    if line and number == expected then
-      take(number, share, line)
-      turn, taken = math.max(turn, tag), taken + 1
-      share.taken, line.at = share.taken + 1, line.at + 2
-      local named_queue = open[line.queue]
-      if named_queue then
-        named_queue.left, named_queue.taken = named_queue.left - 1, named_queue.taken + 1
+    if expected == '' then
+      look_at(share, now)
+    else
+      local line, number = first_line(share, open, chunk)
+      -- A queue may have become full since: then this workspace has another first item, or none.
+      if number == expected then
+        take(number, share, line)
+        turn, taken = math.max(turn, tag), taken + 1
+        share.taken, line.at = share.taken + 1, line.at + 2
+        local named_queue = open[line.queue]
+        if named_queue then
+          named_queue.left, named_queue.taken = named_queue.left - 1, named_queue.taken + 1
+        end
       end
     end
     replace_first(heap, entry_of(share))

@@ -22,7 +22,7 @@ local function room_in(workspace)
 end
 
 -- What is there by a name: an item that an earlier request of this call will make, or a stored one.
-local coming = {}
+local coming, coming_ids = {}, {}
 local function by_name(kind, workspace, name)
   return coming[kind .. ':' .. workspace .. '/' .. name] or item_at(redis.call('HGET', queue .. ':' .. kind .. ':' .. workspace, name))
 end
@@ -33,7 +33,7 @@ local function bouncing(workspace, name)
 end
 
 local function note_coming(item, workspace)
-  coming['id ' .. item.id] = item
+  coming_ids[item.id] = item
   if item.key then
     coming['keys:' .. workspace .. '/' .. item.key] = item
   end
@@ -55,7 +55,7 @@ local function admit(new, number, plan, now)
   if not room then
     return {'workspace'}
   end
-  local found = coming['id ' .. new[1]] or item_at(number) or (new[13] and by_name('keys', workspace, new[13]))
+  local found = coming_ids[new[1]] or item_at(number) or (new[13] and by_name('keys', workspace, new[13]))
   if found then
     return (found.workspace == new[2] and found.digest == new[10]) and there(found) or {'other', found.id}
   end
@@ -111,27 +111,73 @@ local function plan_items(news, now)
   return plan
 end
 
+-- What the items of one lane are added to, all at once.
+local known_spots = {}
+local function spot_of(item)
+  local spot = inside(inside(inside(known_spots, item.workspace), item.queue), item.workflow)
+  if not spot.all then
+    local workspace, lane = named(item.workspace), lane_of(item)
+    spot.all, spot.of = gather('ZADD', queue .. ':all'), gather('ZADD', queue .. ':of:' .. workspace)
+    spot.ids, spot.executions = gather('HSET', queue .. ':ids'), gather('HSET', queue .. ':executions')
+    spot.waiting, spot.ready = gather('ZADD', queue .. ':waiting:' .. line_of(item)), gather('ZADD', queue .. ':ready:' .. lane)
+    later('SADD', queue .. ':queues:' .. workspace, named(item.queue))
+    spot.lane = lane
+  end
+  return spot
+end
+
+local function append(list, first, second)
+  local size = #list
+  list[size + 1], list[size + 2] = first, second
+end
+
 local function enter(item, now)
-  local number, workspace = item.number, named(item.workspace)
-  local fields = {'id', item.id, 'number', number, 'workspace', item.workspace, 'workflow', item.workflow, 'version', item.version, 'execution',
-    item.execution, 'input', item.input, 'queue', item.queue, 'status', 'PENDING', 'priority', item.priority, 'enqueued', now,
-    'run_at', item.run_at, 'digest', item.digest, 'most', item.most, 'attempts', '0', 'fence', '0'}
-  for _, field in ipairs({'key', 'singleton', 'debounce'}) do
-    if item[field] then
-      fields[#fields + 1] = field
-      fields[#fields + 1] = item[field]
+  local number, spot = item.number, spot_of(item)
+  local fields = {'id', item.id, 'workspace', item.workspace, 'workflow', item.workflow, 'version', item.version, 'execution',
+    item.execution, 'input', item.input, 'queue', item.queue, 'status', 'PENDING', 'enqueued', now, 'run_at', item.run_at, 'digest',
+    item.digest, 'most', item.most}
+  if item.priority ~= 0 then
+    append(fields, 'priority', item.priority)
+  end
+  append(spot.ids, item.id, number)
+  append(spot.executions, item.execution, number)
+  append(spot.all, 0, number)
+  append(spot.of, 0, number)
+  append(spot.waiting, ready_since(item), number)
+  if item.run_at > now then
+    later('ZADD', queue .. ':delayed', item.run_at, number)
+  else
+    append(spot.ready, -item.priority, number)
+  end
+  if item.key or item.singleton or item.debounce then
+    local workspace = named(item.workspace)
+    if item.key then
+      append(fields, 'key', item.key)
+      later('HSET', queue .. ':keys:' .. workspace, item.key, number)
+    end
+    if item.singleton then
+      append(fields, 'singleton', item.singleton)
+      later('HSET', queue .. ':singles:' .. workspace, item.singleton, number)
+    end
+    if item.debounce then
+      append(fields, 'debounce', item.debounce)
+      later('ZADD', queue .. ':bounce:' .. workspace .. '/' .. named(item.debounce), 0, number)
     end
   end
   redis.call('HSET', queue .. ':item:' .. number, unpack(fields))
-  later('HSET', queue .. ':ids', item.id, number)
-  later('ZADD', queue .. ':all', 0, number)
-  later('ZADD', queue .. ':of:' .. workspace, 0, number)
-  later('SADD', queue .. ':queues:' .. workspace, named(item.queue))
-  if item.key then
-    later('HSET', queue .. ':keys:' .. workspace, item.key, number)
+end
+
+-- A lane that has something ready now is among those that claims look at.
+local function note_lanes()
+  for _, queues in pairs(known_spots) do
+    for _, workflows in pairs(queues) do
+      for _, spot in pairs(workflows) do
+        if #spot.ready > 0 then
+          later('SADD', queue .. ':ready', spot.lane)
+        end
+      end
+    end
   end
-  hold_names(item)
-  join(item, now)
 end
 
 local function write_items(plan, now, channel)
@@ -141,6 +187,7 @@ local function write_items(plan, now, channel)
       item.number = string.format('%016.0f', last - #plan.items + i)
       enter(item, now)
     end
+    note_lanes()
     flush()
   end
   for _, change in ipairs(plan.changes) do

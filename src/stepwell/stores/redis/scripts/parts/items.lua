@@ -5,7 +5,7 @@
 --   number, turn                   the last item's number; the greatest start tag that any claim has taken
 --   tiers, workspaces, queues      hashes: what was set up, packed (see queue_rows.py)
 --   passes, rates, queue_rates     hashes: the pass of a workspace; when its next start is due by its rate, and that of a queue
---   item:<number>                  hash: the item
+--   item:<number>                  hash: the item; priority, fence and attempts are left out for 0
 --   ids, executions                hashes: item id -> number; execution -> number of its item, if that has not ended
 --   keys:<workspace>               hash: idempotency key -> number
 --   singles:<workspace>            hash: singleton name -> number of the item that has not ended
@@ -44,6 +44,16 @@ local function lane_of(item)
   return line_of(item) .. '/' .. named(item.workflow)
 end
 
+-- An entry of a table of tables, made if it is not there.
+local function inside(table, name)
+  local entry = table[name]
+  if not entry then
+    entry = {}
+    table[name] = entry
+  end
+  return entry
+end
+
 local function ready_since(item)
   return math.max(item.run_at, item.enqueued)
 end
@@ -58,7 +68,7 @@ local function item_at(number)
     item[field] = values[i] or nil
   end
   for _, field in ipairs(NUMBERS) do
-    item[field] = tonumber(item[field])
+    item[field] = tonumber(item[field] or 0)
   end
   return item
 end
@@ -69,8 +79,8 @@ end
 
 local function make_ready(item)
   local lane = lane_of(item)
-  later('ZADD', queue .. ':ready:' .. lane, -item.priority, item.number)
-  later('SADD', queue .. ':ready', lane)
+  redis.call('ZADD', queue .. ':ready:' .. lane, -item.priority, item.number)
+  redis.call('SADD', queue .. ':ready', lane)
 end
 
 local function leave_ready(item)
@@ -80,19 +90,24 @@ local function leave_ready(item)
   end
 end
 
+-- Has an item found among those that wait.
+local function join_waiting(item, now)
+  later('ZADD', queue .. ':waiting:' .. line_of(item), ready_since(item), item.number)
+  if item.run_at > now then
+    later('ZADD', queue .. ':delayed', item.run_at, item.number)
+  else
+    make_ready(item)
+  end
+  if item.debounce then
+    later('ZADD', queue .. ':bounce:' .. named(item.workspace) .. '/' .. named(item.debounce), 0, item.number)
+  end
+end
+
 -- Has an item found among those of its status.
 local function join(item, now)
   local number, workspace = item.number, named(item.workspace)
   if item.status == 'PENDING' then
-    later('ZADD', queue .. ':waiting:' .. line_of(item), ready_since(item), number)
-    if item.run_at > now then
-      later('ZADD', queue .. ':delayed', item.run_at, number)
-    else
-      make_ready(item)
-    end
-    if item.debounce then
-      later('ZADD', queue .. ':bounce:' .. workspace .. '/' .. named(item.debounce), 0, number)
-    end
+    join_waiting(item, now)
   elseif ACTIVE[item.status] then
     later('SADD', queue .. ':used:' .. workspace, number)
     later('SADD', queue .. ':busy:' .. named(item.queue), number)
@@ -134,15 +149,11 @@ local function hold_names(item)
   end
 end
 
-local function forget_name(key, name, number)
-  if name and redis.call('HGET', key, name) == number then
-    redis.call('HDEL', key, name)
-  end
-end
-
 local function give_up_names(item)
-  forget_name(queue .. ':executions', item.execution, item.number)
-  forget_name(queue .. ':singles:' .. named(item.workspace), item.singleton, item.number)
+  redis.call('HDEL', queue .. ':executions', item.execution)
+  if item.singleton then
+    redis.call('HDEL', queue .. ':singles:' .. named(item.workspace), item.singleton)
+  end
 end
 
 -- Writes fields of an item; false takes one away.
@@ -191,8 +202,12 @@ local function make_wait(item, run_at, attempts, error, now, execution)
     claimed = false, dispatched = false, finished = false, execution = execution or item.execution}, now)
 end
 
+-- The fields and values of an item, as they are given back.
 local function whole(number)
-  return redis.call('HGETALL', queue .. ':item:' .. number)
+  local fields = redis.call('HGETALL', queue .. ':item:' .. number)
+  fields[#fields + 1] = 'number'
+  fields[#fields + 1] = number
+  return fields
 end
 
 -- Wakes the dispatchers if a slot that came free, or a change of limits, can matter to anything.

@@ -1,0 +1,140 @@
+"""Whatever the definition: what exploring calls dead is never run, and what it finds no fault with comes to its end."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from tests.unit.kernel.driver import Driver
+from tests.unit.kernel.test_properties import composites, leaves, uniquely
+
+from stepwell.flow import call, cancel_scope, choice, deferred, each, loop, otherwise, scope, sequence, signal, throw, when
+from stepwell.flow.definition import Definition
+from stepwell.flow.node import Action, Approval, Node, Signal, Wait
+from stepwell.flow.outline import Outline
+from stepwell.kernel.exploration import explore
+
+QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+
+
+def flaky(seed: int) -> dict[str, Any]:
+    """Steps that fail by chance."""
+    chance = random.Random(seed)
+
+    def step(_: Any) -> Any:
+        if chance.random() < 0.3:
+            raise ValueError("by chance")
+        return chance.random() < 0.5
+
+    return dict.fromkeys(("ok", "bad", "undo"), step)
+
+
+def constants(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+    """Nodes with something in them that is the same always."""
+    words = st.sampled_from(["true", "false", "trigger.input", "trigger.input and false", "not trigger.input"])
+    return st.one_of(
+        composites(inner),
+        st.builds(lambda node, other, word: choice(when(word, node), otherwise(other)), inner, inner, words),
+        st.builds(lambda node, word: loop(node, while_=word, max_iterations=3), inner, words),
+        st.builds(lambda node, word: loop(node, until=word, max_iterations=3), inner, words),
+        st.builds(lambda node, count: loop(node, count=count), inner, st.integers(0, 3)),
+        st.builds(lambda node, count, join: each(node, count=count, join=join), inner, st.integers(0, 3), st.integers(1, 3)),
+        st.builds(lambda node, other: deferred({"go": node}, timeout="2s", on_timeout=other), inner, inner),
+        st.builds(sequence, inner, inner),
+        inner.map(lambda node: scope(node, name="region")),
+    )
+
+
+few = st.one_of(
+    leaves,
+    st.just(throw("no")),
+    st.just(cancel_scope("root")),
+    st.just(cancel_scope("region")),
+    st.just(signal("go")),
+    st.just(call("ok")),
+)
+trees = st.recursive(few, constants, max_leaves=7)
+
+
+def named(tree: Node) -> Definition:
+    return Definition(name="w", root=uniquely(tree, [0]))
+
+
+def lived(definition: Definition, seed: int) -> Driver:
+    """A run in which anything may happen in any order."""
+    chance = random.Random(seed)
+    driver = Driver(definition, chance.random() < 0.5, flaky(seed), seed=seed)
+    for _ in range(400):
+        if driver.end is not None:
+            break
+        what = chance.random()
+        if driver.waiting and what < 0.7:
+            driver.answer()
+        elif what < 0.8:
+            driver.signal("go", 1)
+        else:
+            driver.advance(chance.choice([1, 2, 5]))
+    return driver
+
+
+def dead_steps(definition: Definition, dead: set[str]) -> set[str]:
+    """The steps and waits in places that were called dead, and behind them."""
+    outline = Outline(definition)
+    found: set[str] = set()
+    for place in outline:
+        is_leaf = isinstance(place.node, Action | Wait | Signal | Approval) and place.slot != "compensate"
+        if is_leaf and dead & {place.name, *(around.name for around in place.ancestors())}:
+            found.add(place.name)
+    return found
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=QUIET)
+@given(tree=trees, seed=st.integers(0, 2**32))
+def test_what_is_called_dead_is_never_run(tree: Node, seed: int) -> None:
+    definition = named(tree)
+    found = explore(definition)
+    dead = dead_steps(definition, {fault.node for fault in found.faults if fault.kind == "dead"})
+    assume(dead)
+    for number in range(20):
+        driver = lived(definition, seed + number)
+        ran = {key.partition("[")[0] for key in (*driver.keys, *driver.state.sections["steps"])}
+        skipped = {name for name, record in driver.view.steps.items() if record.status == "SKIPPED"}
+        assert not dead & (ran - {name.partition("[")[0] for name in skipped})
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=QUIET)
+@given(tree=trees, seed=st.integers(0, 2**32))
+def test_what_has_no_fault_comes_to_its_end(tree: Node, seed: int) -> None:
+    definition = named(tree)
+    found = explore(definition)
+    assume(found.is_complete and not found.faults)
+    for number in range(5):
+        driver = lived(definition, seed + number)
+        assert driver.end is not None, driver.view.tokens
+        assert driver.is_clean()
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=QUIET)
+@given(tree=trees)
+def test_a_definition_is_explored_whole_and_always_alike(tree: Node) -> None:
+    first, second = explore(named(tree)), explore(named(tree))
+    assert first == second
+    assert first.is_complete
+    assert not [fault for fault in first.faults if fault.kind == "improper"]
+
+
+def test_two_hundred_runs_never_meet_a_dead_step() -> None:
+    definition = named(
+        sequence(
+            choice(when("false", call("ok", name="never")), otherwise(call("ok", name="always"))),
+            scope(sequence(call("ok", name="work"), throw("no")), timeout="3s", on_cancel="continue"),
+            call("bad", name="late"),
+        )
+    )
+    found = explore(definition)
+    assert [(fault.kind, fault.node) for fault in found.faults] == [("dead", "never")]
+    seen = [lived(definition, seed).keys for seed in range(200)]
+    assert {"always", "work", "late"} <= {key for keys in seen for key in keys}
+    assert not [keys for keys in seen if "never" in keys]
