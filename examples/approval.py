@@ -49,7 +49,7 @@ def document_approval() -> Definition:
             name="decision",
             details="{{ steps.check_spelling.output }}",
             approvers=["ann", "bob"],
-            timeout="1s",  # days, in real life
+            timeout="2s",  # days, in real life
             on_timeout="escalate",
             escalate_to=["carol"],
         ),
@@ -78,14 +78,12 @@ def main() -> None:
     is_same = parse(AS_YAML.read_text(encoding="utf-8"), source=AS_YAML.name) == definition
     print(f"built in Python, or read from {AS_YAML.name}: {'the same' if is_same else 'NOT THE SAME'}")
     with Stepwell() as well:
-        report, poem, memo = (
-            well.start(definition, asdict(Document(title, text)))
-            for title, text in (("Report", "all is well"), ("Poem", "teh rain"), ("Memo", "to nobody"))
-        )
         print("Report: Ann is asked, and answers")
+        report = well.start(definition, asdict(Document("Report", "all is well")))
         answer(report, "ann", True)
         print(f"=> {report.result(timeout=30)}")
         print("Poem: nobody answers, so Carol is asked")
+        poem, memo = (well.start(definition, asdict(Document(title, "teh rain"))) for title in ("Poem", "Memo"))
         answer(poem, "carol", False)
         print(f"=> {poem.result(timeout=30)}")
         print("Memo: nobody answers, and Carol does not either")

@@ -22,6 +22,7 @@ from stepwell.stores.redis.drafting import Draft
 from stepwell.stores.redis.failure import translate
 from stepwell.stores.redis.link import Command, Lost, Reply, Unsent
 from stepwell.stores.redis.ordinary import Appending, is_ordinary
+from stepwell.stores.redis.queue_group import Merged, are_enqueues
 from stepwell.stores.redis.reading import Reading
 
 __all__ = ["Writing"]
@@ -64,6 +65,9 @@ class Writing:
             return []
         if self._appending is not None and is_ordinary(units):
             return self._write_ordinary(self._appending, units)
+        if len(units) > 1 and are_enqueues(units):
+            merged = Merged(units)
+            return merged.outcomes(self.write(merged.units))
         if len(units) == 1 and not self._servers.is_cluster:
             outcome = self._write_alone(units[0])
             if outcome is not None:
