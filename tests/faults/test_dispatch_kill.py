@@ -24,7 +24,7 @@ POINTS = [
     "store.committed",
     "commit.validated",
 ]
-ON_POSTGRES = ["in the step", "store.committed"]
+ON_SERVERS = ["in the step", "store.committed"]
 
 
 def run_program(url: str, folder: Path, poison: str = "") -> subprocess.CompletedProcess[str]:
@@ -34,7 +34,8 @@ def run_program(url: str, folder: Path, poison: str = "") -> subprocess.Complete
 
 
 @pytest.mark.parametrize(
-    ("store", "point"), [*(("sqlite", each) for each in POINTS), *(("postgres", each) for each in ON_POSTGRES)]
+    ("store", "point"),
+    [*(("sqlite", each) for each in POINTS), *((store, each) for store in ("postgres", "redis") for each in ON_SERVERS)],
 )
 def test_items_of_a_killed_dispatcher_run_once_and_keep_no_slot(
     request: pytest.FixtureRequest, tmp_path: Path, store: str, point: str
@@ -56,7 +57,7 @@ def test_items_of_a_killed_dispatcher_run_once_and_keep_no_slot(
         assert all(well.run(item.execution_id).status() == item.status for item in items)
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+@pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
 def test_an_item_that_kills_its_workers_is_dead_after_its_attempts_and_others_go_on(
     request: pytest.FixtureRequest, tmp_path: Path, store: str
 ):

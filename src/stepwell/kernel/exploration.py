@@ -22,8 +22,8 @@ from stepwell.kernel.exploration_stand import is_endless
 
 __all__ = ["MAX_DEPTH", "MAX_STATES", "Exploration", "Fault", "FaultKind", "check", "explore"]
 
-MAX_STATES, MAX_DEPTH = 4_000, 2_000
-"""Enough for definitions that people can read, and a second or two of work at most."""
+MAX_STATES, MAX_DEPTH = 4_000, 4_000
+"""Enough for definitions that people can read, and a few seconds of work at most."""
 
 FaultKind = Literal["dead", "deadlock", "livelock", "improper"]
 
@@ -97,8 +97,8 @@ def _fault(kind: FaultKind, place: Place, message: str, path: tuple[str, ...]) -
 
 
 def _improper(found: Map, outline: Outline) -> Iterator[Fault]:
-    for path in found.left_over[:1]:
-        yield _fault("improper", outline.root, "the execution ends while something in it still runs", path)
+    for spot in found.left_over[:1]:
+        yield _fault("improper", outline.root, "the execution ends while something in it still runs", spot.path())
 
 
 def _stuck(found: Map, outline: Outline) -> Iterator[Fault]:
@@ -119,7 +119,7 @@ def _stuck(found: Map, outline: Outline) -> Iterator[Fault]:
 def _unjoinable(found: Map, outline: Outline) -> Iterator[Fault]:
     for place in outline:
         if isinstance(place.node, Parallel | Each | Graph) and place.name in found.failed and place.name not in found.passed:
-            path = next(iter(found.failed[place.name].values()))
+            path = next(iter(found.failed[place.name].values())).path()
             yield _fault("deadlock", place, f"{place.name!r} can never come together: it always fails", path)
 
 
@@ -129,7 +129,7 @@ def _overrun(found: Map, outline: Outline) -> Iterator[Fault]:
         ways = found.failed.get(place.name, {})
         if isinstance(place.node, Loop) and "TooManyIterations" in ways and place.name not in found.passed:
             message = f"loop {place.name!r} never ends by itself: it goes on until its bound, and fails"
-            yield _fault("livelock", place, message, ways["TooManyIterations"])
+            yield _fault("livelock", place, message, ways["TooManyIterations"].path())
 
 
 def _endless(found: Map, outline: Outline) -> Iterator[Fault]:
@@ -177,7 +177,7 @@ def _dead(found: Map, outline: Outline) -> Iterator[Fault]:
             continue
         reason, near = _reason(place)
         if not isinstance(place.parent and place.parent.node, Sequence) or (near and near.name in alive):  # else it is said already
-            path = () if near is None else found.reached.get(near.name, ())
+            path = found.reached[near.name].path() if near is not None and near.name in found.reached else ()
             yield _fault("dead", place, f"{place.name!r} is never begun: {reason}", path)
 
 

@@ -24,6 +24,10 @@ from stepwell.kernel.thread import Thread
 __all__ = ["Map", "Spot", "charted"]
 
 
+_TOKENS = 15
+"""Tokens to look at for each state that is allowed: where hundreds of branches run side by side, each state costs more."""
+
+
 class _Result(NamedTuple):
     """What one move, with one set of answers, came to."""
 
@@ -69,24 +73,28 @@ class Map:
         self.oracle = Oracle(self.questions)
         self.spots: list[Spot] = []
         self.keys: dict[Hashable, int] = {}
-        self.reached: dict[str, tuple[str, ...]] = {}
-        """Places that are begun, each with the shortest way there."""
+        self.reached: dict[str, Spot] = {}
+        """Places that are begun, each with the nearest spot where it is."""
         self.passed: set[str] = set()
         """Places that end well."""
-        self.failed: dict[str, dict[str, tuple[str, ...]]] = {}
-        """Places that fail though no step or question just has: for which reasons, and the shortest way to each."""
-        self.left_over: list[tuple[str, ...]] = []
-        """Ways to an end that left something behind."""
+        self.failed: dict[str, dict[str, Spot]] = {}
+        """Places that fail though no step or question just has: for which reasons, and the nearest spot after each."""
+        self.left_over: list[Spot] = []
+        """Ends that left something behind."""
+        self.work = 0
+        """How many tokens were looked at."""
         self.bound = ""
         """Which bound has stopped the exploration; empty: it is complete."""
 
     def load(self, stand: Stand) -> tuple[Run, tuple[Effect, ...]]:
         """An interpreter at a stand, and what it asks for."""
+        self.work += len(stand.tokens)
         run = Run(self.plan, stand, self.oracle)
         self.oracle.begin(())
         effects = run.handle(Began(), 0).effects
         run.settle()
         run.entered.clear()
+        run.is_loaded = True
         return run, effects
 
     def results(self, stand: Stand, move: Move | None) -> Iterator[_Result]:
@@ -103,7 +111,8 @@ class Map:
     def _result(self, stand: Stand, move: Move | None, run: Run, came: Transition) -> _Result:
         given = self.oracle.given
         after, ended = stand.after(came.mutations, self.counted)
-        words = "; ".join([*([] if move is None else [move.words]), *map(str, given)])
+        told = [*([] if move is None else [move.words]), *map(str, given)]
+        words = "; ".join(each for each in told if each)
         is_failure = (move is not None and move.is_failure) or any(answer.is_failure for answer in given)
         return _Result(run, after, ended, words, is_failure, any(isinstance(effect, End) for effect in came.effects))
 
@@ -116,7 +125,7 @@ class Map:
         if before is not None:
             before.ways.append((number, result.is_failure))
         if number is None and (result.stand.tokens or result.run.threads):
-            self.left_over.append(spot.path())
+            self.left_over.append(spot)
         if number != spot.number:
             return False
         self.spots.append(spot)
@@ -124,12 +133,11 @@ class Map:
 
     def _note_places(self, result: _Result, spot: Spot) -> None:
         for name in result.run.reached(result.ended):
-            if name not in self.reached:
-                self.reached[name] = spot.path()
+            self.reached.setdefault(name, spot)
         self.passed |= {name for name, how in result.ended.items() if how == "COMPLETED"}
         if not result.is_failure:
             for name, kind in result.run.failed.items():
-                self.failed.setdefault(name, {}).setdefault(kind, spot.path())
+                self.failed.setdefault(name, {}).setdefault(kind, spot)
 
 
 def charted(definition: Definition, max_states: int, max_depth: int) -> Map:
@@ -143,8 +151,9 @@ def charted(definition: Definition, max_states: int, max_depth: int) -> Map:
         if spot.depth >= max_depth:
             found.bound = f"{max_depth:,} moves one after another"
             continue
-        if len(found.spots) >= max_states:
-            found.bound = f"{max_states:,} states"
+        if len(found.spots) >= max_states or found.work >= max_states * _TOKENS:
+            is_wide = len(found.spots) < max_states
+            found.bound = f"{max_states * _TOKENS:,} tokens looked at" if is_wide else f"{max_states:,} states"
             break
         before = len(found.spots)
         _expand(found, spot)

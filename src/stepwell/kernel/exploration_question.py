@@ -32,6 +32,8 @@ class Question(NamedTuple):
 
     text: str
     answers: tuple[Any, ...]
+    is_event: bool = False
+    """Whether it asks if something has happened, which is told only if it has."""
 
 
 class Answer(NamedTuple):
@@ -49,6 +51,8 @@ class Answer(NamedTuple):
         given = self.question.answers[self.number]
         if given is UNKNOWN:
             return f"{self.question.text} cannot be worked out"
+        if self.question.is_event:
+            return self.question.text if given else ""
         if isinstance(given, bool):
             return f"{self.question.text} {'holds' if given else 'does not hold'}"
         return f"{self.question.text}: {given}"
@@ -115,12 +119,16 @@ class Oracle(Mapping[str, Any]):
                 yield (*numbers[:place], number)
 
     def __getitem__(self, name: str) -> Any:
-        question = self._questions[name]
+        given = self.answer(self._questions[name])
+        if given is UNKNOWN:
+            raise KeyError(name)
+        return given
+
+    def answer(self, question: Question) -> Any:
+        """The next answer."""
         count = len(self.given)
         answer = Answer(question, self._tape[count] if count < len(self._tape) else 0)
         self.given.append(answer)
-        if answer.is_failure:
-            raise KeyError(name)
         return question.answers[answer.number]
 
     def __iter__(self) -> Iterator[str]:

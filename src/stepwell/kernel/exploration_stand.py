@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from stepwell.flow.builtin import BUILTINS
 from stepwell.flow.node import Action, Approval, Choice, Each, Graph, Loop, Node, Parallel, Signal, Wait
 from stepwell.kernel.alarm import BEGINS, TIMES
+from stepwell.kernel.exploration_question import Oracle, Question
 from stepwell.kernel.interpreter import Interpreter
 from stepwell.kernel.plan import At, Plan, last_of
 from stepwell.kernel.thread import UNDO, Thread
@@ -15,6 +17,7 @@ from stepwell.kernel.trouble import Trouble
 from stepwell.model.mutation import AddToken, Mutation, RecordStep, RemoveToken, UpdateToken
 from stepwell.model.record import decode_step
 from stepwell.model.status import StepStatus
+from stepwell.model.value import Value
 
 __all__ = ["Run", "Stand", "counted_places", "is_dormant", "is_endless", "key_of_run", "row_of"]
 
@@ -51,11 +54,13 @@ class Stand(NamedTuple):
 class Run(Interpreter):
     """An interpreter that remembers where it went."""
 
-    def __init__(self, plan: Plan, stand: Stand, state: Any) -> None:
+    def __init__(self, plan: Plan, stand: Stand, oracle: Oracle) -> None:
         empty: dict[str, bytes] = {}
         sections = dict.fromkeys(("trigger", "variables", "context", "loops", "scopes"), empty)
         super().__init__(plan, {**sections, "tokens": stand.tokens, "steps": stand.steps}, "run")
-        self.state = state
+        self.state = cast("Value", oracle)
+        self.oracle = oracle
+        self.is_loaded = not stand.tokens
         self.entered: set[str] = set()
         self.failed: dict[str, str] = {}
 
@@ -68,6 +73,16 @@ class Run(Interpreter):
         """What stands at a thread's place has failed."""
         self.failed[thread.place.name] = error["kind"]
         super().fail(thread, error)
+
+    def listen(self, thread: Thread, name: str, *, is_transient: bool = False) -> None:
+        """Have a thread told of signals of a name; one may have come before."""
+        if (
+            self.is_loaded
+            and not is_transient
+            and self.oracle.answer(Question(f"signal {name} is there", (False, True), is_event=True))
+        ):
+            self.mail.arrive(f"early {len(self.oracle.given)}", name, True)
+        super().listen(thread, name, is_transient=is_transient)
 
     def reached(self, ended: dict[str, str]) -> set[str]:
         """The places that were really begun: not steps and waits whose thread was stopped before it came to them."""
@@ -110,7 +125,7 @@ def key_of_run(run: Interpreter) -> Hashable:
             undos.add((thread.place.name, _where(run.plan, thread.parent)))
         else:
             rows.append((row_of(run.plan, thread), _where(run.plan, thread.parent)))
-    return (tuple(sorted(rows, key=repr)), frozenset(undos))
+    return (frozenset(Counter(rows).items()), frozenset(undos))
 
 
 def row_of(plan: Plan, thread: Thread) -> Hashable:

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from stepwell.flow.program import Step, caller
 from stepwell.runtime.branch import branch
 from stepwell.runtime.context import StepContext, here
+from stepwell.runtime.escape import ON_LOOPS, contain, contained
 from stepwell.runtime.processes import Processes
 
 __all__ = ["Places", "attempt", "in_thread"]
@@ -75,6 +76,8 @@ async def _awaited(step: Step[..., Any], context: StepContext, arguments: tuple[
     inside, on, at = caller.set(None), branch.set(None), here.set(context)
     try:
         return await step.function(*arguments, **keywords)
+    except ON_LOOPS as error:
+        raise contained(error) from error.__cause__
     finally:
         here.reset(at)
         branch.reset(on)
@@ -83,4 +86,4 @@ async def _awaited(step: Step[..., Any], context: StepContext, arguments: tuple[
 
 async def in_thread(threads: Executor, context: Context, function: Callable[[], T]) -> T:
     """Call a function in a thread, inside a context."""
-    return await asyncio.get_running_loop().run_in_executor(threads, context.run, function)
+    return await asyncio.get_running_loop().run_in_executor(threads, context.run, contain, function)

@@ -22,6 +22,7 @@ from stepwell.runtime.attempt import in_thread
 from stepwell.runtime.branch import Branch, branch, is_before
 from stepwell.runtime.compensation import Compensation, Undo
 from stepwell.runtime.context import WorkflowContext, here
+from stepwell.runtime.escape import ON_LOOPS, contained
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.session import Session
 from stepwell.runtime.surroundings import Surroundings
@@ -69,11 +70,17 @@ class FunctionSession(Session):
         context.run(branch.set, Branch())
         context.run(here.set, WorkflowContext(self._identity, self))
         if self._workflow.is_async:
-            self._task = self._loop.create_task(self._workflow.function(**arguments), context=context)
+            self._task = self._loop.create_task(self._code(arguments), context=context)
             result = await self._task
         else:
             result = await in_thread(self._around.code_threads, context, lambda: self._workflow.function(**arguments))
         return self._workflow.encode(result)
+
+    async def _code(self, arguments: dict[str, Any]) -> Any:
+        try:
+            return await self._workflow.function(**arguments)
+        except ON_LOOPS as error:  # here, since what leaves a task is the loop's
+            raise contained(error) from error.__cause__
 
     def interrupt(self) -> None:
         """Stop the code. That of a plain function learns of it at its next call."""

@@ -1,20 +1,27 @@
-"""The short path: a group of nothing but ordinary commits, or nothing but creations, is one statement and one round trip.
+"""The short path: a group of ordinary commits, claims and enqueues is a few statements and one round trip.
 
-Such a statement is a transaction by itself. It says which commits landed; why the others did not is asked afterwards, since that
-is rare and changes nothing.
+All first commits between two units of another kind are one statement, all later ones another; commits to different executions do
+not touch each other, so their order is of no account. One statement is a transaction by itself. Each says which commits landed;
+why the others did not is asked afterwards, since that is rare and changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
 
+from stepwell.errors import LeaseLost
 from stepwell.model.commit import Commit, Head, Outcome, Seen, Unit, Written
 from stepwell.model.ids import revision_in
+from stepwell.model.queue import ClaimItems, Enqueue, ItemMark, RecoverItems
+from stepwell.stores.postgres.columns import creation_columns, is_named, later_columns
 from stepwell.stores.postgres.deciding import refusal_of
-from stepwell.stores.postgres.link import Link
-from stepwell.stores.postgres.wire import blobs, booleans, integers, texts
+from stepwell.stores.postgres.link import Link, Question
+from stepwell.stores.postgres.queue import claim_question, claimed, enqueue_question, enqueued, recover_question, recovered
+from stepwell.stores.postgres.wire import Row, integers, texts
 
-__all__ = ["is_ordinary", "why_refused", "write_ordinary"]
+__all__ = ["Step", "is_ordinary", "steps_of", "why_refused", "write_alone"]
 
 _WRITTEN = Written()
 
@@ -23,146 +30,136 @@ _SHORT = 256
 
 
 def is_ordinary(units: Sequence[Unit]) -> bool:
-    """Whether one statement can write the group: commits of different executions, all of them first ones or none."""
-    first = units[0]
-    if not isinstance(first, Commit):
-        return False
-    is_creation = first.creation is not None
+    """Whether the group can be written this way: no execution and no item twice, and nothing that has to be decided here."""
+    executions: set[str] = set()
+    items: set[str] = set()
+    commits = marks = 0
     for unit in units:
-        if (
-            not isinstance(unit, Commit)
-            or unit.ops
-            or unit.guards
-            or unit.nudges
-            or unit.items
-            or unit.mark is not None
-            or unit.snapshot is not None
-            or (unit.creation is not None) is not is_creation
-            or (is_creation and unit.rest is not None)
-            or len(unit.execution_id) + len(unit.commit_id) + len(unit.workspace_id) > _SHORT
-            or revision_in(unit.commit_id) not in (None, unit.revision)  # it may have landed at that other revision
-        ):
+        if isinstance(unit, Commit):
+            if not _is_simple(unit):
+                return False
+            executions.add(unit.execution_id)
+            commits += 1
+            if unit.mark is not None:
+                items.add(unit.mark.item_id)
+                marks += 1
+        elif not isinstance(unit, ClaimItems | RecoverItems | Enqueue):
             return False
-    return len(units) == 1 or len({unit.execution_id for unit in units if isinstance(unit, Commit)}) == len(units)
+    return len(executions) == commits and len(items) == marks
 
 
-def write_ordinary(link: Link, commits: Sequence[Commit], ahead_ms: int, channel: str) -> list[Outcome | None]:
-    """Write them in one statement: an outcome for each that landed, None for the others."""
-    if commits[0].creation is not None:
-        return _create(link, commits, ahead_ms, channel)
-    if len(commits) == 1 and commits[0].rest is None:
-        commit = commits[0]
-        is_plain = commit.is_plain and not _is_named(commit)
-        return [_WRITTEN if (_commit_plain if is_plain else _commit_one)(link, commit) else None]
-    return _commit_group(link, commits, ahead_ms, channel)
+def _is_simple(commit: Commit) -> bool:
+    if (
+        commit.ops
+        or commit.guards
+        or commit.nudges
+        or commit.items
+        or commit.snapshot is not None
+        or len(commit.execution_id) + len(commit.commit_id) + len(commit.workspace_id) > _SHORT
+        or revision_in(commit.commit_id) not in (None, commit.revision)  # it may have landed at that other revision
+    ):
+        return False
+    # Whoever creates an execution from an item has claimed it; whoever ends one takes the item as it is.
+    return commit.mark is None or (commit.mark.fence is not None) is (commit.creation is not None)
 
 
-def _is_named(commit: Commit) -> bool:
-    return revision_in(commit.commit_id) != commit.revision
+def write_alone(link: Link, commit: Commit) -> bool:
+    """Write one commit to an execution that goes on, in a statement made for that; whether it landed."""
+    named = is_named(commit)
+    head = commit.execution_id, commit.revision, commit.digest, commit.signature, commit.committed_ms
+    guard = commit.previous, commit.fence, commit.commit_id
+    if commit.status is None and not named:
+        return bool(link.tell("commit_plain", *head, *guard, commit.header, commit.body))
+    return bool(link.tell("commit_one", *head, commit.status, *guard, named, commit.header, commit.body))
 
 
-def _commit_plain(link: Link, commit: Commit) -> bool:
-    landed = link.tell(
-        "commit_plain",
-        commit.execution_id,
-        commit.revision,
-        commit.digest,
-        commit.signature,
-        commit.committed_ms,
-        commit.previous,
-        commit.fence,
-        commit.commit_id,
-        commit.header,
-        commit.body,
-    )
-    return bool(landed)
+class Step(NamedTuple):
+    """One statement for some units of a group, and how to read what it says about them."""
+
+    question: Question
+    places: Sequence[int]
+    read: Callable[[Sequence[Row]], Sequence[Outcome | None]]
+    """An outcome for each unit that landed, in the order of the places; None for the others."""
 
 
-def _commit_one(link: Link, commit: Commit) -> bool:
-    landed = link.tell(
-        "commit_one",
-        commit.execution_id,
-        commit.revision,
-        commit.digest,
-        commit.signature,
-        commit.committed_ms,
-        commit.status,
-        commit.previous,
-        commit.fence,
-        commit.commit_id,
-        _is_named(commit),
-        commit.header,
-        commit.body,
-    )
-    return bool(landed)
+def steps_of(units: Sequence[Unit], ahead_ms: int, channel: str) -> list[Step]:
+    """The statements that write a group, in the order in which its units take effect."""
+    steps: list[Step] = []
+    for kind, run in groupby(range(len(units)), key=lambda place: type(units[place])):
+        places = list(run)
+        if kind is Commit:
+            steps += _commit_steps(units, places, ahead_ms, channel)
+        else:
+            steps += [_queue_step(units[place], place, ahead_ms, channel) for place in places]
+    return steps
 
 
-def _commit_group(link: Link, commits: Sequence[Commit], ahead_ms: int, channel: str) -> list[Outcome | None]:
-    # Sorted, so that two processes lock the same executions in the same order.
-    order = sorted(range(len(commits)), key=lambda position: commits[position].execution_id)
-    rows = [commits[position] for position in order]
-    landed = link.ask(
-        "commit_group",
-        texts([commit.execution_id for commit in rows]),
-        integers([commit.revision for commit in rows]),
-        texts([commit.digest for commit in rows]),
-        blobs([commit.signature for commit in rows]),
-        integers([commit.committed_ms for commit in rows]),
-        texts([commit.status for commit in rows]),
-        texts([commit.previous for commit in rows]),
-        integers([commit.fence for commit in rows]),
-        texts([commit.commit_id for commit in rows]),
-        booleans([_is_named(commit) for commit in rows]),
-        blobs([commit.header for commit in rows]),
-        blobs([commit.body for commit in rows]),
-        booleans([commit.rest is not None for commit in rows]),
-        booleans([commit.rest is not None and commit.rest.is_final for commit in rows]),
-        integers([None if commit.rest is None else commit.rest.wake_ms for commit in rows]),
-        ahead_ms,
-        channel,
-    )
-    outcomes: list[Outcome | None] = [None] * len(commits)
-    for position, _ in landed:
-        outcomes[order[position - 1]] = _WRITTEN
-    return outcomes
+def _queue_step(unit: Any, place: int, ahead_ms: int, channel: str) -> Step:
+    match unit:
+        case ClaimItems():
+            return Step(claim_question(unit, ahead_ms), [place], lambda rows: [claimed(rows)])
+        case RecoverItems():
+            return Step(recover_question(unit, ahead_ms, channel), [place], lambda rows: [recovered(rows)])
+        case _:
+            return Step(enqueue_question([unit], ahead_ms, channel), [place], lambda rows: enqueued([unit], rows))
 
 
-def _create(link: Link, commits: Sequence[Commit], ahead_ms: int, channel: str) -> list[Outcome | None]:
-    rows = sorted(commits, key=lambda commit: commit.execution_id)
-    creations = [commit.creation for commit in rows if commit.creation is not None]
-    created = link.ask(
-        "create_group",
-        texts([commit.execution_id for commit in rows]),
-        texts([commit.workspace_id for commit in rows]),
-        texts([creation.workflow_id for creation in creations]),
-        integers([creation.version for creation in creations]),
-        texts([creation.parent_id for creation in creations]),
-        texts([commit.status or "PENDING" for commit in rows]),
-        integers([commit.revision for commit in rows]),
-        texts([commit.digest for commit in rows]),
-        blobs([commit.signature for commit in rows]),
-        integers([commit.committed_ms for commit in rows]),
-        texts([commit.commit_id for commit in rows]),
-        booleans([_is_named(commit) for commit in rows]),
-        blobs([commit.header for commit in rows]),
-        blobs([commit.body for commit in rows]),
-        texts([creation.holder for creation in creations]),
-        integers([round(creation.lease_seconds * 1000) for creation in creations]),
-        booleans([creation.is_runnable for creation in creations]),
-        ahead_ms,
-        channel,
-    )
-    landed = {execution_id for execution_id, _ in created}
-    return [_WRITTEN if commit.execution_id in landed else None for commit in commits]
+def _commit_steps(units: Sequence[Any], places: Sequence[int], ahead_ms: int, channel: str) -> Iterator[Step]:
+    """Later commits before first ones: the executions that are there are locked before items and new ones, as elsewhere."""
+    later = [place for place in places if units[place].creation is None]
+    first = [place for place in places if units[place].creation is not None]
+    if later:
+        # Sorted, so that two processes lock the same executions in the same order.
+        later.sort(key=lambda place: units[place].execution_id)
+        yield _later_step([units[place] for place in later], later, ahead_ms, channel)
+    if first:
+        first.sort(key=lambda place: _order_of(units[place]))
+        yield _first_step([units[place] for place in first], first, ahead_ms, channel)
+
+
+def _order_of(commit: Commit) -> tuple[str, str]:
+    """Items are locked in the order of their ids, and executions made in the order of theirs."""
+    return "" if commit.mark is None else commit.mark.item_id, commit.execution_id
+
+
+def _later_step(commits: Sequence[Commit], places: Sequence[int], ahead_ms: int, channel: str) -> Step:
+    def read(rows: Sequence[Row]) -> list[Outcome | None]:
+        landed = {row[0] for row in rows}
+        return [_WRITTEN if position in landed else None for position in range(1, len(commits) + 1)]
+
+    name = "commit_group" if all(commit.mark is None for commit in commits) else "commit_marked"
+    return Step((name, [*later_columns(commits, is_marked=name == "commit_marked"), ahead_ms, channel]), places, read)
+
+
+def _first_step(commits: Sequence[Commit], places: Sequence[int], ahead_ms: int, channel: str) -> Step:
+    def read(rows: Sequence[Row]) -> list[Outcome | None]:
+        created = {row[0] for row in rows}
+        return [_WRITTEN if commit.execution_id in created else None for commit in commits]
+
+    name = "create_group" if all(commit.mark is None for commit in commits) else "create_marked"
+    return Step((name, [*creation_columns(commits, is_marked=name == "create_marked"), ahead_ms, channel]), places, read)
 
 
 def why_refused(link: Link, commits: Sequence[Commit]) -> list[Outcome]:
-    """Why commits did not land: seen before, or what their execution's head says now."""
+    """Why commits did not land: seen before, or what their execution's head says now, or the claim of their item was lost."""
     ids = texts(commit.execution_id for commit in commits)
     revisions = integers(revision_in(commit.commit_id) for commit in commits)
     heads, seen = link.ask_all(
         [("heads", [ids]), ("seen_commits", [ids, texts(commit.commit_id for commit in commits), revisions])]
     )
     landed = {position - 1: Seen(header, body) for position, _, header, body in seen}
+    taken = {row[0] for row in heads}
     alive = {row[0]: Head(*row[:-2]) for row in heads if row[-2] is None}
-    return [landed.get(position) or refusal_of(commit, alive.get(commit.execution_id)) for position, commit in enumerate(commits)]
+
+    def reason(position: int, commit: Commit) -> Outcome:
+        if position in landed:
+            return landed[position]
+        if commit.creation is not None and commit.mark is not None and commit.execution_id not in taken:
+            return _claim_lost(commit.mark)
+        return refusal_of(commit, alive.get(commit.execution_id))
+
+    return [reason(position, commit) for position, commit in enumerate(commits)]
+
+
+def _claim_lost(mark: ItemMark) -> LeaseLost:
+    return LeaseLost(f"the claim of item {mark.item_id!r} was lost; nothing was written", fence=mark.fence)

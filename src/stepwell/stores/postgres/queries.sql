@@ -69,30 +69,31 @@ SELECT position, CASE WHEN is_due THEN pg_notify($17::text, 'due')::text END FRO
 
 -- name: create_group
 -- Creates executions with their first commits, each unless its id was ever used, all in one transaction. One with a holder is leased
--- from the start; one that is runnable and has none is due at once.
+-- from the start; one that is runnable and has none is due at once; one whose first commit rests has no lease, and wakes as that says.
 -- args: a column each; how far the clock is ahead; the channel for executions that come due. returns: the ids that were created
 WITH given AS (
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
                          $9::bytea[], $10::bigint[], $11::text[], $12::boolean[], $13::bytea[], $14::bytea[],
-                         $15::text[], $16::bigint[], $17::boolean[])
+                         $15::text[], $16::bigint[], $17::boolean[], $18::boolean[], $19::bigint[])
     AS g (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms,
-          commit_id, is_named, header, body, holder, lease_ms, is_runnable)
+          commit_id, is_named, header, body, holder, lease_ms, is_runnable, rests, rest_ms)
 ), clock AS MATERIALIZED (
-    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $18::bigint AS now_ms
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $20::bigint AS now_ms
 ), created AS (
     INSERT INTO {schema}.executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest,
-                                     signature, created_ms, updated_ms, holder, fence, lease_until_ms, wake_ms)
+                                     signature, created_ms, updated_ms, fence, holder, lease_until_ms, wake_ms)
     SELECT execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms, created_ms,
-           holder, CASE WHEN holder IS NULL THEN 0 ELSE 1 END, CASE WHEN holder IS NOT NULL THEN now_ms + lease_ms END,
-           CASE WHEN is_runnable THEN CASE WHEN holder IS NULL THEN now_ms ELSE now_ms + lease_ms END END
+           CASE WHEN holder IS NULL THEN 0 ELSE 1 END, CASE WHEN NOT rests THEN holder END,
+           CASE WHEN holder IS NOT NULL AND NOT rests THEN now_ms + lease_ms END,
+           CASE WHEN rests THEN rest_ms WHEN NOT is_runnable THEN NULL WHEN holder IS NULL THEN now_ms ELSE now_ms + lease_ms END
     FROM given CROSS JOIN clock
     ON CONFLICT (execution_id) DO NOTHING
-    RETURNING number, execution_id, holder IS NULL AND wake_ms IS NOT NULL AS is_due
+    RETURNING number, execution_id, holder IS NULL AND wake_ms <= (SELECT now_ms FROM clock) AS is_due
 ), added AS (
     INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
     SELECT c.number, g.revision, g.commit_id, g.is_named, g.header, g.body FROM created AS c JOIN given AS g USING (execution_id)
 )
-SELECT execution_id, CASE WHEN is_due THEN pg_notify($19::text, 'due')::text END FROM created;
+SELECT execution_id, CASE WHEN is_due THEN pg_notify($21::text, 'due')::text END FROM created;
 
 -- name: begin
 -- What is read after a lock must be newer than the lock, whatever the database's own preference is.

@@ -11,10 +11,21 @@ from stepwell.model.admission import full, is_plain, unknown_workspace
 from stepwell.model.commit import Outcome, Unit, Written
 from stepwell.model.lifecycle import EXPIRED
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue, Enqueued, NewItem, PutQueue, PutTier, PutWorkspace, RecoverItems
-from stepwell.stores.postgres.link import Link
+from stepwell.stores.postgres.link import Link, Question
 from stepwell.stores.postgres.wire import Row, blobs, integers, texts
 
-__all__ = ["DIRECT", "Direct", "are_enqueues", "write_direct", "write_enqueues"]
+__all__ = [
+    "DIRECT",
+    "Direct",
+    "are_enqueues",
+    "claim_question",
+    "claimed",
+    "enqueue_question",
+    "enqueued",
+    "recover_question",
+    "recovered",
+    "write_direct",
+]
 
 Direct = ClaimItems | RecoverItems | PutTier | PutWorkspace | PutQueue
 
@@ -31,11 +42,16 @@ def write_direct(link: Link, unit: Direct, ahead_ms: int, channel: str) -> Outco
     """Write one unit by its statement."""
     match unit:
         case ClaimItems():
-            return Written(_claim(link, unit, ahead_ms))
+            name, arguments = claim_question(unit, ahead_ms)
+            outcome = claimed(link.ask(name, *arguments))
+            fault("queue.items_claimed")
+            fault("queue.claim_counted")
+            return outcome
         case RecoverItems():
-            rows = link.ask("recover_items", unit.limit, EXPIRED, ahead_ms, channel)
+            name, arguments = recover_question(unit, ahead_ms, channel)
+            outcome = recovered(link.ask(name, *arguments))
             fault("queue.item_moved")
-            return Written([row[0] for row in rows])
+            return outcome
         case PutTier():
             tier = unit.tier
             numbers = (tier.queue_depth, tier.state_bytes, _text(tier.retention_seconds))
@@ -53,19 +69,25 @@ def write_direct(link: Link, unit: Direct, ahead_ms: int, channel: str) -> Outco
             return Written()
 
 
-def _claim(link: Link, unit: ClaimItems, ahead_ms: int) -> list[Claimed]:
-    rows = link.ask(
-        "claim_items",
-        unit.holder,
-        round(unit.seconds * 1000),
-        unit.limit,
-        texts(unit.queues),
-        texts(unit.workflows),
-        ahead_ms,
-    )
-    fault("queue.items_claimed")
-    fault("queue.claim_counted")
-    return [Claimed(*row) for row in rows]
+def claim_question(unit: ClaimItems, ahead_ms: int) -> Question:
+    """The statement that claims items."""
+    lanes = texts(unit.queues), texts(unit.workflows)
+    return "claim_items", [unit.holder, round(unit.seconds * 1000), unit.limit, *lanes, ahead_ms]
+
+
+def claimed(rows: Sequence[Row]) -> Written:
+    """The items that were claimed."""
+    return Written([Claimed(*row) for row in rows])
+
+
+def recover_question(unit: RecoverItems, ahead_ms: int, channel: str) -> Question:
+    """The statement that returns items whose claims have ended."""
+    return "recover_items", [unit.limit, EXPIRED, ahead_ms, channel]
+
+
+def recovered(rows: Sequence[Row]) -> Written:
+    """The ids of the items that were returned."""
+    return Written([row[0] for row in rows])
 
 
 def _text(number: float | None) -> str | None:
@@ -73,11 +95,10 @@ def _text(number: float | None) -> str | None:
     return None if number is None else repr(float(number))
 
 
-def write_enqueues(link: Link, units: Sequence[Enqueue], ahead_ms: int, channel: str) -> list[Outcome]:
-    """Add the items of all units in one statement."""
+def enqueue_question(units: Sequence[Enqueue], ahead_ms: int, channel: str) -> Question:
+    """The statement that adds the items of all units."""
     items = [new for unit in units for new in unit.items]
-    rows = link.ask(
-        "enqueue",
+    return "enqueue", [
         texts([new.item_id for new in items]),
         texts([new.workspace_id for new in items]),
         texts([new.workflow_id for new in items]),
@@ -96,8 +117,12 @@ def write_enqueues(link: Link, units: Sequence[Enqueue], ahead_ms: int, channel:
         all(map(is_plain, items)),
         ahead_ms,
         channel,
-    )
-    answers = iter(_answers(items, rows))
+    ]
+
+
+def enqueued(units: Sequence[Enqueue], rows: Sequence[Row]) -> list[Outcome]:
+    """What became of the items of each unit."""
+    answers = iter(_answers([new for unit in units for new in unit.items], rows))
     return [Written(list(islice(answers, len(unit.items)))) for unit in units]
 
 

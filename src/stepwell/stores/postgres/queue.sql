@@ -12,6 +12,110 @@ SELECT * FROM {schema}.claim_items($1::text, $2::bigint, $3::bigint, $4::text[],
 -- One process at a time decides what requests to a workspace come to; until the transaction ends. args: workspaces, sorted
 SELECT pg_advisory_xact_lock(hashtextextended(workspace_id, 5377)) FROM unnest($1::text[]) AS g (workspace_id);
 
+-- name: create_marked
+-- The same as create_group for executions of which some come from items that their creator has claimed: such a one is created, and its
+-- item moved on, only if the claim still stands. Items are locked before anything is created, in the order given, as they are elsewhere.
+-- args: as create_group, with item, its status, its fence and its error before the last two. returns: the ids that were created
+WITH given AS (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
+                         $9::bytea[], $10::bigint[], $11::text[], $12::boolean[], $13::bytea[], $14::bytea[],
+                         $15::text[], $16::bigint[], $17::boolean[], $18::boolean[], $19::bigint[],
+                         $20::text[], $21::text[], $22::bigint[], $23::text[])
+    AS g (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms,
+          commit_id, is_named, header, body, holder, lease_ms, is_runnable, rests, rest_ms, item_id, item_status, item_fence, item_error)
+), held AS MATERIALIZED (
+    SELECT g.execution_id, g.item_status, g.item_error, i.number, i.status
+    FROM unnest($1::text[], $20::text[], $21::text[], $22::bigint[], $23::text[])
+         AS g (execution_id, item_id, item_status, item_fence, item_error) CROSS JOIN LATERAL (
+        SELECT number, execution_id, status, fence FROM {schema}.items WHERE item_id = g.item_id FOR NO KEY UPDATE
+    ) AS i
+    WHERE i.execution_id = g.execution_id AND i.fence = g.item_fence AND i.status IN ('CLAIMED', 'DISPATCHED')
+), clock AS MATERIALIZED (
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $24::bigint AS now_ms FROM (SELECT count(*) FROM held) AS after
+), created AS (
+    INSERT INTO {schema}.executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest,
+                                     signature, created_ms, updated_ms, fence, holder, lease_until_ms, wake_ms)
+    SELECT execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms, created_ms,
+           CASE WHEN holder IS NULL THEN 0 ELSE 1 END, CASE WHEN NOT rests THEN holder END,
+           CASE WHEN holder IS NOT NULL AND NOT rests THEN now_ms + lease_ms END,
+           CASE WHEN rests THEN rest_ms WHEN NOT is_runnable THEN NULL WHEN holder IS NULL THEN now_ms ELSE now_ms + lease_ms END
+    FROM given CROSS JOIN clock
+    WHERE item_id IS NULL OR execution_id IN (SELECT h.execution_id FROM held AS h)
+    ORDER BY execution_id
+    ON CONFLICT (execution_id) DO NOTHING
+    RETURNING number, execution_id, holder IS NULL AND wake_ms <= (SELECT now_ms FROM clock) AS is_due
+), added AS (
+    INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
+    SELECT c.number, g.revision, g.commit_id, g.is_named, g.header, g.body FROM created AS c JOIN given AS g USING (execution_id)
+), moved AS (
+    UPDATE {schema}.items AS i
+    SET status = h.item_status, lease_until_ms = NULL, is_ready = false,
+        dispatched_ms = CASE WHEN h.item_status = 'DISPATCHED' THEN k.now_ms ELSE i.dispatched_ms END,
+        finished_ms = CASE WHEN h.item_status <> 'DISPATCHED' THEN k.now_ms END,
+        error = CASE WHEN h.item_status <> 'DISPATCHED' THEN h.item_error ELSE i.error END
+    FROM held AS h CROSS JOIN clock AS k
+    WHERE i.number = h.number AND h.status <> h.item_status
+      AND (h.execution_id IN (SELECT c.execution_id FROM created AS c)) IS TRUE  -- so it is hashed: few rows are foreseen, many come
+    RETURNING i.finished_ms
+), told AS (
+    SELECT pg_notify($25::text, 'queue') FROM (SELECT 1 FROM moved WHERE finished_ms IS NOT NULL LIMIT 1) AS any_of_them
+)
+SELECT execution_id, CASE WHEN is_due THEN pg_notify($25::text, 'due')::text END, (SELECT count(pg_notify) FROM told) FROM created;
+
+-- name: commit_marked
+-- The same as commit_group for commits of which some say what becomes of the item that their execution came from. An item that has ended,
+-- or has another execution by now, stays as it is. Executions are locked before items, each in order of their ids, as elsewhere.
+-- args: as commit_group, with item, its status and its error before the last two. returns: positions that landed, from 1
+WITH given AS (
+    SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::bigint[], $6::text[], $7::text[], $8::bigint[],
+                         $9::text[], $10::boolean[], $11::bytea[], $12::bytea[], $13::boolean[], $14::boolean[], $15::bigint[],
+                         $16::text[], $17::text[], $18::text[])
+    WITH ORDINALITY AS g (execution_id, revision, digest, signature, updated_ms, status, previous, fence,
+                          commit_id, is_named, header, body, rests, is_final, wake_ms, item_id, item_status, item_error, position)
+), ready AS MATERIALIZED (
+    SELECT g.*, e.number
+    FROM given AS g CROSS JOIN LATERAL (
+        SELECT number, revision, digest, fence, deleted_ms FROM {schema}.executions WHERE execution_id = g.execution_id
+        FOR NO KEY UPDATE
+    ) AS e
+    WHERE e.revision = g.revision - 1 AND e.digest = g.previous AND coalesce(e.deleted_ms, 0) = 0 AND (g.fence IS NULL OR e.fence = g.fence)
+      AND NOT EXISTS (SELECT 1 FROM {schema}.commits AS c WHERE c.number = e.number AND c.commit_id = g.commit_id AND c.is_named)
+), held AS MATERIALIZED (
+    SELECT r.item_status, r.item_error, i.number
+    FROM (SELECT item_id, item_status, item_error, execution_id FROM ready WHERE item_id IS NOT NULL ORDER BY item_id) AS r
+    CROSS JOIN LATERAL (
+        SELECT number, execution_id, status FROM {schema}.items WHERE item_id = r.item_id FOR NO KEY UPDATE
+    ) AS i
+    WHERE i.execution_id = r.execution_id AND i.status IN ('PENDING', 'CLAIMED', 'DISPATCHED') AND i.status <> r.item_status
+), clock AS MATERIALIZED (
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $19::bigint AS now_ms FROM (SELECT count(*) FROM held) AS after
+), landed AS (
+    UPDATE {schema}.executions AS e
+    SET revision = r.revision, digest = r.digest, signature = r.signature, updated_ms = r.updated_ms, claims = 0,
+        status = coalesce(r.status, e.status),
+        holder = CASE WHEN r.rests THEN NULL ELSE e.holder END,
+        lease_until_ms = CASE WHEN r.rests THEN NULL ELSE e.lease_until_ms END,
+        is_nudged = e.is_nudged AND NOT r.rests,
+        wake_ms = CASE WHEN NOT r.rests THEN e.wake_ms WHEN r.is_final THEN NULL WHEN e.is_nudged THEN k.now_ms ELSE r.wake_ms END
+    FROM ready AS r CROSS JOIN clock AS k WHERE e.number = r.number
+    RETURNING e.number, r.position, r.revision, r.commit_id, r.is_named, r.header, r.body, r.rests AND e.wake_ms <= k.now_ms AS is_due
+), added AS (
+    INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
+    SELECT number, revision, commit_id, is_named, header, body FROM landed
+), moved AS (
+    UPDATE {schema}.items AS i
+    SET status = h.item_status, lease_until_ms = NULL, is_ready = false,
+        dispatched_ms = CASE WHEN h.item_status = 'DISPATCHED' THEN k.now_ms ELSE i.dispatched_ms END,
+        finished_ms = CASE WHEN h.item_status <> 'DISPATCHED' THEN k.now_ms END,
+        error = CASE WHEN h.item_status <> 'DISPATCHED' THEN h.item_error ELSE i.error END
+    FROM held AS h CROSS JOIN clock AS k
+    WHERE i.number = h.number
+    RETURNING i.finished_ms
+), told AS (
+    SELECT pg_notify($20::text, 'queue') FROM (SELECT 1 FROM moved WHERE finished_ms IS NOT NULL LIMIT 1) AS any_of_them
+)
+SELECT position, CASE WHEN is_due THEN pg_notify($20::text, 'due')::text END, (SELECT count(pg_notify) FROM told) FROM landed;
+
 -- name: lock_items
 -- Locks items by their ids.
 SELECT i.*

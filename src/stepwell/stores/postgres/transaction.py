@@ -20,13 +20,14 @@ from stepwell.stores.postgres.statements import address, channel_of, fences_of, 
 from stepwell.stores.postgres.view import Footprint, LockRow, View, footprint
 from stepwell.stores.postgres.wire import Row, blobs, booleans, integers, texts
 
-__all__ = ["Transaction"]
+__all__ = ["BEGIN", "Transaction"]
 
 # How long to wait for a row that another transaction holds before all is tried again, and how long a transaction may stand still
 # between its two round trips before the server ends it. Both are far above what either takes, and below what a caller would bear.
 LOCK_TIMEOUT = "3s"
 IDLE_TIMEOUT = "5s"
-_BEGIN: tuple[Question, ...] = (("begin", ()), ("set_bounds", (LOCK_TIMEOUT, IDLE_TIMEOUT)))
+BEGIN: tuple[Question, ...] = (("begin", ()), ("set_bounds", (LOCK_TIMEOUT, IDLE_TIMEOUT)))
+"""How every transaction of more than one statement begins."""
 
 
 _Columns = Sequence[Callable[[Iterable[Any]], bytes]]
@@ -51,7 +52,7 @@ class Transaction:
 
     def begin(self, units: Sequence[Unit]) -> None:
         """Begin, if the units are prepared bit by bit; ``prepare`` does it by itself otherwise."""
-        self._link.ask_all([*_BEGIN, *footprint(units).queue.desks()])
+        self._link.ask_all([*BEGIN, *footprint(units).queue.desks()])
         self._is_begun = True
 
     def write(self, view: View) -> None:
@@ -94,7 +95,7 @@ class Transaction:
         """Lock and read a footprint in one round trip: executions, then locks, then scopes, each sorted, as every process does."""
         executions, locks, scopes = sorted(touched.executions), sorted(touched.locks), sorted(touched.scopes)
         keys = sorted(touched.keys)
-        asked: list[Question] = [] if self._is_begun else [*_BEGIN, *touched.queue.desks()]
+        asked: list[Question] = [] if self._is_begun else [*BEGIN, *touched.queue.desks()]
         if executions:
             asked.append(("lock_heads", [texts(executions)]))
         for number, claim in enumerate(touched.claims):

@@ -11,21 +11,22 @@ from typing import Any, cast
 from stepwell.clock import Clock
 from stepwell.errors import CommitUnknown, InvalidInput, StoreUnavailable
 from stepwell.faults import fault, is_armed
-from stepwell.model.commit import Acquire, Commit, Outcome, Renew, Unit, Unlock
+from stepwell.model.commit import Acquire, Commit, Outcome, Renew, Unit, Unlock, Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue import Enqueue
 from stepwell.stores.postgres.connecting import connect, connect_database
 from stepwell.stores.postgres.deciding import misfit
-from stepwell.stores.postgres.link import Link, Lost, Refused
+from stepwell.stores.postgres.link import Link, Lost, Question, Refused
 from stepwell.stores.postgres.locking import is_one_lock, why_held, write_lock
 from stepwell.stores.postgres.migrating import migrate
-from stepwell.stores.postgres.ordinary import is_ordinary, why_refused, write_ordinary
-from stepwell.stores.postgres.queue import DIRECT, Direct, are_enqueues, write_direct, write_enqueues
+from stepwell.stores.postgres.ordinary import Step, is_ordinary, steps_of, why_refused, write_alone
+from stepwell.stores.postgres.queue import DIRECT, Direct, are_enqueues, enqueue_question, enqueued, write_direct
 from stepwell.stores.postgres.settings import Settings
 from stepwell.stores.postgres.sqlstate import CONNECTION_FAILURE, LOST_RACE, READ_ONLY, error_for
 from stepwell.stores.postgres.statements import channel_of
-from stepwell.stores.postgres.transaction import Transaction
-from stepwell.stores.postgres.view import View
+from stepwell.stores.postgres.transaction import BEGIN, Transaction
+from stepwell.stores.postgres.view import View, footprint
+from stepwell.stores.postgres.wire import Row
 
 __all__ = ["Writer"]
 
@@ -74,12 +75,12 @@ class Writer:
         """One statement where that is enough; the long way for all else, and past every point if a test listens."""
         if is_armed():
             return self._write_long
-        if is_ordinary(units):
-            return self._write_commits
         if are_enqueues(units):
             return self._write_enqueues
         if len(units) == 1 and isinstance(units[0], DIRECT):
             return self._write_direct
+        if is_ordinary(units):
+            return self._write_steps
         return self._write_lock if is_one_lock(units) else self._write_long
 
     def open(self) -> None:
@@ -122,20 +123,46 @@ class Writer:
         """What a lost connection means for a statement that is a whole transaction: once it is sent, its fate is unknown."""
         return self._unknown(lost) if lost.was_sent else lost
 
-    def _write_commits(self, link: Link, commits: Sequence[Commit]) -> list[Outcome]:
+    def _write_steps(self, link: Link, units: Sequence[Unit]) -> list[Outcome]:
         fault("store.begun")
         fault("store.before_commit")
         try:
-            outcomes = write_ordinary(link, commits, self._clock.ahead_ms(), self._channel)
+            outcomes = self._outcomes(link, units)
         except Lost as lost:
             raise self._doubt(lost) from lost
         self._note_committed()
         refused = [position for position, outcome in enumerate(outcomes) if outcome is None]
         if refused:
-            reasons = self._reasons(link, [commits[position] for position in refused])
+            reasons = self._reasons(link, [cast(Commit, units[position]) for position in refused])
             for position, reason in zip(refused, reasons, strict=True):
                 outcomes[position] = reason
         return cast(list[Outcome], outcomes)
+
+    def _outcomes(self, link: Link, units: Sequence[Unit]) -> list[Outcome | None]:
+        """Write a group in one round trip; None for a commit that did not land."""
+        first = units[0]
+        if len(units) == 1 and isinstance(first, Commit) and first.creation is first.rest is first.mark is None:
+            return [Written() if write_alone(link, first) else None]
+        steps = steps_of(units, self._clock.ahead_ms(), self._channel)
+        outcomes: list[Outcome | None] = [None] * len(units)
+        for step, rows in zip(steps, self._ask_steps(link, steps, units), strict=True):
+            for place, outcome in zip(step.places, step.read(rows), strict=True):
+                outcomes[place] = outcome
+        return outcomes
+
+    def _ask_steps(self, link: Link, steps: Sequence[Step], units: Sequence[Unit]) -> list[list[Row]]:
+        if len(steps) == 1:
+            name, arguments = steps[0].question
+            return [link.ask(name, *arguments)]
+        before: list[Question] = [*BEGIN, *footprint(unit for unit in units if isinstance(unit, Enqueue)).queue.desks()]
+        try:
+            answers = link.ask_all([*before, *(step.question for step in steps), ("commit", ())])
+        except Lost:
+            raise
+        except Refused:
+            _roll_back(link)
+            raise
+        return answers[len(before) : -1]
 
     def _reasons(self, link: Link, commits: Sequence[Commit]) -> list[Outcome]:
         """Why commits were refused. The others of the group have landed, so a failure to find out is told to these alone."""
@@ -150,8 +177,9 @@ class Writer:
             return [error for _ in commits]
 
     def _write_enqueues(self, link: Link, units: Sequence[Enqueue]) -> list[Outcome]:
+        name, arguments = enqueue_question(units, self._clock.ahead_ms(), self._channel)
         try:
-            return write_enqueues(link, units, self._clock.ahead_ms(), self._channel)
+            return enqueued(units, link.ask(name, *arguments))
         except Lost as lost:
             raise self._doubt(lost) from lost
 

@@ -69,7 +69,7 @@ class Caller:
     def __init__(self, keys: Keys, *, is_cluster: bool, store_id: bytes, ttl_ms: int, ahead_ms: Callable[[], int]) -> None:
         self._keys, self._is_cluster, self._ttl_ms, self._ahead_ms = keys, is_cluster, ttl_ms, ahead_ms
         self._id = b"" if is_cluster else store_id
-        self._queue = QueueCalls(keys, is_cluster=is_cluster, store_id=store_id, ahead_ms=ahead_ms)
+        self._queue = QueueCalls(keys, is_cluster=is_cluster, store_id=store_id, ttl_ms=ttl_ms, ahead_ms=ahead_ms)
 
     def of(self, unit: Unit, writes: Sequence[ScopeWrite], now_ms: int) -> Call | StepwellError:
         """The call of a unit, with what it does to scoped state; or the reason why it cannot be made."""

@@ -27,6 +27,8 @@ __all__ = ["QUEUE_UNITS", "QueueCalls"]
 
 Arguments = tuple[bytes | str | int, ...]
 
+_GONE = "its execution was not written to for as long as execution_ttl keeps one, and is gone"
+
 
 class QueueCalls:
     """What the queue's scripts of one store are called with.
@@ -35,8 +37,8 @@ class QueueCalls:
     never write it together with executions on others.
     """
 
-    def __init__(self, keys: Keys, *, is_cluster: bool, store_id: bytes, ahead_ms: Callable[[], int]) -> None:
-        self._keys, self._is_cluster, self._id, self._ahead_ms = keys, is_cluster, store_id, ahead_ms
+    def __init__(self, keys: Keys, *, is_cluster: bool, store_id: bytes, ttl_ms: int, ahead_ms: Callable[[], int]) -> None:
+        self._keys, self._is_cluster, self._id, self._ttl_ms, self._ahead_ms = keys, is_cluster, store_id, ttl_ms, ahead_ms
 
     def of(self, unit: Any) -> tuple[str, tuple[bytes, ...], Arguments]:
         """The script of a unit, its keys and its arguments."""
@@ -86,7 +88,7 @@ class QueueCalls:
         return "redrive", (*self._start(), unit.item_id, unit.execution_id)
 
     def recover(self, unit: RecoverItems) -> tuple[str, Arguments]:
-        return "recover_items", (*self._start(), unit.limit, EXPIRED)
+        return "recover_items", (*self._start(), unit.limit, EXPIRED, self._ttl_ms, self._keys.prefix, _GONE)
 
     def put_tier(self, unit: PutTier) -> tuple[str, Arguments]:
         return "put_tier", (self._id, self._keys.queue_channel, unit.tier.name, pack_tier(unit.tier))

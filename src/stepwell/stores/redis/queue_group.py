@@ -27,7 +27,7 @@ class Merged:
         self._groups: list[list[Enqueue]] = []
         room = 0
         for unit in enqueues:
-            if len(unit.items) > room:
+            if not self._groups or len(unit.items) > room:
                 self._groups.append([])
                 room = _MOST_ITEMS
             self._groups[-1].append(unit)

@@ -67,7 +67,10 @@ class Writing:
             return self._write_ordinary(self._appending, units)
         if len(units) > 1 and are_enqueues(units):
             merged = Merged(units)
-            return merged.outcomes(self.write(merged.units))
+            return merged.outcomes(self._write_few(merged.units))
+        return self._write_few(units)
+
+    def _write_few(self, units: Sequence[Unit]) -> list[Outcome]:
         if len(units) == 1 and not self._servers.is_cluster:
             outcome = self._write_alone(units[0])
             if outcome is not None:

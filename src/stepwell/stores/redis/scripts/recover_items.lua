@@ -1,7 +1,9 @@
 -- recover_items.lua: returns items whose claim has expired, the longest expired first: to wait again, or FAILED if that was their
 -- last attempt; and drops ended items that are older than their workspace's tier keeps them. A live claim is never touched.
+-- Where executions have a TTL, one that is gone was deleted: its item is CANCELLED, so that it keeps no slot.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 most of each  5 the error of an expired one
+--       6 TTL of executions in ms or '0'  7 what every key begins with  8 the error of an item whose execution is gone
 -- Gives {'ok', id, ...} or 'lost'.
 --@include order.lua
 --@include store.lua
@@ -69,6 +71,20 @@ for _, number in ipairs(redis.call('ZRANGEBYSCORE', queue .. ':claims', '-inf', 
 end
 if #ids > 1 then
   redis.call('PUBLISH', ARGV[3], '')
+end
+
+local function end_orphans()
+  for _, number in ipairs(redis.call('ZRANGE', queue .. ':active', 0, -1)) do
+    local item = item_at(number)
+    if item.status == 'DISPATCHED' and redis.call('EXISTS', ARGV[7] .. ':{x:' .. encoded(item.execution) .. '}:head') == 0 then
+      end_item(item, 'CANCELLED', ARGV[8], now)
+      tell_of_room(ARGV[3])
+    end
+  end
+end
+
+if ARGV[6] ~= '0' then
+  end_orphans()
 end
 
 local left = tonumber(ARGV[4])

@@ -1,0 +1,48 @@
+"""What user code raises that to Python is no failure but an order to stop. Here it fails a call, like any other error.
+
+Let through, ``sys.exit()`` would stop the worker's loop with everybody's executions on it; a ``StopIteration`` out of a thread cannot
+pass a future, so that whoever waits for it waits for ever; and a cancellation that nobody asked for would leave its execution lying.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import TypeVar
+
+from stepwell.runtime.outcome import error_names, error_value
+
+__all__ = ["ON_LOOPS", "Escaped", "contain", "contained"]
+
+T = TypeVar("T")
+
+ON_LOOPS = (SystemExit, asyncio.CancelledError)
+"""What is contained on a loop. Not ``KeyboardInterrupt``, which is the user's, nor ``GeneratorExit``, by which a loop ends coroutines."""
+
+_IN_THREADS = (*ON_LOOPS, StopIteration, GeneratorExit, KeyboardInterrupt, CancelledError)
+
+
+class Escaped(Exception):
+    """An order to stop that a step or a workflow gave, told as the error that it was."""
+
+    def __init__(self, error: BaseException) -> None:
+        kind = type(error).__name__
+        message = f"the code raised {kind}({error}), which ends this call and nothing else"
+        super().__init__(message)
+        self.told, self.names = error_value(error) | {"message": message}, error_names(error)
+
+
+def contained(error: BaseException) -> BaseException:
+    """What to raise on a loop instead of an order to stop: a failure, unless the task is really being cancelled."""
+    task = asyncio.current_task()
+    is_asked_for = isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
+    return error if is_asked_for else Escaped(error)
+
+
+def contain(function: Callable[[], T]) -> T:
+    """Call a function in a thread of a worker, where no order to stop is meant for the thread."""
+    try:
+        return function()
+    except _IN_THREADS as error:
+        raise Escaped(error) from error
