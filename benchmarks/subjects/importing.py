@@ -22,7 +22,9 @@ began = time.perf_counter()
 {imports}
 print((time.perf_counter() - began) * 1000)
 """
-_LISTED = "import json, sys; before = set(sys.modules); from stepwell import *; print(json.dumps(sorted(set(sys.modules) - before)))"
+_LISTED = (
+    "import json, sys; before = set(sys.modules); from stepwell import *; print(json.dumps(sorted(set(sys.modules) - before)))"
+)
 
 
 def _fresh(code: str) -> str:

@@ -46,7 +46,9 @@ REFERENCE = ROOT / "docs" / "reference"
 SERVERS = {"sqlite": "sqlite:///x.db", "postgresql": "postgresql://localhost/x", "redis": "redis://localhost/0"}
 SHORTHAND = {"...", "dict", "function", "StepOutput", "LoopContext"}
 """Arguments that a page names by what they are."""
-FUNCTIONS = {name: getattr(stepwell, name) for name in ("map", "patched", "sleep", "step", "verify_proof", "wait_signal", "workflow")}
+FUNCTIONS = {
+    name: getattr(stepwell, name) for name in ("map", "patched", "sleep", "step", "verify_proof", "wait_signal", "workflow")
+}
 """What is called by itself, and not on an object."""
 
 

@@ -205,8 +205,8 @@ class Store(Protocol):
         """Call ``wake`` with a topic whenever another process may have written to it; the function that is returned ends it.
 
         Topics are ``lock`` (one was given back), ``state`` (scoped state changed), ``due`` (an execution came due by a write) and
-        ``queue`` (an item became ready, or a slot free); an empty topic means anything. Calls may come from any thread, late, twice, or for nothing, and after a lost
-        connection some may be missing: callers look again by themselves from time to time. Writes of this process need not be
-        reported.
+        ``queue`` (an item became ready, or a slot free); an empty topic means anything. Calls may come from any thread, late,
+        twice, or for nothing, and after a lost connection some may be missing: callers look again by themselves from time to time.
+        Writes of this process need not be reported.
         """
         ...

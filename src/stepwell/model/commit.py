@@ -185,7 +185,7 @@ class ClaimDue(msgspec.Struct, frozen=True, gc=False):
     seconds: float
     limit: int
     versions: tuple[int, ...] = ()
-    """The newest version of each workflow that the holder can run; without it, any. What newer code started stays due for others."""
+    """The newest version of each workflow that the holder can run; without it, any. What newer code started stays due."""
 
     def newest(self) -> dict[str, int]:
         """The newest version of each workflow that is asked for."""

@@ -14,6 +14,7 @@ from stepwell.flow import (
     each,
     graph,
     loop,
+    map_data,
     otherwise,
     parallel,
     scope,
@@ -120,6 +121,13 @@ def test_a_node_that_waits_for_an_arrow_from_nowhere_is_a_deadlock() -> None:
 
 def test_waiting_for_a_signal_is_no_deadlock() -> None:
     assert faults(parallel(signal("a"), signal("b")), signal("a")) == []
+
+
+def test_a_signal_may_have_come_before_anybody_listens() -> None:
+    at_once = sequence(signal("go"), map_data(1))
+    assert faults(parallel(branches={"a": at_once, "b": throw("no")}, join="any")) == []
+    late = sequence(signal("go", transient=True), map_data(1))
+    assert ("dead", "map_data") in faults(parallel(branches={"a": late, "b": throw("no")}))
 
 
 def endless(**how: Any) -> Loop:

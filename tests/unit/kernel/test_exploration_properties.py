@@ -10,7 +10,20 @@ from hypothesis import strategies as st
 from tests.unit.kernel.driver import Driver
 from tests.unit.kernel.test_properties import composites, leaves, uniquely
 
-from stepwell.flow import call, cancel_scope, choice, deferred, each, loop, otherwise, scope, sequence, signal, throw, when
+from stepwell.flow import (
+    call,
+    cancel_scope,
+    choice,
+    deferred,
+    each,
+    loop,
+    otherwise,
+    scope,
+    sequence,
+    signal,
+    throw,
+    when,
+)
 from stepwell.flow.definition import Definition
 from stepwell.flow.node import Action, Approval, Node, Signal, Wait
 from stepwell.flow.outline import Outline

@@ -10,7 +10,6 @@
 --@include expiry.lua
 --@include due.lua
 local queue = KEYS[8]
---@include batch.lua
 --@include items.lua
 if is_lost(ARGV[1], KEYS[5]) then
   return 'lost'

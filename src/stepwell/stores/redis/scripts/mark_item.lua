@@ -10,7 +10,6 @@ if is_lost(ARGV[1], KEYS[1]) then
   return 'lost'
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
---@include batch.lua
 --@include items.lua
 --@include marks.lua
 local mark = cmsgpack.unpack(ARGV[4])

@@ -11,7 +11,6 @@ if is_lost(ARGV[1], KEYS[1]) then
   return 'lost'
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
---@include batch.lua
 --@include items.lua
 local id, fence, delay, is_final, error = unpack(cmsgpack.unpack(ARGV[4]), 1, 5)
 local item = item_with(id)

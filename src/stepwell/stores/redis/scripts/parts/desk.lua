@@ -1,5 +1,5 @@
 -- desk.lua: what requests for items come to, by the rules of model.admission: first all of them are decided, then all are written,
--- since Redis takes nothing back. Needs items.lua and tiers.lua. A request is a list:
+-- since Redis takes nothing back. Needs items.lua, tiers.lua and batch.lua. A request is a list:
 --   1 item id  2 workspace  3 workflow  4 version  5 execution  6 input  7 queue  8 priority  9 delay in ms  10 digest of the body
 --   11 most attempts  12 when to run or nil  13 key or nil  14 singleton or nil  15 debounce name or nil
 local function pending_in(workspace)
@@ -195,7 +195,6 @@ local function write_items(plan, now, channel)
     leave(item)
     set_fields(item, change[2])
     join(item, now)
-    flush()
   end
   if #plan.items + #plan.changes > 0 then
     redis.call('PUBLISH', channel, '')

@@ -1,6 +1,6 @@
 -- items.lua: queue items, and everything that they are found by. An item's number has a fixed width, so that the order of bytes is
--- the order in which items came. Needs due.lua (encoded) and batch.lua, and before them `queue`: what the names of these keys begin
--- with. Nothing here has a TTL: an item goes when it has ended and its tier keeps it no longer.
+-- the order in which items came. Needs due.lua (encoded), and before it `queue`: what the names of these keys begin with. Nothing here
+-- has a TTL: an item goes when it has ended and its tier keeps it no longer.
 --
 --   number, turn                   the last item's number; the greatest start tag that any claim has taken
 --   tiers, workspaces, queues      hashes: what was set up, packed (see queue_rows.py)
@@ -90,32 +90,27 @@ local function leave_ready(item)
   end
 end
 
--- Has an item found among those that wait.
-local function join_waiting(item, now)
-  later('ZADD', queue .. ':waiting:' .. line_of(item), ready_since(item), item.number)
-  if item.run_at > now then
-    later('ZADD', queue .. ':delayed', item.run_at, item.number)
-  else
-    make_ready(item)
-  end
-  if item.debounce then
-    later('ZADD', queue .. ':bounce:' .. named(item.workspace) .. '/' .. named(item.debounce), 0, item.number)
-  end
-end
-
 -- Has an item found among those of its status.
 local function join(item, now)
   local number, workspace = item.number, named(item.workspace)
   if item.status == 'PENDING' then
-    join_waiting(item, now)
+    redis.call('ZADD', queue .. ':waiting:' .. line_of(item), ready_since(item), number)
+    if item.run_at > now then
+      redis.call('ZADD', queue .. ':delayed', item.run_at, number)
+    else
+      make_ready(item)
+    end
+    if item.debounce then
+      redis.call('ZADD', queue .. ':bounce:' .. workspace .. '/' .. named(item.debounce), 0, number)
+    end
   elseif ACTIVE[item.status] then
-    later('SADD', queue .. ':used:' .. workspace, number)
-    later('SADD', queue .. ':busy:' .. named(item.queue), number)
-    later('ZADD', queue .. ':active', 0, number)
+    redis.call('SADD', queue .. ':used:' .. workspace, number)
+    redis.call('SADD', queue .. ':busy:' .. named(item.queue), number)
+    redis.call('ZADD', queue .. ':active', 0, number)
   else
-    later('ZADD', queue .. ':ended:' .. workspace, item.finished, number)
+    redis.call('ZADD', queue .. ':ended:' .. workspace, item.finished, number)
     if item.status ~= 'COMPLETED' then
-      later('ZADD', queue .. ':dead', 0, number)
+      redis.call('ZADD', queue .. ':dead', 0, number)
     end
   end
 end
@@ -134,7 +129,9 @@ local function leave(item)
     redis.call('SREM', queue .. ':used:' .. workspace, number)
     redis.call('SREM', queue .. ':busy:' .. named(item.queue), number)
     redis.call('ZREM', queue .. ':active', number)
-    redis.call('ZREM', queue .. ':claims', number)
+    if item.status == 'CLAIMED' then
+      redis.call('ZREM', queue .. ':claims', number)
+    end
   else
     redis.call('ZREM', queue .. ':ended:' .. workspace, number)
     redis.call('ZREM', queue .. ':dead', number)
@@ -143,9 +140,9 @@ end
 
 -- The names that stand for an item for as long as it has not ended.
 local function hold_names(item)
-  later('HSET', queue .. ':executions', item.execution, item.number)
+  redis.call('HSET', queue .. ':executions', item.execution, item.number)
   if item.singleton then
-    later('HSET', queue .. ':singles:' .. named(item.workspace), item.singleton, item.number)
+    redis.call('HSET', queue .. ':singles:' .. named(item.workspace), item.singleton, item.number)
   end
 end
 
@@ -190,11 +187,17 @@ local function move(item, changes, now)
   if had_ended and not ENDED[item.status] then
     hold_names(item)
   end
-  flush()
 end
 
 local function end_item(item, status, error, now)
-  move(item, {status = status, ['until'] = false, finished = now, error = error or false}, now)
+  local changes = {status = status, finished = now, error = error}
+  if item.status == 'CLAIMED' then
+    changes['until'] = false
+  end
+  if item.error and not error then
+    changes.error = false
+  end
+  move(item, changes, now)
 end
 
 local function make_wait(item, run_at, attempts, error, now, execution)
