@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.support.postgres_server import fresh_postgres_url, postgres_schema, postgres_server, postgres_url
 from tests.support.redis_server import redis_server, redis_url
@@ -20,16 +22,21 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
     return STORES[request.param](request)
 
 
+_simulated: dict[str, program.Step[..., Any]] = {}
+
+
 def pytest_collection_finish() -> None:
-    """Take away the workflows that the test modules registered: with them, every well would have a worker to run them."""
+    """Take away the workflows and steps that the test modules registered: with them, every well would have a worker."""
+    _simulated.update({name: each for name, each in program._steps.items() if each.function.__module__.startswith("stepwell.")})
     program._workflows.clear()
+    program._steps.clear()
 
 
 @pytest.fixture(autouse=True)
 def own_workflows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a test the workflows of its own module, and of steps with the same name its own."""
+    """Give a test the workflows and steps of its own module, and a simulation those that it simulates."""
     here = [each for each in vars(request.module).values() if isinstance(each, program.Workflow)]
     own = {each.name: each for each in here if each.function.__module__ == request.module.__name__}
     monkeypatch.setattr(program, "_workflows", own)
     steps = {each.name: each for each in vars(request.module).values() if isinstance(each, program.Step)}
-    monkeypatch.setattr(program, "_steps", {**program._steps, **steps})
+    monkeypatch.setattr(program, "_steps", {**(_simulated if "simulation" in request.module.__name__ else {}), **steps})

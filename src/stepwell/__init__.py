@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from stepwell.flow.governance import Governance
     from stepwell.flow.program import step, workflow
     from stepwell.flow.retry import Retry
+    from stepwell.kernel.exploration import Exploration, Fault, check, explore
     from stepwell.model.entry import Entry, StateChange
     from stepwell.model.ledger import Verification
     from stepwell.model.limits import Limits
@@ -107,7 +108,9 @@ __all__ = [
     "ExecutionState",
     "ExecutionSummary",
     "ExecutionTimedOut",
+    "Exploration",
     "FakeClock",
+    "Fault",
     "FunctionTrigger",
     "Governance",
     "GovernanceViolated",
@@ -167,9 +170,11 @@ __all__ = [
     "WebhookTrigger",
     "WorkerPresence",
     "Workspace",
+    "check",
     "compensate",
     "current",
     "enqueue",
+    "explore",
     "map",
     "patched",
     "sleep",
@@ -220,6 +225,7 @@ _HOMES = {
     "flow.governance": ("Governance",),
     "flow.program": ("step", "workflow"),
     "flow.retry": ("Retry",),
+    "kernel.exploration": ("Exploration", "Fault", "check", "explore"),
     "model.entry": ("Entry", "StateChange"),
     "model.ledger": ("Verification",),
     "model.limits": ("Limits",),

@@ -109,6 +109,7 @@ class _Parts:
         self.definitions = DefinitionOperations(self.store)
         self.state = StateOperations(self.store, self.limits, self.pulse)
         self.keeper = Keeper(self.group)
+        self._worker_driver: AsyncDriver | None = None
         self.locks = LockOperations(self.pulse, self.keeper, new_id)
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
         self.queue = QueueParts(
@@ -132,6 +133,8 @@ class _Parts:
         return outcomes
 
     def close(self) -> None:
+        if self._worker_driver is not None:
+            self._worker_driver.let_go()
         self.keeper.close()
         self.pulse.close()
         self.group.close()
@@ -169,7 +172,7 @@ class _Parts:
 
     def worker_alone(self, concurrency: int, lease_seconds: float, queues: tuple[str, ...]) -> Worker:
         """A worker that has an event loop to itself."""
-        driver = AsyncDriver(self.group, self.store, is_open=True)
+        driver = self._worker_driver = AsyncDriver(self.group, self.store, is_open=True)
         worker = self.worker(driver, concurrency, lease_seconds, queues)
         driver.may_block = worker.is_alone_with_one
         return worker
@@ -220,11 +223,15 @@ def _make_default_folder() -> None:
         raise StoreUnavailable(f"the folder '.stepwell' cannot be made here ({error}); give a url, or set STEPWELL_URL") from None
 
 
-def _check_settings(concurrency: int, lease_seconds: float) -> None:
+def _check_settings(concurrency: object, lease_seconds: object, limits: object, signing_key: object) -> None:
     if type(concurrency) is not int or concurrency < 1:
         raise InvalidInput(f"concurrency is a whole number, 1 or more, not {concurrency!r}")
-    if not 1 <= lease_seconds <= 86_400:
+    if not isinstance(lease_seconds, int | float) or not 1 <= lease_seconds <= 86_400:
         raise InvalidInput(f"lease_seconds is a number from 1 to 86,400, not {lease_seconds!r}")
+    if limits is not None and not isinstance(limits, Limits):
+        raise InvalidInput(f"limits is a stepwell.Limits(...), not {limits!r}")
+    if signing_key is not None and not isinstance(signing_key, bytes):
+        raise InvalidInput(f"signing_key is bytes, not {type(signing_key).__name__}")
 
 
 class ExecutionIndex:
@@ -249,8 +256,9 @@ class ExecutionIndex:
 class Stepwell:
     """Durable executions and state in one store. Every call blocks until it is done; any thread may call.
 
-    ``url`` is ``sqlite:///path``, or ``memory://``; without one, ``STEPWELL_URL``, else ``REDIS_URL``, else
-    ``sqlite:///.stepwell/well.db``. With a ``signing_key`` (kept outside the store) the newest receipt of each execution is signed.
+    ``url`` is ``sqlite:///path``, ``postgresql://...``, ``redis://...`` or ``memory://``; without one, ``STEPWELL_URL``, else
+    ``REDIS_URL``, else ``sqlite:///.stepwell/well.db``. With a ``signing_key`` (kept outside the store) the newest receipt of each
+    execution is signed.
     """
 
     _loop_factory: LoopFactory | None = None  # the loop of the worker; a test has one of its own
@@ -267,13 +275,14 @@ class Stepwell:
         limits: Limits | None = None,
         signing_key: bytes | None = None,
     ) -> None:
-        _check_settings(concurrency, lease_seconds)
+        _check_settings(concurrency, lease_seconds, limits, signing_key)
         self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_seconds
         self.queues = check_queues(queues)
         self._parts = _Parts(url, clock, limits, signing_key)
         self._driver = Driver(self._parts.group)
         self._parts.store.open()
         self._thread: WorkerThread | None = None
+        self._is_closed = False
         self._starting_worker = threading.Lock()
         self._end_watching = on_registration(self._working)
         if registered_names() or registered_step_names():
@@ -318,16 +327,16 @@ class Stepwell:
         governance: Governance | None = None,
     ) -> Run:
         """Start a run of a workflow (a function, a definition, or the name of either), with one value as its input. With an
-        ``execution_id`` that is known, it is that run. ``governance`` limits what it may use up and do."""
+        ``execution_id`` that this workflow has in this workspace already, it is that run; ``AlreadyExists`` if anybody else has it.
+        ``governance`` limits what it may use up and do."""
         found = self._driver.run(self._parts.definitions.startable(workflow))
-        run = self._run_of(execution_id or new_id(), found)
+        run = self._run_of(new_id() if execution_id is None else execution_id, found)
         starting = Starting(self._parts.executions, self._parts.clock)
         try:
             worker = self._working()
             self._driver.run(starting.start(found, value, run.execution_id, workspace, governance=governance, worker=worker))
-        except AlreadyExists:
-            if execution_id is None:
-                raise
+        except AlreadyExists as error:
+            self._driver.run(starting.check_same(found, run.execution_id, workspace, error))
         return run
 
     def run(self, execution_id: str) -> Run:
@@ -484,7 +493,7 @@ class Stepwell:
 
     def _working(self) -> Worker | None:
         """The worker of this process, started when it is first needed."""
-        if not self.worker:
+        if not self.worker or self._is_closed:
             return None
         with self._starting_worker:
             if self._thread is None:
@@ -504,6 +513,7 @@ class Stepwell:
     def close(self) -> None:
         """Finish what is under way, hand running executions back, and give everything back."""
         self._end_watching()
+        self._is_closed = True
         if self._thread is not None:
             self._thread.stop()
             self._thread = None
@@ -538,8 +548,9 @@ class AsyncExecutionIndex:
 class AsyncStepwell:
     """Durable executions and state in one store. What does I/O is awaited.
 
-    ``url`` is ``sqlite:///path``, or ``memory://``; without one, ``STEPWELL_URL``, else ``REDIS_URL``, else
-    ``sqlite:///.stepwell/well.db``. With a ``signing_key`` (kept outside the store) the newest receipt of each execution is signed.
+    ``url`` is ``sqlite:///path``, ``postgresql://...``, ``redis://...`` or ``memory://``; without one, ``STEPWELL_URL``, else
+    ``REDIS_URL``, else ``sqlite:///.stepwell/well.db``. With a ``signing_key`` (kept outside the store) the newest receipt of each
+    execution is signed.
     """
 
     def __init__(
@@ -554,12 +565,13 @@ class AsyncStepwell:
         limits: Limits | None = None,
         signing_key: bytes | None = None,
     ) -> None:
-        _check_settings(concurrency, lease_seconds)
+        _check_settings(concurrency, lease_seconds, limits, signing_key)
         self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_seconds
         self.queues = check_queues(queues)
         self._parts = _Parts(url, clock, limits, signing_key)
         self._driver = AsyncDriver(self._parts.group, self._parts.store)
         self._work: tuple[Worker, asyncio.Task[None]] | None = None
+        self._is_closed = False
         self._end_watching: Callable[[], None] = lambda: None
 
     @property
@@ -601,18 +613,16 @@ class AsyncStepwell:
         governance: Governance | None = None,
     ) -> AsyncRun:
         """Start a run of a workflow (a function, a definition, or the name of either), with one value as its input. With an
-        ``execution_id`` that is known, it is that run. ``governance`` limits what it may use up and do."""
+        ``execution_id`` that this workflow has in this workspace already, it is that run; ``AlreadyExists`` if anybody else has it.
+        ``governance`` limits what it may use up and do."""
         found = await self._driver.run(self._parts.definitions.startable(workflow))
-        run = self._run_of(execution_id or new_id(), found)
+        run = self._run_of(new_id() if execution_id is None else execution_id, found)
         starting = Starting(self._parts.executions, self._parts.clock)
         try:
             worker = self._working()
-            await self._driver.run(
-                starting.start(found, value, run.execution_id, workspace, governance=governance, worker=worker)
-            )
-        except AlreadyExists:
-            if execution_id is None:
-                raise
+            await self._driver.run(starting.start(found, value, run.execution_id, workspace, governance=governance, worker=worker))
+        except AlreadyExists as error:
+            await self._driver.run(starting.check_same(found, run.execution_id, workspace, error))
         return run
 
     def run(self, execution_id: str) -> AsyncRun:
@@ -769,7 +779,7 @@ class AsyncStepwell:
 
     def _working(self) -> Worker | None:
         """The worker on this loop, started when it is first needed."""
-        if not self.worker:
+        if not self.worker or self._is_closed:
             return None
         if self._work is None:
             made = self._parts.worker(self._driver, self.concurrency, self.lease_seconds, self.queues)
@@ -786,6 +796,7 @@ class AsyncStepwell:
     async def close(self) -> None:
         """Finish what is under way, hand running executions back, and give everything back."""
         self._end_watching()
+        self._is_closed = True
         if self._work is not None:
             work, task = self._work
             if not work.is_stopping:
@@ -796,6 +807,7 @@ class AsyncStepwell:
 
     async def __aenter__(self) -> AsyncStepwell:
         await self._driver.open()
+        self._is_closed = False
         loop = asyncio.get_running_loop()
         self._end_watching = on_registration(lambda: _tell(loop, self._working))
         if registered_names() or registered_step_names():

@@ -363,7 +363,7 @@ def test_idle_connections_that_the_server_ended_are_replaced_without_anybody_not
 def test_the_short_way_is_taken_when_no_test_listens(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the tests of this folder which arm a point say something about the long way, and the others about the short one."""
     ways: list[str] = []
-    for name in ("_write_commits", "_write_long"):
+    for name in ("_write_steps", "_write_long"):
         whole = getattr(writer.Writer, name)
         monkeypatch.setattr(
             writer.Writer, name, lambda self, *rest, name=name, whole=whole: ways.append(name) or whole(self, *rest)
@@ -374,4 +374,4 @@ def test_the_short_way_is_taken_when_no_test_listens(site: Site, monkeypatch: py
     with armed(lambda _: None):
         caller.begin("run", None, _count).commit()
     caller.close()
-    assert ways == ["_write_commits", "_write_commits", "_write_long"]
+    assert ways == ["_write_steps", "_write_steps", "_write_long"]

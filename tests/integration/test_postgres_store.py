@@ -415,7 +415,7 @@ def test_listener_comes_back_when_its_connection_is_ended(
     heard(topics, "")
     with postgres_server.connect() as connection:
         ended = connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'").fetchall()
-    assert ended == [(True,)]
+    assert set(ended) == {(True,)}  # the one of the test before may be on its way out
     heard(topics, "")
     write_state(other, put("a"))
     heard(topics, "state")

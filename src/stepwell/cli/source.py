@@ -5,17 +5,18 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from stepwell.errors import InvalidInput, NotFound
+from stepwell.errors import InvalidDefinition, InvalidInput, NotFound, Problem
 from stepwell.flow.program import Workflow, registered_names
 
 if TYPE_CHECKING:
     from stepwell.app import Stepwell
     from stepwell.flow.definition import Definition
+    from stepwell.flow.finding import Findings
     from stepwell.runtime.definitions import Startable
 
 __all__ = ["DOCUMENTS", "check_name", "definitions_of", "find_workflow", "import_source", "is_document", "read_text"]
@@ -161,20 +162,31 @@ def _read_document(target: str) -> Definition:
     return parse(read_text(target), source=target)
 
 
-def definitions_of(target: str, *, steps: Collection[str] | None) -> list[Definition]:
+def definitions_of(
+    target: str, *, steps: Collection[str] | None, further: Callable[[Definition], Findings] | None = None
+) -> list[Definition]:
     """The definitions of a file, or of a Python module; ``InvalidDefinition`` with every fault of one that has any.
 
-    With the names of known ``steps``, others are faults, too.
+    With the names of known ``steps``, others are faults, too. ``further`` finds more in a definition that has no fault so far.
     """
     from stepwell.flow.checker import checked
     from stepwell.flow.definition import Definition
     from stepwell.flow.document import parse
+    from stepwell.flow.finding import shown_path
 
     if is_document(target):
-        return [parse(read_text(target), source=target, steps=steps)]
+        return [parse(read_text(target), source=target, steps=steps, further=further)]
     place, _, name = target.rpartition(":")
     if place and name.isidentifier():
         found = [_attribute(import_source(place), target, name)]
     else:
         found = _workflows_of(import_source(target))
-    return [checked(each, steps=steps) for each in found if isinstance(each, Definition)]
+    definitions = [checked(each, steps=steps) for each in found if isinstance(each, Definition)]
+    problems = [
+        Problem(InvalidDefinition.code, finding.message, f"{each.name}: {shown_path(finding.path)}")
+        for each in definitions
+        for finding in (further(each) if further else ())
+    ]
+    if problems:
+        raise InvalidDefinition(problems)
+    return definitions

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Literal
 
 from stepwell.errors import InvalidInput, LimitExceeded
 from stepwell.flow.checker import Finding, findings_of
 from stepwell.flow.definition import Definition
+from stepwell.flow.finding import Findings
 from stepwell.flow.json_text import read_json
 from stepwell.flow.located import MAX_CHARACTERS, Mark, Reading, TooManyFaults
 from stepwell.flow.outline import Path
@@ -27,11 +28,12 @@ def parse(
     format: Format | None = None,
     steps: Collection[str] | None = None,
     workflows: Collection[str] | None = None,
+    further: Callable[[Definition], Findings] | None = None,
 ) -> Definition:
     """Read a definition and check it; ``InvalidDefinition`` has every fault as ``source:line:column``.
 
     Without a format, a source that ends in ``.json`` or a text that begins with a brace is JSON, anything else YAML. With the
-    names of known steps or workflows, others are faults too.
+    names of known steps or workflows, others are faults too. ``further`` finds more in a definition that has no fault so far.
     """
     content = _decoded(text, source)
     reading = Reading(source)
@@ -43,6 +45,8 @@ def parse(
         for finding in findings_of(definition, steps=steps, workflows=workflows) if definition is not None else ():
             if not reading.is_consequence(finding.path, finding.unknown):
                 reading.fault(_mark_of(reading, finding), finding.message)
+        for finding in further(definition) if further and definition is not None and not reading.problems else ():
+            reading.fault(_mark_of(reading, finding), finding.message)
     except TooManyFaults:
         pass
     reading.finish()

@@ -22,6 +22,8 @@ class Box(NamedTuple):
     """``action``, ``wait`` or ``control``: how it is coloured."""
     hint: str = ""
     """What is shown when somebody points at it."""
+    name: str = ""
+    """The node that it stands for."""
 
 
 class Frame(NamedTuple):

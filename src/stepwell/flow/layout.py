@@ -54,13 +54,13 @@ def _kind(place: Place) -> str:
 
 
 def _leaf(place: Place) -> Figure:
-    return _box(title_of(place), subtitle_of(place), _kind(place), place.node.description)
+    return _box(title_of(place), subtitle_of(place), _kind(place), place.node.description, place.name)
 
 
-def _box(title: str, subtitle: str, kind: str, hint: str = "") -> Figure:
+def _box(title: str, subtitle: str, kind: str, hint: str = "", name: str = "") -> Figure:
     width = max(110.0, text_width(title, TITLE) + 32, text_width(subtitle, WORDS) + 32)
     figure = Figure(width, 48 if subtitle else 36)
-    figure.shapes.append(Box(0, 0, width, figure.height, title, subtitle, kind, hint))
+    figure.shapes.append(Box(0, 0, width, figure.height, title, subtitle, kind, hint, name))
     return figure
 
 

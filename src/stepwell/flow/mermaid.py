@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import pairwise
 
 from stepwell.flow.caption import MOST_SHOWN, branches_of, subtitle_of, title_of
 from stepwell.flow.definition import Definition
 from stepwell.flow.node import Approval, Choice, Deferred, Each, Graph, Loop, Parallel, Scope, Sequence, Signal, Wait
 from stepwell.flow.outline import Outline, Place
+from stepwell.flow.run_figure import Mark
 
 __all__ = ["draw_mermaid"]
 
@@ -16,15 +18,27 @@ __all__ = ["draw_mermaid"]
 _ODD = re.compile(r"[\"#<>&`\\{}|;]|[^\x20-\uffff]")
 
 
-def draw_mermaid(definition: Definition) -> str:
-    """The definition as the text of a Mermaid flowchart."""
-    chart = _Chart()
+_STYLES: dict[Mark, str] = {
+    "done": "fill:#e6f4ea,stroke:#2e7d4f,color:#14293c",
+    "running": "fill:#e3efff,stroke:#1f5fbf,stroke-width:3px,color:#14293c",
+    "waiting": "fill:#fff6d6,stroke:#a67c00,stroke-width:3px,color:#14293c",
+    "failed": "fill:#fde8e6,stroke:#b3362b,stroke-width:3px,color:#14293c",
+    "skipped": "fill:#f4f5f6,stroke:#9aa5b1,stroke-dasharray:3 3,color:#14293c",
+}
+
+
+def draw_mermaid(definition: Definition, marks: Mapping[str, Mark] | None = None) -> str:
+    """The definition as the text of a Mermaid flowchart; with marks, nodes show how far they are in a run."""
+    chart = _Chart(marks or {})
     outline = Outline(definition)
     start, end = chart.shape("((%s))", "start"), chart.shape("((%s))", "end")
     first, last = chart.draw(outline.root)
     chart.arrow(start, first)
     chart.arrow(last, end)
-    return "\n".join(["flowchart TD", *chart.lines, ""])
+    used = {mark for _, mark in chart.marked}
+    styles = [f"    classDef {mark} {style}" for mark, style in _STYLES.items() if mark in used]
+    styles += [f"    class {name} {mark}" for name, mark in chart.marked]
+    return "\n".join(["flowchart TD", *chart.lines, *styles, ""])
 
 
 def _quoted(text: str) -> str:
@@ -34,7 +48,9 @@ def _quoted(text: str) -> str:
 class _Chart:
     """The lines of a chart so far. Drawing a node gives the shapes where arrows to it end and arrows from it begin."""
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Mapping[str, Mark]) -> None:
+        self.marks = marks
+        self.marked: list[tuple[str, Mark]] = []
         self.lines: list[str] = []
         self.count = 0
         self.indent = "    "
@@ -61,9 +77,14 @@ class _Chart:
             case _:
                 return self.leaf(place)
 
-    def leaf(self, place: Place) -> tuple[str, str]:
-        form = "([%s])" if isinstance(place.node, Wait | Signal | Approval) else "[%s]"
+    def place(self, form: str, place: Place) -> str:
         name = self.shape(form, title_of(place), subtitle_of(place))
+        if place.name in self.marks:
+            self.marked.append((name, self.marks[place.name]))
+        return name
+
+    def leaf(self, place: Place) -> tuple[str, str]:
+        name = self.place("([%s])" if isinstance(place.node, Wait | Signal | Approval) else "[%s]", place)
         return name, name
 
     def sequence(self, place: Place) -> tuple[str, str]:
@@ -80,8 +101,7 @@ class _Chart:
         return ends[0][0], ends[-1][1]
 
     def fork(self, place: Place) -> tuple[str, str]:
-        form = "{%s}" if isinstance(place.node, Choice) else "{{%s}}"
-        head = self.shape(form, title_of(place), subtitle_of(place))
+        head = self.place("{%s}" if isinstance(place.node, Choice) else "{{%s}}", place)
         tail = self.shape("((%s))", " ")
         branches = branches_of(place)
         for words, child in branches[:MOST_SHOWN]:

@@ -36,6 +36,8 @@ R = TypeVar("R")
 
 _NO_RETRY = Retry(attempts=1)
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_PLAIN = (int, str, bool, float, type(None))
+_NAMELESS = (*_VARIABLE, inspect.Parameter.POSITIONAL_ONLY)
 
 
 class Caller(Protocol):
@@ -69,14 +71,14 @@ class _Annotated:
 
     def encode(self, result: object) -> bytes:
         """A result as canonical bytes: by its annotation if there is one, else only if it is a plain value."""
-        is_typed = self.hints.get("return", Any) is not Any
+        is_typed = type(result) not in _PLAIN and self.hints.get("return", Any) is not Any
         return canonical(to_value(result) if is_typed else result, what=f"what {self._function.__qualname__} gave")
 
     def decode(self, data: bytes) -> Any:
         """The result again, as its annotation says."""
         kind = self.hints.get("return", Any)
         value = decode(data)
-        return value if kind is Any or kind is type(None) else from_value(value, kind)
+        return value if kind is Any or kind is type(value) or kind is type(None) else from_value(value, kind)
 
 
 class Step(Generic[P, R]):
@@ -190,13 +192,15 @@ class Workflow(Generic[P, R]):
     def encode_input(self, value: object) -> bytes:
         """An input as canonical bytes, checked against the parameters' types before anything is stored."""
         plain = to_value(value)
+        if plain not in (None, {}) and not self._parameters:  # a call as a child gives all its arguments by name: none
+            raise InvalidInput(f"workflow {self.name!r} has no parameter, so it takes no input; give its function one")
         self.bind(plain)
         return canonical(plain, what=f"the input of workflow {self.name!r}")
 
     def bind(self, value: Value) -> dict[str, Any]:
         """The arguments by name that an input comes to, decoded to their annotations."""
         names = [parameter.name for parameter in self._parameters]
-        if not names:
+        if not names or (value is None and all(p.default is not inspect.Parameter.empty for p in self._parameters)):
             return {}
         if len(names) == 1:
             return {names[0]: self._convert(names[0], value)}
@@ -235,6 +239,13 @@ class Workflow(Generic[P, R]):
 
 def _shown(value: Value) -> str:
     return f"one with {', '.join(cast('Mapping[str, Value]', value))}" if isinstance(value, Mapping) else type(value).__name__
+
+
+def _check_function(target: object, what: str) -> None:
+    if isinstance(target, type) or not callable(target) or not hasattr(target, "__name__"):
+        raise InvalidInput(f"a {what} is a function, def or async def, not {target!r}")
+    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
+        raise InvalidInput(f"{what} {target.__name__!r} yields; it gives back one value, such as a list")
 
 
 _workflows: dict[str, Workflow[..., Any]] = {}
@@ -310,10 +321,14 @@ def step(
     """
     limit = None if timeout_seconds is None else seconds_of(timeout_seconds, "timeout_seconds")
 
+    if retry is not None and not isinstance(retry, Retry):
+        raise InvalidInput(f"retry is a stepwell.Retry(...), not {retry!r}")
+
     def make(target: Callable[P, R]) -> Step[P, R]:
+        _check_function(target, "step")
         if process and "<locals>" in target.__qualname__:
             raise InvalidInput(f"step {target.__qualname__!r} cannot run in a process: define it at the top of a module")
-        made = Step(target, name or target.__name__, retry or _NO_RETRY, limit, process=process, effect=effect)
+        made = Step(target, target.__name__ if name is None else name, retry or _NO_RETRY, limit, process=process, effect=effect)
         _steps[made.name] = made
         _tell()
         return made
@@ -342,8 +357,14 @@ def workflow(
     """
     limit = None if timeout is None else seconds_of(timeout, "timeout")
 
+    if type(version) is not int or version < 1:
+        raise InvalidInput(f"version is a whole number, 1 or more, not {version!r}")
+
     def make(target: Callable[P, R]) -> Workflow[P, R]:
-        made = Workflow(target, name or target.__name__, version, timeout_seconds=limit, governance=governance)
+        _check_function(target, "workflow")
+        if any(each.kind in _NAMELESS for each in inspect.signature(target).parameters.values()):
+            raise InvalidInput(f"workflow {target.__name__!r} gets its input by the names of its parameters; give it no *, ** or /")
+        made = Workflow(target, target.__name__ if name is None else name, version, timeout_seconds=limit, governance=governance)
         _workflows[made.name] = made
         _tell()
         return made

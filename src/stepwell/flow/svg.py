@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from html import escape
 
 from stepwell.flow.definition import Definition
 from stepwell.flow.figure import Box, Dot, Frame, Label, Line, Shape
 from stepwell.flow.layout import lay_out
 from stepwell.flow.outline import Outline
+from stepwell.flow.run_figure import Mark
 
 __all__ = ["draw_svg"]
 
 _MARGIN = 16
+_SIGNS: dict[Mark, str] = {"done": "✓", "running": "▶", "waiting": "…", "failed": "✗", "skipped": "\u2013"}
 # XML has no way to write these signs, escaped or not.
 _ODD = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _STYLE = """
@@ -20,6 +23,12 @@ _STYLE = """
 .action{fill:#eef4fa;stroke:#4a7ba6}
 .wait{fill:#fdf4e3;stroke:#b7791f}
 .control{fill:#f3f1f8;stroke:#7a6ba8}
+.done{fill:#e6f4ea;stroke:#2e7d4f}
+.running{fill:#e3efff;stroke:#1f5fbf;stroke-width:2.4}
+.waiting{fill:#fff6d6;stroke:#a67c00;stroke-width:2.4}
+.failed{fill:#fde8e6;stroke:#b3362b;stroke-width:2.4}
+.skipped{fill:#f4f5f6;stroke:#9aa5b1;stroke-dasharray:3 3}
+.badge{fill:#14293c;font-size:11px}
 .frame{fill:none;stroke:#8a97a5;stroke-width:1.2;stroke-dasharray:5 4}
 .line{fill:none;stroke:#62788d;stroke-width:1.4}
 .tip,.dot{fill:#62788d}
@@ -30,6 +39,12 @@ _STYLE = """
 .action{fill:#1b2a38;stroke:#7fb0db}
 .wait{fill:#33270f;stroke:#dcae5c}
 .control{fill:#272238;stroke:#a99bd8}
+.done{fill:#12301d;stroke:#63b983}
+.running{fill:#10294d;stroke:#7db0ff}
+.waiting{fill:#3a2f08;stroke:#e3bf4a}
+.failed{fill:#41140f;stroke:#f08a80}
+.skipped{fill:#20262c;stroke:#6b7785}
+.badge{fill:#eaf2f9}
 .frame{stroke:#77889a}
 .line{stroke:#9db2c6}
 .tip,.dot{fill:#9db2c6}
@@ -39,8 +54,8 @@ _STYLE = """
 }"""
 
 
-def draw_svg(definition: Definition) -> str:
-    """A picture of the definition as one SVG file."""
+def draw_svg(definition: Definition, marks: Mapping[str, Mark] | None = None) -> str:
+    """A picture of the definition as one SVG file; with marks, nodes show how far they are in a run."""
     picture = lay_out(Outline(definition).root)
     width, height = picture.width + 2 * _MARGIN, picture.height + 2 * _MARGIN
     shapes = sorted(picture.placed(_MARGIN, _MARGIN), key=lambda shape: _ORDER[type(shape)])
@@ -54,7 +69,7 @@ def draw_svg(definition: Definition) -> str:
             f"<style>{_STYLE}\n</style>",
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
             '<path class="tip" d="M0 0 8 4 0 8z"/></marker></defs>',
-            *(_drawn(shape) for shape in shapes),
+            *(_drawn(shape, marks or {}) for shape in shapes),
             "</svg>",
             "",
         ]
@@ -69,10 +84,10 @@ def _text(text: str) -> str:
     return escape(_ODD.sub("\ufffd", text))
 
 
-def _drawn(shape: Shape) -> str:
+def _drawn(shape: Shape, marks: Mapping[str, Mark]) -> str:
     match shape:
         case Box():
-            return _box(shape)
+            return _box(shape, marks.get(shape.name))
         case Frame(x, y, width, height, title, subtitle):
             return (
                 f'<rect class="frame" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="8"/>'
@@ -88,13 +103,17 @@ def _drawn(shape: Shape) -> str:
             return f'<path class="line" d="M{path}"{" marker-end=" + chr(34) + "url(#tip)" + chr(34) if has_tip else ""}/>'
 
 
-def _box(box: Box) -> str:
+def _box(box: Box, mark: Mark | None) -> str:
     middle = box.x + box.width / 2
     first = box.y + (20 if box.subtitle else box.height / 2 + 5)
     words = f'<text class="words" x="{middle:g}" y="{box.y + 37:g}" text-anchor="middle">{_text(box.subtitle)}</text>'
     hint = f"<title>{_text(box.hint)}</title>" if box.hint else ""
+    kind, badge = box.kind, ""
+    if mark is not None:  # a sign as well as a colour, for those who cannot tell colours apart
+        kind = f"{box.kind} {mark}"
+        badge = f'<text class="badge" x="{box.x + box.width - 7:g}" y="{box.y + 14:g}" text-anchor="end">{_SIGNS[mark]}</text>'
     return (
-        f'<g>{hint}<rect class="box {box.kind}" x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{box.height:g}" rx="7"/>'
+        f'<g>{hint}<rect class="box {kind}" x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" height="{box.height:g}" rx="7"/>'
         f'<text class="title" x="{middle:g}" y="{first:g}" text-anchor="middle">{_text(box.title)}</text>'
-        f"{words if box.subtitle else ''}</g>"
+        f"{words if box.subtitle else ''}{badge}</g>"
     )

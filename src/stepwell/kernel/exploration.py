@@ -14,7 +14,7 @@ import msgspec
 from stepwell.errors import InvalidDefinition, Problem
 from stepwell.flow.checker import check as check_statically
 from stepwell.flow.definition import Definition
-from stepwell.flow.finding import shown_path
+from stepwell.flow.finding import Finding, Findings, shown_path
 from stepwell.flow.node import Choice, Each, Graph, Loop, Parallel, Sequence
 from stepwell.flow.outline import Outline, Place
 from stepwell.kernel.exploration_map import Map, Spot, charted
@@ -61,6 +61,13 @@ class Exploration(msgspec.Struct, frozen=True):
         """Whether everything was seen."""
         return not self.bound
 
+    def findings(self, definition: Definition) -> Findings:
+        """The faults as the checker of documents tells them."""
+        outline = Outline(definition)
+        for fault in self.faults:
+            way = f"\nafter: {', '.join(fault.path)}" if fault.path else ""
+            yield Finding(outline[fault.node].path, f"{fault.kind}: {fault.message}{way}")
+
 
 def explore(definition: Definition, *, max_states: int = MAX_STATES, max_depth: int = MAX_DEPTH) -> Exploration:
     """Explore a definition that has no other faults."""
@@ -84,12 +91,8 @@ def check(
     problems = check_statically(definition, steps=steps, workflows=workflows)
     if problems:
         return problems
-    found = explore(definition, max_states=max_states)
-    return tuple(Problem(InvalidDefinition.code, _told(fault), fault.where) for fault in found.faults)
-
-
-def _told(fault: Fault) -> str:
-    return f"{fault.kind}: {fault.message}" + (f"\nafter: {', '.join(fault.path)}" if fault.path else "")
+    findings = explore(definition, max_states=max_states).findings(definition)
+    return tuple(Problem(InvalidDefinition.code, finding.message, shown_path(finding.path)) for finding in findings)
 
 
 def _fault(kind: FaultKind, place: Place, message: str, path: tuple[str, ...]) -> Fault:

@@ -78,7 +78,7 @@ class _Writer:
         undo = place.children.get("compensate")
         changes: dict[str, Any] = {
             "name": place.name,
-            "args": None,
+            "args": self._given(place, node),
             "retry": None,
             "timeout_seconds": None,
             "on_error": "continue" if node.on_error == "continue" else "fail",
@@ -92,6 +92,11 @@ class _Writer:
         elif builtin is not None and builtin.name == "throw":
             changes["args"] = {"message": ""}
         return cast("Node", replace(node, **changes))
+
+    def _given(self, place: Place, node: Action) -> Value:
+        """An input that cannot be worked out is a failure like any other, but one that is passed over goes on at once."""
+        is_passed_over = node.on_error == "continue" and not place.args.is_constant
+        return self.questions.template(f"what {place.name!r} is given", None) if is_passed_over else None
 
     def _done_at_once(self, place: Place, node: Step) -> dict[str, Any]:
         if node.args is not UNSET and place.args.is_constant:

@@ -65,7 +65,20 @@ _MOST_ELEMENTS = 64
 class Draft:
     """A state with a batch of mutations on top of it, not yet applied."""
 
-    __slots__ = ("_elements", "_pending", "_placed", "accumulator", "base", "digest", "items", "mutations", "ops", "size", "status")
+    __slots__ = (
+        "_elements",
+        "_pending",
+        "_placed",
+        "accumulator",
+        "base",
+        "digest",
+        "is_over",
+        "items",
+        "mutations",
+        "ops",
+        "size",
+        "status",
+    )
 
     def __init__(self, base: State) -> None:
         self.base = base
@@ -77,6 +90,8 @@ class Draft:
         self.accumulator, self.digest, self.size = base.accumulator, base.digest, base.size
         self.status: Status | None = None
         """The status that this batch sets, if it sets one."""
+        self.is_over = base.sections["status"].get(ONLY) in _FINAL
+        """Whether the execution has ended, as the mutations so far leave it."""
         self.ops: list[StateOp] = []
         self.items: list[NewItem] = []
 
@@ -90,6 +105,11 @@ class Draft:
         self._pending[section, key] = data
         if self._placed is not None and section in ("scopes", "tokens"):
             self._placed.setdefault(_parent(section, data), set()).add((section, key))
+
+    def put_status(self, data: bytes) -> None:
+        """Write the entry that says where the execution stands."""
+        self.put("status", ONLY, data)
+        self.is_over = data in _FINAL
 
     def remove(self, section: str, key: str) -> None:
         """Remove an entry."""
@@ -131,10 +151,10 @@ class Draft:
     def close(self) -> None:
         """Work out the digest and size after the batch."""
         base = self.base
-        total, size = base.accumulator, base.size
+        total, size, sections = base.accumulator, base.size, base.sections
         for address, data in self._pending.items():
             section, key = address
-            before = base.sections[section].get(key)
+            before = sections[section].get(key)
             if before == data:
                 continue
             if before is not None:
@@ -142,7 +162,9 @@ class Draft:
                 total -= known if known is not None else _number(section, key, before)
                 size -= len(key) + len(before)
             if data is not None:
-                number = self._elements[address] = _number(section, key, data)
+                number = _number(section, key, data)
+                if section not in _WRITTEN_ONCE:
+                    self._elements[address] = number
                 total += number
                 size += len(key) + len(data)
         self.accumulator, self.size = total & MASK, size
@@ -170,6 +192,8 @@ class Draft:
 
 
 _COMMON = frozenset(("status", "step_count", "scopes"))
+_WRITTEN_ONCE = frozenset(("identity", "trigger", "steps"))
+"""What is there to stay: its digest numbers need not be remembered, since hardly any is taken away again."""
 
 
 def _number(section: str, key: str, data: bytes) -> int:
@@ -206,7 +230,8 @@ def plan(base: State, batch: Sequence[Planned], limits: Limits) -> Draft:
         mutation = None
         try:
             mutation = item(draft) if callable(item) else item
-            _check_open(draft, mutation)
+            if draft.is_over:
+                _check_open(draft, mutation)
             _RULES[type(mutation)](draft, mutation)
             draft.mutations.append(mutation)
         except ValidationFailed as error:
@@ -236,15 +261,15 @@ def _name_of(mutation: Mutation | None) -> str:
 
 def _check_open(draft: Draft, mutation: Mutation) -> None:
     """A finished execution changes no more; scoped state is not the execution's, so even that waits for a live one."""
-    if draft.get("status", ONLY) in _FINAL and type(mutation) not in _REOPENING:
+    if type(mutation) not in _REOPENING:
         raise ValidationFailed(f"the execution is {draft.current_status()} and changes no more; fork it, or retry it first")
 
 
 def _create(draft: Draft, mutation: Create) -> None:
     draft.put("identity", ONLY, bytes(mutation.metadata))
-    draft.put("status", ONLY, _quoted(Status.PENDING))
+    draft.put_status(_PENDING)
     draft.put("step_count", ONLY, b"0")
-    draft.put("scopes", "root", encode_record(CancelScope("root", None)))
+    draft.put("scopes", "root", _ROOT)
     for key, raw in _split_object(mutation.context).items():
         draft.put("context", key, bytes(raw))
 
@@ -258,6 +283,7 @@ def _restore(draft: Draft, mutation: Restore) -> None:
         for key, raw in fresh.items():
             draft.put(section, key, bytes(raw))
     draft.status = draft.current_status()
+    draft.is_over = draft.status in FINAL
 
 
 def _set_context(draft: Draft, mutation: SetContext) -> None:
@@ -388,7 +414,7 @@ def _set_status(draft: Draft, mutation: SetStatus) -> None:
     if before is None or not may_follow(before, after):
         raise ValidationFailed(f"an execution that is {before} cannot become {after}")
     draft.status = after
-    draft.put("status", ONLY, _quoted(after))
+    draft.put_status(_quoted(after))
     if before in FINAL and draft.get("result", ONLY) is not None:
         draft.remove("result", ONLY)
 
@@ -427,6 +453,8 @@ def _quoted(text: str) -> bytes:
 
 
 _FINAL = frozenset(_quoted(status) for status in FINAL)
+_PENDING = _quoted(Status.PENDING)
+_ROOT = encode_record(CancelScope("root", None))
 _REOPENING = frozenset({SetStatus, Restore})
 
 _RULES: dict[type, Callable[[Draft, Any], None]] = {

@@ -41,7 +41,7 @@ class Verification(msgspec.Struct, frozen=True):
 
 def snapshot_due(state: State) -> bool:
     """Whether the next commit should carry a snapshot of this state."""
-    return state.since_snapshot > max(_SNAPSHOT_BYTES, state.size // 2)
+    return state.since_snapshot > _SNAPSHOT_BYTES and state.since_snapshot > state.size // 2
 
 
 def build_commit(

@@ -70,6 +70,15 @@ class Scope(msgspec.Struct, frozen=True):
         """State under a name of your own."""
         return cls("custom", workspace, (namespace,))
 
+    def seen_from(self, workspace: str) -> Scope:
+        """The scope that a run of a workspace means by this one: the default workspace stands for its own, so that what one program
+        does for two of them stays apart; any other is out of its reach."""
+        if self.kind == "global" or self.workspace == workspace:
+            return self
+        if self.workspace != DEFAULT_WORKSPACE:
+            raise InvalidInput(f"a run of workspace {workspace!r} cannot reach the state of workspace {self.workspace!r}")
+        return Scope(self.kind, workspace, self.names)
+
     @property
     def path(self) -> str:
         """The scope as one text: kind, workspace and names between slashes, each percent-encoded.

@@ -58,7 +58,18 @@ Entries = dict[str, dict[str, bytes]]
 class State:
     """The state of one execution at one revision, as its writer holds it. Changed only by ``Draft.apply``."""
 
-    __slots__ = ("accumulator", "digest", "elements", "receipt", "revision", "sections", "since_snapshot", "size", "tree")
+    __slots__ = (
+        "_identity",
+        "accumulator",
+        "digest",
+        "elements",
+        "receipt",
+        "revision",
+        "sections",
+        "since_snapshot",
+        "size",
+        "tree",
+    )
 
     def __init__(self) -> None:
         self.sections: Entries = {name: {} for name in SECTIONS}
@@ -72,6 +83,8 @@ class State:
         self.receipt = ZERO
         self.since_snapshot = 0
         self.tree = ScopeTree()
+        self._identity: tuple[bytes, Metadata] | None = None
+        """Who it is, and the entry that says so: it is asked for often, and hardly ever changes."""
 
     @classmethod
     def of(cls, entries: Mapping[str, Mapping[str, bytes]], revision: int, receipt: str, accumulator: int | None) -> State:
@@ -102,7 +115,15 @@ class State:
     @property
     def identity(self) -> Metadata:
         """Who the execution is."""
-        return decode_metadata(self.sections["identity"][ONLY])
+        data = self.sections["identity"][ONLY]
+        if self._identity is None or self._identity[0] is not data:
+            self._identity = data, decode_metadata(data)
+        return self._identity[1]
+
+    def name(self, data: bytes, identity: Metadata) -> None:
+        """Put in who it is: the entry, and what that says, which its maker has at hand."""
+        self.sections["identity"][ONLY] = data
+        self._identity = data, identity
 
     def copy_entries(self) -> Entries:
         """The entries in dicts of their own; the bytes are shared, since nobody can change them."""

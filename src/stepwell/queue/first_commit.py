@@ -49,8 +49,9 @@ class FirstCommit(Recorder):
             SetStatus(Status.RUNNING),
         )
         self._preview: State | None = State()
+        self._preview.name(record, identity)
         sections = self._preview.sections
-        sections["identity"][ONLY], sections["trigger"][ONLY], sections["status"][ONLY] = record, trigger, b'"RUNNING"'
+        sections["trigger"][ONLY], sections["status"][ONLY] = trigger, b'"RUNNING"'
         sections["scopes"]["root"], sections["step_count"][ONLY] = _ROOT, b"0"
         self.is_taken = False
         """Whether somebody else had made an execution with this id."""

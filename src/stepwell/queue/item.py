@@ -11,15 +11,12 @@ from stepwell.clock import from_ms
 from stepwell.flow.duration import Span, seconds_of
 from stepwell.model.queue import Enqueued, Item, ItemStatus
 from stepwell.model.value import Value, decode
-from stepwell.queue.operations import QueueOperations
+from stepwell.queue.operations import QUEUED, QueueOperations
 from stepwell.queue.reason import WaitingReason
 from stepwell.runtime.handle import AsyncRun, Run
 from stepwell.state.operation import AsyncDriver, Driver
 
 __all__ = ["AsyncQueueItem", "ItemSummary", "QueueItem"]
-
-QUEUED = "QUEUED"
-"""What the answer to a request says of an item that waits."""
 
 
 class ItemSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,7 +51,9 @@ class LocalEngine:
         self._worker, self._store, self._executions, self._driver = worker, store, executions, driver
         self._clock, self._new_id = clock, new_id
         self._starting = Starting(executions, clock)
-        self._unmade: dict[asyncio.Task[None], FirstCommit] = {}
+        self._unmade: dict[FirstCommit, float] = {}
+        """The recorders of sessions that may have committed nothing yet, and when these began, by the loop's clock."""
+        self._make_after = min(_MAKE_AFTER_SECONDS, worker.lease_seconds / 4)
         self._suspected: FirstCommit | None = None
         self._finishing = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -86,18 +88,19 @@ class LocalEngine:
         recorder.finishing = self._finish
         until = self._clock.now_ms() + round(worker.lease_seconds * 1000)
         task = worker.take_new(recorder, Lease(claimed.execution_id, worker.holder, 1, until))
-        self._unmade[task] = recorder
+        loop = asyncio.get_running_loop()
+        self._unmade[recorder] = loop.time()
         if claimed.attempts > 1:
             self._suspected = recorder
-        task.add_done_callback(lambda ended: self._ended(ended, recorder))
+        task.add_done_callback(lambda _: self._ended(recorder))
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_MAKE_AFTER_SECONDS, self._make_all)
+            self._timer = loop.call_later(self._make_after, self._make_overdue)
 
     def _suspect(self, claimed: Claimed) -> None:
         """An item whose attempt was cut short may have brought down its process, or may only have been beside one that did. Such
         items are started one at a time, so that the guilty one uses up its own attempts and not those of the others."""
         before = self._suspected
-        if before is not None and not before.is_made and before in self._unmade.values():
+        if before is not None and not before.is_made and before in self._unmade:
             raise NotNow(f"item {claimed.item_id!r} waits for another that was cut short before")
 
     async def cancel(self, execution_id: str) -> None:
@@ -114,23 +117,25 @@ class LocalEngine:
         self._finishing += 1
         self.freed()
 
-    def _ended(self, task: asyncio.Task[None], recorder: FirstCommit) -> None:
+    def _ended(self, recorder: FirstCommit) -> None:
         if recorder.is_finishing:
             self._finishing -= 1
-        if self._unmade.pop(task, None) is not None and not recorder.is_made:
+        if self._unmade.pop(recorder, None) is not None and not recorder.is_made:
             self._worker.see_through(self._settle(recorder))
         self.freed()
 
-    def _make_all(self) -> None:
-        """Make the executions of all sessions that have committed nothing yet."""
-        self._timer = None
-        for task, recorder in list(self._unmade.items()):
+    def _make_overdue(self) -> None:
+        """Make the executions of sessions that have committed nothing for too long. Those that began just now are left alone: in
+        busy times most of them are about to end, and a commit more for each would be felt."""
+        loop, self._timer = asyncio.get_running_loop(), None
+        latest = loop.time() - self._make_after
+        for recorder, began in list(self._unmade.items()):
             if recorder.is_made:
-                del self._unmade[task]
-            else:
+                del self._unmade[recorder]
+            elif began <= latest:
                 self._worker.see_through(self._make(recorder))
         if self._unmade:
-            self._timer = asyncio.get_running_loop().call_later(_MAKE_AFTER_SECONDS, self._make_all)
+            self._timer = loop.call_later(self._make_after / 2, self._make_overdue)
 
     async def _make(self, recorder: FirstCommit) -> None:
         try:

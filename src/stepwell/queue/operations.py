@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from stepwell.contract.store import Store
 from stepwell.errors import (
+    AlreadyExists,
     CommitUnknown,
     ExecutionCancelled,
     ExecutionFailed,
@@ -52,6 +53,10 @@ _MOST_IN_UNIT = 1_000
 _ENDED = frozenset((ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.CANCELLED))
 
 
+QUEUED = "QUEUED"
+"""What the answer to a request says of an item that waits: PENDING, in the users' word."""
+
+
 class QueueOperations:
     """Items and named queues of one store."""
 
@@ -70,7 +75,9 @@ class QueueOperations:
 
     def enqueue(self, request: QueueRequest) -> Operation[Enqueued]:
         """Store one request; a refusal is raised."""
-        (answer,) = yield from self.add(((yield from self.new_item(request)),))
+        item = yield from self.new_item(request)
+        yield from self._check_id(request, item)
+        (answer,) = yield from self.add((item,))
         if isinstance(answer, StepwellError):
             raise answer
         return answer
@@ -84,7 +91,20 @@ class QueueOperations:
             if workflow is None:
                 workflow = found[id(request.workflow)] = yield from self._definitions.startable(request.workflow)
             items.append(new_item(request, workflow, self._new_id))
+            yield from self._check_id(request, items[-1])
         return (yield from self.add_all(items))
+
+    def _check_id(self, request: QueueRequest, item: NewItem) -> Operation[None]:
+        """Refuse an execution id of the caller's own that is somebody else's: the item could only fail, and its handle would show
+        the other's run."""
+        if request.execution_id is None:
+            return
+        try:
+            head = yield from self._executions.head(item.execution_id)
+        except NotFound:
+            return
+        if (head.workspace_id, head.workflow_id) != (item.workspace_id, item.workflow_id):
+            raise AlreadyExists(f"execution {item.execution_id!r} exists already; ids are never used twice")
 
     def add_all(self, items: Sequence[NewItem]) -> Operation[list[Enqueued | StepwellError]]:
         """Store items that were checked, however many; one answer or refusal for each."""
@@ -206,6 +226,7 @@ class QueueOperations:
         """Items that match, newest first."""
         if type(limit) is not int or not 1 <= limit <= 10_000:
             raise InvalidInput(f"limit is a whole number from 1 to 10,000, not {limit!r}")
+        status = ItemStatus.PENDING if status == QUEUED else status
         if status is not None and status not in frozenset(ItemStatus):
             raise InvalidInput(f"{status!r} is no status of a queue item; use one of {', '.join(ItemStatus)}")
         query = ItemQuery(workspace_id=workspace, queue=queue, status=status, workflow_id=workflow, before=before, limit=limit)

@@ -167,6 +167,18 @@ def _ticks(timing: Timing, since_ms: int, after_ms: int) -> Iterator[int]:
         yield timing.at_ms
 
 
+_NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+"""What people write instead of some expressions."""
+
+
 def _cron_ticks(expression: str, zone: str, after_ms: int) -> Iterator[int]:
     from cronsim import CronSim, CronSimError  # here, since few programs have schedules
 
@@ -175,7 +187,7 @@ def _cron_ticks(expression: str, zone: str, after_ms: int) -> Iterator[int]:
     except (KeyError, ValueError, OSError):
         raise InvalidInput(f"there is no time zone {zone!r}; use a name such as 'Europe/Berlin'") from None
     try:
-        ticks = CronSim(expression, start)
+        ticks = CronSim(_NICKNAMES.get(expression, expression), start)
     except CronSimError as error:
         raise InvalidInput(f"{expression!r} is no cron expression: {error}") from None
     for tick in ticks:

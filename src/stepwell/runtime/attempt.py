@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from stepwell.flow.program import Step, caller
@@ -40,7 +41,9 @@ async def attempt(
 ) -> bytes:
     """Make a step: an async one on this loop, a plain one in a thread, one that asks for it in a process. Its output as canonical
     bytes; ``TimeoutError`` if it takes longer than it may, or than the ``seconds`` that its execution has left."""
-    limit = min((each for each in (step.timeout_seconds, seconds) if each is not None), default=None)
+    limit = step.timeout_seconds
+    if seconds is not None:
+        limit = seconds if limit is None else min(limit, seconds)
     try:
         if step.process:
             async with places.processes.borrow() as process, asyncio.timeout(limit):
@@ -55,14 +58,14 @@ async def attempt(
         raise TimeoutError(f"step {step.name!r} took longer than {limit:g} s") from error
 
 
-async def _made(
+def _made(
     step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any], threads: Executor
-) -> Any:
+) -> Awaitable[Any]:
     if step.is_async:
-        return await _awaited(step, context, arguments, keywords)
+        return _awaited(step, context, arguments, keywords)
     around = copy_context()
     around.run(_enter, context)
-    return await in_thread(threads, around, lambda: step.function(*arguments, **keywords))
+    return in_thread(threads, around, lambda: step.function(*arguments, **keywords))
 
 
 def _enter(context: StepContext) -> None:
@@ -86,4 +89,4 @@ async def _awaited(step: Step[..., Any], context: StepContext, arguments: tuple[
 
 async def in_thread(threads: Executor, context: Context, function: Callable[[], T]) -> T:
     """Call a function in a thread, inside a context."""
-    return await asyncio.get_running_loop().run_in_executor(threads, context.run, contain, function)
+    return await asyncio.get_running_loop().run_in_executor(threads, context.run, partial(contain, function))

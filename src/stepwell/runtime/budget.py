@@ -26,18 +26,25 @@ def governance_of(identity: Metadata) -> Governance | None:
     return None if identity.governance is None else msgspec.convert(identity.governance, Governance)
 
 
+_UNLIMITED = Governance()
+
+
 class Budget:
     """Says which steps may still be made."""
 
     def __init__(self, identity: Metadata, state: State) -> None:
-        self._governance = governance_of(identity) or Governance()
+        self._governance = governance_of(identity) or _UNLIMITED
         self._under_way = 0
         spent = state.sections["variables"].get(SPENT)
         self._spent: float = 0 if spent is None else decode(spent)
 
     def begin(self, step: Step[..., Any], key: str, state: State, *, is_free: bool = False) -> None:
         """Take a step out of the budget, before it is made; ``GovernanceViolated`` if it may not be. A free one always may."""
-        allowed = Governance() if is_free else self._governance
+        if self._governance is not _UNLIMITED and not is_free:
+            self._check(self._governance, step, key, state)
+        self._under_way += 1
+
+    def _check(self, allowed: Governance, step: Step[..., Any], key: str, state: State) -> None:
         count = decode(state.sections["step_count"].get(ONLY, b"0")) + self._under_way
         if allowed.effects is not None and step.effect is not None and step.effect not in allowed.effects:
             raise GovernanceViolated(
@@ -49,7 +56,6 @@ class Budget:
             raise GovernanceViolated(f"the execution has made {count} steps and may make {allowed.steps}", key=key)
         if allowed.cost is not None and self._spent >= allowed.cost and self._spent:
             raise GovernanceViolated(f"the execution has spent {self._spent:g} and may spend {allowed.cost:g}", key=key)
-        self._under_way += 1
 
     def end(self) -> None:
         """The step is recorded, or was not made after all."""

@@ -31,6 +31,8 @@ __all__ = ["Calls"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+_MS = timedelta(milliseconds=1)
+_COUNTED = IncrementStepCount()
 
 
 class Calls:
@@ -51,20 +53,20 @@ class Calls:
         if recorded is not None:
             return step.decode(step_output(recorded, step.name, key))
         self._waits.deliver_cancel(position)
-        await self._permit(step, position, key)
+        try:
+            self._budget.begin(step, key, self._journal.state, is_free=self._waits.is_shielded)
+        except GovernanceViolated as error:
+            await self._refuse(step, position, key, error)
+            raise
         try:
             return step.decode(await self._tried(step, position, key, arguments, keywords))
         finally:
             self._budget.end()
 
-    async def _permit(self, step: Step[..., Any], position: str, key: str) -> None:
-        """Take the step out of the budget; a refusal is recorded. Compensation is always allowed, since what it mends is done."""
-        try:
-            self._budget.begin(step, key, self._journal.state, is_free=self._waits.is_shielded)
-        except GovernanceViolated as error:
-            failure = canonical({"error": error_value(error), "attempts": 0})
-            await self._journal.commit([self._journal.record(key, position, StepStatus.FAILED, failure, 0, step.name)])
-            raise
+    async def _refuse(self, step: Step[..., Any], position: str, key: str, error: GovernanceViolated) -> None:
+        """Record that the budget did not allow a step. Compensation is always allowed, since what it mends is done."""
+        failure = canonical({"error": error_value(error), "attempts": 0})
+        await self._journal.commit([self._journal.record(key, position, StepStatus.FAILED, failure, 0, step.name)])
 
     async def _tried(
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
@@ -85,10 +87,11 @@ class Calls:
                 self._check_time(position, error)
                 await self._failed_attempt(step, position, key, context, policy, error)
                 continue
-            took = (self._around.clock.now() - began) // timedelta(milliseconds=1)
-            done = self._journal.record(key, position, StepStatus.COMPLETED, output, took, step.name)
-            batch = [*self._journal.token_drop(key), done, IncrementStepCount(), *context.buffer.batch()]
-            await self._journal.commit([*batch, *self._budget.spending(context.buffer.spent)])
+            ended = self._around.clock.now()
+            took = (ended - began) // _MS
+            done = self._journal.record(key, position, StepStatus.COMPLETED, output, took, step.name, ended)
+            batch = [*self._journal.token_drop(key), done, _COUNTED, *context.batch()]
+            await self._journal.commit([*batch, *self._budget.spending(context.spent)])
             return output
 
     async def _failed_attempt(
@@ -96,7 +99,7 @@ class Calls:
     ) -> None:
         """Plan the next attempt and wait for it; if there is none, record the failure and raise it."""
         told, number = error_value(error), context.attempt
-        spending = self._budget.spending(context.buffer.spent)
+        spending = self._budget.spending(context.spent)
         if not told["is_retryable"] or not policy.allows(number, error_names(error)):
             failure = canonical({"error": told, "attempts": number})
             record = self._journal.record(key, position, StepStatus.FAILED, failure, 0, step.name)

@@ -88,7 +88,8 @@ class StepContext:
 
     def __init__(self, identity: Metadata, key: str, attempt: int, limits: Limits) -> None:
         self.identity, self.step, self.attempt = identity, key, attempt
-        self.buffer = AttemptBuffer(limits)
+        self._limits = limits
+        self._buffer: AttemptBuffer | None = None
         told = watcher.get()
         if told is not None:
             told(self)
@@ -97,6 +98,22 @@ class StepContext:
     def execution_id(self) -> str:
         """The execution's id."""
         return self.identity.execution_id
+
+    @property
+    def buffer(self) -> AttemptBuffer:
+        """What the attempt writes and spends; made when it first does, since most write nothing beside their output."""
+        if self._buffer is None:
+            self._buffer = AttemptBuffer(self._limits)
+        return self._buffer
+
+    @property
+    def spent(self) -> float:
+        """What the attempt has spent."""
+        return 0 if self._buffer is None else self._buffer.spent
+
+    def batch(self) -> list[Planned]:
+        """What the attempt wrote, in order."""
+        return [] if self._buffer is None else self._buffer.batch()
 
     @property
     def idempotency_key(self) -> str:
@@ -110,8 +127,10 @@ class StepContext:
         self.buffer.spent += amount
 
     def state(self, scope: Scope | HasScope) -> BufferedScope:
-        """Scoped state that is written in the commit that records this step's output, or not at all."""
-        return self.buffer.state(scope)
+        """Scoped state that is written in the commit that records this step's output, or not at all. It is that of the run's own
+        workspace, or global; other workspaces are out of reach."""
+        asked = scope if isinstance(scope, Scope) else scope.scope
+        return self.buffer.state(asked.seen_from(self.identity.workspace_id))
 
 
 watcher: ContextVar[Callable[[StepContext], None] | None] = ContextVar("stepwell_watcher", default=None)

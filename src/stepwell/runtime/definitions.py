@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from stepwell.contract.store import Store
-from stepwell.errors import AlreadyExists, Conflict, InvalidDefinition, NotActive, NotFound
+from stepwell.errors import AlreadyExists, Conflict, InvalidDefinition, InvalidInput, NotActive, NotFound
 from stepwell.flow.checker import checked
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.definition import Definition, DefinitionStatus
@@ -173,6 +173,9 @@ class DefinitionOperations:
             yield from self._ensure(given)
             names = yield from self._names(given.name)
             return self._checked(given.name, given.version, names) or self._keep(given)
+        if not isinstance(given, str):
+            told = f"{given!r} is no workflow; decorate the function with @workflow, or give a definition or a name"
+            raise InvalidInput(told)
         if version is None and given in registered_names():
             return registered(given)
         names = yield from self._names(given)

@@ -1,12 +1,14 @@
 """What user code raises that to Python is no failure but an order to stop. Here it fails a call, like any other error.
 
-Let through, ``sys.exit()`` would stop the worker's loop with everybody's executions on it; a ``StopIteration`` out of a thread cannot
-pass a future, so that whoever waits for it waits for ever; and a cancellation that nobody asked for would leave its execution lying.
+Let through, ``sys.exit()`` would stop the worker's loop with everybody's executions on it; a ``StopIteration`` out of a thread
+cannot pass a future, so that whoever waits for it waits for ever; and a cancellation that nobody asked for would leave its
+execution lying.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import TypeVar
@@ -17,10 +19,10 @@ __all__ = ["ON_LOOPS", "Escaped", "contain", "contained"]
 
 T = TypeVar("T")
 
-ON_LOOPS = (SystemExit, asyncio.CancelledError)
-"""What is contained on a loop. Not ``KeyboardInterrupt``, which is the user's, nor ``GeneratorExit``, by which a loop ends coroutines."""
+ON_LOOPS = (SystemExit, KeyboardInterrupt, asyncio.CancelledError)
+"""What is contained on a loop. Not ``GeneratorExit``, by which a loop ends coroutines."""
 
-_IN_THREADS = (*ON_LOOPS, StopIteration, GeneratorExit, KeyboardInterrupt, CancelledError)
+_IN_THREADS = (*ON_LOOPS, StopIteration, GeneratorExit, CancelledError)
 
 
 class Escaped(Exception):
@@ -34,10 +36,16 @@ class Escaped(Exception):
 
 
 def contained(error: BaseException) -> BaseException:
-    """What to raise on a loop instead of an order to stop: a failure, unless the task is really being cancelled."""
-    task = asyncio.current_task()
-    is_asked_for = isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
-    return error if is_asked_for else Escaped(error)
+    """What to raise on a loop instead of an order to stop: a failure, unless it is the user's, or of whoever cancels the task."""
+    match error:
+        case KeyboardInterrupt():
+            is_meant = threading.current_thread() is threading.main_thread()  # the only one that gets the signal
+        case asyncio.CancelledError():
+            task = asyncio.current_task()
+            is_meant = task is None or task.cancelling() > 0
+        case _:
+            is_meant = False
+    return error if is_meant else Escaped(error)
 
 
 def contain(function: Callable[[], T]) -> T:

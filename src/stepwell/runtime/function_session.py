@@ -54,7 +54,7 @@ class FunctionSession(Session):
         try:
             return await self._run_code()
         finally:
-            self._is_over = True
+            self._is_over, self._task = True, None
 
     async def undo(self, status: Status, failure: dict[str, Value]) -> tuple[Status, dict[str, Value]]:
         """Make the compensations that the code asked for, the last one first. Steps of other branches end before that."""

@@ -12,6 +12,7 @@ from msgspec import Raw
 from stepwell.errors import Conflict, ExecutionCancelled, ExecutionEnded, ExecutionFailed, NotFound
 from stepwell.flow.duration import Span, seconds_of
 from stepwell.flow.program import Workflow, registered_names
+from stepwell.kernel.plan import Plan
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
 from stepwell.model.ids import NewId, check_key
@@ -27,6 +28,7 @@ from stepwell.runtime.compensation import COMPENSATION
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
 from stepwell.runtime.obstacle import obstacle_of
+from stepwell.runtime.picture import PictureFormat, check_format, picture_of_calls, picture_of_plan
 from stepwell.runtime.progress import Progress, progress_of
 from stepwell.runtime.retrying import restored
 from stepwell.state.datastore import DataStore
@@ -120,6 +122,8 @@ class RunOperations:
         """Run a failed execution again, from the call that failed: what was recorded before it is kept."""
         session = yield from self._executions.begin(self.execution_id, Terms(rest=Rest(wake_ms=0)))
         state = ExecutionState(session.live.state)
+        if state.status is not Status.FAILED:
+            raise Conflict(f"execution {self.execution_id!r} is {state.status}; only one that is FAILED can be retried")
         declared = None if self._definitions is None else (yield from restored(self._executions, self._definitions, state))
         if declared is not None:
             yield from self._executions.commit(session, [SetStatus(Status.PENDING), *declared])
@@ -155,14 +159,25 @@ class RunOperations:
     def progress(self) -> Operation[Progress]:
         """How far the run is, what it does and waits for, and what may be answered."""
         state = yield from self._executions.load(self.execution_id)
+        return progress_of(state, (yield from self._plan(state)))
+
+    def draw(self, format: PictureFormat) -> Operation[str]:
+        """A picture of the run: its definition with the progress in it, or for a function the calls that it has made."""
+        check_format(format)
+        state = yield from self._executions.load(self.execution_id)
+        plan = yield from self._plan(state)
+        if plan is not None:
+            return picture_of_plan(plan, state, format)
+        return picture_of_calls(state.identity.workflow_id, (yield from self.receipts()), format)
+
+    def _plan(self, state: ExecutionState) -> Operation[Plan | None]:
         who = state.identity
-        plan = None
-        if self._definitions is not None and who.workflow_id not in registered_names():
-            try:
-                plan = self._definitions.plan((yield from self._definitions.load(who.workflow_id, who.version)))
-            except NotFound:
-                plan = None  # a function that this process does not have
-        return progress_of(state, plan)
+        if self._definitions is None or who.workflow_id in registered_names():
+            return None
+        try:
+            return self._definitions.plan((yield from self._definitions.load(who.workflow_id, who.version)))
+        except NotFound:
+            return None  # a function that this process does not have
 
     def state(self) -> Operation[DataStore]:
         """The run's trigger, steps, variables and loops, read-only."""
@@ -221,6 +236,10 @@ class Run:
     def progress(self) -> Progress:
         """How far the run is, what it does and waits for, and what may be answered."""
         return self._driver.run(self._do.progress())
+
+    def draw(self, format: PictureFormat = "svg") -> str:
+        """A picture of the run, as SVG or as Mermaid text: its definition with the progress in it, or a function's calls."""
+        return self._driver.run(self._do.draw(format))
 
     def state(self) -> DataStore:
         """The run's trigger, steps, variables and loops, read-only."""
@@ -283,6 +302,10 @@ class AsyncRun:
     async def progress(self) -> Progress:
         """How far the run is, what it does and waits for, and what may be answered."""
         return await self._driver.run(self._do.progress())
+
+    async def draw(self, format: PictureFormat = "svg") -> str:
+        """A picture of the run, as SVG or as Mermaid text: its definition with the progress in it, or a function's calls."""
+        return await self._driver.run(self._do.draw(format))
 
     async def state(self) -> DataStore:
         """The run's trigger, steps, variables and loops, read-only."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 from stepwell.clock import Clock
@@ -49,9 +51,10 @@ class Journal:
         """Have mutations committed, after those that were buffered. ``Abandoned`` if this session's commits are not taken."""
         if self.end is not None:
             raise self.end
-        buffered, self._buffered = self._buffered, []
+        if self._buffered:
+            batch, self._buffered = [*self._buffered, *batch], []
         try:
-            await self._recorder.commit([*buffered, *batch], rest=rest, nudges=nudges)
+            await self._recorder.commit(batch, rest=rest, nudges=nudges)
         except (LeaseLost, StoreUnavailable, CommitUnknown) as error:
             # Not for the workflow's code to handle: it stops here, and goes on from the record when it is claimed again.
             self.end = Abandoned(error)
@@ -86,10 +89,19 @@ class Journal:
             )
         return self.outcome(key)
 
-    def record(self, key: str, position: str, status: StepStatus, output: bytes, took_ms: int, name: str = "") -> RecordStep:
+    def record(
+        self,
+        key: str,
+        position: str,
+        status: StepStatus,
+        output: bytes,
+        took_ms: int,
+        name: str = "",
+        ended_at: datetime | None = None,
+    ) -> RecordStep:
         """The mutation that records a call's outcome."""
         # The output is canonical and in bounds already, so it goes in as it is.
-        step = StepOutput(position, name or key, str(status), Raw(output), self._clock.now(), max(took_ms, 0))
+        step = StepOutput(position, name or key, str(status), Raw(output), ended_at or self._clock.now(), max(took_ms, 0))
         self._recorded[position] = key
         return RecordStep(key, Raw(encode_record(step)))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
+
 from stepwell.errors import CommitUnknown, Conflict, StepwellError, ValidationFailed
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
@@ -33,7 +35,7 @@ class Recorder:
 
     def __init__(self, executions: Executions, driver: AsyncDriver, live: Live, fence: int, new_id: NewId) -> None:
         self._executions, self._driver, self._live = executions, driver, live
-        self._fence, self._new_id = fence, new_id
+        self._ordinary, self._new_id = Terms(fence=fence), new_id
         self._waiting: list[_Entry] = []
         self._is_writing = False
 
@@ -109,7 +111,9 @@ class Recorder:
 
     async def _store(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...]) -> None:
         """Make one commit of a batch; a lost reply is looked up, and whoever was first from outside is followed."""
-        terms = Terms(None, self._fence, (), rest, nudges)
+        terms = self._ordinary
+        if rest is not None or nudges:
+            terms = msgspec.structs.replace(terms, rest=rest, nudges=nudges)
         for attempt in range(_MOST_CONFLICTS):
             session = Session(self._live, terms, self._new_id)
             try:

@@ -86,7 +86,7 @@ class Session(ABC):
     async def give_up(self, kind: str, message: str) -> None:
         """End as FAILED without doing anything, since what it does brings its workers down. Parent and children are told."""
         try:
-            await self._finish(Status.FAILED, {"error": {"kind": kind, "message": message, "code": None}})
+            await self._finish(Status.FAILED, canonical({"error": {"kind": kind, "message": message, "code": None}}))
         except Abandoned as end:
             raise end.reason from None
         finally:
@@ -125,7 +125,7 @@ class Session(ABC):
             if self._waits.cancel is not None or self._waits.is_undoing:
                 await self._fail(ExecutionCancelled())
             else:
-                await self._finish(Status.COMPLETED, {"output": decode(output)})
+                await self._finish(Status.COMPLETED, b'{"output":%b}' % output)
 
     async def _fail(self, error: BaseException) -> None:
         """End as FAILED, or as CANCELLED if that was asked for; what was done is compensated first."""
@@ -135,18 +135,18 @@ class Session(ABC):
             status, result = await self.undo(Status.FAILED, error_value(error))
         else:
             status, result = await self.undo(Status.CANCELLED, error_value(ExecutionCancelled()))
-        await self._finish(status, result)
+        await self._finish(status, canonical(result))
 
-    async def _finish(self, status: Status, result: dict[str, Value]) -> None:
-        """Record how it ended, tell parent and children, and give the lease back, in one commit."""
+    async def _finish(self, status: Status, result: bytes) -> None:
+        """Record how it ended, with its canonical result, tell parent and children, and give the lease back: one commit."""
         farewell, children = self._farewell()
         tokens = [RemoveToken(token_id) for token_id in self._journal.state.sections["tokens"]]
         batch: list[Planned] = [*tokens, *(each for each in farewell if isinstance(each, WriteState))]
         batch += self._journal.taking(self._waits.cancel)
-        batch.append(SetResult(msgspec.Raw(canonical(result))))
+        batch.append(SetResult(msgspec.Raw(result)))
         parent = self._identity.parent_id if self._identity.is_child else None
         if parent is not None:
-            news = {"status": str(status), "result": result}
+            news = {"status": str(status), "result": decode(result)}
             letter = put(parent, self._identity.workspace_id, CHILD, self.execution_id, news, fresh_key(self._around.new_id()))
             batch.append(WriteState(letter))
         batch.append(SetStatus(status))

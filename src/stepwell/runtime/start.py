@@ -8,15 +8,15 @@ from typing import Any, Protocol
 import msgspec
 
 from stepwell.clock import Clock
-from stepwell.errors import CommitUnknown, StepwellError
+from stepwell.errors import AlreadyExists, CommitUnknown, NotFound, StepwellError
 from stepwell.flow.governance import Governance
 from stepwell.flow.program import Workflow
 from stepwell.model.commit import Creation, Lease
 from stepwell.model.draft import Planned
 from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, SetVariable
-from stepwell.model.record import Metadata, encode_record, encode_trigger
+from stepwell.model.record import Metadata, encode_plain_trigger, encode_record
 from stepwell.model.status import Status
-from stepwell.model.value import Value, canonical, decode, to_value
+from stepwell.model.value import Value, canonical, to_value
 from stepwell.runtime.budget import governance_of
 from stepwell.runtime.seed import Seed
 from stepwell.state.executions import Executions
@@ -78,7 +78,7 @@ class Starting:
         raw = msgspec.Raw
         batch: Sequence[Planned] = [
             Create(raw(encode_record(identity)), raw(b"{}" if seed is None else canonical(seed.context))),
-            SetTrigger(raw(encode_trigger(decode(data)))),
+            SetTrigger(raw(encode_plain_trigger(data))),
             *_planted(seed),
             *([SetStatus(Status.RUNNING)] if mine is not None else []),
         ]
@@ -100,6 +100,19 @@ class Starting:
             if head is None or creation.holder is None or (head.holder, head.fence) != (creation.holder, 1):
                 raise
 
+    def check_same(self, workflow: Workflow[..., Any], execution_id: str, workspace: str, error: AlreadyExists) -> Operation[None]:
+        """Raise the error unless what has the id already is what was to be started: a run of this workflow in this workspace. One
+        workspace never gets hold of another's runs by guessing ids."""
+        try:
+            head = yield from self._executions.head(execution_id)
+        except NotFound:
+            raise error from None  # deleted, and the id is not free again
+        if head.workspace_id != workspace:
+            raise error
+        if head.workflow_id != workflow.name:
+            message = f"execution {execution_id!r} exists already, as a run of workflow {head.workflow_id!r}; choose another id"
+            raise AlreadyExists(message) from None
+
     def identity_of_item(self, workflow: Workflow[..., Any], execution_id: str, workspace: str, item_id: str) -> Metadata:
         """Who an execution is that comes from a queue item."""
         if workflow.timeout_seconds is None and workflow.governance is None:
@@ -116,8 +129,9 @@ class Starting:
             # A child may have budgets of its own, but no effects that its parent may not have.
             effects = inherited.effects if governance.effects is None else set(inherited.effects) & set(governance.effects)
             governance = msgspec.structs.replace(governance, effects=tuple(sorted(effects)))
-        limits = (workflow.timeout_seconds, None if governance is None else governance.seconds)
-        seconds = min((each for each in limits if each is not None), default=None)
+        seconds = workflow.timeout_seconds
+        if governance is not None and governance.seconds is not None:
+            seconds = governance.seconds if seconds is None else min(seconds, governance.seconds)
         return Metadata(
             execution_id,
             workspace,

@@ -146,6 +146,7 @@ class Waits:
 
     def stop(self) -> None:
         """The session is over: nothing is timed any more."""
+        self._is_busy = bool  # says no, and lets go of the session: as a ring they would have to wait for a garbage collection
         timers = [self._linger, *(wait.timer for wait in self._waits.values())]
         for timer in timers:
             if timer is not None:

@@ -16,7 +16,7 @@ from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, LeaseLost, NotFound, StepwellError, StoreUnavailable
 from stepwell.flow.declared import DeclaredWorkflow
-from stepwell.flow.program import Workflow, registered, registered_names, registered_versions
+from stepwell.flow.program import Workflow, registered, registered_versions
 from stepwell.flow.state_path import StateKey
 from stepwell.kernel.thread import ROOT
 from stepwell.model.commit import ANY_VERSION, ClaimDue, Lease, Release, Written
@@ -41,7 +41,7 @@ from stepwell.runtime.start import Starting
 from stepwell.runtime.wakes import Wakes
 from stepwell.state.executions import Executions
 from stepwell.state.operation import AsyncDriver, read, write
-from stepwell.state.pulse import DUE, Pulse
+from stepwell.state.pulse import DUE, Pulse, is_running
 
 __all__ = ["Companion", "Worker"]
 
@@ -174,8 +174,10 @@ class Worker:
         """Run an execution that was created with a lease for this worker. From any thread. A new one has no messages yet."""
         if self._loop is not None:
             self._executions.endings.begin(lease.name)
-            soon = self._loop.call_soon if self._loop is _running_loop() else self._loop.call_soon_threadsafe
-            soon(self._take_on, lease, is_new)
+            if is_running(self._loop):
+                self._take_on(lease, is_new)
+            else:
+                self._loop.call_soon_threadsafe(self._take_on, lease, is_new)
 
     def _take_on(self, lease: Lease, is_new: bool) -> None:
         if lease.name not in self._kept:  # asked for twice, when the reply to the first start was lost
@@ -279,9 +281,10 @@ class Worker:
 
     async def workflow_of(self, name: str, version: int) -> Workflow[..., Any]:
         """What an execution runs: a function of this process, or the stored version that it began with."""
-        if name in registered_names():
+        try:
             return registered(name)
-        return await self._driver.run(self._definitions.load(name, version))
+        except NotFound:
+            return await self._driver.run(self._definitions.load(name, version))
 
     async def stored_names(self) -> tuple[str, ...]:
         """The names of stored definitions; looked up again after a while, since other processes may store more."""
@@ -365,11 +368,4 @@ class Worker:
             if not found.identity.is_child or found.identity.parent_id != parent.execution_id:
                 raise
             return {"status": str(found.status), "result": found.result} if found.status in FINAL else None
-        return None
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
         return None

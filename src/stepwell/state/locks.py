@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_SECONDS = 30.0
 _RENEWALS_PER_LEASE = 3
+_LAST_SECONDS = 5.0  # for a renewal that is under way; one that a dead server holds up is left to itself
 
 
 class HeldLock:
@@ -108,6 +109,9 @@ class Keeper:
         with self._lock:
             self._due.clear()
             self._lock.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join(_LAST_SECONDS)
 
     def _run(self) -> None:
         while True:

@@ -190,3 +190,8 @@ class AsyncDriver:
             self._is_closed = True
             await self.call(function)
             self._threads.shutdown(wait=False)
+
+    def let_go(self) -> None:
+        """Let the threads go, of a driver whose store others close."""
+        self._is_closed = True
+        self._threads.shutdown(wait=False)

@@ -23,7 +23,7 @@ from stepwell.model.queue import (
     ReturnItem,
 )
 
-__all__ = ["DUE", "LOCK", "QUEUE", "STATE", "Listening", "Pulse", "end_of"]
+__all__ = ["DUE", "LOCK", "QUEUE", "STATE", "Listening", "Pulse", "end_of", "is_running"]
 
 LOCK, STATE, DUE, QUEUE = "lock", "state", "due", "queue"
 
@@ -41,6 +41,14 @@ _TOPICS: dict[type, str] = {Unlock: LOCK, StateBatch: STATE, Sweep: STATE, **dic
 _LONGEST_SLEEP_SECONDS = 1.0
 
 
+def is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this code runs on an event loop: then it need not be woken for what it is told."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
 class Listening:
     """Somebody who waits for a topic. What happens after it began is never missed."""
 
@@ -53,7 +61,11 @@ class Listening:
     def wake(self) -> None:
         """Say that something happened. From any thread."""
         self._heard.set()
-        if self._loop is not None and self._heard_async is not None:
+        if self._loop is None or self._heard_async is None:
+            return
+        if is_running(self._loop):
+            self._heard_async.set()
+        else:
             with suppress(RuntimeError):  # the loop was closed: nobody is there to be told
                 self._loop.call_soon_threadsafe(self._heard_async.set)
 
@@ -67,9 +79,11 @@ class Listening:
         if self._heard_async is None:
             self._loop, self._heard_async = asyncio.get_running_loop(), asyncio.Event()
         if not self._heard.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(max(seconds, 0), _LONGEST_SLEEP_SECONDS)):
-                    await self._heard_async.wait()
+            timer = asyncio.get_running_loop().call_later(min(max(seconds, 0), _LONGEST_SLEEP_SECONDS), self._heard_async.set)
+            try:
+                await self._heard_async.wait()
+            finally:
+                timer.cancel()
         self._heard.clear()
         self._heard_async.clear()
 

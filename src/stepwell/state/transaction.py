@@ -40,7 +40,8 @@ class _TransactionBase(Buffer):
 
     def _is_open(self) -> bool:
         """Whether leaving the block has something to commit."""
-        return self.receipt is None and not (self._is_rolled_back and not self.batch())
+        # What was asked for after an explicit commit is refused there, and not dropped in silence.
+        return bool(self.batch()) or (self.receipt is None and not self._is_rolled_back)
 
     def _begin(self) -> Operation[None]:
         self._session = yield from self._executions.begin(self.execution_id, self._terms)

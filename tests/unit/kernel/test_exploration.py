@@ -49,6 +49,9 @@ SOUND: list[list[Any]] = [
     [parallel("a", throw("no"), join="any"), "b"],
     [parallel("a", "b", "c", join=2, cancel_losers=False), "d"],
     [parallel("a", "b", join="discriminator"), "c"],
+    [parallel("a", sequence("b", "c"), join="first"), "d"],
+    [parallel(scope(wait("1h"), timeout="1s", on_cancel="fail"), "a", join="any", max_concurrency=1), "b"],
+    [parallel(scope(signal("go"), cancel_on="stop", on_cancel="fail"), "a", join="any", max_concurrency=1), "b"],
     [loop("a", until="steps.a.output.done", max_iterations=50), "b"],
     [loop("a", while_="trigger.input.more", max_iterations=50, delay=3), "b"],
     [loop("a", count=10_000), "b"],
@@ -127,7 +130,13 @@ def test_a_signal_may_have_come_before_anybody_listens() -> None:
     at_once = sequence(signal("go"), map_data(1))
     assert faults(parallel(branches={"a": at_once, "b": throw("no")}, join="any")) == []
     late = sequence(signal("go", transient=True), map_data(1))
-    assert ("dead", "map_data") in faults(parallel(branches={"a": late, "b": throw("no")}))
+    assert ("dead", "signal") in faults(parallel(branches={"a": late, "b": throw("no")}))
+
+
+def test_a_failure_to_work_out_an_input_may_be_passed_over_at_once() -> None:
+    early, late = call("a", "{{ trigger.input.x }}", on_error="continue"), call("a", 1, on_error="continue")
+    assert faults(scope(parallel(early, cancel_scope("s")), name="s")) == []
+    assert faults(scope(parallel(late, cancel_scope("s")), name="s")) == [("dead", "a")]
 
 
 def endless(**how: Any) -> Loop:
@@ -146,6 +155,8 @@ def test_a_loop_without_a_way_out_is_a_livelock() -> None:
 def test_a_livelock_in_one_branch_does_not_hide_the_other() -> None:
     nodes = [parallel(branches={"poll": endless(until="false"), "work": sequence("a", "b", "c")}), "d"]
     assert faults(*nodes) == [("livelock", "loop"), ("dead", "d")]
+    deeper = parallel(branches={"poll": endless(until="false"), "work": scope(scope(sequence("a", "b", "c")))})
+    assert faults(deeper, "d") == [("livelock", "loop"), ("dead", "d")]
 
 
 def test_the_other_branch_may_be_the_way_out_of_a_loop() -> None:

@@ -20,6 +20,8 @@ from stepwell.flow.program import registered_names, registered_step_names
 
 if TYPE_CHECKING:
     from stepwell.flow.definition import Definition
+    from stepwell.flow.finding import Findings
+    from stepwell.kernel.exploration import Exploration
 
 __all__ = ["check", "draw"]
 
@@ -31,15 +33,24 @@ _PLACE = re.compile(r"(?P<source>.*):(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 def check(files: tuple[str, ...]) -> None:
     """Check definitions (.yaml, .json, or those of a .py file), and say every fault as file:line:column.
 
-    Exit code 5 if there is one. With -m MODULE, steps that no module has are faults, too.
+    What has no fault that can be seen is explored: steps that are never reached, deadlocks and livelocks are faults, with the way
+    that leads there. Exit code 5 if there is a fault. With -m MODULE, steps that no module has are faults, too.
     """
+    from stepwell.kernel.exploration import explore
+
     given = settings()
     steps = registered_step_names() if given.load_modules() else None
     sound: list[dict[str, Any]] = []
     problems: list[Problem] = []
+    explored: dict[str, Exploration] = {}
+
+    def further(definition: Definition) -> Findings:
+        explored[definition.name] = found = explore(definition)
+        return found.findings(definition)
+
     for file in files:
         try:
-            sound += [_facts(file, each) for each in definitions_of(file, steps=steps)]
+            sound += [_facts(file, each, explored[each.name]) for each in definitions_of(file, steps=steps, further=further)]
         except InvalidDefinition as error:
             problems += error.errors
     if given.is_json:
@@ -49,8 +60,9 @@ def check(files: tuple[str, ...]) -> None:
     sys.exit(ExitCode.INVALID if problems else ExitCode.DONE)
 
 
-def _facts(source: str, definition: Definition) -> dict[str, Any]:
-    return {"source": source, "name": definition.name, "version": definition.version}
+def _facts(source: str, definition: Definition, found: Exploration) -> dict[str, Any]:
+    told = {"source": source, "name": definition.name, "version": definition.version}
+    return told | ({} if found.is_complete else {"bound": found.bound})
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
@@ -63,7 +75,8 @@ def _problem(problem: Problem) -> dict[str, Any]:
 
 def _write(screen: Screen, sound: list[dict[str, Any]], problems: list[Problem]) -> None:
     for each in sound:
-        screen.note(f"{screen.paint('green', 'ok', screen.err)}  {printable(each['source'])}: {printable(each['name'])}")
+        bound = f" (explored in part: up to {each['bound']})" if "bound" in each else ""
+        screen.note(f"{screen.paint('green', 'ok', screen.err)}  {printable(each['source'])}: {printable(each['name'])}{bound}")
     for problem in problems:
         first, *rest = problem.message.split("\n")
         screen.write(f"{screen.paint('bold', printable(problem.where))}: {printable(first)}")

@@ -61,6 +61,8 @@ class MemoryStore:
         self._clock, self._limits = clock, limits
         self._lock = threading.RLock()
         self._executions: dict[str, Execution] = {}
+        self._waking: dict[str, Execution] = {}
+        """Those that come due some time, so that a claim does not look at all that ever ran."""
         self._deleted: set[str] = set()
         self._entries: dict[str, dict[str, StoredEntry]] = {}
         self._totals: dict[str, ScopeTotals] = {}
@@ -151,22 +153,24 @@ class MemoryStore:
         refusal = next((answer for answer in added if isinstance(answer, StepwellError)), None)
         if refusal is None and commit.mark is not None:
             refusal = self._queue.mark(commit.mark, undo, commit.execution_id)
-        outcome = (self._seen(commit) or refusal) if refusal is not None else self._commit_alone(commit, undo)
+        execution = self._executions.get(commit.execution_id)
+        outcome = (_seen(commit, execution) or refusal) if refusal is not None else self._commit_alone(commit, undo)
         if not isinstance(outcome, Written):
             undo.take_back(before)
         return outcome
 
     def _commit_alone(self, commit: Commit, undo: Undo) -> Outcome:
         resolution = self._resolve(commit.ops) if commit.ops else None
+        execution = self._executions.get(commit.execution_id)
         if isinstance(resolution, StepwellError):
-            return self._seen(commit) or resolution  # a retry meets its own first writes
-        refusal = self._check(commit)
+            return _seen(commit, execution) or resolution  # a retry meets its own first writes
+        refusal = self._check(commit, execution)
         if refusal is not None:
             return refusal
-        execution = self._executions.get(commit.execution_id)
         if execution is None:
             execution = Execution(first_head(commit, self.now_ms()))
             undo.put(self._executions, commit.execution_id, execution)
+            self._note_wake(execution, undo)
         undo.put(execution.by_commit_id, commit.commit_id, commit.revision)
         undo.append(execution.commits, StoredCommit(commit.revision, commit.header, commit.body))
         fault("store.commit_written")
@@ -189,12 +193,14 @@ class MemoryStore:
             fault("store.snapshot_written")
         if commit.rest is not None:
             self._rest(execution, commit.rest, undo)
-        self._nudge(commit.nudges, undo)
+        if commit.nudges:
+            self._nudge(commit.nudges, undo)
         return Written() if resolution is None else self._write_state(resolution, undo)
 
     def _rest(self, execution: Execution, rest: Rest, undo: Undo) -> None:
         wake = None if rest.is_final else self.now_ms() if execution.is_nudged else rest.wake_ms
         undo.set(execution, "head", replace(execution.head, holder=None, lease_until_ms=None, wake_ms=wake))
+        self._note_wake(execution, undo)
         undo.set(execution, "is_nudged", False)
         fault("lease.rested")
 
@@ -205,13 +211,22 @@ class MemoryStore:
                 undo.set(execution, "is_nudged", True)
                 if execution.head.holder is None:
                     undo.set(execution, "head", replace(execution.head, wake_ms=self.now_ms()))
+                    self._note_wake(execution, undo)
             fault("lease.nudged")
+
+    def _note_wake(self, execution: Execution, undo: Undo) -> None:
+        """Keep the list of those that come due up with a head that was written."""
+        execution_id, is_noted = execution.head.execution_id, execution.head.execution_id in self._waking
+        if execution.head.wake_ms is None and is_noted:
+            undo.drop(self._waking, execution_id)
+        elif execution.head.wake_ms is not None and not is_noted:
+            undo.put(self._waking, execution_id, execution)
 
     def _claim_due(self, claim: ClaimDue, undo: Undo) -> Outcome:
         now, newest = self.now_ms(), claim.newest()
         due = [
             execution
-            for execution in self._executions.values()
+            for execution in self._waking.values()
             if execution.head.wake_ms is not None
             and execution.head.wake_ms <= now
             and (execution.head.holder is None or (execution.head.lease_until_ms or 0) <= now)
@@ -231,13 +246,12 @@ class MemoryStore:
         undo.set(execution, "is_nudged", False)
         return Lease(head.execution_id, holder, granted.fence, until)
 
-    def _check(self, commit: Commit) -> Outcome | None:
+    def _check(self, commit: Commit, execution: Execution | None) -> Outcome | None:
         """Why a commit cannot be written; None if it can."""
-        seen = self._seen(commit)
+        seen = _seen(commit, execution)
         if seen is not None:
             return seen
-        execution = self._executions.get(commit.execution_id)
-        broken = self._locks.broken(commit.guards)
+        broken = self._locks.broken(commit.guards) if commit.guards else None
         if broken is not None:
             return broken
         if commit.creation is not None:
@@ -251,10 +265,6 @@ class MemoryStore:
         if (head.revision, head.digest) != (commit.revision - 1, commit.previous):
             return Conflict(expected=commit.revision - 1, actual=head.revision)
         return None
-
-    def _seen(self, commit: Commit) -> Seen | None:
-        row = self.commit_of(commit.execution_id, commit.commit_id)
-        return None if row is None else Seen(row.header, row.body)
 
     def _claim(self, claim: Claim, undo: Undo) -> Outcome:
         execution = self._executions.get(claim.execution_id)
@@ -285,6 +295,8 @@ class MemoryStore:
         if deletion.execution_id not in self._executions:
             return NotFound(f"there is no execution {deletion.execution_id!r}")
         undo.drop(self._executions, deletion.execution_id)
+        if deletion.execution_id in self._waking:
+            undo.drop(self._waking, deletion.execution_id)
         undo.mark(self._deleted, deletion.execution_id)
         self._queue.end_of(deletion.execution_id, undo)
         return Written()
@@ -485,3 +497,12 @@ class MemoryStore:
     def queues(self) -> list[QueueSettings]:
         with self._lock:
             return self._queue.queues()
+
+
+def _seen(commit: Commit, execution: Execution | None) -> Seen | None:
+    """The first writing of a commit id, if there was one."""
+    revision = None if execution is None else execution.by_commit_id.get(commit.commit_id)
+    if execution is None or revision is None:
+        return None
+    row = execution.row(revision)
+    return Seen(row.header, row.body)

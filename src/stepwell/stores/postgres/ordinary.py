@@ -1,4 +1,4 @@
-"""The short path: a group of ordinary commits, claims and enqueues is a few statements and one round trip.
+"""The short path: a group of ordinary commits, claims and enqueues is a few statements in one round trip.
 
 All first commits between two units of another kind are one statement, all later ones another; commits to different executions do
 not touch each other, so their order is of no account. One statement is a transaction by itself. Each says which commits landed;
@@ -8,11 +8,12 @@ why the others did not is asked afterwards, since that is rare and changes nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from stepwell.errors import LeaseLost
-from stepwell.model.commit import Commit, Head, Outcome, Seen, Unit, Written
+from stepwell.model.commit import ClaimDue, Commit, Head, Lease, Outcome, Seen, Unit, Written
 from stepwell.model.ids import revision_in
 from stepwell.model.queue import ClaimItems, Enqueue, ItemMark, RecoverItems
 from stepwell.stores.postgres.columns import creation_columns, is_named, later_columns
@@ -43,7 +44,7 @@ def is_ordinary(units: Sequence[Unit]) -> bool:
             if unit.mark is not None:
                 items.add(unit.mark.item_id)
                 marks += 1
-        elif not isinstance(unit, ClaimItems | RecoverItems | Enqueue):
+        elif not isinstance(unit, ClaimItems | ClaimDue | RecoverItems | Enqueue):
             return False
     return len(executions) == commits and len(items) == marks
 
@@ -68,7 +69,7 @@ def write_alone(link: Link, commit: Commit) -> bool:
     named = is_named(commit)
     head = commit.execution_id, commit.revision, commit.digest, commit.signature, commit.committed_ms
     guard = commit.previous, commit.fence, commit.commit_id
-    if commit.status is None and not named:
+    if commit.is_plain and not named:
         return bool(link.tell("commit_plain", *head, *guard, commit.header, commit.body))
     return bool(link.tell("commit_one", *head, commit.status, *guard, named, commit.header, commit.body))
 
@@ -90,18 +91,36 @@ def steps_of(units: Sequence[Unit], ahead_ms: int, channel: str) -> list[Step]:
         if kind is Commit:
             steps += _commit_steps(units, places, ahead_ms, channel)
         else:
-            steps += [_queue_step(units[place], place, ahead_ms, channel) for place in places]
+            steps += [_other_step(units[place], place, ahead_ms, channel) for place in places]
     return steps
 
 
-def _queue_step(unit: Any, place: int, ahead_ms: int, channel: str) -> Step:
+def _other_step(unit: Any, place: int, ahead_ms: int, channel: str) -> Step:
     match unit:
+        case ClaimDue():
+            return _lone_step(_due_question(unit, ahead_ms), place, partial(_leased, unit))
         case ClaimItems():
-            return Step(claim_question(unit, ahead_ms), [place], lambda rows: [claimed(rows)])
+            return _lone_step(claim_question(unit, ahead_ms), place, claimed)
         case RecoverItems():
-            return Step(recover_question(unit, ahead_ms, channel), [place], lambda rows: [recovered(rows)])
+            return _lone_step(recover_question(unit, ahead_ms, channel), place, recovered)
         case _:
-            return Step(enqueue_question([unit], ahead_ms, channel), [place], lambda rows: enqueued([unit], rows))
+            return Step(enqueue_question([unit], ahead_ms, channel), [place], partial(enqueued, [unit]))
+
+
+def _lone_step(question: Question, place: int, read: Callable[[Sequence[Row]], Outcome]) -> Step:
+    def read_all(rows: Sequence[Row]) -> list[Outcome]:
+        return [read(rows)]
+
+    return Step(question, [place], read_all)
+
+
+def _due_question(claim: ClaimDue, ahead_ms: int) -> Question:
+    newest, length = integers(claim.newest().values()), round(claim.seconds * 1000)
+    return "claim_due", [texts(claim.workflows), ahead_ms, claim.limit, newest, claim.holder, length]
+
+
+def _leased(claim: ClaimDue, rows: Sequence[Row]) -> Written:
+    return Written([Lease(execution_id, claim.holder, fence, until_ms) for execution_id, fence, until_ms in rows])
 
 
 def _commit_steps(units: Sequence[Any], places: Sequence[int], ahead_ms: int, channel: str) -> Iterator[Step]:

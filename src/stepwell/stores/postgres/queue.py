@@ -20,8 +20,10 @@ __all__ = [
     "are_enqueues",
     "claim_question",
     "claimed",
+    "enqueue_one",
     "enqueue_question",
     "enqueued",
+    "is_new",
     "recover_question",
     "recovered",
     "write_direct",
@@ -95,6 +97,13 @@ def _text(number: float | None) -> str | None:
     return None if number is None else repr(float(number))
 
 
+def enqueue_one(link: Link, new: NewItem, ahead_ms: int, channel: str) -> bool:
+    """Add one item without names, if its workspace may have any number waiting; whether it was added."""
+    body = new.workflow_id, new.version, new.execution_id, new.input, new.queue, new.priority, new.delay_ms, new.run_at_ms
+    rest = new.body_digest, new.max_attempts, ahead_ms, channel
+    return bool(link.ask("enqueue_one", new.item_id, new.workspace_id, *body, *rest))
+
+
 def enqueue_question(units: Sequence[Enqueue], ahead_ms: int, channel: str) -> Question:
     """The statement that adds the items of all units."""
     items = [new for unit in units for new in unit.items]
@@ -124,6 +133,11 @@ def enqueued(units: Sequence[Enqueue], rows: Sequence[Row]) -> list[Outcome]:
     """What became of the items of each unit."""
     answers = iter(_answers([new for unit in units for new in unit.items], rows))
     return [Written(list(islice(answers, len(unit.items)))) for unit in units]
+
+
+def is_new(outcome: Outcome) -> bool:
+    """Whether every item of a unit was added."""
+    return isinstance(outcome, Written) and all(isinstance(answer, Enqueued) and answer.is_new for answer in outcome.answers)
 
 
 def _answers(items: Sequence[NewItem], rows: Sequence[Row]) -> list[Enqueued | StepwellError]:

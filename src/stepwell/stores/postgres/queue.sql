@@ -5,6 +5,19 @@
 SELECT * FROM {schema}.enqueue($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bytea[], $7::text[], $8::bigint[],
     $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[], $16::boolean, $17::bigint, $18::text);
 
+-- name: enqueue_one
+-- Adds one item without names to a workspace that may have any number waiting, or does nothing: then the function says what it came to.
+-- args: as enqueue, without names, a value each. returns: a row if it was added
+INSERT INTO {schema}.items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms,
+                            run_at_ms, body_digest, max_attempts, is_ready)
+SELECT $1::text, w.workspace_id, $3::text, $4::bigint, $5::text, $6::bytea, $7::text, 'PENDING', $8::bigint, k.now_ms,
+       coalesce($10::bigint, k.now_ms + $9::bigint), $11::text, $12::bigint, coalesce($10::bigint, k.now_ms + $9::bigint) <= k.now_ms
+FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
+CROSS JOIN (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $13::bigint) AS k (now_ms)
+WHERE w.workspace_id = $2::text AND t.queue_depth IS NULL
+ON CONFLICT (item_id) DO NOTHING
+RETURNING pg_notify($14::text, 'queue')::text;
+
 -- name: claim_items
 SELECT * FROM {schema}.claim_items($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[], $6::bigint);
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 from stepwell.clock import Clock
 from stepwell.errors import CommitUnknown, InvalidInput, StoreUnavailable
 from stepwell.faults import fault, is_armed
+from stepwell.model.admission import is_plain
 from stepwell.model.commit import Acquire, Commit, Outcome, Renew, Unit, Unlock, Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue import Enqueue
@@ -20,7 +21,16 @@ from stepwell.stores.postgres.link import Link, Lost, Question, Refused
 from stepwell.stores.postgres.locking import is_one_lock, why_held, write_lock
 from stepwell.stores.postgres.migrating import migrate
 from stepwell.stores.postgres.ordinary import Step, is_ordinary, steps_of, why_refused, write_alone
-from stepwell.stores.postgres.queue import DIRECT, Direct, are_enqueues, enqueue_question, enqueued, write_direct
+from stepwell.stores.postgres.queue import (
+    DIRECT,
+    Direct,
+    are_enqueues,
+    enqueue_one,
+    enqueue_question,
+    enqueued,
+    is_new,
+    write_direct,
+)
 from stepwell.stores.postgres.settings import Settings
 from stepwell.stores.postgres.sqlstate import CONNECTION_FAILURE, LOST_RACE, READ_ONLY, error_for
 from stepwell.stores.postgres.statements import channel_of
@@ -30,6 +40,7 @@ from stepwell.stores.postgres.wire import Row
 
 __all__ = ["Writer"]
 
+_MOST_NARROW = 10_000
 _TRIES = 5
 _FIRST_PAUSE_SECONDS = 0.005
 
@@ -45,6 +56,8 @@ class Writer:
         self._settings, self._statements, self._clock, self._limits = settings, statements, clock, limits
         self._channel = channel_of(settings.schema)
         self._link: Link | None = None
+        self._narrow: set[str] = set()
+        """Workspaces that had a limit when an item was added to them: what they say is asked for at once."""
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         """Write each unit whole or not at all, in one transaction; the whole of it is tried again if others were in the way."""
@@ -177,11 +190,26 @@ class Writer:
             return [error for _ in commits]
 
     def _write_enqueues(self, link: Link, units: Sequence[Enqueue]) -> list[Outcome]:
-        name, arguments = enqueue_question(units, self._clock.ahead_ms(), self._channel)
         try:
-            return enqueued(units, link.ask(name, *arguments))
+            if len(units) == 1 and len(units[0].items) == 1 and is_plain(units[0].items[0]):
+                return [self._enqueue_alone(link, units[0])]
+            return self._enqueue_all(link, units)
         except Lost as lost:
             raise self._doubt(lost) from lost
+
+    def _enqueue_all(self, link: Link, units: Sequence[Enqueue]) -> list[Outcome]:
+        name, arguments = enqueue_question(units, self._clock.ahead_ms(), self._channel)
+        return enqueued(units, link.ask(name, *arguments))
+
+    def _enqueue_alone(self, link: Link, unit: Enqueue) -> Outcome:
+        """One item without names: a plain insert, unless its workspace has a limit of what may wait."""
+        [new] = unit.items
+        if new.workspace_id not in self._narrow and enqueue_one(link, new, self._clock.ahead_ms(), self._channel):
+            return enqueued([unit], [])[0]
+        [outcome] = self._enqueue_all(link, [unit])
+        if len(self._narrow) < _MOST_NARROW and is_new(outcome):
+            self._narrow.add(new.workspace_id)
+        return outcome
 
     def _write_direct(self, link: Link, units: Sequence[Direct]) -> list[Outcome]:
         try:

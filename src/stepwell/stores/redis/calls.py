@@ -150,7 +150,8 @@ class Caller:
         """The call of a commit, by a script that also writes what it does to the queue, if that is anything."""
         if unit.mark is None and not unit.items:
             return call
-        return Call(f"{call.script}_items", call.keys, (*call.arguments, self._queue.riding(unit)))
+        kind = "items" if unit.items else "mark"
+        return Call(f"{call.script}_{kind}", call.keys, (*call.arguments, self._queue.riding(unit)))
 
     def _note(self, created_ms: int, execution_id: str, workspace_id: str) -> Command:
         place = age_place(created_ms, execution_id)

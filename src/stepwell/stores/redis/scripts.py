@@ -28,14 +28,22 @@ def _read() -> Mapping[str, Script]:
     parts = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.joinpath("parts").iterdir()}
     scripts: dict[str, Script] = {}
     for file in sorted(own):
-        text, name = _assemble(own[file], own | parts), file.removesuffix(".lua")
+        text, name = _assemble(own[file], own | parts, set()), file.removesuffix(".lua")
         scripts[name] = Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
     return scripts
 
 
-def _assemble(text: str, files: Mapping[str, str]) -> str:
-    """A script with all that it includes: parts, and what those include; also another script, as the body of a function."""
-    return _INCLUDE.sub(lambda match: _assemble(files[match[1]], files), text)
+def _assemble(text: str, files: Mapping[str, str], included: set[str]) -> str:
+    """A script with all that it includes, each once: parts, what those include, and another script as the body of a function."""
+
+    def included_text(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in included:
+            return ""
+        included.add(name)
+        return _assemble(files[name], files, included)
+
+    return _INCLUDE.sub(included_text, text)
 
 
 SCRIPTS = _read()

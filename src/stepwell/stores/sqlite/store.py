@@ -297,7 +297,8 @@ class SQLiteStore(QueueReading):
         return self._read(lambda db: db.rows(SQL[name], *arguments))
 
     def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:
-        return self._tips.get(execution_id, is_guarded)
+        # A process that was forked off has no business here; asking the store tells it so.
+        return self._tips.get(execution_id, is_guarded) if self._process == os.getpid() else None
 
     def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
         found = self._read(lambda db: [db.rows(SQL["tip"], execution_id) for execution_id in execution_ids])

@@ -271,14 +271,14 @@ BEGIN
     END IF;
     turn := (SELECT max(w.last_tag) FROM {schema}.workspaces AS w);
 
-    -- The fairest that seem to have a slot; whether they have is counted again once they are locked.
+    -- The fairest, and if not all can have a turn, those that seem to have a slot; it is counted again once they are locked.
     SELECT array_agg(f.workspace_id) INTO locked
     FROM (
         SELECT w.workspace_id
         FROM (SELECT DISTINCT unnest(lane_workspaces) AS workspace_id) AS g
         JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id JOIN {schema}.tiers AS t ON t.name = w.tier
         WHERE NOT w.is_paused AND {schema}.rate_allowance(t.rate_per_second, w.rate_ms, now_ms) > 0
-          AND (t.concurrency IS NULL OR t.concurrency > (
+          AND (cardinality(lane_workspaces) <= most OR t.concurrency IS NULL OR t.concurrency > (
               SELECT count(*) FROM {schema}.items AS i
               WHERE i.workspace_id = w.workspace_id AND i.status IN ('CLAIMED', 'DISPATCHED')))
         ORDER BY greatest(w.passed, turn), w.workspace_id LIMIT most
@@ -295,13 +295,15 @@ BEGIN
     FROM {schema}.queues AS q
     WHERE q.name = ANY (lane_queues) AND NOT q.name = ANY (limited)
       AND (q.is_paused OR q.concurrency IS NOT NULL OR q.rate_per_second IS NOT NULL);
-    SELECT coalesce(array_agg(q.name), '{{}}'), array_agg(least(
-               {schema}.rate_allowance(q.rate_per_second, q.rate_ms, now_ms),
-               CASE WHEN q.concurrency IS NOT NULL THEN greatest(q.concurrency - (
-                   SELECT count(*) FROM {schema}.items AS i
-                   WHERE i.queue = q.name AND i.status IN ('CLAIMED', 'DISPATCHED')), 0) END))
-    INTO limited, allowances
-    FROM {schema}.queues AS q WHERE q.name = ANY (limited);
+    IF limited <> '{{}}' THEN
+        SELECT coalesce(array_agg(q.name), '{{}}'), array_agg(least(
+                   {schema}.rate_allowance(q.rate_per_second, q.rate_ms, now_ms),
+                   CASE WHEN q.concurrency IS NOT NULL THEN greatest(q.concurrency - (
+                       SELECT count(*) FROM {schema}.items AS i
+                       WHERE i.queue = q.name AND i.status IN ('CLAIMED', 'DISPATCHED')), 0) END))
+        INTO limited, allowances
+        FROM {schema}.queues AS q WHERE q.name = ANY (limited);
+    END IF;
 
     SELECT array_agg(w.workspace_id), array_agg(greatest(w.passed, turn)), array_agg(t.weight), array_agg(least(
                most, {schema}.rate_allowance(t.rate_per_second, w.rate_ms, now_ms),
@@ -312,7 +314,7 @@ BEGIN
     FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
     WHERE w.workspace_id = ANY (locked) AND NOT w.is_paused;
 
-    chunk := least(most, 2 * most / cardinality(lane_workspaces) + 2);
+    chunk := least(most, most / cardinality(lane_workspaces) + 2);
     LOOP
         WITH candidates AS (
             SELECT l.lane, s.workspace_id, l.queue, c.number, s.share,
@@ -342,6 +344,7 @@ BEGIN
             chunk := least(most, 4 * chunk);
             CONTINUE;
         END IF;
+        EXIT WHEN limited = '{{}}';
         -- The first queue that is asked for more than it may start is closed behind what it may, and all is chosen again.
         SELECT q.queue, q.allowed INTO burst, burst_at
         FROM (

@@ -14,7 +14,7 @@ if is_lost(ARGV[1], KEYS[1]) then
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include batch.lua
---@include items.lua
+--@include names.lua
 --@include tiers.lua
 --@include heap.lua
 --@include choosing.lua

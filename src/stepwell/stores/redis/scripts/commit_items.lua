@@ -9,6 +9,7 @@
 --@include time.lua
 --@include due.lua
 --@include riding.lua
+--@include desk.lua
 local function land()
 --@include commit.lua
 end

@@ -11,9 +11,8 @@ if is_lost(ARGV[1], KEYS[1]) then
   return 'lost'
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
---@include batch.lua
 --@include items.lua
---@include tiers.lua
+local plan_items, write_items
 --@include desk.lua
 local plan = plan_items(cmsgpack.unpack(ARGV[4]), now)
 write_items(plan, now, ARGV[3])

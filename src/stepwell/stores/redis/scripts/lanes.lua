@@ -10,9 +10,11 @@ local function active_in(workspace)
   local counts = {}
   for _, number in ipairs(redis.call('SMEMBERS', queue .. ':used:' .. workspace)) do
     local row = redis.call('HMGET', queue .. ':item:' .. number, 'queue', 'status')
-    local name = encoded(row[1])
-    counts[name] = counts[name] or {CLAIMED = 0, DISPATCHED = 0}
-    counts[name][row[2]] = counts[name][row[2]] + 1
+    if row[1] then
+      local name = encoded(row[1])
+      counts[name] = counts[name] or {CLAIMED = 0, DISPATCHED = 0}
+      counts[name][row[2]] = counts[name][row[2]] + 1
+    end
   end
   return counts
 end

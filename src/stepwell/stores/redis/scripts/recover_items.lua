@@ -14,6 +14,7 @@ if is_lost(ARGV[1], KEYS[1]) then
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include items.lua
+--@include returning.lua
 --@include tiers.lua
 local function recover(item)
   if item.attempts >= item.most then
@@ -65,8 +66,12 @@ end
 local ids = {'ok'}
 for _, number in ipairs(redis.call('ZRANGEBYSCORE', queue .. ':claims', '-inf', now, 'LIMIT', 0, ARGV[4])) do
   local item = item_at(number)
-  recover(item)
-  ids[#ids + 1] = item.id
+  if item then
+    recover(item)
+    ids[#ids + 1] = item.id
+  else
+    redis.call('ZREM', queue .. ':claims', number) -- somebody took its row away: it must not hold up the others
+  end
 end
 if #ids > 1 then
   redis.call('PUBLISH', ARGV[3], '')
@@ -75,7 +80,7 @@ end
 local function end_orphans()
   for _, number in ipairs(redis.call('ZRANGE', queue .. ':active', 0, -1)) do
     local item = item_at(number)
-    if item.status == 'DISPATCHED' and redis.call('EXISTS', ARGV[7] .. ':{x:' .. encoded(item.execution) .. '}:head') == 0 then
+    if item and item.status == 'DISPATCHED' and redis.call('EXISTS', ARGV[7] .. ':{x:' .. encoded(item.execution) .. '}:head') == 0 then
       end_item(item, 'CANCELLED', ARGV[8], now)
       tell_of_room(ARGV[3])
     end

@@ -11,6 +11,7 @@ if is_lost(ARGV[1], KEYS[1]) then
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include items.lua
+--@include returning.lua
 local item = item_with(ARGV[4])
 if not item then
   return 'nobody'
@@ -22,5 +23,6 @@ if item.singleton and redis.call('HGET', queue .. ':singles:' .. named(item.work
   return {'single', item.singleton}
 end
 make_wait(item, now, 0, nil, now, ARGV[5])
+hold_names(item)
 redis.call('PUBLISH', ARGV[3], '')
 return {'ok', whole(item.number)}

@@ -12,6 +12,7 @@ if is_lost(ARGV[1], KEYS[1]) then
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include items.lua
+--@include returning.lua
 local id, fence, delay, is_final, error = unpack(cmsgpack.unpack(ARGV[4]), 1, 5)
 local item = item_with(id)
 if not item or item.status ~= 'CLAIMED' or item.fence ~= fence then

@@ -1,7 +1,9 @@
 -- desk.lua: what requests for items come to, by the rules of model.admission: first all of them are decided, then all are written,
--- since Redis takes nothing back. Needs items.lua, tiers.lua and batch.lua. A request is a list:
+-- since Redis takes nothing back. Needs items.lua, and the locals `plan_items` and `write_items` declared before. A request is a list:
 --   1 item id  2 workspace  3 workflow  4 version  5 execution  6 input  7 queue  8 priority  9 delay in ms  10 digest of the body
 --   11 most attempts  12 when to run or nil  13 key or nil  14 singleton or nil  15 debounce name or nil
+--@include tiers.lua
+--@include batch.lua
 local function pending_in(workspace)
   local count = 0
   for _, name in ipairs(redis.call('SMEMBERS', queue .. ':queues:' .. workspace)) do
@@ -100,7 +102,7 @@ local function numbers_of(news)
 end
 
 -- What all requests come to. `answers` has only what is not simply new: {which, word, ...}.
-local function plan_items(news, now)
+plan_items = function(news, now)
   local plan, numbers = {items = {}, changes = {}, answers = {}}, numbers_of(news)
   for i, new in ipairs(news) do
     local answer = admit(new, numbers[i], plan, now)
@@ -109,6 +111,16 @@ local function plan_items(news, now)
     end
   end
   return plan
+end
+
+-- An entry of a table of tables, made if it is not there.
+local function inside(table, name)
+  local entry = table[name]
+  if not entry then
+    entry = {}
+    table[name] = entry
+  end
+  return entry
 end
 
 -- What the items of one lane are added to, all at once.
@@ -133,9 +145,10 @@ end
 
 local function enter(item, now)
   local number, spot = item.number, spot_of(item)
-  local fields = {'id', item.id, 'workspace', item.workspace, 'workflow', item.workflow, 'version', item.version, 'execution',
-    item.execution, 'input', item.input, 'queue', item.queue, 'status', 'PENDING', 'enqueued', now, 'run_at', item.run_at, 'digest',
-    item.digest, 'most', item.most}
+  -- What is asked for most often stands first: a small hash is a list.
+  local fields = {'status', 'PENDING', 'workspace', item.workspace, 'queue', item.queue, 'execution', item.execution, 'id', item.id,
+    'workflow', item.workflow, 'version', item.version, 'enqueued', now, 'run_at', item.run_at, 'most', item.most, 'digest',
+    item.digest, 'input', item.input}
   if item.priority ~= 0 then
     append(fields, 'priority', item.priority)
   end
@@ -180,7 +193,7 @@ local function note_lanes()
   end
 end
 
-local function write_items(plan, now, channel)
+write_items = function(plan, now, channel)
   if #plan.items > 0 then
     local last = redis.call('INCRBY', queue .. ':number', #plan.items)
     for i, item in ipairs(plan.items) do

@@ -20,51 +20,24 @@
 --   claims                         sorted set: CLAIMED items by the end of their lease
 --   ended:<workspace>              sorted set: ended items by when they ended
 --   waits:<workspace>/<queue>      list: how long the latest started items had been ready
+--@include names.lua
 local ACTIVE = {CLAIMED = true, DISPATCHED = true}
 local ENDED = {COMPLETED = true, FAILED = true, CANCELLED = true}
 local FIELDS = {'id', 'workspace', 'queue', 'workflow', 'execution', 'status', 'priority', 'run_at', 'enqueued', 'fence', 'attempts',
   'most', 'singleton', 'debounce', 'digest', 'key', 'error'}
 local NUMBERS = {'priority', 'run_at', 'enqueued', 'fence', 'attempts', 'most'}
 
-local known_names = {}
-local function named(text)
-  local name = known_names[text]
-  if not name then
-    name = encoded(text)
-    known_names[text] = name
-  end
-  return name
-end
-
-local function line_of(item)
-  return named(item.workspace) .. '/' .. named(item.queue)
-end
-
-local function lane_of(item)
-  return line_of(item) .. '/' .. named(item.workflow)
-end
-
--- An entry of a table of tables, made if it is not there.
-local function inside(table, name)
-  local entry = table[name]
-  if not entry then
-    entry = {}
-    table[name] = entry
-  end
-  return entry
-end
-
 local function ready_since(item)
   return math.max(item.run_at, item.enqueued)
 end
 
-local function item_at(number)
-  local values = number and redis.call('HMGET', queue .. ':item:' .. number, unpack(FIELDS))
+local function read_item(number, fields)
+  local values = number and redis.call('HMGET', queue .. ':item:' .. number, unpack(fields))
   if not values or not values[1] then
     return nil
   end
   local item = {number = number}
-  for i, field in ipairs(FIELDS) do
+  for i, field in ipairs(fields) do
     item[field] = values[i] or nil
   end
   for _, field in ipairs(NUMBERS) do
@@ -73,14 +46,12 @@ local function item_at(number)
   return item
 end
 
-local function item_with(id)
-  return item_at(redis.call('HGET', queue .. ':ids', id))
+local function item_at(number)
+  return read_item(number, FIELDS)
 end
 
-local function make_ready(item)
-  local lane = lane_of(item)
-  redis.call('ZADD', queue .. ':ready:' .. lane, -item.priority, item.number)
-  redis.call('SADD', queue .. ':ready', lane)
+local function item_with(id)
+  return item_at(redis.call('HGET', queue .. ':ids', id))
 end
 
 local function leave_ready(item)
@@ -138,14 +109,7 @@ local function leave(item)
   end
 end
 
--- The names that stand for an item for as long as it has not ended.
-local function hold_names(item)
-  redis.call('HSET', queue .. ':executions', item.execution, item.number)
-  if item.singleton then
-    redis.call('HSET', queue .. ':singles:' .. named(item.workspace), item.singleton, item.number)
-  end
-end
-
+-- The names that stand for an item do so for as long as it has not ended.
 local function give_up_names(item)
   redis.call('HDEL', queue .. ':executions', item.execution)
   if item.singleton then
@@ -173,20 +137,16 @@ end
 
 -- Changes an item, and where it is found.
 local function move(item, changes, now)
-  local had_ended = ENDED[item.status]
   if ACTIVE[item.status] and ACTIVE[changes.status] then
     redis.call('ZREM', queue .. ':claims', item.number)
     return set_fields(item, changes)
   end
   leave(item)
-  if not had_ended and ENDED[changes.status] then
+  if not ENDED[item.status] and ENDED[changes.status] then
     give_up_names(item)
   end
   set_fields(item, changes)
   join(item, now)
-  if had_ended and not ENDED[item.status] then
-    hold_names(item)
-  end
 end
 
 local function end_item(item, status, error, now)
@@ -198,19 +158,6 @@ local function end_item(item, status, error, now)
     changes.error = false
   end
   move(item, changes, now)
-end
-
-local function make_wait(item, run_at, attempts, error, now, execution)
-  move(item, {status = 'PENDING', run_at = run_at, attempts = attempts, error = error or false, holder = false, ['until'] = false,
-    claimed = false, dispatched = false, finished = false, execution = execution or item.execution}, now)
-end
-
--- The fields and values of an item, as they are given back.
-local function whole(number)
-  local fields = redis.call('HGETALL', queue .. ':item:' .. number)
-  fields[#fields + 1] = 'number'
-  fields[#fields + 1] = number
-  return fields
 end
 
 -- Wakes the dispatchers if a slot that came free, or a change of limits, can matter to anything.

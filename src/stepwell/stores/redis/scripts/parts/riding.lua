@@ -3,14 +3,14 @@
 -- store.lua, seen.lua, time.lua, due.lua.
 local riding = cmsgpack.unpack(ARGV[#ARGV - 1])
 local queue = riding[2]
---@include batch.lua
 --@include items.lua
---@include tiers.lua
---@include desk.lua
 --@include marks.lua
 
+-- Only a script whose commits bring items has what it takes to add them (desk.lua).
+local plan_items, write_items
+
 local function refusal_or_plan(now)
-  local plan = plan_items(riding[5], now)
+  local plan = plan_items and plan_items(riding[5], now) or {answers = {}}
   for _, answer in ipairs(plan.answers) do
     if answer[2] ~= 'there' then
       return {'item', unpack(answer)}
@@ -26,17 +26,18 @@ local function refusal_or_plan(now)
   return nil, plan
 end
 
--- A retry meets its own first writes: what landed before counts, not what it would come to now.
+-- A retry meets its own first writes: what landed before counts, not what it would come to now. A server that lost everything has
+-- no item, either.
 local function seen_or(refusal)
+  if is_lost(ARGV[1], riding[1]) then
+    return 'lost'
+  end
   local head = redis.call('HMGET', KEYS[1], 'revision', 'base')
   local row = head[1] and seen_row(tonumber(head[2]), tonumber(head[1]), ARGV[3], ARGV[4], ARGV[5])
   return row and {'seen', row} or refusal
 end
 
 local function ride(land)
-  if is_lost(ARGV[1], riding[1]) then
-    return 'lost'
-  end
   local now = now_ms(riding[4])
   local refusal, plan = refusal_or_plan(now)
   if refusal then
@@ -44,10 +45,13 @@ local function ride(land)
   end
   local outcome = land()
   if outcome == 'ok' then
-    write_items(plan, now, riding[3])
-    if plan.marked then
-      -- Read again: an item of this commit may have changed it.
-      write_mark(item_at(plan.marked.number), riding[6], now, riding[3])
+    local marked = plan.marked
+    if write_items then
+      write_items(plan, now, riding[3])
+      marked = marked and item_at(marked.number) -- an item of this commit may have changed it
+    end
+    if marked then
+      write_mark(marked, riding[6], now, riding[3])
     end
   end
   return outcome

@@ -1,0 +1,76 @@
+"""Pictures of runs: a declared workflow's definition coloured by how far the run is, or the calls of a function."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from stepwell.errors import InvalidInput
+from stepwell.flow.definition import Definition
+from stepwell.flow.drawing import draw_mermaid, draw_svg
+from stepwell.flow.node import Action, Deferred
+from stepwell.flow.outline import Place
+from stepwell.flow.run_figure import Mark, figure_of
+from stepwell.kernel.plan import Plan
+from stepwell.kernel.thread import ROOT, UNDO
+from stepwell.model.receipt import Receipt
+from stepwell.model.record import Token
+from stepwell.model.state import ExecutionState
+from stepwell.model.status import StepStatus
+from stepwell.model.trace import trace_of
+
+__all__ = ["PictureFormat", "check_format", "marks_of", "picture_of_calls", "picture_of_plan"]
+
+PictureFormat = Literal["svg", "mermaid"]
+
+_MARKS: dict[str, Mark] = {
+    StepStatus.COMPLETED: "done",
+    StepStatus.FAILED: "failed",
+    StepStatus.SKIPPED: "skipped",
+    StepStatus.CANCELLED: "skipped",
+}
+
+
+def check_format(format: str) -> None:
+    """``InvalidInput`` for a format that there is not."""
+    if format not in get_args(PictureFormat):
+        raise InvalidInput(f"a picture's format is one of {', '.join(get_args(PictureFormat))}, not {format!r}")
+
+
+def picture_of_plan(plan: Plan, state: ExecutionState, format: PictureFormat) -> str:
+    """A definition with the progress of a run in it."""
+    return _drawn(plan.definition, marks_of(plan, state), format)
+
+
+def picture_of_calls(name: str, receipts: list[Receipt], format: PictureFormat) -> str:
+    """The calls that a function has made in a run."""
+    return _drawn(*figure_of(name, trace_of(receipts)), format)
+
+
+def _drawn(definition: Definition, marks: dict[str, Mark], format: PictureFormat) -> str:
+    return draw_svg(definition, marks) if format == "svg" else draw_mermaid(definition, marks)
+
+
+def marks_of(plan: Plan, state: ExecutionState) -> dict[str, Mark]:
+    """How far each node is. Of several iterations, one that runs counts most, then one that failed."""
+    marks: dict[str, Mark] = {}
+    for record in state.steps.values():
+        if marks.get(record.node_name) != "failed":
+            marks[record.node_name] = _MARKS.get(record.status, "done")
+    for token in state.tokens.values():
+        if _is_under_way(token) and token.node in plan.places:
+            marks[token.node] = "running" if _is_running(plan.places[token.node], token) else "waiting"
+    return marks
+
+
+def _is_running(place: Place, token: Token) -> bool:
+    """Whether something goes on there; else it is waited for a time, a signal, a child, or a worker that knows the step."""
+    if isinstance(place.node, Action):
+        return not token.value.keys() & {"retries_ms", "child", "missing"}
+    return bool(place.children) and (not isinstance(place.node, Deferred) or "chosen" in token.value)
+
+
+def _is_under_way(token: Token) -> bool:
+    """Whether something is done or waited for at a token: not what would undo, nor what has not begun."""
+    value = token.value
+    is_dormant = value.get("slot") == UNDO and not value.get("is_running")
+    return token.token_id != ROOT and not is_dormant and "left" not in value and "begins_ms" not in value

@@ -1,0 +1,16 @@
+-- commit_mark.lua: lands a commit as commit.lua does, together with what becomes of the queue item that the execution came
+-- from: all of it, or nothing.
+-- For a single server: the names of the queue's keys are built here.
+-- KEYS  as commit.lua
+-- ARGV  as commit.lua, and behind its scopes what rides with it (see riding.lua), without items
+-- Gives what commit.lua gives or 'claim' for a mark whose claim was lost.
+--@include order.lua
+--@include store.lua
+--@include seen.lua
+--@include time.lua
+--@include due.lua
+--@include riding.lua
+local function land()
+--@include commit.lua
+end
+return ride(land)

@@ -1,0 +1,21 @@
+-- returning.lua: items that wait once more, and items as they are given back. Needs items.lua.
+local function make_wait(item, run_at, attempts, error, now, execution)
+  move(item, {status = 'PENDING', run_at = run_at, attempts = attempts, error = error or false, holder = false, ['until'] = false,
+    claimed = false, dispatched = false, finished = false, execution = execution or item.execution}, now)
+end
+
+-- The fields and values of an item, as they are given back.
+local function whole(number)
+  local fields = redis.call('HGETALL', queue .. ':item:' .. number)
+  fields[#fields + 1] = 'number'
+  fields[#fields + 1] = number
+  return fields
+end
+
+-- An item that had ended stands for its names again.
+local function hold_names(item)
+  redis.call('HSET', queue .. ':executions', item.execution, item.number)
+  if item.singleton then
+    redis.call('HSET', queue .. ':singles:' .. named(item.workspace), item.singleton, item.number)
+  end
+end

@@ -1,0 +1,50 @@
+"""The command line: what exploring a definition finds, with its place in the file and the way that leads there."""
+
+from __future__ import annotations
+
+from tests.support.command_line import Shell, shell
+
+__all__ = ["shell"]
+
+DEAD = """\
+name: importing
+do:
+  sequence:
+    - step: fetch
+    - scope:
+        throw: nothing to do
+    - step: store
+"""
+SOUND = DEAD.replace("throw: nothing to do", "step: clean")
+
+
+def test_check_says_what_is_never_reached_with_its_place_and_the_way(shell: Shell):
+    shell.write("dead.yaml", DEAD)
+    done = shell("check", "dead.yaml")
+    assert done.code == 5
+    assert done.out.splitlines() == [
+        "dead.yaml:7:7: dead: 'store' is never begun: 'scope' before it never ends well",
+        "    after: fetch completes",
+    ]
+
+
+def test_check_finds_nothing_in_a_near_definition_that_is_sound(shell: Shell):
+    shell.write("sound.yaml", SOUND)
+    assert shell("check", "sound.yaml").code == 0
+
+
+def test_check_of_a_module_explores_its_definitions(shell: Shell):
+    code = 'from stepwell.flow import define, scope, throw\nnightly = define("nightly", scope(throw("no")), "store")\n'
+    shell.write("flows.py", code)
+    done = shell("check", "flows.py", "--json")
+    assert done.code == 5
+    assert [each["source"] for each in done.json["problems"]] == ["nightly: do.sequence[1]"]
+
+
+def test_check_says_when_a_definition_is_too_large_to_be_explored_whole(shell: Shell):
+    steps = "".join(f"    - step: s{number}\n" for number in range(4500))
+    shell.write("large.yaml", f"name: large\ndo:\n  sequence:\n{steps}")
+    done = shell("check", "large.yaml")
+    assert done.code == 0
+    assert "large (explored in part: up to 4,000 states)" in done.err
+    assert shell("check", "large.yaml", "--json").json["definitions"][0]["bound"] == "4,000 states"

@@ -1,0 +1,146 @@
+"""Pictures of runs: a definition with the progress in it, and the calls that a function has made."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+from tests.acceptance.conftest import OpenWell
+from tests.acceptance.test_declared import until
+
+import stepwell
+from stepwell import ExecutionFailed, InvalidInput, step, workflow
+from stepwell.flow import call, choice, define, otherwise, parallel, signal, when
+
+WAIT = 20
+inside, leave = threading.Event(), threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Any:
+    inside.clear()
+    leave.clear()
+    yield
+    leave.set()
+
+
+@pytest.fixture
+def well(open_well: OpenWell, url: str) -> Any:
+    """A well that works by the machine's clock, since its worker sleeps by it."""
+    return open_well(url)
+
+
+@step(name="pictures.note")
+async def note(value: Any) -> Any:
+    return value
+
+
+@step(name="pictures.slow")
+def slow(value: Any) -> Any:
+    inside.set()
+    assert leave.wait(WAIT)
+    return value
+
+
+@step(name="pictures.bad")
+async def bad(_: Any) -> Any:
+    raise ValueError("no")
+
+
+def marks_of(picture: str) -> dict[str, str]:
+    """How the boxes of an SVG picture are marked, by their titles."""
+    ns = "{http://www.w3.org/2000/svg}"
+    found: dict[str, str] = {}
+    for group in ET.fromstring(picture).iter(f"{ns}g"):
+        box, title = group.find(f"{ns}rect"), group.find(f"{ns}text")
+        assert box is not None
+        assert title is not None
+        _, _, *mark = box.attrib["class"].split()
+        found[str(title.text)] = mark[0] if mark else ""
+    return found
+
+
+def charted(text: str) -> dict[str, str]:
+    """How the nodes of a Mermaid chart are marked, by their titles."""
+    titles = dict(re.findall(r'(n\d+)[\[({]+"([^"—]*?)(?: —[^"]*)?"', text))
+    return {titles[name]: mark for name, mark in re.findall(r"class (n\d+) (\w+)", text)}
+
+
+FLOW = define(
+    "pictures",
+    call("pictures.note", name="first"),
+    choice(when("trigger.input", call("pictures.note", name="chosen")), otherwise(call("pictures.note", name="other"))),
+    parallel(branches={"slow": call("pictures.slow", name="slow"), "ask": signal("go", name="ask")}, name="both"),
+    call("pictures.bad", name="last"),
+)
+
+
+def test_a_definition_is_drawn_with_the_progress_of_a_run(well: Any) -> None:
+    run = well.start(FLOW, True)
+    assert inside.wait(WAIT)
+    under_way = {"first": "done", "chosen": "done", "other": "", "both": "running", "slow": "running", "ask": "waiting", "last": ""}
+    drawn = marks_of(run.draw())
+    assert {title: drawn[title] for title in under_way} == under_way
+    assert charted(run.draw("mermaid")).items() >= {"slow": "running", "ask": "waiting", "first": "done"}.items()
+    leave.set()
+    run.signal("go")
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    drawn = marks_of(run.draw("svg"))
+    ended = {"first": "done", "chosen": "done", "other": "", "both": "done", "slow": "done", "ask": "done", "last": "failed"}
+    assert {title: drawn[title] for title in ended} == ended
+
+
+@workflow
+async def pictured_child(value: int) -> int:
+    return await note(value)
+
+
+@workflow
+async def pictured(value: int) -> int:
+    await note(value)
+
+    async def twice(number: int) -> None:
+        await note(number)
+        await note(number)
+
+    await asyncio.gather(twice(1), twice(2))
+    await pictured_child(value)
+    try:
+        await bad(value)
+    except Exception:  # noqa: BLE001 - whatever it is
+        await stepwell.wait_signal("go")
+    return value
+
+
+def test_a_function_is_drawn_from_the_calls_that_it_made(well: Any, own_workflows: Any) -> None:
+    run = well.start(pictured, 1)
+    run.signal("go")
+    assert run.result(WAIT) == 1
+    chart = run.draw("mermaid")
+    note_key, bad_key = "pictures.note", "pictures.bad"
+    calls = {note_key, f"1/{note_key}", f"1/{note_key}#35;2", f"2/{note_key}", f"2/{note_key}#35;2", "pictured_child"}
+    assert charted(chart) == dict.fromkeys([*calls, "signal:go"], "done") | {bad_key: "failed"}
+    assert "tasks 1, 2" in chart
+    drawn = marks_of(run.draw())
+    assert drawn[bad_key] == "failed"
+    assert drawn[f"2/{note_key}#2"] == "done"
+
+
+def test_a_function_that_waits_shows_what_it_waits_for(well: Any, own_workflows: Any) -> None:
+    run = well.start(pictured, 1)
+    until(lambda: run.progress().offers)
+    assert marks_of(run.draw())["signal:go"] == "waiting"
+    run.signal("go")
+    run.result(WAIT)
+
+
+def test_a_format_that_there_is_not_is_refused(well: Any) -> None:
+    run = well.start(define("pictures-small", "pictures.note"), 1)
+    run.result(WAIT)
+    with pytest.raises(InvalidInput, match="svg, mermaid"):
+        run.draw("png")

@@ -1,0 +1,100 @@
+"""Code that orders everything to stop (exits, cancels itself, lets a ``StopIteration`` through) fails its run, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from tests.acceptance.conftest import OpenWell
+
+from stepwell import ExecutionFailed, Stepwell, step, workflow
+from stepwell.flow import call, define
+
+
+async def _give_up() -> None:
+    doomed = asyncio.ensure_future(asyncio.sleep(60))
+    doomed.cancel()
+    await doomed
+
+
+def _cancelled_future() -> None:
+    future: Future[None] = Future()
+    future.cancel()
+    future.result()
+
+
+PLAIN: dict[str, Callable[[], Any]] = {
+    "SystemExit": lambda: sys.exit(3),
+    "StopIteration": lambda: next(iter(())),
+    "CancelledError": _cancelled_future,
+}
+
+
+@step
+def plain_step(kind: str) -> None:
+    PLAIN[kind]()
+
+
+@step
+async def async_step(kind: str) -> None:
+    await _give_up() if kind == "CancelledError" else sys.exit(3)
+
+
+@workflow
+async def calls_plain(kind: str) -> None:
+    await plain_step(kind)
+
+
+@workflow
+async def calls_async(kind: str) -> None:
+    await async_step(kind)
+
+
+@workflow
+def is_plain(kind: str) -> None:
+    PLAIN[kind]()
+
+
+@workflow
+async def is_async(kind: str) -> None:
+    await _give_up() if kind == "CancelledError" else sys.exit(3)
+
+
+@workflow
+async def fine(number: int) -> int:
+    return number
+
+
+@pytest.fixture
+def well(open_well: OpenWell) -> Stepwell:
+    return open_well("memory://")
+
+
+@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("code", [calls_plain, is_plain], ids=["step", "workflow"])
+def test_plain_code_that_orders_a_stop_fails_its_run_only(well: Stepwell, code: Any, kind: str) -> None:
+    """T38: the hang of one is nobody else's."""
+    with pytest.raises(ExecutionFailed, match=kind):
+        well.start(code, kind).result(10)
+    assert well.start(fine, 1).result(10) == 1
+
+
+@pytest.mark.parametrize("kind", ["SystemExit", "CancelledError"])
+@pytest.mark.parametrize("code", [calls_async, is_async], ids=["step", "workflow"])
+def test_async_code_that_orders_a_stop_fails_its_run_only(well: Stepwell, code: Any, kind: str) -> None:
+    """T38: the worker serves the others."""
+    with pytest.raises(ExecutionFailed, match=kind):
+        well.start(code, kind).result(10)
+    assert well.start(fine, 1).result(10) == 1
+
+
+@pytest.mark.parametrize(("uses", "kind"), [("plain_step", "StopIteration"), ("async_step", "SystemExit")])
+def test_step_of_a_definition_that_orders_a_stop_fails_its_run_only(well: Stepwell, uses: str, kind: str) -> None:
+    """T38: the same for declared workflows."""
+    with pytest.raises(ExecutionFailed, match=kind):
+        well.start(define(f"stops_{uses}", call(uses, kind))).result(10)
+    assert well.start(fine, 1).result(10) == 1
