@@ -73,7 +73,7 @@ SOUND: list[list[Any]] = [
 ]
 
 
-@pytest.mark.parametrize("nodes", SOUND, ids=str)
+@pytest.mark.parametrize("nodes", SOUND)
 def test_a_sound_definition_has_no_findings(nodes: list[Any]) -> None:
     assert faults(*nodes) == []
 

@@ -164,7 +164,7 @@ class MemoryStore:
         execution = self._executions.get(commit.execution_id)
         if isinstance(resolution, StepwellError):
             return _seen(commit, execution) or resolution  # a retry meets its own first writes
-        refusal = self._check(commit, execution)
+        refusal = self._check(commit)
         if refusal is not None:
             return refusal
         if execution is None:
@@ -246,8 +246,9 @@ class MemoryStore:
         undo.set(execution, "is_nudged", False)
         return Lease(head.execution_id, holder, granted.fence, until)
 
-    def _check(self, commit: Commit, execution: Execution | None) -> Outcome | None:
+    def _check(self, commit: Commit) -> Outcome | None:
         """Why a commit cannot be written; None if it can."""
+        execution = self._executions.get(commit.execution_id)
         seen = _seen(commit, execution)
         if seen is not None:
             return seen

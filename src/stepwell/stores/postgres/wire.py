@@ -9,7 +9,13 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import psycopg
+from psycopg.adapt import AdaptersMap, Transformer
+from psycopg.pq import Format
 from psycopg.pq.abc import PGresult
+from psycopg.types.bool import BoolBinaryLoader
+from psycopg.types.numeric import Int4BinaryLoader, Int8BinaryLoader
+from psycopg.types.string import ByteaBinaryLoader, TextBinaryLoader
 
 from stepwell.errors import InvalidInput
 
@@ -19,11 +25,11 @@ Row = tuple[Any, ...]
 
 _BOOL, _BYTEA, _BIGINT, _INTEGER, _TEXT = 16, 17, 20, 23, 25
 _pack_bigint = struct.Struct("!q").pack
-_unpack_bigint = struct.Struct("!q").unpack
 _pack_length = struct.Struct("!i").pack
 _array_head = struct.Struct("!iiIii").pack
 _NULL = _pack_length(-1)
 _BIGINT_LENGTH = _pack_length(8)
+_TRUE, _FALSE = _pack_length(1) + b"\1", _pack_length(1) + b"\0"
 
 
 def encode(value: object) -> bytes | None:
@@ -54,17 +60,13 @@ def integers(values: Iterable[int | None]) -> bytes:
 
 def booleans(values: Iterable[bool]) -> bytes:
     """A ``boolean[]``."""
-    return _array(_BOOL, [b"\1" if value else b"\0" for value in values])
+    parts = [_TRUE if value else _FALSE for value in values]
+    return _array_head(1, 1, _BOOL, len(parts), 1) + b"".join(parts)
 
 
 def _array(kind: int, items: Sequence[bytes | None]) -> bytes:
-    parts = [_array_head(1, 1, kind, len(items), 1)]
-    for item in items:
-        if item is None:
-            parts.append(_NULL)
-        else:
-            parts += (_pack_length(len(item)), item)
-    return b"".join(parts)
+    parts = [_NULL if item is None else _pack_length(len(item)) + item for item in items]
+    return _array_head(1, 1, kind, len(items), 1) + b"".join(parts)
 
 
 def _utf8(text: str) -> bytes:
@@ -76,25 +78,36 @@ def _utf8(text: str) -> bytes:
 
 def rows_of(result: PGresult) -> list[Row]:
     """The rows of a result, in Python's types."""
-    readers = [_READERS.get(result.ftype(column), bytes) for column in range(result.nfields)]
-    value = result.get_value
-    return [
-        tuple([None if (data := value(row, column)) is None else read(data) for column, read in enumerate(readers)])
-        for row in range(result.ntuples)
-    ]
+    transformer = Transformer(_ADAPTATION)
+    transformer.set_pgresult(result, format=Format.BINARY)
+    return list(transformer.load_rows(0, result.ntuples, tuple))
 
 
+class _Adaptation:
+    """How values are read, whatever else in this process has told psycopg about the same types."""
+
+    connection: psycopg.BaseConnection[Any] | None = None
+
+    def __init__(self) -> None:
+        self.adapters = AdaptersMap()
+        for kind, loader in _LOADERS.items():
+            self.adapters.register_loader(kind, loader)
+
+
+_ANY = 0
+_LOADERS = {
+    _ANY: ByteaBinaryLoader,
+    _BOOL: BoolBinaryLoader,
+    _BYTEA: ByteaBinaryLoader,
+    _BIGINT: Int8BinaryLoader,
+    _INTEGER: Int4BinaryLoader,
+    _TEXT: TextBinaryLoader,
+}
+_ADAPTATION = _Adaptation()
 _WRITERS: dict[type, Callable[[Any], bytes | None]] = {
     type(None): lambda value: value,
     bytes: lambda value: value,
     bool: lambda value: b"\1" if value else b"\0",
     int: _pack_bigint,
     str: _utf8,
-}
-_READERS: dict[int, Callable[[bytes], Any]] = {
-    _BOOL: lambda data: data == b"\1",
-    _BYTEA: bytes,
-    _BIGINT: lambda data: _unpack_bigint(data)[0],
-    _INTEGER: lambda data: int.from_bytes(data, "big", signed=True),
-    _TEXT: lambda data: data.decode(),
 }
