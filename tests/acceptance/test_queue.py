@@ -213,8 +213,10 @@ def test_the_same_execution_id_is_the_same_item(well: Any):
 
 
 def test_a_taken_execution_id_fails_the_item_and_keeps_no_slot(well: Any):
-    well.create("mine")
+    well.queue.pause("default")
     item = well.enqueue(echo, 1, execution_id="mine")
+    well.create("mine")
+    well.queue.resume("default")
     while item.state().status is not ItemStatus.FAILED:
         pass
     assert "mine" in str(item.state().error)

@@ -9,6 +9,7 @@ from tests.acceptance.conftest import OpenWell
 
 import stepwell
 from stepwell import Conflict, InvalidInput, Limits, Stepwell, step, workflow
+from stepwell.flow import define
 
 
 @workflow
@@ -60,14 +61,22 @@ def test_function_without_its_decorator_is_named(well: Stepwell) -> None:
         well.start(print)  # pyright: ignore[reportArgumentType]
 
 
+def test_timeout_names_the_step_that_nobody_has(well: Stepwell) -> None:
+    run = well.start(define("lost", "no_such_step"))
+    while not run.progress().waiting:
+        pass
+    with pytest.raises(TimeoutError, match="waits for a worker that has step 'no_such_step'"):
+        run.result(0)
+
+
 def test_only_a_failed_run_is_retried(well: Stepwell) -> None:
     ended = well.start(alone)
     ended.result(10)
-    with pytest.raises(Conflict, match="COMPLETED; only one that is FAILED"):
+    with pytest.raises(Conflict, match="COMPLETED; only one that failed"):
         ended.retry()
 
     waiting = well.start(waits)
-    with pytest.raises(Conflict, match="only one that is FAILED"):
+    with pytest.raises(Conflict, match="only one that failed"):
         waiting.retry()
     waiting.signal("go", 5)
     assert waiting.result(10) == 5

@@ -83,6 +83,18 @@ def test_enqueue_with_an_id_of_another_workspace_is_refused(shared: Stepwell) ->
     assert shared.queue.list(workspace="bolt") == []
 
 
+def test_item_whose_id_was_taken_while_it_waited_does_not_give_the_result_of_the_other(shared: Stepwell) -> None:
+    shared.queue.pause("default")
+    item = shared.enqueue(remember, "mine", workspace="bolt", execution_id="order-7")
+    shared.start(remember, "secret", workspace="acme", execution_id="order-7").result(10)
+    shared.queue.resume("default")
+    while item.state().status != "FAILED":
+        pass
+
+    with pytest.raises(ExecutionFailed, match="before it started"):
+        item.result(10)
+
+
 def test_enqueue_again_with_an_id_of_its_own_is_the_same_item(shared: Stepwell) -> None:
     item = shared.enqueue(remember, "secret", workspace="acme", execution_id="order-7")
     assert item.result(10) == "secret"

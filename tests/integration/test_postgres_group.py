@@ -77,7 +77,7 @@ def whole(item: Claimed, store: PostgresStore, **fields: Any) -> Commit:
     return begun(item, store, **{"rest": _END, "mark": mark, "status": "COMPLETED", **fields})
 
 
-def ended(store: PostgresStore, item: Claimed, **fields: Any) -> Commit:
+def ended(item: Claimed, store: PostgresStore, **fields: Any) -> Commit:
     """The last commit of an item's execution."""
     execution = Repeated(store, item.execution_id)
     execution.follow()
@@ -108,7 +108,7 @@ def test_first_and_last_commits_of_items_are_one_statement_each(store: PostgresS
     items = taken(store, *(f"i{number}" for number in range(9)))
     assert round_trips(store, [whole(item, store) for item in items[:3]], monkeypatch) == ["create_marked"]
     assert round_trips(store, [begun(item, store) for item in items[3:]], monkeypatch) == ["create_marked"]
-    assert round_trips(store, [ended(store, item) for item in items[3:]], monkeypatch) == ["commit_marked"]
+    assert round_trips(store, [ended(item, store) for item in items[3:]], monkeypatch) == ["commit_marked"]
     assert round_trips(store, [Execution(store, "ends").creation(rest=_END)], monkeypatch) == ["create_group"]
     assert set(statuses(store).values()) == {"COMPLETED"}
 
@@ -117,7 +117,7 @@ def test_group_of_a_working_process_is_one_round_trip(store: PostgresStore, monk
     items = taken(store, "a", "b", "c")
     landed(write(store, begun(items[0], store)))
     units: list[Unit] = [
-        ended(store, items[0]),
+        ended(items[0], store),
         whole(items[1], store),
         Execution(store, "free").creation(),
         ClaimItems("d", HOUR, 5),
@@ -150,12 +150,12 @@ def history(store: PostgresStore) -> list[object]:
         [whole(c, store), begun(a, store), whole(stale, store), Repeated(store, "free").creation(), begun(b, store)]
     )
     outcomes += store.write([whole(c, store), begun(a, store, commit_id="other"), whole(e, store, execution_id="of-nobody")])
-    outcomes += store.write([ended(store, b, fence=7), ended(store, a, mark=ItemMark("a", "FAILED", error="no\0 text"))])
-    outcomes += store.write([begun(d, store, rest=Rest(9**9)), ended(store, b, mark=ItemMark("e", "COMPLETED"))])
+    outcomes += store.write([ended(b, store, fence=7), ended(a, store, mark=ItemMark("a", "FAILED", error="no\0 text"))])
+    outcomes += store.write([begun(d, store, rest=Rest(9**9)), ended(b, store, mark=ItemMark("e", "COMPLETED"))])
     outcomes += store.write(
-        [ended(store, d, mark=ItemMark("nothing", "COMPLETED")), begun(e, store, creation=Creation("orders", 3))]
+        [ended(d, store, mark=ItemMark("nothing", "COMPLETED")), begun(e, store, creation=Creation("orders", 3))]
     )
-    outcomes += store.write([ended(store, e, rest=None, mark=ItemMark("e", "DISPATCHED"), fence=None)])
+    outcomes += store.write([ended(e, store, rest=None, mark=ItemMark("e", "DISPATCHED"), fence=None)])
     nobody = Repeated(store, "nobody")
     nobody.state = Repeated(store, "free").follow()
     outcomes += store.write([nobody.commit(mark=ItemMark("d", "FAILED")), Repeated(store, "runs").creation(creation=_LEASED)])
@@ -208,11 +208,10 @@ def test_writer_that_waits_for_an_item_sees_what_became_of_it(
 ) -> None:
     """T28: the claim is lost while the group waits for the item's row; what counts is the row as it is then."""
     items = taken(store, "a", "b")
-    pid = store._writer._fresh_link()._pgconn.backend_pid
     with psycopg.connect(postgres_server.dsn) as session, ThreadPoolExecutor(1) as pool:
         session.execute(f"UPDATE {postgres_schema}.items SET fence = fence + 1 WHERE item_id = 'a'")
         writing = pool.submit(store.write, [whole(item, store) for item in items])
-        wait_until_blocked(postgres_server, pid)
+        wait_until_blocked(postgres_server, pid_of(store))
         session.commit()
         assert kinds(writing.result(_PATIENCE_SECONDS)) == [LeaseLost, Written]
     assert (store.head("of-a"), statuses(store)) == (None, {"a": "CLAIMED", "b": "COMPLETED"})
@@ -230,8 +229,8 @@ def wait_until_blocked(server: PostgresServer, pid: int) -> None:
 def test_last_commit_that_is_late_leaves_its_item_alone(store: PostgresStore) -> None:
     items = taken(store, "a", "b")
     store.write([begun(item, store) for item in items])
-    late, good = (ended(store, item) for item in items)
-    landed(write(store, ended(store, items[0], mark=None, rest=None, commit_id="meanwhile")))
+    late, good = (ended(item, store) for item in items)
+    landed(write(store, ended(items[0], store, mark=None, rest=None, commit_id="meanwhile")))
     assert kinds(store.write([late, good])) == [Conflict, Written]
     assert statuses(store) == {"a": "DISPATCHED", "b": "COMPLETED"}
 
@@ -255,6 +254,42 @@ def test_group_with_one_item_twice_takes_effect_in_order(store: PostgresStore) -
     assert (statuses(store), store.head("of-other")) == ({"a": "COMPLETED"}, None)
 
 
+# Two processes in each other's way.
+
+
+def test_processes_that_write_the_same_in_opposite_orders_never_wait_in_a_circle(
+    store: PostgresStore, open_url: OpenUrl, postgres_url: str, postgres_server: PostgresServer, postgres_schema: str
+) -> None:
+    """T31: both have claims, or leases, that they believe in, and both stand still in the middle; each item goes to one of them."""
+    rivals = [store, open_url(postgres_url)]
+    items = taken(store, *"abcdefg")
+    for build, table in ((begun, "items"), (ended, "executions")):
+        forth = [build(item, store, commit_id="forth") for item in items]
+        back = [build(item, store, commit_id="back") for item in reversed(items)]
+        with psycopg.connect(postgres_server.dsn) as session, ThreadPoolExecutor(2) as pool:
+            session.execute(f"SELECT 1 FROM {postgres_schema}.{table} WHERE execution_id = 'of-d' FOR UPDATE")
+            writing = [pool.submit(short_way, *pair) for pair in zip(rivals, (forth, back), strict=True)]
+            for rival in rivals:
+                wait_until_blocked(postgres_server, pid_of(rival))
+            session.commit()
+            there, here = (each.result(_PATIENCE_SECONDS) for each in writing)
+        for pair in zip(there, reversed(here), strict=True):
+            assert [kind is Written for kind in kinds(pair)].count(True) == 1
+    assert set(statuses(store).values()) == {"COMPLETED"}
+
+
+def short_way(store: PostgresStore, units: list[Unit]) -> list[Outcome]:
+    """Write units without the second try that a deadlock would get."""
+    return store._writer._write_steps(store._writer._fresh_link(), units)
+
+
+def pid_of(store: PostgresStore) -> int:
+    """The server's process for a store's writer, which may be in the middle of something."""
+    link = store._writer._link
+    assert link is not None
+    return link._pgconn.backend_pid
+
+
 # Whoever waits for the queue is told.
 
 
@@ -268,7 +303,7 @@ def test_listeners_are_told_that_items_ended_but_not_that_they_run(
         assert heard.get(timeout=_PATIENCE_SECONDS) == ""
         store.write([begun(item, store) for item in items])
         assert told(store, heard, "first") == set()
-        landed(write(store, ended(store, items[0])))
+        landed(write(store, ended(items[0], store)))
         assert told(store, heard, "second") == {"queue"}
         [item] = taken(store, "c")
         told(store, heard, "third")
@@ -293,5 +328,5 @@ def test_item_that_failed_once_keeps_its_error_while_it_runs(store: PostgresStor
     [again] = claim_items(store)
     landed(write(store, begun(again, store)))
     assert stored(store, "a").error == "came to nothing"
-    landed(write(store, ended(store, again)))
+    landed(write(store, ended(again, store)))
     assert stored(store, "a").error is None

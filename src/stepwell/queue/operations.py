@@ -145,6 +145,8 @@ class QueueOperations:
         ends = inf if timeout is None else monotonic() + timeout
         item = yield from self._started(item_id, execution_id, ends)
         try:
+            if item is not None and item.status == ItemStatus.FAILED:
+                yield from self._check_own(item)
             left = None if timeout is None else max(ends - monotonic(), 0)
             return (yield from self.run(execution_id if item is None else item.execution_id, workflow).result(left))
         except NotFound:
@@ -153,6 +155,12 @@ class QueueOperations:
             if item is not None and item.status == ItemStatus.FAILED:
                 raise ExecutionFailed(f"queue item {item_id!r} failed before it started: {item.error}") from None
             raise
+
+    def _check_own(self, item: Item) -> Operation[None]:
+        """An item also fails because somebody else took its execution's id while it waited; how that one ends is not its result."""
+        head = yield from self._executions.head(item.execution_id)
+        if (head.workspace_id, head.workflow_id) != (item.workspace_id, item.workflow_id):
+            raise ExecutionFailed(f"queue item {item.item_id!r} failed before it started: {item.error}")
 
     def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[Item | None]:
         """Wait until an item is dispatched or has ended; None if its execution was seen to end here."""

@@ -90,8 +90,8 @@ class Calls:
             ended = self._around.clock.now()
             took = (ended - began) // _MS
             done = self._journal.record(key, position, StepStatus.COMPLETED, output, took, step.name, ended)
-            batch = [*self._journal.token_drop(key), done, _COUNTED, *context.batch()]
-            await self._journal.commit([*batch, *self._budget.spending(context.spent)])
+            batch = [*self._journal.token_drop(key), done, _COUNTED, *context.buffer.batch()]
+            await self._journal.commit([*batch, *self._budget.spending(context.buffer.spent)])
             return output
 
     async def _failed_attempt(
@@ -99,7 +99,7 @@ class Calls:
     ) -> None:
         """Plan the next attempt and wait for it; if there is none, record the failure and raise it."""
         told, number = error_value(error), context.attempt
-        spending = self._budget.spending(context.spent)
+        spending = self._budget.spending(context.buffer.spent)
         if not told["is_retryable"] or not policy.allows(number, error_names(error)):
             failure = canonical({"error": told, "attempts": number})
             record = self._journal.record(key, position, StepStatus.FAILED, failure, 0, step.name)

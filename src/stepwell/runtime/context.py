@@ -88,8 +88,7 @@ class StepContext:
 
     def __init__(self, identity: Metadata, key: str, attempt: int, limits: Limits) -> None:
         self.identity, self.step, self.attempt = identity, key, attempt
-        self._limits = limits
-        self._buffer: AttemptBuffer | None = None
+        self.buffer = AttemptBuffer(limits)
         told = watcher.get()
         if told is not None:
             told(self)
@@ -98,22 +97,6 @@ class StepContext:
     def execution_id(self) -> str:
         """The execution's id."""
         return self.identity.execution_id
-
-    @property
-    def buffer(self) -> AttemptBuffer:
-        """What the attempt writes and spends; made when it first does, since most write nothing beside their output."""
-        if self._buffer is None:
-            self._buffer = AttemptBuffer(self._limits)
-        return self._buffer
-
-    @property
-    def spent(self) -> float:
-        """What the attempt has spent."""
-        return 0 if self._buffer is None else self._buffer.spent
-
-    def batch(self) -> list[Planned]:
-        """What the attempt wrote, in order."""
-        return [] if self._buffer is None else self._buffer.batch()
 
     @property
     def idempotency_key(self) -> str:

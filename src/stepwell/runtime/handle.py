@@ -27,7 +27,7 @@ from stepwell.model.value import Value, canonical, decode
 from stepwell.runtime.compensation import COMPENSATION
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
-from stepwell.runtime.obstacle import obstacle_of
+from stepwell.runtime.obstacle import missing_steps, obstacle_of
 from stepwell.runtime.picture import PictureFormat, check_format, picture_of_calls, picture_of_plan
 from stepwell.runtime.progress import Progress, progress_of
 from stepwell.runtime.retrying import restored
@@ -116,14 +116,16 @@ class RunOperations:
         """Why this process does not run it, and what to do; None if nothing stands in the way."""
         head = yield from self._executions.head(self.execution_id)
         stored = () if self._definitions is None else (yield from self._definitions.names())
-        return None if head.workflow_id in stored else obstacle_of(head)
+        if head.workflow_id not in stored:
+            return obstacle_of(head)
+        return missing_steps((yield from self._executions.load(self.execution_id)))
 
     def retry(self) -> Operation[None]:
         """Run a failed execution again, from the call that failed: what was recorded before it is kept."""
         session = yield from self._executions.begin(self.execution_id, Terms(rest=Rest(wake_ms=0)))
         state = ExecutionState(session.live.state)
         if state.status is not Status.FAILED:
-            raise Conflict(f"execution {self.execution_id!r} is {state.status}; only one that is FAILED can be retried")
+            raise Conflict(f"execution {self.execution_id!r} is {state.status}; only one that failed can be tried again")
         declared = None if self._definitions is None else (yield from restored(self._executions, self._definitions, state))
         if declared is not None:
             yield from self._executions.commit(session, [SetStatus(Status.PENDING), *declared])

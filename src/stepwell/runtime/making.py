@@ -128,10 +128,10 @@ class Making:
             output = await self._made(step, asked, context)
         except Exception as error:  # noqa: BLE001 - the kernel decides what it means
             failed = _failed(asked, error, step)
-            return Done(failed, [], self._budget.spending(context.spent))
+            return Done(failed, [], self._budget.spending(context.buffer.spent))
         took = self._around.clock.now_ms() - began
         completed = StepCompleted(asked.token_id, asked.key, output, took)
-        return Done(completed, context.batch(), self._budget.spending(context.spent))
+        return Done(completed, context.buffer.batch(), self._budget.spending(context.buffer.spent))
 
     async def _made(self, step: Step[..., Any], asked: RunStep, context: StepContext) -> bytes:
         self._budget.begin(step, asked.key, self._recorder.state, is_free=asked.is_undo)

@@ -1,12 +1,15 @@
-"""What keeps this process from running an execution: that it has no such workflow, or only an older version of it."""
+"""What keeps this process from running an execution: it has no such workflow, only an older version, or not all steps."""
 
 from __future__ import annotations
 
-from stepwell.flow.program import registered_versions
+from typing import Any, cast
+
+from stepwell.flow.program import registered_step, registered_versions
 from stepwell.model.commit import Head
+from stepwell.model.state import ExecutionState
 from stepwell.model.status import FINAL
 
-__all__ = ["obstacle_of"]
+__all__ = ["missing_steps", "obstacle_of"]
 
 
 def obstacle_of(head: Head) -> str | None:
@@ -22,3 +25,13 @@ def obstacle_of(head: Head) -> str | None:
             "it waits for a worker with the newer code"
         )
     return None
+
+
+def missing_steps(state: ExecutionState) -> str | None:
+    """What a run of a definition waits for that this process does not have; None if it has all its steps."""
+    values = [cast("dict[str, Any]", token.value) for token in state.tokens.values() if isinstance(token.value, dict)]
+    asked: set[str] = {value["missing"] for value in values if "missing" in value}
+    names = sorted(name for name in asked if registered_step(name) is None)
+    if not names:
+        return None
+    return f"it waits for a worker that has step {', '.join(map(repr, names))}; import the module that defines it"

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from stepwell.clock import Clock
-from stepwell.errors import AlreadyExists, CommitUnknown, NotFound, StepwellError
+from stepwell.errors import AlreadyExists, CommitUnknown, InvalidInput, NotFound, StepwellError
 from stepwell.flow.governance import Governance
 from stepwell.flow.program import Workflow
 from stepwell.model.commit import Creation, Lease
@@ -65,6 +65,8 @@ class Starting:
     ) -> Operation[None]:
         """Create an execution; a worker of this process with room gets it under a lease, else it is due for any."""
         data = workflow.encode_input(value)
+        if governance is not None and not isinstance(governance, Governance):
+            raise InvalidInput(f"governance is a stepwell.Governance(...), not {governance!r}")
         identity = self._identity(workflow, execution_id, workspace, parent, governance)
         mine = worker if worker is not None and worker.has_room else None
         creation = Creation(

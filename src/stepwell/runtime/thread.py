@@ -25,8 +25,13 @@ class WorkerThread:
         self._ready.wait()
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=self._loop_factory) as runner:
-            runner.run(self._work())
+        try:
+            with asyncio.Runner(loop_factory=self._loop_factory) as runner:
+                runner.run(self._work())
+        except RuntimeError:
+            # A program that ends without closing its well takes the loop's threads away under it; the leases end by themselves.
+            if threading.main_thread().is_alive():
+                raise
 
     async def _work(self) -> None:
         self.worker = self._make()

@@ -10,7 +10,6 @@ from stepwell.cli.argument import VALUE
 from stepwell.cli.command import command
 from stepwell.cli.report import tell
 from stepwell.cli.settings import settings
-from stepwell.errors import Conflict, ValidationFailed
 
 __all__ = ["cancel", "fork", "retry", "signal"]
 
@@ -44,10 +43,7 @@ def retry(execution_id: str) -> None:
     given = settings()
     with given.open() as well:
         run = well.run(execution_id)
-        try:
-            run.retry()
-        except ValidationFailed:
-            raise Conflict(f"execution {execution_id!r} is {run.status()}; only one that failed can be tried again") from None
+        run.retry()
         status = str(run.status())
     tell(given, {"execution_id": execution_id, "status": status}, f"{execution_id} is {status}, for a worker to take on")
 

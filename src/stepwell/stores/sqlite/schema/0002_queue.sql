@@ -96,7 +96,8 @@ SELECT '' AS execution_id, '' AS workspace_id, '' AS workflow_id, 0 AS version, 
 
 CREATE TRIGGER write_first_commit INSTEAD OF INSERT ON first_commits
 BEGIN
-    UPDATE items SET status = new.item_status, lease_until_ms = NULL, is_ready = 0, error = new.item_error,
+    UPDATE items SET status = new.item_status, lease_until_ms = NULL, is_ready = 0,
+                     error = iif(new.item_status = 'DISPATCHED', error, new.item_error),
                      dispatched_ms = iif(new.item_status = 'DISPATCHED', new.now_ms, dispatched_ms),
                      finished_ms = iif(new.item_status = 'DISPATCHED', NULL, new.now_ms)
     WHERE item_id = new.item_id AND execution_id = new.execution_id AND fence = new.item_fence AND status = 'CLAIMED';
