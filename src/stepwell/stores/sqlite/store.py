@@ -297,8 +297,9 @@ class SQLiteStore(QueueReading):
         return self._read(lambda db: db.rows(SQL[name], *arguments))
 
     def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:
-        # A process that was forked off has no business here; asking the store tells it so.
-        return self._tips.get(execution_id, is_guarded) if self._process == os.getpid() else None
+        if self._is_closed or self._process != os.getpid():
+            return None  # asking the store tells the caller that it cannot be used
+        return self._tips.get(execution_id, is_guarded)
 
     def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
         found = self._read(lambda db: [db.rows(SQL["tip"], execution_id) for execution_id in execution_ids])
