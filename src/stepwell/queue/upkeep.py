@@ -74,8 +74,10 @@ class Upkeep:
             if monotonic() >= swept + self._sweep_seconds:
                 swept = monotonic()
                 await self._try("the queue could not be swept", self._sweep())
+            left = min(seen + BEAT_SECONDS, swept + self._sweep_seconds) - monotonic()
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(seen + BEAT_SECONDS, swept + self._sweep_seconds) - monotonic()):
+                # A timer may come a hair before its time, and a wait for that hair would come to no end.
+                async with asyncio.timeout(max(left, 0.001)):
                     await self._stopping.wait()
         await self._try("word of this worker could not be taken back", self._leave())
 

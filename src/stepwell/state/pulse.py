@@ -39,6 +39,7 @@ _TOPICS: dict[type, str] = {Unlock: LOCK, StateBatch: STATE, Sweep: STATE, **dic
 
 # Word of another process can get lost with a connection; nobody sleeps for longer than this without looking again.
 _LONGEST_SLEEP_SECONDS = 1.0
+_SHORTEST_SLEEP_SECONDS = 0.00001
 
 
 def is_running(loop: asyncio.AbstractEventLoop) -> bool:
@@ -79,7 +80,9 @@ class Listening:
         if self._heard_async is None:
             self._loop, self._heard_async = asyncio.get_running_loop(), asyncio.Event()
         if not self._heard.is_set():
-            timer = asyncio.get_running_loop().call_later(min(max(seconds, 0), _LONGEST_SLEEP_SECONDS), self._heard_async.set)
+            # Not for less than a moment: a timer may come a hair before its time, and waits for that hair would come to no end.
+            seconds = min(max(seconds, _SHORTEST_SLEEP_SECONDS), _LONGEST_SLEEP_SECONDS)
+            timer = asyncio.get_running_loop().call_later(seconds, self._heard_async.set)
             try:
                 await self._heard_async.wait()
             finally:
