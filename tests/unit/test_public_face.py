@@ -15,6 +15,9 @@ from types import ModuleType
 import pytest
 
 import stepwell
+import stepwell.app
+import stepwell.queue
+import stepwell.runtime
 import stepwell.state
 
 HEAVY = {
@@ -36,7 +39,8 @@ KNOWN_ALREADY = {"BufferedScope", "Durability"}
 
 
 def face_modules() -> list[ModuleType]:
-    names = ["stepwell.app", *(module.name for module in pkgutil.iter_modules(stepwell.state.__path__, "stepwell.state."))]
+    packages = (stepwell.app, stepwell.queue, stepwell.runtime, stepwell.state)
+    names = [module.name for each in packages for module in pkgutil.iter_modules(each.__path__, f"{each.__name__}.")]
     return [importlib.import_module(name) for name in names]
 
 

@@ -1,0 +1,344 @@
+"""The awaited face: the same names as the blocking one; what does I/O is awaited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from stepwell.app.parts import ExecutionSummary, Health, Parts, check_settings
+from stepwell.clock import Clock
+from stepwell.contract.store import Durability, Store
+from stepwell.errors import AlreadyExists, StepwellError
+from stepwell.flow.duration import Span
+from stepwell.flow.governance import Governance
+from stepwell.flow.program import Workflow, on_registration, registered_names, registered_step_names
+from stepwell.model.ids import new_id
+from stepwell.model.ledger import Verification
+from stepwell.model.limits import Limits
+from stepwell.model.lock import scheduled_lock, user_lock
+from stepwell.model.queue import DEFAULT_QUEUE
+from stepwell.model.receipt import Receipt
+from stepwell.model.scope import DEFAULT_WORKSPACE
+from stepwell.model.state import Change, ExecutionState
+from stepwell.model.value import Value
+from stepwell.queue.assembly import check_queues
+from stepwell.queue.face import AsyncQueue
+from stepwell.queue.item import AsyncQueueItem
+from stepwell.queue.request import QueueRequest
+from stepwell.queue.schedules import AsyncSchedules
+from stepwell.queue.workspaces import AsyncWorkspaces
+from stepwell.runtime.definitions import AsyncDefinitions, Startable
+from stepwell.runtime.handle import AsyncRun, RunOperations
+from stepwell.runtime.start import Starting
+from stepwell.runtime.worker import Worker
+from stepwell.state.awaited import AsyncState
+from stepwell.state.conversations import AsyncConversations
+from stepwell.state.executions import MANUAL, Terms
+from stepwell.state.locks import DEFAULT_SECONDS, AsyncLock, HeldLock, lock_request, schedule_request
+from stepwell.state.operation import AsyncDriver
+from stepwell.state.transaction import AsyncTransaction
+
+__all__ = ["AsyncExecutionIndex", "AsyncStepwell"]
+
+
+class AsyncExecutionIndex:
+    """The executions of a store, to be listed."""
+
+    def __init__(self, parts: Parts, driver: AsyncDriver) -> None:
+        self._parts, self._driver = parts, driver
+
+    async def list(
+        self,
+        *,
+        status: str | None = None,
+        workspace: str | None = None,
+        workflow: str | None = None,
+        after: ExecutionSummary | None = None,
+        limit: int = 100,
+    ) -> list[ExecutionSummary]:
+        """Executions that match, newest first; the next page comes ``after`` the last one of this."""
+        return await self._driver.run(self._parts.list_executions(status, workspace, workflow, after, limit))
+
+
+class AsyncStepwell:
+    """Durable executions and state in one store. What does I/O is awaited.
+
+    ``url`` is ``sqlite:///path``, ``postgresql://...``, ``redis://...`` or ``memory://``; without one, ``STEPWELL_URL``, else
+    ``REDIS_URL``, else ``sqlite:///.stepwell/well.db``. With a ``signing_key`` (kept outside the store) the newest receipt of each
+    execution is signed.
+    """
+
+    def __init__(
+        self,
+        url: str | Store | None = None,
+        *,
+        worker: bool = True,
+        concurrency: int = 100,
+        lease_seconds: float = 30,
+        queues: Iterable[str] = (),
+        clock: Clock | None = None,
+        limits: Limits | None = None,
+        signing_key: bytes | None = None,
+    ) -> None:
+        check_settings(concurrency, lease_seconds, limits, signing_key)
+        self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_seconds
+        self.queues = check_queues(queues)
+        self._parts = Parts(url, clock, limits, signing_key)
+        self._driver = AsyncDriver(self._parts.group, self._parts.store)
+        self._work: tuple[Worker, asyncio.Task[None]] | None = None
+        self._is_closed = False
+        self._end_watching: Callable[[], None] = lambda: None
+
+    @property
+    def state(self) -> AsyncState:
+        """Scoped state: ``globals``, ``workspace(id)``, ``workflow(id)`` and so on."""
+        return AsyncState(self._parts.state, self._driver)
+
+    @property
+    def conversations(self) -> AsyncConversations:
+        """Conversations of the default workspace: state, history, one turn at a time."""
+        return AsyncConversations(self._parts.conversations, self._parts.locks, self._driver)
+
+    def lock(self, name: str, *, seconds: float | timedelta = DEFAULT_SECONDS, timeout: float | timedelta | None = 0) -> AsyncLock:
+        """A name that one holder has at a time, wherever it runs: fails fast with ``LockHeld``, or waits for up to ``timeout``
+        seconds (None: as long as it takes). While it is held it is renewed; it ends ``seconds`` after its holder died."""
+        return AsyncLock(self._parts.locks, lock_request(user_lock(name), name, seconds, timeout), self._driver)
+
+    def scheduled_lock(self, name: str, *, at_most: float | timedelta, at_least: float | timedelta = 0) -> AsyncLock:
+        """A lock for a job that many nodes start at the same time: one of them gets it, the others ``LockHeld``. It ends by itself
+        after ``at_most``, and is not free again before ``at_least``, by the store's clock, so that a late node finds it taken."""
+        return AsyncLock(self._parts.locks, schedule_request(scheduled_lock(name), name, at_most, at_least), self._driver)
+
+    @property
+    def definitions(self) -> AsyncDefinitions:
+        """Definitions of declared workflows that are kept in this store."""
+        return AsyncDefinitions(self._parts.definitions, self._driver)
+
+    async def health(self) -> Health:
+        """Whether the store can be read and written now, part by part."""
+        return await self._driver.run(self._parts.health())
+
+    async def start(
+        self,
+        workflow: Startable,
+        value: Any = None,
+        *,
+        workspace: str = DEFAULT_WORKSPACE,
+        execution_id: str | None = None,
+        governance: Governance | None = None,
+    ) -> AsyncRun:
+        """Start a run of a workflow (a function, a definition, or the name of either), with one value as its input. With an
+        ``execution_id`` that this workflow has in this workspace already, it is that run; ``AlreadyExists`` if anybody else has it.
+        ``governance`` limits what it may use up and do."""
+        found = await self._driver.run(self._parts.definitions.startable(workflow))
+        run = self._run_of(new_id() if execution_id is None else execution_id, found)
+        starting = Starting(self._parts.executions, self._parts.clock)
+        try:
+            worker = self._working()
+            await self._driver.run(starting.start(found, value, run.execution_id, workspace, governance=governance, worker=worker))
+        except AlreadyExists as error:
+            await self._driver.run(starting.check_same(found, run.execution_id, workspace, error))
+        return run
+
+    def run(self, execution_id: str) -> AsyncRun:
+        """The handle of an execution that was started before."""
+        return self._run_of(execution_id, None)
+
+    def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> AsyncRun:
+        parts = self._parts
+        operations = RunOperations(parts.executions, parts.pulse, new_id, execution_id, workflow, parts.definitions)
+        return AsyncRun(operations, self._driver)
+
+    async def enqueue(
+        self,
+        workflow: Any,
+        value: Any = None,
+        *,
+        workspace: str = DEFAULT_WORKSPACE,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        key: str | None = None,
+        singleton: bool | str | None = None,
+        debounce: Span | None = None,
+        delay: Span | None = None,
+        run_at: datetime | None = None,
+        execution_id: str | None = None,
+        max_attempts: int = 3,
+    ) -> AsyncQueueItem:
+        """Ask for a run of a workflow, when its workspace has capacity. The answer comes at once, with status ``QUEUED``.
+
+        The same ``key`` again is the same item; while an item of a ``singleton`` has not ended, that one is the answer; with
+        ``debounce``, a request that waits gets the newer input and starts when none has come for so long. ``queue`` is a named
+        queue, higher ``priority`` goes first, ``delay`` or ``run_at`` say when.
+        """
+        request = QueueRequest(
+            workflow=workflow,
+            value=value,
+            workspace=workspace,
+            queue=queue,
+            priority=priority,
+            key=key,
+            singleton=singleton,
+            debounce=debounce,
+            delay=delay,
+            run_at=run_at,
+            execution_id=execution_id,
+            max_attempts=max_attempts,
+        )
+        self._working()
+        answer = await self._driver.run(self._parts.queue.items.enqueue(request))
+        return AsyncQueueItem(answer, self._parts.queue.items, self._driver, workflow)
+
+    async def enqueue_many(self, requests: Iterable[QueueRequest]) -> list[AsyncQueueItem | StepwellError]:
+        """Ask for many runs in a few writes. All are checked before any is stored; then each gets its handle, or the error that it
+        was refused with, in the same order."""
+        asked = list(requests)
+        self._working()
+        answers = await self._driver.run(self._parts.queue.items.enqueue_many(asked))
+        items, driver = self._parts.queue.items, self._driver
+        return [
+            answer if isinstance(answer, StepwellError) else AsyncQueueItem(answer, items, driver, request.workflow)
+            for answer, request in zip(answers, asked, strict=True)
+        ]
+
+    @property
+    def queue(self) -> AsyncQueue:
+        """The queue of this store: its items, named queues, and insight."""
+        return AsyncQueue(self._parts.queue.items, self._driver)
+
+    @property
+    def workspaces(self) -> AsyncWorkspaces:
+        """The workspaces of this store and their tiers."""
+        return AsyncWorkspaces(self._parts.queue.workspaces, self._driver)
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        """The schedules of this store."""
+        return AsyncSchedules(self._parts.queue.schedules, self._parts.queue.items, self._driver)
+
+    @property
+    def executions(self) -> AsyncExecutionIndex:
+        """The executions of this store."""
+        return AsyncExecutionIndex(self._parts, self._driver)
+
+    def durability(self) -> Durability:
+        """What an acknowledged commit survives on this store."""
+        return self._parts.store.durability()
+
+    def transaction(
+        self, execution_id: str, *, commit_id: str | None = None, fence: int | None = None, lock: HeldLock | None = None
+    ) -> AsyncTransaction:
+        """An atomic batch of changes to an execution. A ``commit_id`` of your own makes a retry safe: it lands once. Under a
+        ``lock``, it lands only if that is still held."""
+        terms = Terms(commit_id, fence, () if lock is None else (lock.guard,))
+        return AsyncTransaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
+
+    async def create(
+        self,
+        execution_id: str,
+        workspace: str = "default",
+        context: Mapping[str, Value] | None = None,
+        *,
+        workflow: str = MANUAL,
+        version: int = 1,
+        commit_id: str | None = None,
+    ) -> Receipt:
+        """Make an execution whose state is driven by hand, with ``transaction``. An id is never used twice."""
+        return await self._driver.run(
+            self._parts.executions.create(execution_id, workspace, {} if context is None else context, workflow, version, commit_id)
+        )
+
+    async def load(self, execution_id: str, at: int | None = None) -> ExecutionState:
+        """The state of an execution now, or as it was at a revision."""
+        return await self._driver.run(self._parts.executions.load(execution_id, at))
+
+    async def receipts(self, execution_id: str, *, after: int = -1, limit: int | None = None) -> list[Receipt]:
+        """The receipts of all commits after a revision, in order."""
+        return await self._driver.run(self._parts.executions.receipts(execution_id, after, limit))
+
+    async def receipt(self, execution_id: str, commit_id: str) -> Receipt | None:
+        """The receipt of one commit id, or None if it did not land: the answer to ``CommitUnknown``."""
+        return await self._driver.run(self._parts.executions.receipt(execution_id, commit_id))
+
+    async def verify(self, execution_id: str, *, anchors: Iterable[Receipt] = ()) -> Verification:
+        """Walk the whole receipt chain; with receipts that you kept (``anchors``), rewriting and cutting are found, too."""
+        return await self._driver.run(self._parts.executions.verify(execution_id, anchors))
+
+    async def snapshot(self, execution_id: str) -> bytes:
+        """The execution's state now as bytes, for ``restore``."""
+        return await self._driver.run(self._parts.executions.snapshot(execution_id))
+
+    async def restore(self, execution_id: str, data: bytes) -> ExecutionState:
+        """Bring an execution to a snapshot's state by a new commit; if it is not in this store, take it in."""
+        return await self._driver.run(self._parts.executions.restore(execution_id, data))
+
+    async def fork(self, execution_id: str, new_id: str, *, at: int | None = None) -> Receipt:
+        """Start a new execution from the state of another, now or at a revision."""
+        return await self._driver.run(self._parts.executions.fork(execution_id, new_id, at))
+
+    async def diff(self, execution_id: str, a: int, b: int) -> list[Change]:
+        """What differs between two revisions."""
+        return await self._driver.run(self._parts.executions.diff(execution_id, a, b))
+
+    async def export(self, execution_id: str) -> bytes:
+        """The execution's receipts as a file that ``stepwell.verify_proof`` checks without the store."""
+        return await self._driver.run(self._parts.executions.export(execution_id))
+
+    async def archive(self, execution_id: str, to: str | Path, *, through: int | None = None) -> int:
+        """Move receipts up to a revision into a proof file; a snapshot takes their place. How many were moved."""
+        return await self._driver.run(self._parts.executions.archive(execution_id, Path(to), through))
+
+    async def delete(self, execution_id: str) -> None:
+        """Delete an execution with its history. Its id is never used again, and a late writer cannot revive it."""
+        return await self._driver.run(self._parts.executions.delete(execution_id))
+
+    def _working(self) -> Worker | None:
+        """The worker on this loop, started when it is first needed."""
+        if not self.worker or self._is_closed:
+            return None
+        if self._work is None:
+            made = self._parts.worker(self._driver, self.concurrency, self.lease_seconds, self.queues)
+            self._work = made, asyncio.get_running_loop().create_task(made.run())
+        return self._work[0]
+
+    async def drain(self, grace_seconds: float | None = None) -> None:
+        """Claim no more, and hand running executions back: at once those that wait, others at their next call. After a grace, steps
+        still under way are left, to be made again elsewhere. Returns at once; ``close`` waits. A second call may end the grace."""
+        self.worker = False
+        if self._work is not None:
+            self._work[0].stop(grace_seconds)
+
+    async def close(self) -> None:
+        """Finish what is under way, hand running executions back, and give everything back."""
+        self._end_watching()
+        self._is_closed = True
+        if self._work is not None:
+            work, task = self._work
+            if not work.is_stopping:
+                work.stop()
+            await task
+            self._work = None
+        await self._driver.close(self._parts.close)
+
+    async def __aenter__(self) -> AsyncStepwell:
+        await self._driver.open()
+        self._is_closed = False
+        loop = asyncio.get_running_loop()
+        self._end_watching = on_registration(lambda: _tell(loop, self._working))
+        if registered_names() or registered_step_names():
+            self._working()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """Have a function called on a loop; one that was closed with a well still open has nobody left to tell."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
