@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from stepwell import Stepwell
+from stepwell.errors import StoreUnavailable
+from stepwell.stores.sqlite.connection import Database
 from stepwell.stores.sqlite.store import SQLiteStore
 
 # Byte 128 of the WAL index: SQLite holds a shared lock on it for as long as it has the file open.
@@ -40,6 +43,25 @@ def test_no_process_can_reset_the_wal_index_while_a_store_is_open(tmp_path: Path
         with well.transaction("a") as transaction:
             transaction.set_variable("x", 1)
         assert _lock_of(file) == "held"
+
+
+def test_file_that_another_process_is_setting_up_is_not_taken_for_somebody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """T49: the other one may come between any two questions of what the file is."""
+    url = f"sqlite:///{tmp_path}/well.db"
+    ask = Database.value
+
+    def after_the_other(database: Database, sql: str) -> object:
+        answer = ask(database, sql)
+        with monkeypatch.context() as patch:
+            patch.setattr(Database, "value", ask)
+            with contextlib.suppress(StoreUnavailable), Stepwell(f"{url}?busy_seconds=0"):
+                pass
+        return answer
+
+    monkeypatch.setattr(Database, "value", after_the_other)
+    with Stepwell(url) as well:
+        well.create("ours")
+        assert well.load("ours").variables == {}
 
 
 def test_commit_after_an_interrupted_one_is_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -187,12 +187,16 @@ class Database:
         self.rows("PRAGMA mmap_size = 0")
 
     def _check_ours(self) -> None:
+        # In one transaction: another process may be setting the file up between two questions.
+        self.rows("BEGIN")
         application, version = self.value("PRAGMA application_id"), self.value("PRAGMA user_version")
+        tables: int = self.value("SELECT count(*) FROM sqlite_schema")
+        self.rows("COMMIT")
         path = self._settings.path
         if application == APPLICATION_ID:
             if version > SCHEMA_VERSION:
                 raise StoreNewer(f"{path!r} has schema {version}; this Stepwell knows up to {SCHEMA_VERSION}: upgrade Stepwell")
-        elif application != 0 or self.value("SELECT count(*) FROM sqlite_schema"):
+        elif application != 0 or tables:
             raise StoreForeign(f"{path!r} is a database of another program; nothing was written to it")
 
     def _set_journal(self) -> None:
