@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stepwell.errors import ValidationFailed
 from stepwell.model.commit import Creation, Head, StoredCommit
-from stepwell.model.draft import Draft, Planned, plan
+from stepwell.model.draft import Draft, Planned
 from stepwell.model.ledger import Verification, build_commit, settle, verify
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, Mutation
@@ -20,6 +20,7 @@ from stepwell.model.record import Metadata, StepOutput, encode_record
 from stepwell.model.scope import Scope
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot
 from stepwell.model.state import ExecutionState, State
+from stepwell.model.validation import plan
 from stepwell.model.value import canonical
 from stepwell.state.buffer import Buffer
 

@@ -1,61 +1,35 @@
-"""Validation: what a batch of mutations does to a state, worked out beside it.
+"""A draft: a state with a batch of mutations on top of it, worked out beside it.
 
-Each mutation is checked against the state as the mutations before it leave it; all faults of the batch are collected. The draft
-then knows every entry that changes and the digest afterwards, so that applying it, once it is stored, cannot fail.
+The draft knows every entry that changes and the digest afterwards, so that applying it, once it is stored, cannot fail. What a
+mutation may do is for ``model.validation`` to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
-
-from stepwell.errors import (
-    AlreadyRecorded,
-    InvalidInput,
-    LimitExceeded,
-    Problem,
-    ValidationFailed,
-)
 from stepwell.faults import fault
 from stepwell.model.digest import MASK, common_element, element, state_digest
 from stepwell.model.entry import StateOp
-from stepwell.model.ids import check_key
-from stepwell.model.limits import Limits
 from stepwell.model.mutation import (
-    AddToken,
-    CancelScopeMutation,
-    Create,
-    EnqueueItem,
-    EnterScope,
-    ExitScope,
-    IncrementStepCount,
     Mutation,
-    PatchContext,
-    RecordStep,
-    RemoveToken,
-    ReopenStep,
-    Restore,
-    SetContext,
-    SetLoop,
-    SetMetadata,
-    SetResult,
-    SetStatus,
-    SetTrigger,
-    SetVariable,
-    UpdateToken,
-    WriteState,
 )
 from stepwell.model.queue import NewItem
-from stepwell.model.record import CancelScope, Presence, decode_scope, decode_step, decode_token, encode_record
+from stepwell.model.record import decode_scope, decode_token
 from stepwell.model.state import ONLY, SECTIONS, State
-from stepwell.model.status import FINAL, Status, StepStatus, may_follow
+from stepwell.model.status import FINAL, Status
 from stepwell.model.value import decode
 
-__all__ = ["Draft", "Planned", "plan", "refusal"]
+__all__ = ["Draft", "Planned", "quoted"]
 
-_split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+def quoted(text: str) -> bytes:
+    """A text as the JSON that an entry holds; for texts that need no escaping."""
+    return b'"%b"' % text.encode()
+
+
+_FINAL = frozenset(quoted(status) for status in FINAL)
 _MISSING = object()
 
 # At half a kilobyte each, remembered digest numbers take at most this many half-kilobytes per execution at hand.
@@ -215,268 +189,3 @@ def _follow(state: State, address: tuple[str, str], data: bytes | None) -> None:
 
 Planned = Mutation | Callable[[Draft], Mutation]
 """A mutation, or a function that gives one when its turn comes."""
-
-
-def plan(base: State, batch: Sequence[Planned], limits: Limits) -> Draft:
-    """Validate a whole batch; ``ValidationFailed`` with every fault found, or the draft of what it does.
-
-    A function in the batch is called with the draft at its turn and gives the mutation: so what is stored is pure data.
-    """
-    if len(batch) > limits.commit_mutations:
-        raise LimitExceeded.of("commit_mutations", limits.commit_mutations, len(batch), "the number of mutations in one commit")
-    draft = Draft(base)
-    problems: list[Problem] = []
-    for number, item in enumerate(batch, 1):
-        mutation = None
-        try:
-            mutation = item(draft) if callable(item) else item
-            if draft.is_over:
-                _check_open(draft, mutation)
-            _RULES[type(mutation)](draft, mutation)
-            draft.mutations.append(mutation)
-        except ValidationFailed as error:
-            name = _name_of(mutation) or getattr(item, "__name__", "mutation")
-            problems += [Problem(problem.code, problem.message, f"mutation {number} ({name})") for problem in error.errors]
-        fault("commit.mutation_checked")
-    if problems:
-        raise refusal(problems)
-    draft.close()
-    if draft.size > limits.execution_bytes and draft.size > base.size:
-        raise LimitExceeded.of("execution_bytes", limits.execution_bytes, draft.size, "the execution's state, in bytes,")
-    return draft
-
-
-def refusal(problems: Sequence[Problem]) -> ValidationFailed:
-    """The error for a list of problems: the special class if all are of one kind, else the general one."""
-    codes = {problem.code for problem in problems}
-    for special in (AlreadyRecorded, LimitExceeded, InvalidInput):
-        if codes == {special.code}:
-            return special(problems)
-    return ValidationFailed(problems)
-
-
-def _name_of(mutation: Mutation | None) -> str:
-    return "" if mutation is None else str(type(mutation).__struct_config__.tag)
-
-
-def _check_open(draft: Draft, mutation: Mutation) -> None:
-    """A finished execution changes no more; scoped state is not the execution's, so even that waits for a live one."""
-    if type(mutation) not in _REOPENING:
-        raise ValidationFailed(f"the execution is {draft.current_status()} and changes no more; fork it, or retry it first")
-
-
-def _create(draft: Draft, mutation: Create) -> None:
-    draft.put("identity", ONLY, bytes(mutation.metadata))
-    draft.put_status(_PENDING)
-    draft.put("step_count", ONLY, b"0")
-    draft.put("scopes", "root", _ROOT)
-    for key, raw in _split_object(mutation.context).items():
-        draft.put("context", key, bytes(raw))
-
-
-def _restore(draft: Draft, mutation: Restore) -> None:
-    for section in SECTIONS:
-        fresh = mutation.entries.get(section, {})
-        for key in list(draft.keys(section)):
-            if key not in fresh:
-                draft.remove(section, key)
-        for key, raw in fresh.items():
-            draft.put(section, key, bytes(raw))
-    draft.status = draft.current_status()
-    draft.is_over = draft.status in FINAL
-
-
-def _set_context(draft: Draft, mutation: SetContext) -> None:
-    try:
-        fresh = _split_object(mutation.value)
-    except msgspec.MsgspecError:
-        raise InvalidInput("the context must be a dict with string keys") from None
-    for key in list(draft.keys("context")):
-        if key not in fresh:
-            draft.remove("context", key)
-    for key, raw in fresh.items():
-        draft.put("context", key, bytes(raw))
-
-
-def _patch_context(draft: Draft, mutation: PatchContext) -> None:
-    for key, raw in mutation.set.items():
-        draft.put("context", key, bytes(raw))
-    for key in mutation.remove:
-        draft.remove("context", key)
-
-
-def _set_variable(draft: Draft, mutation: SetVariable) -> None:
-    draft.put("variables", mutation.name, bytes(mutation.value))
-
-
-def _set_trigger(draft: Draft, mutation: SetTrigger) -> None:
-    if draft.get("trigger", ONLY) is not None:
-        raise AlreadyRecorded("the trigger is recorded already and is written once; the first one stays")
-    draft.put("trigger", ONLY, bytes(mutation.trigger))
-
-
-def _record_step(draft: Draft, mutation: RecordStep) -> None:
-    if draft.get("steps", mutation.name) is not None:
-        raise AlreadyRecorded(f"step {mutation.name!r} has its output already and is written once; the first one stays")
-    draft.put("steps", mutation.name, bytes(mutation.step))
-
-
-def _reopen_step(draft: Draft, mutation: ReopenStep) -> None:
-    data = draft.get("steps", mutation.name)
-    if data is None or decode_step(data).status != StepStatus.FAILED:
-        raise AlreadyRecorded(f"step {mutation.name!r} did not fail, so what is recorded of it stays")
-    draft.remove("steps", mutation.name)
-
-
-def _set_loop(draft: Draft, mutation: SetLoop) -> None:
-    draft.put("loops", mutation.loop_id, bytes(mutation.loop))
-
-
-def _add_token(draft: Draft, mutation: AddToken) -> None:
-    if draft.get("tokens", mutation.token_id) is not None:
-        raise ValidationFailed(f"token {mutation.token_id!r} exists already; give the new one another id")
-    _need_active_scope(draft, decode_token(mutation.token).scope)
-    draft.put("tokens", mutation.token_id, bytes(mutation.token))
-
-
-def _remove_token(draft: Draft, mutation: RemoveToken) -> None:
-    _need_token(draft, mutation.token_id)
-    draft.remove("tokens", mutation.token_id)
-
-
-def _update_token(draft: Draft, mutation: UpdateToken) -> None:
-    before = decode_token(_need_token(draft, mutation.token_id))
-    if before.status is Presence.CANCELLED:
-        raise ValidationFailed(f"token {mutation.token_id!r} was cancelled; its late result is not taken")
-    after = decode_token(mutation.token)
-    if after.token_id != mutation.token_id:
-        raise InvalidInput(f"token {mutation.token_id!r} cannot become {after.token_id!r}; add a new token instead")
-    _need_active_scope(draft, after.scope)
-    draft.put("tokens", mutation.token_id, bytes(mutation.token))
-
-
-def _enter_scope(draft: Draft, mutation: EnterScope) -> None:
-    check_key(mutation.scope_id, "scope_id")
-    if draft.get("scopes", mutation.scope_id) is not None:
-        raise ValidationFailed(f"scope {mutation.scope_id!r} is entered already; give the new one another id")
-    _need_active_scope(draft, mutation.parent)
-    draft.put("scopes", mutation.scope_id, encode_record(CancelScope(mutation.scope_id, mutation.parent)))
-
-
-def _exit_scope(draft: Draft, mutation: ExitScope) -> None:
-    if mutation.scope_id == "root":
-        raise ValidationFailed("scope 'root' is the execution itself; end it with set_status")
-    _need_scope(draft, mutation.scope_id)
-    occupants = [f"{section[:-1]} {key!r}" for section, key in draft.inside(mutation.scope_id)]
-    if occupants:
-        raise ValidationFailed(f"scope {mutation.scope_id!r} still holds {', '.join(sorted(occupants)[:5])}; remove them first")
-    draft.remove("scopes", mutation.scope_id)
-
-
-def _cancel_scope(draft: Draft, mutation: CancelScopeMutation) -> None:
-    pending = [mutation.scope_id]
-    while pending:
-        scope_id = pending.pop()
-        scope = decode_scope(_need_scope(draft, scope_id))
-        draft.put("scopes", scope_id, encode_record(msgspec.structs.replace(scope, status=Presence.CANCELLED)))
-        for section, key in list(draft.inside(scope_id)):
-            if section == "scopes":
-                pending.append(key)
-            else:
-                token = decode_token(_need_token(draft, key))
-                cancelled = token.replace(status=Presence.CANCELLED)
-                draft.put("tokens", key, encode_record(cancelled))
-
-
-def _increment_step_count(draft: Draft, mutation: IncrementStepCount) -> None:
-    if mutation.by < 1:
-        raise InvalidInput("the step count only grows; increment it by 1 or more")
-    count = decode(draft.get("step_count", ONLY) or b"0")
-    draft.put("step_count", ONLY, b"%d" % (count + mutation.by))
-
-
-def _set_metadata(draft: Draft, mutation: SetMetadata) -> None:
-    if not bytes(mutation.value).startswith(b"{"):
-        raise InvalidInput("the metadata must be a dict with string keys")
-    draft.put("metadata", ONLY, bytes(mutation.value))
-
-
-def _set_result(draft: Draft, mutation: SetResult) -> None:
-    draft.put("result", ONLY, bytes(mutation.value))
-
-
-def _set_status(draft: Draft, mutation: SetStatus) -> None:
-    before = draft.current_status()
-    try:
-        after = Status(mutation.status)
-    except ValueError:
-        raise InvalidInput(f"{mutation.status!r} is no status; use one of {', '.join(Status)}") from None
-    if before is None or not may_follow(before, after):
-        raise ValidationFailed(f"an execution that is {before} cannot become {after}")
-    draft.status = after
-    draft.put_status(_quoted(after))
-    if before in FINAL and draft.get("result", ONLY) is not None:
-        draft.remove("result", ONLY)
-
-
-def _write_state(draft: Draft, mutation: WriteState) -> None:
-    """Scoped state is the store's to check; here it only rides along and is part of the receipt."""
-    draft.ops.append(mutation.op)
-
-
-def _enqueue_item(draft: Draft, mutation: EnqueueItem) -> None:
-    """The same for queue items: whether there is room for one is the store's to say."""
-    draft.items.append(mutation.whole())
-
-
-def _need_token(draft: Draft, token_id: str) -> bytes:
-    data = draft.get("tokens", token_id)
-    if data is None:
-        raise ValidationFailed(f"there is no token {token_id!r}; add it first")
-    return data
-
-
-def _need_scope(draft: Draft, scope_id: str) -> bytes:
-    data = draft.get("scopes", scope_id)
-    if data is None:
-        raise ValidationFailed(f"there is no scope {scope_id!r}; enter it first")
-    return data
-
-
-def _need_active_scope(draft: Draft, scope_id: str) -> None:
-    if decode_scope(_need_scope(draft, scope_id)).status is Presence.CANCELLED:
-        raise ValidationFailed(f"scope {scope_id!r} was cancelled; nothing new can start in it")
-
-
-def _quoted(text: str) -> bytes:
-    return b'"%b"' % text.encode()
-
-
-_FINAL = frozenset(_quoted(status) for status in FINAL)
-_PENDING = _quoted(Status.PENDING)
-_ROOT = encode_record(CancelScope("root", None))
-_REOPENING = frozenset({SetStatus, Restore})
-
-_RULES: dict[type, Callable[[Draft, Any], None]] = {
-    Create: _create,
-    Restore: _restore,
-    SetContext: _set_context,
-    PatchContext: _patch_context,
-    SetVariable: _set_variable,
-    SetTrigger: _set_trigger,
-    RecordStep: _record_step,
-    ReopenStep: _reopen_step,
-    SetLoop: _set_loop,
-    AddToken: _add_token,
-    RemoveToken: _remove_token,
-    UpdateToken: _update_token,
-    EnterScope: _enter_scope,
-    ExitScope: _exit_scope,
-    CancelScopeMutation: _cancel_scope,
-    IncrementStepCount: _increment_step_count,
-    SetMetadata: _set_metadata,
-    SetResult: _set_result,
-    SetStatus: _set_status,
-    WriteState: _write_state,
-    EnqueueItem: _enqueue_item,
-}

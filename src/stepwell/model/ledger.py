@@ -11,13 +11,14 @@ from stepwell.clock import to_ms
 from stepwell.errors import Corrupted, InvalidSnapshot, ValidationFailed
 from stepwell.model.commit import Commit, Creation, Head, Loaded, LockGuard, Rest, StoredCommit
 from stepwell.model.digest import sha256_hex
-from stepwell.model.draft import Draft, plan
+from stepwell.model.draft import Draft
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation, decode_mutations, encode_mutations
 from stepwell.model.queue import ItemMark
 from stepwell.model.receipt import RECEIPT_SCHEMA, Receipt, ReceiptHeader, decode_header, encode_header, sign_head
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot, stored_state
 from stepwell.model.state import State
+from stepwell.model.validation import plan
 
 __all__ = ["Verification", "build_commit", "fast_forward", "rebuild", "replay", "settle", "snapshot_due", "verify"]
 

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar, cast
 import msgspec
 
 from stepwell.errors import InvalidInput, Problem, ValidationFailed
-from stepwell.model.draft import Draft, Planned, refusal
+from stepwell.model.draft import Draft, Planned
 from stepwell.model.entry import ABSENT, Delete, Increment, Put, StateOp
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
@@ -48,6 +48,7 @@ from stepwell.model.record import (
     encode_trigger,
 )
 from stepwell.model.scope import Scope
+from stepwell.model.validation import refusal
 from stepwell.model.value import Value, canonical, decode
 
 __all__ = ["Buffer", "BufferedScope", "HasScope", "check_number", "check_revision", "ttl_ms"]

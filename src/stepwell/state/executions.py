@@ -22,7 +22,7 @@ from stepwell.errors import (
 )
 from stepwell.faults import fault
 from stepwell.model.commit import Adoption, Archiving, Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen, StoredCommit
-from stepwell.model.draft import Planned, plan
+from stepwell.model.draft import Planned
 from stepwell.model.ending import mark_of
 from stepwell.model.ids import NewId, check_key, new_commit_id
 from stepwell.model.ledger import Verification, build_commit, fast_forward, rebuild, settle, verify
@@ -35,6 +35,7 @@ from stepwell.model.record import Metadata, encode_record
 from stepwell.model.snapshot import read_snapshot, store_snapshot, write_snapshot
 from stepwell.model.state import ONLY, Change, ExecutionState, State, difference
 from stepwell.model.status import FINAL, Status
+from stepwell.model.validation import plan
 from stepwell.model.value import Value, canonical, decode
 from stepwell.state.endings import Ending, Endings
 from stepwell.state.live import Live, LiveStates

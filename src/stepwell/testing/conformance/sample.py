@@ -17,7 +17,7 @@ from stepwell.clock import to_ms
 from stepwell.contract.store import Store
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Acquire, Adoption, Claim, Commit, Creation, Head, Lease, Outcome, StateBatch, Unit, Written
-from stepwell.model.draft import Draft, plan
+from stepwell.model.draft import Draft
 from stepwell.model.entry import Put, StateOp, StoredEntry
 from stepwell.model.ids import new_commit_id
 from stepwell.model.ledger import Verification, build_commit, fast_forward, rebuild, settle, verify
@@ -27,6 +27,7 @@ from stepwell.model.record import Metadata, StepOutput, encode_record, encode_st
 from stepwell.model.scope import Scope
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot
 from stepwell.model.state import State
+from stepwell.model.validation import plan
 from stepwell.model.value import Value, canonical, decode
 
 __all__ = [
