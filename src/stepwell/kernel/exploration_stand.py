@@ -84,8 +84,7 @@ class Run(Interpreter):
         super().listen(thread, name, is_transient=is_transient)
 
     def reached(self, ended: dict[str, str]) -> set[str]:
-        """The places that were begun. Those beside a failure that comes at once, too: whether they are stopped before they do anything
-        depends on who is first, and that is not for a checker to bet on."""
+        """The places that were begun, even those beside a failure that comes at once: who is first is not for a checker to tell."""
         return self.entered | {name for name, how in ended.items() if how != StepStatus.SKIPPED}
 
 
