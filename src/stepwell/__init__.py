@@ -3,8 +3,9 @@
 Names are fetched from their modules when they are first used, so that ``import stepwell`` costs next to nothing.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from stepwell.lazy import fetching
 
 if TYPE_CHECKING:
     from stepwell.app import AsyncStepwell, ExecutionSummary, Health, Stepwell
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         NotFound,
         Problem,
         ProcessDied,
+        ReceiptArchived,
         RequestFailed,
         StepFailed,
         StepwellError,
@@ -140,6 +142,7 @@ __all__ = [
     "QueueRequest",
     "QueueSettings",
     "Receipt",
+    "ReceiptArchived",
     "RequestFailed",
     "Retry",
     "Run",
@@ -212,6 +215,7 @@ _HOMES = {
         "NotFound",
         "Problem",
         "ProcessDied",
+        "ReceiptArchived",
         "RequestFailed",
         "StepFailed",
         "StepwellError",
@@ -265,16 +269,7 @@ _HOMES = {
 }
 _MODULES = ("clock", "errors", "flow", "testing")
 
-
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return import_module(f"stepwell.{name}")
-    for module, names in _HOMES.items():
-        if name in names:
-            found = getattr(import_module(f"stepwell.{module}"), name)
-            globals()[name] = found
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = fetching(__name__, _HOMES, _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,9 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from stepwell.errors import InvalidInput
+from stepwell.span import Span, seconds_of
+
 __all__ = ["Clock", "FakeClock", "SystemClock", "from_ms", "to_ms"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,6 +48,8 @@ class FakeClock:
     """A clock that stands still until a test moves it."""
 
     def __init__(self, start: datetime | None = None) -> None:
+        if start is not None and not (isinstance(start, datetime) and start.tzinfo is not None):
+            raise InvalidInput(f"start is a datetime with a time zone, such as datetime.now(UTC), not {start!r}")
         self._now = start or datetime(2026, 1, 1, tzinfo=UTC)
         self._ahead = timedelta(0)
 
@@ -57,11 +62,9 @@ class FakeClock:
     def ahead_ms(self) -> int:
         return self._ahead // _MS
 
-    def advance(self, seconds: float) -> None:
-        """Move the time on; the past is out of reach, as with a real clock."""
-        if seconds < 0:
-            raise ValueError("a clock is moved forwards only")
-        self._ahead += timedelta(seconds=seconds)
+    def advance(self, seconds: Span) -> None:
+        """Move the time on, by any span; the past is out of reach, as with a real clock."""
+        self._ahead += timedelta(seconds=seconds_of(seconds, "what a clock is moved by"))
 
 
 def to_ms(moment: datetime) -> int:

@@ -12,6 +12,7 @@
     │   ├── AlreadyExists       the id is taken
     │   ├── ExecutionEnded      the execution has ended and takes no message any more
     │   └── NotActive           the workflow is a draft or paused
+    ├── ReceiptArchived         the commit landed, and its receipt is in an archive
     ├── LeaseLost               the lease expired or another holder took it
     ├── LockHeld                somebody else holds the lock
     ├── StoreUnavailable        the store cannot serve now
@@ -63,6 +64,7 @@ __all__ = [
     "NotFound",
     "Problem",
     "ProcessDied",
+    "ReceiptArchived",
     "RequestFailed",
     "StepFailed",
     "StepwellError",
@@ -192,6 +194,16 @@ class NotActive(Conflict):
     """The workflow is a draft or paused and cannot be started; activate it first."""
 
     code = "SW-206"
+
+
+class ReceiptArchived(StepwellError):
+    """The receipt was moved into an archive, so this store cannot show it; look in the proof files. Nothing was written again."""
+
+    code = "SW-207"
+
+    def __init__(self, message: str | None = None, *, commit_id: str = "", execution_id: str = "") -> None:
+        super().__init__(message)
+        self.commit_id, self.execution_id = commit_id, execution_id
 
 
 class LeaseLost(StepwellError):
