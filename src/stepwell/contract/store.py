@@ -49,6 +49,15 @@ class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The (created_ms, execution_id) of the last one of the page before."""
     limit: int = 100
 
+    def matches(self, head: Head) -> bool:
+        """Whether an execution is one of those, and comes after the page before."""
+        return (
+            self.workspace_id in (None, head.workspace_id)
+            and self.workflow_id in (None, head.workflow_id)
+            and self.status in (None, head.status)
+            and (self.after is None or (head.created_ms, head.execution_id) < self.after)
+        )
+
 
 class Store(Protocol):
     """Keeps executions, their receipts and snapshots, leases, and scoped state."""
@@ -83,9 +92,10 @@ class Store(Protocol):
 
         For a ``Commit``: the execution exists, its head is (revision - 1, previous), and its fence is the commit's (if it has
         one); all checked in the same transaction as the write. A commit id that the execution has already gives back ``Seen``
-        and writes nothing. With a ``creation`` the execution must not exist, not even as a tombstone. State operations go
-        through ``model.entry.resolve``. A lease is granted with a fence higher than any before. A ``LockGuard`` holds if the
-        lock's row still has that fence, expired or not; else the unit is refused with ``LeaseLost``.
+        and writes nothing; it is empty if the id is one that a user chose and the commit was archived. With a ``creation`` the
+        execution must not exist, not even as a tombstone. State operations go through ``model.entry.resolve``. A lease is granted
+        with a fence higher than any before. A ``LockGuard`` holds if the lock's row still has that fence, expired or not; else the
+        unit is refused with ``LeaseLost``.
 
         An execution whose creation ``is_runnable`` is due when its ``wake_ms`` has come and nobody holds its lease: at once, if the
         creation names no holder; when its lease ends, if its holder dies (a claim or extension moves ``wake_ms`` to the lease's
@@ -137,7 +147,8 @@ class Store(Protocol):
         ...
 
     def commit_of(self, execution_id: str, commit_id: str) -> StoredCommit | None:
-        """The commit with this id, if it landed."""
+        """The commit with this id, if it landed. Of one that was archived and had an id that a user chose, the revision is known,
+        and header and body are empty."""
         ...
 
     def find(self, query: ExecutionQuery) -> list[Head]:

@@ -289,7 +289,7 @@ class Written(msgspec.Struct, frozen=True, gc=False):
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
-    """This commit id landed before; here is what was stored then. Nothing was written now."""
+    """This commit id landed before; here is what was stored then, or nothing if it was archived. Nothing was written now."""
 
     header: bytes
     body: bytes

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stepwell.faults import fault
+from stepwell.faults import fault, is_armed
 from stepwell.model.digest import MASK, common_element, element, state_digest
 from stepwell.model.entry import StateOp
 from stepwell.model.mutation import (
@@ -131,12 +131,13 @@ class Draft:
             before = sections[section].get(key)
             if before == data:
                 continue
+            number_of = common_element if section in _COMMON else element
             if before is not None:
                 known = base.elements.get(address)
-                total -= known if known is not None else _number(section, key, before)
+                total -= known if known is not None else number_of(SECTIONS[section], key, before)
                 size -= len(key) + len(before)
             if data is not None:
-                number = _number(section, key, data)
+                number = number_of(SECTIONS[section], key, data)
                 if section not in _WRITTEN_ONCE:
                     self._elements[address] = number
                 total += number
@@ -146,10 +147,11 @@ class Draft:
 
     def apply(self) -> State:
         """Bring the base state up to this draft. Only called once the batch is stored, and cannot fail."""
-        state = self.base
+        state, sections, is_watched = self.base, self.base.sections, is_armed()
         for (section, key), data in self._pending.items():
-            fault("commit.applying")
-            entries = state.sections[section]
+            if is_watched:
+                fault("commit.applying")
+            entries = sections[section]
             if section in ("scopes", "tokens"):
                 _follow(state, (section, key), data)
             if data is None:
@@ -168,10 +170,6 @@ class Draft:
 _COMMON = frozenset(("status", "step_count", "scopes"))
 _WRITTEN_ONCE = frozenset(("identity", "trigger", "steps"))
 """What is there to stay: its digest numbers need not be remembered, since hardly any is taken away again."""
-
-
-def _number(section: str, key: str, data: bytes) -> int:
-    return (common_element if section in _COMMON else element)(SECTIONS[section], key, data)
 
 
 def _parent(section: str, data: bytes) -> str | None:

@@ -16,10 +16,11 @@ from datetime import datetime
 import msgspec
 
 from stepwell.clock import from_ms
-from stepwell.errors import Conflict, InvalidInput, LimitExceeded, StepwellError
+from stepwell.errors import Conflict, Corrupted, LimitExceeded, StepwellError
+from stepwell.model.arithmetic import merged, summed
 from stepwell.model.limits import Limits
-from stepwell.model.value import Value, decode
-from stepwell.model.value import canonical as _canonical
+from stepwell.model.state_room import RoomOf, boundless, overfull
+from stepwell.model.value import Value, canonical, decode
 
 __all__ = [
     "ABSENT",
@@ -115,6 +116,16 @@ class StoredEntry(msgspec.Struct, frozen=True, gc=False):
     expires_ms: int | None = None
     ttl_ms: int | None = None
     sliding: bool = False
+    is_sound: bool = True
+    """Whether it is what was stored; a row that is not can be written over, but not read."""
+
+    def checked(self, scope: str, key: str) -> StoredEntry:
+        """The same row; ``Corrupted`` if it is not what was stored."""
+        if not self.is_sound:
+            raise Corrupted(
+                f"the value of key {key!r} in scope {scope!r} does not match its checksum; set or delete it, or restore a backup"
+            )
+        return self
 
 
 class ScopeTotals(msgspec.Struct, frozen=True, gc=False):
@@ -172,7 +183,7 @@ def alive(stored: StoredEntry | None, now_ms: int) -> StoredEntry | None:
 class Resolution:
     """What a list of operations comes to: rows to write, scopes to empty first, totals, and an answer to each."""
 
-    __slots__ = ("_lookup", "_totals_of", "answers", "cleared", "entries", "limits", "now_ms", "totals")
+    __slots__ = ("_lookup", "_totals_of", "answers", "cleared", "entries", "grown", "limits", "now_ms", "totals")
 
     def __init__(
         self,
@@ -185,6 +196,8 @@ class Resolution:
         self.now_ms, self.limits = now_ms, limits
         self.entries: dict[tuple[str, str], StoredEntry] = {}
         self.totals: dict[str, ScopeTotals] = {}
+        self.grown: dict[str, int] = {}
+        """By how many bytes each scope that is written to is larger afterwards."""
         self.cleared: dict[str, int] = {}
         self.answers: list[object] = []
 
@@ -198,6 +211,11 @@ class Resolution:
     def live(self, scope: str, key: str) -> StoredEntry | None:
         """The row, unless deleted or expired."""
         return alive(self.stored(scope, key), self.now_ms)
+
+    def sound(self, scope: str, key: str) -> StoredEntry | None:
+        """The same, to go on from what it holds: it must be what was stored."""
+        found = self.live(scope, key)
+        return None if found is None else found.checked(scope, key)
 
     def scope(self, scope: str) -> ScopeTotals:
         """The scope's totals after the operations so far."""
@@ -215,6 +233,7 @@ class Resolution:
         if data is not None and size > max(self.limits.scope_bytes, totals.bytes):
             raise LimitExceeded.of("scope_bytes", self.limits.scope_bytes, size, f"the size of scope {scope!r}, in bytes,")
         self.totals[scope] = ScopeTotals(totals.revision + 1, keys, size)
+        self.grown[scope] = self.grown.get(scope, 0) + size - totals.bytes
         # A tombstone's end is the time it was made, so that a sweep can tell its age.
         ends = self.now_ms if data is None else None if ttl_ms is None else self.now_ms + ttl_ms
         entry = StoredEntry(data, totals.revision + 1, ends, ttl_ms, sliding)
@@ -227,6 +246,7 @@ class Resolution:
         self.entries = {address: row for address, row in self.entries.items() if address[0] != scope}
         self.cleared[scope] = totals.revision + 1
         self.totals[scope] = ScopeTotals(totals.revision + 1, 0, 0)
+        self.grown[scope] = self.grown.get(scope, 0) - totals.bytes
         return totals.keys
 
 
@@ -237,19 +257,21 @@ def resolve(
     now_ms: int,
     limits: Limits,
     expired_in: Callable[[str], Sequence[str]],
+    room_of: RoomOf = boundless,
 ) -> Resolution | StepwellError:
     """Work out a list of operations as one: all of them, or the reason why none.
 
-    Expired keys count towards a scope's limits until they are swept; a scope that seems full is swept first.
+    Expired keys count towards the limits of a scope and of its workspace until they are swept; if one seems full, the scopes that
+    are written to are swept first.
     """
-    resolution = _resolve(ops, lookup, totals_of, now_ms, limits)
+    resolution = _resolve(ops, lookup, totals_of, now_ms, limits, room_of)
     if not isinstance(resolution, LimitExceeded):
         return resolution
     scopes = {op.scope for op in ops} | {op.to_scope for op in ops if isinstance(op, Copy)}
     swept = [Delete(scope, key) for scope in sorted(scopes) for key in expired_in(scope)]
     if not swept:
         return resolution
-    resolution = _resolve([*swept, *ops], lookup, totals_of, now_ms, limits)
+    resolution = _resolve([*swept, *ops], lookup, totals_of, now_ms, limits, room_of)
     if isinstance(resolution, Resolution):
         del resolution.answers[: len(swept)]
     return resolution
@@ -261,6 +283,7 @@ def _resolve(
     totals_of: Callable[[str], ScopeTotals],
     now_ms: int,
     limits: Limits,
+    room_of: RoomOf,
 ) -> Resolution | StepwellError:
     resolution = Resolution(lookup, totals_of, now_ms, limits)
     try:
@@ -268,7 +291,7 @@ def _resolve(
             resolution.answers.append(_RULES[type(op)](resolution, op))
     except StepwellError as refusal:
         return refusal
-    return resolution
+    return overfull(resolution.grown.items(), room_of) or resolution
 
 
 def prefix_end(prefix: str) -> str | None:
@@ -304,21 +327,14 @@ def _delete(state: Resolution, op: Delete) -> bool:
 
 
 def _increment(state: Resolution, op: Increment) -> int | float:
-    found = state.live(op.scope, op.key)
-    before = 0 if found is None or found.data is None else decode(found.data)
-    if isinstance(before, bool) or not isinstance(before, int | float):
-        raise InvalidInput(f"key {op.key!r} holds no number, so it cannot be incremented; set it first")
-    after = before + op.by
-    if isinstance(after, int) and not -(2**63) <= after < 2**63:
-        raise InvalidInput(f"key {op.key!r} would leave the range of 64-bit integers")
-    if after - after != 0:
-        raise InvalidInput(f"key {op.key!r} would leave the range of floats")
+    found = state.sound(op.scope, op.key)
+    after = summed(op.key, 0 if found is None or found.data is None else decode(found.data), op.by)
     _rewrite(state, op.scope, op.key, msgspec.json.encode(after), found)
     return after
 
 
 def _copy(state: Resolution, op: Copy) -> bool:
-    found = state.live(op.scope, op.key)
+    found = state.sound(op.scope, op.key)
     if found is None:
         return False
     _rewrite(state, op.to_scope, op.to_key, found.data, found)
@@ -328,7 +344,7 @@ def _copy(state: Resolution, op: Copy) -> bool:
 
 
 def _touch(state: Resolution, op: Touch) -> bool:
-    found = state.live(op.scope, op.key)
+    found = state.sound(op.scope, op.key)
     if found is None or not found.sliding:
         return False
     # The value did not change, so the revision stays: a reader must not break somebody's compare-and-set.
@@ -337,34 +353,13 @@ def _touch(state: Resolution, op: Touch) -> bool:
 
 
 def _merge(state: Resolution, op: Merge) -> Value:
-    found = state.live(op.scope, op.key)
+    found = state.sound(op.scope, op.key)
     given = decode(op.value)
     # With nothing there yet, the value is put together with itself, which checks it and changes nothing; a sum starts at 0.
     before = decode(found.data) if found is not None and found.data is not None else 0 if op.how == "add" else given
-    after = _together(op, before, given)
-    _rewrite(state, op.scope, op.key, _canonical(after, state.limits), found)
+    after = merged(op.key, op.how, before, given)
+    _rewrite(state, op.scope, op.key, canonical(after, state.limits), found)
     return after
-
-
-def _together(op: Merge, before: Value, given: Value) -> Value:
-    if op.how == "union":
-        if not isinstance(before, list) or not isinstance(given, list):
-            raise InvalidInput(f"key {op.key!r} holds no list, so nothing can be united with it")
-        both: list[Value] = [*before, *given]
-        members = {_canonical(each): each for each in both}
-        return [members[data] for data in sorted(members)]
-    if not _is_number(before) or not _is_number(given):
-        raise InvalidInput(f"key {op.key!r} holds no number, so {op.how} cannot be taken")
-    # 1 and 1.0 are as large as each other and yet differ; the bytes decide, so that the order of the writers does not.
-    return before + given if op.how == "add" else (max if op.how == "max" else min)(before, given, key=_rank)
-
-
-def _rank(number: Value) -> tuple[Value, bytes]:
-    return number, _canonical(number)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _clear(state: Resolution, op: Clear) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from stepwell.errors import InvalidInput, LimitExceeded
 
-__all__ = ["MAX_KEY_BYTES", "NewId", "check_key", "new_commit_id", "new_id", "revision_in"]
+__all__ = ["MAX_KEY_BYTES", "NewId", "check_key", "made_revision", "new_commit_id", "new_id", "revision_in"]
 
 MAX_KEY_BYTES = 512
 
@@ -61,3 +61,10 @@ def revision_in(commit_id: str) -> int | None:
     if dot and rest and head[:1] == "r" and len(head) < 12 and head[1:].isascii() and head[1:].isdigit():
         return int(head[1:])
     return None
+
+
+def made_revision(commit_id: str) -> int | None:
+    """The same, only for an id whose rest is one of ``new_id``: what a user chose is not taken for ours."""
+    _, _, rest = commit_id.partition(".")
+    is_ours = len(rest) == 32 and all(digit in "0123456789abcdef" for digit in rest)
+    return revision_in(commit_id) if is_ours else None

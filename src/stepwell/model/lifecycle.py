@@ -9,6 +9,7 @@ import msgspec
 
 from stepwell.errors import Conflict, LeaseLost
 from stepwell.model.queue import ACTIVE, Claimed, ClaimItems, Enqueued, Item, ItemMark, ItemStatus, NewItem, Redrive, ReturnItem
+from stepwell.model.refusal import claim_lost, item_alive
 
 __all__ = [
     "EXPIRED",
@@ -123,7 +124,7 @@ def marked(item: Item | None, mark: ItemMark, now_ms: int, execution_id: str | N
     """The item as it is marked; None if it stays as it is. With an execution, only that one's item is marked."""
     is_other = item is None or (execution_id is not None and item.execution_id != execution_id)
     if mark.fence is not None and (item is None or is_other or item.status not in ACTIVE or item.fence != mark.fence):
-        return LeaseLost(f"the claim of item {mark.item_id!r} was lost; nothing was written", fence=mark.fence)
+        return claim_lost(mark.item_id, mark.fence)
     if item is None or is_other or has_ended(item) or item.status == mark.status:
         return None
     status = ItemStatus(mark.status)
@@ -135,7 +136,7 @@ def marked(item: Item | None, mark: ItemMark, now_ms: int, execution_id: str | N
 def returned(item: Item | None, unit: ReturnItem, now_ms: int) -> Item | LeaseLost:
     """A claimed item that is given back."""
     if item is None or item.status is not ItemStatus.CLAIMED or item.fence != unit.fence:
-        return LeaseLost(f"the claim of item {unit.item_id!r} was lost; nothing was written", fence=unit.fence)
+        return claim_lost(unit.item_id, unit.fence)
     error = storable(unit.error)
     if unit.is_final or (error is not None and item.attempts >= item.max_attempts):
         return _ended(item, ItemStatus.FAILED, now_ms, error)
@@ -167,7 +168,7 @@ def cancelled(item: Item, now_ms: int, *, is_forced: bool = False) -> Item | Non
 def redriven(item: Item, unit: Redrive, now_ms: int) -> Item | Conflict:
     """An item that failed or was cancelled, from the start."""
     if item.status not in (ItemStatus.FAILED, ItemStatus.CANCELLED):
-        return Conflict(f"item {item.item_id!r} is {item.status.value}; only one that is FAILED or CANCELLED is driven again")
+        return item_alive(item.item_id, item.status.value)
     return replace(_waiting(item, now_ms, 0, None), execution_id=unit.execution_id)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from stepwell.errors import InvalidInput
+
 __all__ = ["Limits"]
 
 
@@ -27,5 +29,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if getattr(self, name) < 1:
-                raise ValueError(f"Limits({name}=...) must be at least 1")
+            size: object = getattr(self, name)
+            if type(size) is not int or size < 1:
+                raise InvalidInput(f"Limits({name}=...) is a whole number, 1 or more, not {size!r}")

@@ -61,6 +61,10 @@ def write_proof(head: Head, base: StoredSnapshot | None, rows: Iterable[StoredCo
 
 def verify_proof(data: bytes, *, key: bytes | None = None) -> Verification:
     """Check a proof by itself: every link, digest and state, up to the end that its first line names."""
+    if not isinstance(data, bytes):
+        raise InvalidInput(f"a proof is the bytes of a file, not {type(data).__name__}; read it with Path(...).read_bytes()")
+    if key is not None and not isinstance(key, bytes):
+        raise InvalidInput(f"key is the bytes that the receipts were signed with, not {type(key).__name__}")
     first, _, rest = data.partition(b"\n")
     try:
         label = _decode_label(first)

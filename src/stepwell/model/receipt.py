@@ -9,7 +9,7 @@ from hashlib import sha256
 
 import msgspec
 
-from stepwell.errors import Corrupted
+from stepwell.errors import Corrupted, ReceiptArchived
 from stepwell.model.digest import sha256_hex
 from stepwell.model.value import Value, decode
 
@@ -56,6 +56,10 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     body: bytes
     """The mutations, as they are stored."""
 
+    def __repr__(self) -> str:
+        # Without the body: it can be as large as a commit, and what users store does not belong in logs.
+        return f"<Receipt {self.execution_id!r} revision={self.revision} commit_id={self.commit_id!r} digest={self.digest[:12]}>"
+
     @property
     def mutations(self) -> tuple[dict[str, Value], ...]:
         """What the commit changed, as plain data."""
@@ -71,6 +75,17 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         if mutations != decoded.mutations:
             raise Corrupted(f"the mutations of revision {decoded.revision} of {decoded.execution_id!r} do not match their digest")
         return cls.of(decoded, digest, body)
+
+    @classmethod
+    def found(cls, execution_id: str, commit_id: str, header: bytes, body: bytes) -> Receipt:
+        """The receipt of a commit that was found by its id; ``ReceiptArchived`` if the id is all that is left of it here."""
+        if not header and not body:
+            raise ReceiptArchived(
+                f"commit {commit_id!r} of execution {execution_id!r} landed, and its receipt was archived: look in the proof files",
+                commit_id=commit_id,
+                execution_id=execution_id,
+            )
+        return cls.read(header, body)
 
     @classmethod
     def of(cls, header: ReceiptHeader, digest: str, body: bytes) -> Receipt:

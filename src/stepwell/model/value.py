@@ -30,6 +30,7 @@ __all__ = [
     "freeze",
     "from_value",
     "parse",
+    "recode",
     "thaw",
     "to_value",
 ]
@@ -129,6 +130,11 @@ def canonical(value: Value, limits: Limits = DEFAULT_LIMITS, *, what: str = "the
     if is_deep or (len(data) > 18 and _LONG_NUMBER in data.translate(_DIGITS)):
         _inspect(value, limits, what)
     return data
+
+
+def recode(value: Value) -> bytes:
+    """The canonical bytes of what was a value before, or is made of such: of one that was just as large as it may be, too."""
+    return _encode(value)
 
 
 # Nineteen digits in a row may be an int beyond 64 bits (or just text); translating the bytes finds that at C speed.

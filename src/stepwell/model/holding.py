@@ -1,0 +1,70 @@
+"""How a lock goes from one holder to the next, as pure functions, for the stores that decide in Python.
+
+Each gives the row afterwards, or the refusal. What they mean is said where the units are defined, in ``model.commit``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from stepwell.errors import LeaseLost, LockHeld
+from stepwell.model.commit import Acquire, Lease, LockGuard, Renew, Unlock
+from stepwell.model.refusal import guard_lost, lock_held, lock_lost
+
+__all__ = ["LockRow", "acquired", "broken", "lease_on", "renewed", "unlocked"]
+
+replace = msgspec.structs.replace
+
+
+class LockRow(msgspec.Struct, frozen=True):
+    """A lock as it is stored; held by nobody once ``until_ms`` has passed."""
+
+    holder: str
+    fence: int
+    acquired_ms: int
+    until_ms: int
+
+
+def broken(guards: Sequence[LockGuard], row_of: Callable[[str], LockRow | None]) -> LeaseLost | None:
+    """The first lock that a writer believes it holds and somebody else was granted; None if there is none."""
+    for guard in guards:
+        row = row_of(guard.name)
+        if row is None or row.fence != guard.fence:
+            return guard_lost(guard)
+    return None
+
+
+def acquired(row: LockRow | None, unit: Acquire, now_ms: int, next_fence: Callable[[], int]) -> LockRow | LockHeld:
+    """The row of a lock that was asked for. Its holder, asking again, keeps the fence; anybody else gets the next one."""
+    until = now_ms + round(unit.seconds * 1000)
+    if row is None or row.until_ms <= now_ms:
+        return LockRow(unit.holder, next_fence(), now_ms, until)
+    if row.holder != unit.holder:
+        return lock_held(unit.name, row.until_ms)
+    return replace(row, until_ms=until)
+
+
+def renewed(row: LockRow | None, unit: Renew, now_ms: int) -> LockRow | LeaseLost:
+    """The row of a lock that is held for longer."""
+    if row is None or not _is_held(row, unit, now_ms):
+        return lock_lost(unit)
+    return replace(row, until_ms=now_ms + round(unit.seconds * 1000))
+
+
+def unlocked(row: LockRow | None, unit: Unlock, now_ms: int) -> LockRow | LeaseLost | None:
+    """The row of a lock that was given back and stays taken for a while; None if it is free now."""
+    if row is None or not _is_held(row, unit, now_ms):
+        return lock_lost(unit)
+    until = row.acquired_ms + round(unit.at_least_seconds * 1000)
+    return replace(row, holder="", until_ms=until) if until > now_ms else None
+
+
+def lease_on(name: str, row: LockRow) -> Lease:
+    """What the holder of a lock is told."""
+    return Lease(name, row.holder, row.fence, row.until_ms)
+
+
+def _is_held(row: LockRow, unit: Renew | Unlock, now_ms: int) -> bool:
+    return (row.holder, row.fence) == (unit.holder, unit.fence) and row.until_ms > now_ms

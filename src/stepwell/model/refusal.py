@@ -1,0 +1,75 @@
+"""Why a unit is refused, in the same words on every store."""
+
+from __future__ import annotations
+
+from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LockHeld, NotFound
+from stepwell.model.commit import Archiving, LockGuard, Renew, Unlock
+
+__all__ = [
+    "claim_lost",
+    "guard_lost",
+    "id_taken",
+    "item_alive",
+    "leased",
+    "lock_held",
+    "lock_lost",
+    "no_execution",
+    "no_item",
+    "no_revision",
+    "singleton_alive",
+]
+
+
+def no_execution(execution_id: str) -> NotFound:
+    """There is no such execution."""
+    return NotFound(f"there is no execution {execution_id!r}")
+
+
+def no_revision(archiving: Archiving) -> NotFound:
+    """There is nothing to archive up to there."""
+    return NotFound(f"execution {archiving.execution_id!r} has no revision {archiving.snapshot.revision} to archive")
+
+
+def id_taken(execution_id: str) -> AlreadyExists:
+    """There is, or was, another execution by the same id."""
+    return AlreadyExists(f"execution {execution_id!r} exists already; ids are never used twice")
+
+
+def leased(execution_id: str, until_ms: int | None = None) -> LockHeld:
+    """Somebody else holds the execution."""
+    return LockHeld(f"execution {execution_id!r} is leased to another holder", until_ms=until_ms)
+
+
+def lock_held(name: str, until_ms: int | None) -> LockHeld:
+    """Somebody else holds the lock."""
+    return LockHeld(f"lock {name!r} is held by another", until_ms=until_ms)
+
+
+def lock_lost(unit: Renew | Unlock) -> LeaseLost:
+    """Whoever wants to keep or give back a lock holds it no more."""
+    return LeaseLost(f"lock {unit.name!r} expired or was taken by another", fence=unit.fence)
+
+
+def guard_lost(guard: LockGuard) -> LeaseLost:
+    """Somebody else was granted the lock under which this was to be written."""
+    return LeaseLost(f"lock {guard.name!r} was lost; nothing was written", fence=guard.fence)
+
+
+def no_item(item_id: str) -> NotFound:
+    """There is no such queue item."""
+    return NotFound(f"there is no item {item_id!r}")
+
+
+def claim_lost(item_id: str, fence: int | None) -> LeaseLost:
+    """Whoever claimed the item has it no more."""
+    return LeaseLost(f"the claim of item {item_id!r} was lost; nothing was written", fence=fence)
+
+
+def item_alive(item_id: str, status: str) -> Conflict:
+    """The item is not dead, so it cannot be driven again."""
+    return Conflict(f"item {item_id!r} is {status}; only one that is FAILED or CANCELLED is driven again")
+
+
+def singleton_alive(name: str) -> Conflict:
+    """There is another item of the same singleton."""
+    return Conflict(f"another item of singleton {name!r} has not ended; wait for it, or cancel it")

@@ -1,0 +1,48 @@
+"""Seals: a checksum in front of each stored value of scoped state, so that a byte that changed at rest is found when it is read.
+
+It is taken over the whole row, with its scope and key, so that a row that was exchanged for another, or lives longer than it was
+given, is found as well. It is a guard against decay, not against people: whoever can write to the store can seal. What must be
+proven belongs in an execution, whose receipts are chained.
+
+A value that was stored without a seal begins as JSON does, and is taken as it is.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import msgspec
+
+from stepwell.model.entry import StoredEntry
+
+__all__ = ["seal", "unseal"]
+
+_MARK = b"\x01"  # no JSON begins with it, nor with a byte that differs from it in one bit
+_LENGTH = 5
+_JSON = frozenset(b'"-0123456789[{ntf')
+
+
+def seal(scope: str, key: str, entry: StoredEntry) -> bytes | None:
+    """The data of a row as it is stored; None for a tombstone."""
+    if entry.data is None:
+        return None
+    return _MARK + _checksum(scope, key, entry, entry.data) + entry.data
+
+
+def unseal(scope: str, key: str, entry: StoredEntry) -> StoredEntry:
+    """A row as it is used; ``is_sound`` says whether it is what was stored."""
+    stored = entry.data
+    if stored is None:
+        return entry
+    if not stored.startswith(_MARK):
+        is_sound = stored[:1] != b"" and stored[0] in _JSON
+        return entry if is_sound else msgspec.structs.replace(entry, is_sound=False)
+    data = stored[_LENGTH:]
+    is_sound = stored[1:_LENGTH] == _checksum(scope, key, entry, data)
+    return StoredEntry(data, entry.revision, entry.expires_ms, entry.ttl_ms, entry.sliding, is_sound)
+
+
+def _checksum(scope: str, key: str, entry: StoredEntry, data: bytes) -> bytes:
+    # Neither a path nor a key has a NUL, so no two rows have the same label.
+    label = f"{scope}\0{key}\0{entry.revision}\0{entry.expires_ms}\0{entry.ttl_ms}\0{entry.sliding:d}\0"
+    return crc32(data, crc32(label.encode("utf-8", "surrogatepass"))).to_bytes(4, "big")

@@ -1,0 +1,69 @@
+"""How much scoped state a workspace may hold: the ``state_bytes`` of its tier, as a rule for ``model.entry.resolve``.
+
+All scopes of a workspace count together. Stepwell's own writes (messages to executions, definitions, schedules, word of workers)
+count and are never refused, since an execution that cannot be told of its child's end would wait for ever. What makes a workspace's
+state smaller, or moves it about, is never refused either: a workspace that is over a limit which was lowered can be tidied up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from stepwell.errors import LimitExceeded
+from stepwell.model.scope import OWN_KINDS
+
+__all__ = ["RoomOf", "StateRoom", "boundless", "growth_in", "overfull", "workspace_of"]
+
+_NEVER_REFUSED = frozenset((*OWN_KINDS, "inbox", "global"))
+
+
+class StateRoom(NamedTuple):
+    """What a workspace may hold and holds, in bytes of keys and values."""
+
+    maximum: int
+    held: int
+
+
+RoomOf = Callable[[str], StateRoom | None]
+"""The room of a workspace; None if nothing limits it."""
+
+
+def boundless(_: str) -> None:
+    """The room of workspaces that nothing limits."""
+    return
+
+
+def workspace_of(path: str) -> str:
+    """The workspace that a scope belongs to; empty for the global one. As ``Scope.parse`` has it, for paths that are known to be
+    good: every write asks."""
+    return unquote(path.split("/", 2)[1])
+
+
+def growth_in(changes: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """How many bytes more workspaces are to hold after changes (a scope's path, by how many bytes it grows) that may be refused."""
+    growth: dict[str, int] = {}
+    for path, grown in changes:
+        if grown and path.split("/", 1)[0] not in _NEVER_REFUSED:
+            workspace = workspace_of(path)
+            growth[workspace] = growth.get(workspace, 0) + grown
+    return {workspace: grown for workspace, grown in growth.items() if grown > 0}
+
+
+def overfull(changes: Iterable[tuple[str, int]], room_of: RoomOf) -> LimitExceeded | None:
+    """The refusal of changes that leave a workspace with more than it may hold."""
+    for workspace, grown in growth_in(changes).items():
+        room = room_of(workspace)
+        if room is not None and room.held + grown > room.maximum:
+            return _full(workspace, room, grown)
+    return None
+
+
+def _full(workspace: str, room: StateRoom, grown: int) -> LimitExceeded:
+    size = room.held + grown
+    message = (
+        f"the state of workspace {workspace!r}, in bytes, would be {size:,}, over its tier's state_bytes={room.maximum:,}; "
+        "delete some, or raise the tier's state_bytes"
+    )
+    return LimitExceeded(message, limit="state_bytes", maximum=room.maximum, actual=size)
