@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,10 +17,13 @@ from queue import SimpleQueue
 
 from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
 from stepwell.model.commit import Commit, Outcome, Unit
+from stepwell.process import process_id
 
 __all__ = ["GroupCommit"]
 
 WriteGroup = Callable[[Sequence[Unit]], list[Outcome]]
+Told = Callable[[Callable[[], Outcome]], None]
+"""Called with a function that gives the outcome, or raises what kept it from being written."""
 
 # Larger groups make nothing faster (the shared fsync is long paid for) but hold their first caller back.
 _MOST = 1_000
@@ -61,6 +63,23 @@ class _LoopTicket(_Ticket):
         self.loop = loop
         self.future: asyncio.Future[None] = loop.create_future()
 
+    def tell(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class _Errand(_Ticket):
+    """A unit that nobody waits for: whoever submitted it is called."""
+
+    __slots__ = ("loop", "told")
+
+    def __init__(self, unit: Unit, loop: asyncio.AbstractEventLoop, told: Told) -> None:
+        super().__init__(unit)
+        self.loop, self.told = loop, told
+
+    def tell(self) -> None:
+        self.told(self.result)
+
 
 class GroupCommit:
     """Serialises writes to one store and shares transactions between the callers that wait."""
@@ -79,7 +98,7 @@ class GroupCommit:
 
     def write(self, unit: Unit) -> Outcome:
         """Write a unit and wait for its outcome."""
-        if self._process != os.getpid():
+        if self._process != process_id():
             self._check_process()
         ticket, is_leader = None, False
         try:
@@ -105,15 +124,10 @@ class GroupCommit:
         """Write a unit and await its outcome. If the caller is cancelled before the write began, it is not written."""
         if self._is_instant:
             return self.write(unit)
-        if self._process != os.getpid():
+        if self._process != process_id():
             self._check_process()
         ticket = _LoopTicket(unit, asyncio.get_running_loop())
-        with self._lock:
-            self._check_open()
-            self._waiting.append(ticket)
-            must_wake, self._is_writing = not self._is_writing, True
-        if must_wake:
-            self._wake_writer()
+        self._line_up(ticket)
         try:
             await ticket.future
         except asyncio.CancelledError:
@@ -121,9 +135,28 @@ class GroupCommit:
             raise
         return ticket.result()
 
+    def submit(self, unit: Unit, told: Told) -> None:
+        """Have a unit written without waiting for it; ``told`` is called on the running loop, and must not raise."""
+        if self._process != process_id():
+            self._check_process()
+        self._line_up(_Errand(unit, asyncio.get_running_loop(), told))
+
+    @property
+    def is_instant(self) -> bool:
+        """Whether a write is done at once, so that there is nothing to wait for."""
+        return self._is_instant
+
+    def _line_up(self, ticket: _Ticket) -> None:
+        with self._lock:
+            self._check_open()
+            self._waiting.append(ticket)
+            must_wake, self._is_writing = not self._is_writing, True
+        if must_wake:
+            self._wake_writer()
+
     def close(self) -> None:
         """Accept no more, and wait until everything that was accepted is written. After a fork there is nothing to wait for."""
-        if self._process not in (0, os.getpid()):
+        if self._process not in (0, process_id()):
             return
         with self._idle:
             self._is_closed = True
@@ -141,7 +174,7 @@ class GroupCommit:
         """The threads of a process do not come through a fork: whoever waited for them here would wait for ever."""
         if self._process and not self._is_instant:
             raise StoreUnavailable("the store was used before a fork and cannot be used after it; open another one in the child")
-        self._process = os.getpid()
+        self._process = process_id()
 
     def _withdraw(self, ticket: _Ticket) -> None:
         with self._lock:
@@ -208,9 +241,9 @@ class GroupCommit:
         self._answer(tickets)
 
     def _answer(self, tickets: list[_Ticket]) -> None:
-        loops: dict[asyncio.AbstractEventLoop, list[_LoopTicket]] = {}
+        loops: dict[asyncio.AbstractEventLoop, list[_LoopTicket | _Errand]] = {}
         for ticket in tickets:
-            if isinstance(ticket, _LoopTicket):
+            if isinstance(ticket, _LoopTicket | _Errand):
                 loops.setdefault(ticket.loop, []).append(ticket)
             elif isinstance(ticket, _ThreadTicket):
                 ticket.gate.release()
@@ -231,7 +264,6 @@ def _error_for(unit: Unit, error: BaseException) -> BaseException:
         return error
 
 
-def _resolve(tickets: list[_LoopTicket]) -> None:
+def _resolve(tickets: list[_LoopTicket | _Errand]) -> None:
     for ticket in tickets:
-        if not ticket.future.done():
-            ticket.future.set_result(None)
+        ticket.tell()

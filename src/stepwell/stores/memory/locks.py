@@ -4,66 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from stepwell.clock import Clock
-from stepwell.errors import LeaseLost, LockHeld
-from stepwell.model.commit import Acquire, Lease, LockGuard, Outcome, Renew, Unlock, Written
+from stepwell.errors import LeaseLost, StepwellError
+from stepwell.model.commit import Acquire, LockGuard, Outcome, Renew, Unlock, Written
+from stepwell.model.holding import LockRow, acquired, broken, lease_on, renewed, unlocked
 from stepwell.stores.memory.undo import Undo
 
 __all__ = ["Locks"]
 
-replace = msgspec.structs.replace
-
-
-class _Lock(msgspec.Struct, frozen=True):
-    lease: Lease
-    acquired_ms: int
-
 
 class Locks:
-    """All locks of a store."""
+    """All locks of a store. Called under the store's lock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._held: dict[str, _Lock] = {}
+        self._held: dict[str, LockRow] = {}
         self.fences = 0
 
     def broken(self, guards: Sequence[LockGuard]) -> LeaseLost | None:
-        for guard in guards:
-            lock = self._held.get(guard.name)
-            if lock is None or lock.lease.fence != guard.fence:
-                return LeaseLost(f"lock {guard.name!r} was lost; nothing was written", fence=guard.fence)
-        return None
+        """The first lock that a writer believes it holds and has lost."""
+        return broken(guards, self._held.get)
 
-    def acquire(self, unit: Acquire, undo: Undo) -> Outcome:
-        now, lock = self._clock.now_ms(), self._held.get(unit.name)
-        is_held = lock is not None and lock.lease.until_ms > now
-        if lock is not None and is_held and lock.lease.holder != unit.holder:
-            return LockHeld(f"lock {unit.name!r} is held by another", until_ms=lock.lease.until_ms)
-        if lock is None or not is_held:
+    def write(self, unit: Acquire | Renew | Unlock, undo: Undo) -> Outcome:
+        """Write one unit, or say why not."""
+        match unit:
+            case Acquire():
+                return self._acquire(unit, undo)
+            case Renew():
+                return self._renew(unit, undo)
+            case Unlock():
+                return self._unlock(unit, undo)
+
+    def _acquire(self, unit: Acquire, undo: Undo) -> Outcome:
+        def next_fence() -> int:
             undo.set(self, "fences", self.fences + 1)
-            lock = _Lock(Lease(unit.name, unit.holder, self.fences, 0), now)
-        lease = replace(lock.lease, until_ms=now + round(unit.seconds * 1000))
-        undo.put(self._held, unit.name, _Lock(lease, lock.acquired_ms))
-        return Written([lease])
+            return self.fences
 
-    def keep(self, unit: Renew | Unlock, undo: Undo) -> Outcome:
-        now, lock = self._clock.now_ms(), self._held.get(unit.name)
-        if lock is None or (lock.lease.holder, lock.lease.fence) != (unit.holder, unit.fence) or lock.lease.until_ms <= now:
-            return LeaseLost(f"lock {unit.name!r} expired or was taken by another", fence=unit.fence)
-        if isinstance(unit, Renew):
-            lease = replace(lock.lease, until_ms=now + round(unit.seconds * 1000))
-            undo.put(self._held, unit.name, _Lock(lease, lock.acquired_ms))
-            return Written([lease])
-        until = lock.acquired_ms + round(unit.at_least_seconds * 1000)
-        if until > now:
-            undo.put(self._held, unit.name, _Lock(replace(lock.lease, holder="", until_ms=until), lock.acquired_ms))
-        else:
+        return self._put(unit.name, acquired(self._held.get(unit.name), unit, self._clock.now_ms(), next_fence), undo)
+
+    def _renew(self, unit: Renew, undo: Undo) -> Outcome:
+        return self._put(unit.name, renewed(self._held.get(unit.name), unit, self._clock.now_ms()), undo)
+
+    def _unlock(self, unit: Unlock, undo: Undo) -> Outcome:
+        row = unlocked(self._held.get(unit.name), unit, self._clock.now_ms())
+        if isinstance(row, StepwellError):
+            return row
+        if row is None:
             undo.drop(self._held, unit.name)
+        else:
+            undo.put(self._held, unit.name, row)
         return Written()
 
     def drop_expired(self, oldest_ms: int, limit: int, undo: Undo) -> None:
         """Forget locks that ended before a time."""
-        for name in [name for name, lock in self._held.items() if lock.lease.until_ms <= oldest_ms][:limit]:
+        for name in [name for name, row in self._held.items() if row.until_ms <= oldest_ms][:limit]:
             undo.drop(self._held, name)
+
+    def _put(self, name: str, row: LockRow | StepwellError, undo: Undo) -> Outcome:
+        if isinstance(row, StepwellError):
+            return row
+        undo.put(self._held, name, row)
+        return Written([lease_on(name, row)])

@@ -35,6 +35,7 @@ from stepwell.model.queue import (
     Tier,
     Workspace,
 )
+from stepwell.model.refusal import no_item, singleton_alive
 from stepwell.stores.memory.items import Items
 from stepwell.stores.memory.lanes import lanes_of
 from stepwell.stores.memory.undo import Undo
@@ -168,7 +169,7 @@ class Queue:
     def _cancel(self, unit: CancelItem, undo: Undo) -> Outcome:
         item = self.rows.get(unit.item_id)
         if item is None:
-            return NotFound(f"there is no item {unit.item_id!r}")
+            return no_item(unit.item_id)
         after = cancelled(item, self._clock.now_ms())
         if after is not None:
             self._change(item, after, undo)
@@ -177,12 +178,12 @@ class Queue:
     def _redrive(self, unit: Redrive, undo: Undo) -> Outcome:
         item = self.rows.get(unit.item_id)
         if item is None:
-            return NotFound(f"there is no item {unit.item_id!r}")
+            return no_item(unit.item_id)
         after = redriven(item, unit, self._clock.now_ms())
         if isinstance(after, Conflict):
             return after
         if item.singleton is not None and self.rows.single(item.workspace_id, item.singleton) is not None:
-            return Conflict(f"another item of singleton {item.singleton!r} has not ended; wait for it, or cancel it")
+            return singleton_alive(item.singleton)
         self._change(item, after, undo)
         return Written([after])
 
@@ -272,6 +273,10 @@ class Queue:
             undo.put(self._queues, name, replace(named, rate_ms=rate_ms))
 
     # Reading.
+
+    def state_bytes_of(self, workspace_id: str) -> int | None:
+        """How much scoped state a workspace may hold; None: no limit."""
+        return self._tier_of(workspace_id).state_bytes if workspace_id in self._tenants else None
 
     def _tier_of(self, workspace_id: str) -> Tier:
         return self._tiers[self._tenants[workspace_id].workspace.tier]

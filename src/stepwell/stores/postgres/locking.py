@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stepwell.errors import LockHeld, StepwellError
+from stepwell.errors import StepwellError
 from stepwell.model.commit import Acquire, Lease, Outcome, Renew, Unit, Unlock, Written
-from stepwell.stores.postgres.deciding import lock_lost, misfit
+from stepwell.model.refusal import lock_held, lock_lost
+from stepwell.stores.postgres.deciding import misfit
 from stepwell.stores.postgres.link import Link
 from stepwell.stores.postgres.statements import address, fences_of, turn
 
@@ -38,7 +39,7 @@ def write_lock(link: Link, unit: Acquire | Renew | Unlock, schema: str, ahead_ms
 def why_held(link: Link, unit: Acquire) -> StepwellError:
     """Who holds a lock is nobody's business, but until when is."""
     rows = link.ask("lock_row", address(unit.name))
-    return LockHeld(f"lock {unit.name!r} is held by another", until_ms=rows[0][0] if rows else None)
+    return lock_held(unit.name, rows[0][0] if rows else None)
 
 
 def _milliseconds(seconds: float) -> int:

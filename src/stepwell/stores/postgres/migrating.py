@@ -44,7 +44,7 @@ _BODY_PLACE = re.compile(r"\$\$")
 
 # The tables that hold workspaces' rows; "locks" among them, which has no policy, so that only the owner sees it.
 _GUARDED = (
-    *("executions", "commits", "snapshots", "state_scopes", "state_entries", "locks"),
+    *("executions", "commits", "snapshots", "state_scopes", "state_entries", "state_held", "locks"),
     *("items", "workspaces", "tiers", "queues"),
 )
 

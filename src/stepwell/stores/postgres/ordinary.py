@@ -12,12 +12,12 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from stepwell.errors import LeaseLost
 from stepwell.model.commit import ClaimDue, Commit, Head, Lease, Outcome, Seen, Unit, Written
+from stepwell.model.head import refusal_of
 from stepwell.model.ids import revision_in
-from stepwell.model.queue import ClaimItems, Enqueue, ItemMark, RecoverItems
+from stepwell.model.queue import ClaimItems, Enqueue, RecoverItems
+from stepwell.model.refusal import claim_lost
 from stepwell.stores.postgres.columns import creation_columns, is_named, later_columns
-from stepwell.stores.postgres.deciding import refusal_of
 from stepwell.stores.postgres.link import Link, Question
 from stepwell.stores.postgres.queue import claim_question, claimed, enqueue_question, enqueued, recover_question, recovered
 from stepwell.stores.postgres.wire import Row, integers, texts
@@ -174,11 +174,7 @@ def why_refused(link: Link, commits: Sequence[Commit]) -> list[Outcome]:
         if position in landed:
             return landed[position]
         if commit.creation is not None and commit.mark is not None and commit.execution_id not in taken:
-            return _claim_lost(commit.mark)
+            return claim_lost(commit.mark.item_id, commit.mark.fence)
         return refusal_of(commit, alive.get(commit.execution_id))
 
     return [reason(position, commit) for position, commit in enumerate(commits)]
-
-
-def _claim_lost(mark: ItemMark) -> LeaseLost:
-    return LeaseLost(f"the claim of item {mark.item_id!r} was lost; nothing was written", fence=mark.fence)

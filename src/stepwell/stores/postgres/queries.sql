@@ -197,10 +197,31 @@ ON CONFLICT (address) DO NOTHING;
 
 -- name: lock_scopes
 -- Locks scopes in the order given: whoever writes in a scope holds it, so revisions and totals have no gaps.
-SELECT s.*
+-- returns: path, totals, and how much the scope's workspace may hold, if its tier limits that
+SELECT s.path, s.revision, s.keys, s.bytes,
+       (SELECT t.state_bytes FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
+        WHERE w.workspace_id = s.workspace_id)
 FROM unnest($1::bytea[]) AS g (address) CROSS JOIN LATERAL (
-    SELECT path, revision, keys, bytes FROM {schema}.state_scopes WHERE address = g.address FOR NO KEY UPDATE
+    SELECT path, workspace_id, revision, keys, bytes FROM {schema}.state_scopes WHERE address = g.address FOR NO KEY UPDATE
 ) AS s;
+
+-- name: state_rooms
+-- How much scoped state workspaces may hold, and hold if that was counted, of those whose tiers limit it; their counts are locked in
+-- the order given, so that no two writers take the same room. Asked after the scopes are locked.
+SELECT w.workspace_id, t.state_bytes, h.bytes
+FROM unnest($1::text[]) AS g (workspace_id)
+JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id
+JOIN {schema}.tiers AS t ON t.name = w.tier AND t.state_bytes IS NOT NULL
+LEFT JOIN LATERAL (
+    SELECT bytes FROM {schema}.state_held WHERE workspace_id = g.workspace_id FOR NO KEY UPDATE
+) AS h ON true;
+
+-- name: count_state
+-- Counts what workspaces hold; one that another transaction is counting is waited for, and stays as that one leaves it.
+INSERT INTO {schema}.state_held (workspace_id, bytes)
+SELECT g.workspace_id, (SELECT coalesce(sum(s.bytes), 0) FROM {schema}.state_scopes AS s WHERE s.workspace_id = g.workspace_id)
+FROM unnest($1::text[]) AS g (workspace_id)
+ON CONFLICT (workspace_id) DO NOTHING;
 
 -- name: stored_entries
 -- Rows of scopes as they are, expired and tombstones included: for the rules, not for readers. returns: position from 1, row
@@ -257,11 +278,19 @@ FROM unnest($1::text[], $2::bigint[], $3::text[], $4::boolean[], $5::bytea[], $6
      AS g (execution_id, revision, commit_id, is_named, header, body)
 JOIN {schema}.executions AS e ON e.execution_id = g.execution_id;
 
+-- name: empty_named_commits
+-- Of commits up to a revision that have an id that a user chose, leaves the id, so that a very late retry is recognised.
+UPDATE {schema}.commits AS c SET header = '', body = ''
+FROM unnest($1::text[], $2::bigint[]) AS g (execution_id, revision), {schema}.executions AS e
+WHERE e.execution_id = g.execution_id AND g.revision <= e.revision AND c.number = e.number AND c.revision <= g.revision
+  AND c.is_named AND length(c.header) > 0;
+
 -- name: delete_commits
--- Drops the commits of executions up to a revision.
+-- Drops the commits of executions up to a revision; of one beyond the head, all, else those that have no id of a user's.
 DELETE FROM {schema}.commits AS c
 USING unnest($1::text[], $2::bigint[]) AS g (execution_id, revision), {schema}.executions AS e
-WHERE e.execution_id = g.execution_id AND c.number = e.number AND c.revision <= g.revision;
+WHERE e.execution_id = g.execution_id AND c.number = e.number AND c.revision <= g.revision
+  AND (NOT c.is_named OR g.revision > e.revision);
 
 -- name: delete_snapshots
 -- Drops the snapshots of executions up to a revision.
@@ -298,6 +327,10 @@ UPDATE {schema}.state_scopes AS s
 SET revision = g.revision, keys = g.keys, bytes = g.bytes
 FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[]) AS g (address, revision, keys, bytes)
 WHERE s.address = g.address;
+
+-- name: hold_state
+UPDATE {schema}.state_held AS h SET bytes = h.bytes + g.grown
+FROM unnest($1::text[], $2::bigint[]) AS g (workspace_id, grown) WHERE h.workspace_id = g.workspace_id;
 
 -- name: write_locks
 -- Writes the rows of locks that this transaction has locked, or whose turn it has.
@@ -405,13 +438,15 @@ WHERE e.execution_id = $1::text AND coalesce(e.deleted_ms, 0) = 0 AND s.revision
 ORDER BY s.revision DESC LIMIT 1;
 
 -- name: commits_since_snapshot
--- The commits from the newest snapshot not after a revision (NULL: of all) up to that revision, in order.
+-- The commits from the newest snapshot not after a revision (NULL: of all) up to that revision, in order; what is left of archived
+-- ones is not among them.
 SELECT c.revision, c.header, c.body
 FROM {schema}.executions AS e JOIN {schema}.commits AS c ON c.number = e.number
 WHERE e.execution_id = $1::text AND coalesce(e.deleted_ms, 0) = 0 AND c.revision <= coalesce($2::bigint, e.revision)
   AND c.revision > coalesce((
       SELECT max(s.revision) FROM {schema}.snapshots AS s WHERE s.number = e.number AND s.revision <= coalesce($2::bigint, e.revision)
   ), -1)
+  AND length(c.header) > 0
 ORDER BY c.revision;
 
 -- name: commits_between
@@ -419,6 +454,7 @@ ORDER BY c.revision;
 SELECT c.revision, c.header, c.body
 FROM {schema}.executions AS e JOIN {schema}.commits AS c ON c.number = e.number
 WHERE e.execution_id = $1::text AND coalesce(e.deleted_ms, 0) = 0 AND c.revision > $2::bigint AND c.revision <= coalesce($3::bigint, e.revision)
+  AND length(c.header) > 0
 ORDER BY c.revision LIMIT $4::bigint;
 
 -- name: base

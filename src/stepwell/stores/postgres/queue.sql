@@ -251,12 +251,17 @@ WITH RECURSIVE clock AS MATERIALIZED (
               AND i.finished_ms <= now_ms - round(t.retention_seconds * 1000)::bigint
             LIMIT $1::bigint) AS o
         WHERE t.retention_seconds IS NOT NULL LIMIT $1::bigint)
+), forgotten AS (
+    DELETE FROM {schema}.state_held
 ), told AS (
     SELECT pg_notify($4::text, 'queue') FROM (SELECT 1 FROM returned LIMIT 1) AS any_of_them
 )
 SELECT item_id, (SELECT count(pg_notify) FROM told) FROM returned ORDER BY lease_until_ms, number;
 
 -- name: put_tier
+WITH forgotten AS (
+    DELETE FROM {schema}.state_held
+)
 INSERT INTO {schema}.tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds)
 VALUES ($1::text, $2::bigint, $3::text::double precision, $4::text::double precision, $5::bigint, $6::bigint, $7::text::double precision)
 ON CONFLICT (name) DO UPDATE
@@ -266,6 +271,9 @@ RETURNING pg_notify($8::text, 'queue')::text;
 
 -- name: put_workspace
 -- Makes a workspace or changes it, if its tier is there; when it was made, its pass and its rate stay. returns: a row if the tier is there
+WITH forgotten AS (
+    DELETE FROM {schema}.state_held WHERE workspace_id = $1::text
+)
 INSERT INTO {schema}.workspaces (workspace_id, tier, is_paused, created_ms)
 SELECT $1::text, name, $3::boolean, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $4::bigint
 FROM {schema}.tiers WHERE name = $2::text

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stepwell.errors import Conflict, NotFound, StepwellError
+from stepwell.errors import Conflict, StepwellError
 from stepwell.model.admission import admit, unknown_workspace
 from stepwell.model.claiming import free_slots
 from stepwell.model.commit import Commit, Deletion, Outcome, Unit, Written
 from stepwell.model.lifecycle import cancelled, entered, has_ended, marked, redriven, returned
 from stepwell.model.queue import CancelItem, Enqueue, Item, ItemMark, ItemStatus, NewItem, Redrive, ReturnItem
+from stepwell.model.refusal import no_item, singleton_alive
 from stepwell.stores.postgres.link import Question
 from stepwell.stores.postgres.wire import Row, texts
 from stepwell.stores.queue_rows import item_of
@@ -210,7 +211,7 @@ class QueueView:
             case _:
                 item = self._items.get(unit.item_id)
                 if item is None:
-                    return NotFound(f"there is no item {unit.item_id!r}")
+                    return no_item(unit.item_id)
                 if isinstance(unit, Redrive):
                     return self._moved(unit.item_id, self._redriven(item, unit))
                 return self._moved(unit.item_id, cancelled(item, self._now_ms))
@@ -232,7 +233,7 @@ class QueueView:
     def _redriven(self, item: Item, unit: Redrive) -> Item | Conflict:
         after = redriven(item, unit, self._now_ms)
         if isinstance(after, Item) and item.singleton is not None and self.single(item.workspace_id, item.singleton) is not None:
-            return Conflict(f"another item of singleton {item.singleton!r} has not ended; wait for it, or cancel it")
+            return singleton_alive(item.singleton)
         return after
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
@@ -12,10 +12,9 @@ from psycopg import conninfo
 
 from stepwell.config import without_secrets
 from stepwell.errors import InvalidInput
+from stepwell.span import written_seconds
 
 __all__ = ["Settings", "parse_url"]
-
-T = TypeVar("T")
 
 # A peer that is gone without a word (a cable, a firewall that forgot us) is noticed after about half a minute; the system's own
 # default is two hours. Whatever the URL says about these wins.
@@ -41,6 +40,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether statements are prepared on the server; a PgBouncer before 1.21 in transaction mode cannot have that."""
     has_row_security: bool | None = None
     """Switch row-level security on or off when opening; None leaves it as it is."""
+
+    def __repr__(self) -> str:
+        return f"<Settings {self.place}>"  # without the password, which would come into logs
 
 
 def parse_url(url: str) -> Settings:
@@ -77,17 +79,21 @@ def _place(given: dict[str, Any], schema: str) -> str:
     return f"PostgreSQL at {host}:{port}, database {given.get('dbname', '')!r}, schema {schema!r}"
 
 
-def _number(name: str, kind: Callable[[str], T], least: float, most: float) -> Callable[[str], T]:
-    def read(text: str) -> T:
+def _number(name: str, least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
         try:
-            number = kind(text)
+            number = int(text)
         except ValueError:
             number = None
-        if number is None or not least <= number <= most:  # pyright: ignore[reportOperatorIssue] - int or float
-            raise InvalidInput(f"{name} is a number from {least:g} to {most:g}, not {text!r}")
+        if number is None or not least <= number <= most:
+            raise InvalidInput(f"{name} is a number from {least} to {most}, not {text!r}")
         return number
 
     return read
+
+
+def _span(name: str, least: float, most: float) -> Callable[[str], float]:
+    return lambda text: written_seconds(text, name, least=least, most=most)
 
 
 def _switch(name: str) -> Callable[[str], bool]:
@@ -109,9 +115,9 @@ def _schema(text: str) -> str:
 _OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "schema": ("schema", _schema),
     # libpq counts whole seconds and takes 2 for 1.
-    "connect_timeout": ("connect_timeout", _number("connect_timeout", int, 2, 600)),
-    "reply_timeout": ("reply_timeout", _number("reply_timeout", float, 0.1, 86_400)),
-    "pool_size": ("pool_size", _number("pool_size", int, 1, 1_000)),
+    "connect_timeout": ("connect_timeout", _number("connect_timeout", 2, 600)),
+    "reply_timeout": ("reply_timeout", _span("reply_timeout", 0.1, 86_400)),
+    "pool_size": ("pool_size", _number("pool_size", 1, 1_000)),
     "prepare": ("is_preparing", _switch("prepare")),
     "rls": ("has_row_security", _switch("rls")),
 }

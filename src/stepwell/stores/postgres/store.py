@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
@@ -13,7 +12,9 @@ from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Unit
 from stepwell.model.entry import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
+from stepwell.model.seal import unseal
 from stepwell.model.snapshot import StoredSnapshot
+from stepwell.process import process_id
 from stepwell.stores.postgres.link import Link, Question
 from stepwell.stores.postgres.listener import Listener
 from stepwell.stores.postgres.queue_reading import QueueReading
@@ -39,7 +40,7 @@ class PostgresStore(QueueReading):
         self._readers = Readers(self._settings, statements)
         self._listener = Listener(self._settings)
         self._lock = threading.Lock()
-        self._process = os.getpid()
+        self._process = process_id()
         self._is_closed = False
 
     def open(self) -> None:
@@ -51,7 +52,7 @@ class PostgresStore(QueueReading):
                 return
             self._is_closed = True
         # A child process must not say goodbye on the connections of its parent.
-        if self._process == os.getpid():
+        if self._process == process_id():
             self._listener.close()
             self._readers.close()
             self._writer.close()
@@ -120,15 +121,15 @@ class PostgresStore(QueueReading):
 
     def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:
         rows = self._rows("entries", address(scope), texts(keys), self._clock.ahead_ms())
-        found = {row[0]: StoredEntry(*row[1:]) for row in rows}
+        found = dict(_entries(scope, rows))
         return {key: found[key] for key in keys if key in found}
 
     def scan(self, scope: str, *, prefix: str = "", after: str | None = None, limit: int = 1_000) -> list[tuple[str, StoredEntry]]:
         rows = self._rows("scan", address(scope), prefix, prefix_end(prefix), after, self._clock.ahead_ms(), limit)
-        return [(row[0], StoredEntry(*row[1:])) for row in rows]
+        return _entries(scope, rows)
 
     def changes(self, scope: str, after: int) -> list[tuple[str, StoredEntry]]:
-        return [(row[0], StoredEntry(*row[1:])) for row in self._rows("changes", address(scope), after)]
+        return _entries(scope, self._rows("changes", address(scope), after))
 
     def totals(self, scope: str) -> ScopeTotals:
         rows = self._rows("totals", address(scope))
@@ -158,7 +159,11 @@ class PostgresStore(QueueReading):
     def _check_usable(self) -> None:
         if self._is_closed:
             raise StoreUnavailable("the store is closed; open it again")
-        if self._process != os.getpid():
+        if self._process != process_id():
             raise StoreUnavailable(
                 "the store was opened before a fork; a connection cannot be shared, so open it again in the child"
             )
+
+
+def _entries(scope: str, rows: Iterable[Row]) -> list[tuple[str, StoredEntry]]:
+    return [(row[0], unseal(scope, row[0], StoredEntry(*row[1:])).checked(scope, row[0])) for row in rows]

@@ -10,14 +10,17 @@ import msgspec
 from stepwell.faults import fault
 from stepwell.model.commit import Acquire, Commit, Head, Outcome, StoredCommit, Unit
 from stepwell.model.entry import ScopeTotals, StoredEntry
+from stepwell.model.holding import LockRow
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
+from stepwell.model.seal import seal, unseal
+from stepwell.model.state_room import StateRoom, workspace_of
 from stepwell.stores.postgres.deciding import decide
 from stepwell.stores.postgres.link import Link, Question
 from stepwell.stores.postgres.queue_view import changed_row, new_row
 from stepwell.stores.postgres.statements import address, channel_of, fences_of, turn
-from stepwell.stores.postgres.view import Footprint, LockRow, View, footprint
+from stepwell.stores.postgres.view import Footprint, View, footprint
 from stepwell.stores.postgres.wire import Row, blobs, booleans, integers, texts
 
 __all__ = ["BEGIN", "Transaction"]
@@ -124,7 +127,9 @@ class Transaction:
         return self._view(answers, touched, keys)
 
     def _view(self, answers: dict[str, list[Row]], touched: Footprint, keys: Sequence[tuple[str, str]]) -> View:
-        view = View(answers["now"][0][0])
+        limited = {workspace_of(path) for path, *_, most in answers.get("lock_scopes", ()) if most is not None}
+        rooms, now_ms = self._rooms(sorted(limited)) if limited else ({}, answers["now"][0][0])
+        view = View(now_ms)
         for *columns, deleted_ms, is_nudged in (*answers.get("lock_heads", ()), *answers.get("lock_due", ())):
             head = Head(*columns)
             (view.heads if deleted_ms is None else view.deleted)[head.execution_id] = head
@@ -135,20 +140,30 @@ class Transaction:
             view.seen[commit.execution_id, commit.commit_id] = StoredCommit(*stored)
         for name, *row in answers.get("lock_locks", ()):
             view.locks[name] = LockRow(*row)
-        for path, *totals in answers.get("lock_scopes", ()):
+        for path, *totals, _ in answers.get("lock_scopes", ()):
             view.totals[path] = ScopeTotals(*totals)
+        view.rooms = rooms
         view.entries = dict.fromkeys(keys)
         for position, *row in answers.get("stored_entries", ()):
-            view.entries[keys[position - 1]] = StoredEntry(*row)
+            scope, key = keys[int(position) - 1]
+            view.entries[scope, key] = unseal(scope, key, StoredEntry(*row))
         view.queue.fill(answers)
         view.fences = [row[0] for row in answers.get("next_fences", ())]
         view.fetch_entry = self._fetch_entry
         view.fetch_expired = lambda scope: [row[0] for row in self._link.ask("expired_in_scope", address(scope), view.now_ms)]
         return view
 
+    def _rooms(self, workspaces: Sequence[str]) -> tuple[dict[str, StateRoom], int]:
+        """What workspaces that are limited may hold and hold, counted if nobody has done so; and the time after that wait."""
+        asked: list[Question] = [("state_rooms", [texts(workspaces)]), ("now", [self._ahead_ms])]
+        rows, [(now_ms,)] = self._link.ask_all(asked)
+        while any(held is None for _, _, held in rows):  # counted by another, and forgotten by a third: then once more
+            _, rows, [(now_ms,)] = self._link.ask_all([("count_state", [texts(workspaces)]), *asked])
+        return {name: StateRoom(most, held) for name, most, held in rows}, now_ms
+
     def _fetch_entry(self, scope: str, key: str) -> StoredEntry | None:
         rows = self._link.ask("stored_entries", _addresses([scope]), texts([key]))
-        return StoredEntry(*rows[0][1:]) if rows else None
+        return unseal(scope, key, StoredEntry(*rows[0][1:])) if rows else None
 
 
 def _addresses(names: Iterable[str]) -> bytes:
@@ -179,6 +194,7 @@ def _batches(view: View) -> Iterator[_Batch]:
     changed = [_head_row(view, heads[key]) for key in sorted(view.changed_heads - view.created)]
     yield _Batch("update_heads", _HEAD, changed, "store.head_written")
     yield _Batch("insert_commits", _COMMIT, [_commit_row(commit) for commit in view.new_commits], "store.commit_written")
+    yield _Batch("empty_named_commits", (texts, integers), sorted(view.dropped_history.items()))
     yield _Batch("delete_commits", (texts, integers), sorted(view.dropped_history.items()))
     yield _Batch("delete_snapshots", (texts, integers), sorted(view.dropped_history.items()))
     snapshots = [(key, *msgspec.structs.astuple(stored)) for (key, _), stored in view.new_snapshots.items()]
@@ -199,15 +215,17 @@ def _batches(view: View) -> Iterator[_Batch]:
 def _state_batches(view: View) -> Iterator[_Batch]:
     cleared = [(address(scope), revision, view.now_ms) for scope, revision in sorted(view.cleared.items())]
     yield _Batch("clear_scopes", (blobs, integers, integers), cleared)
-    entries = [(address(scope), key, *_entry_row(view.entries[scope, key])) for scope, key in sorted(view.changed_entries)]
+    entries = [_entry_row(scope, key, view.entries[scope, key]) for scope, key in sorted(view.changed_entries)]
     yield _Batch("write_entries", (blobs, texts, blobs, integers, integers, integers, booleans), entries, "store.entry_written")
     totals = [(address(scope), *msgspec.structs.astuple(view.totals[scope])) for scope in sorted(view.changed_totals)]
     yield _Batch("write_totals", (blobs, integers, integers, integers), totals, "store.scope_written")
+    yield _Batch("hold_state", (texts, integers), sorted(view.grown.items()))
 
 
-def _entry_row(entry: StoredEntry | None) -> Row:
+def _entry_row(scope: str, key: str, entry: StoredEntry | None) -> Row:
     assert entry is not None, "only entries that were written are marked as changed"  # noqa: S101
-    return msgspec.structs.astuple(entry)
+    data = seal(scope, key, entry)
+    return address(scope), key, data, entry.revision, entry.expires_ms, entry.ttl_ms, entry.sliding
 
 
 _LEASE = (integers, texts, integers, integers)

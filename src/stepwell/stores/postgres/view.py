@@ -31,21 +31,15 @@ from stepwell.model.commit import (
     Unlock,
 )
 from stepwell.model.entry import Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive
+from stepwell.model.holding import LockRow
+from stepwell.model.ids import revision_in
 from stepwell.model.snapshot import StoredSnapshot
+from stepwell.model.state_room import StateRoom, workspace_of
 from stepwell.stores.postgres.queue_view import QueueFootprint, QueueView
 
-__all__ = ["Footprint", "LockRow", "View", "footprint"]
+__all__ = ["Footprint", "View", "footprint"]
 
 _ALL = 2**62
-
-
-class LockRow(msgspec.Struct, frozen=True):
-    """A lock as it is stored; held by nobody once ``until_ms`` has passed."""
-
-    holder: str
-    fence: int
-    acquired_ms: int
-    until_ms: int
 
 
 class Footprint:
@@ -126,6 +120,7 @@ class View:
         self.swept: list[tuple[str, str]] = []
         self.locks: dict[str, LockRow] = {}
         self.totals: dict[str, ScopeTotals] = {}
+        self.rooms: dict[str, StateRoom] = {}
         self.entries: dict[tuple[str, str], StoredEntry | None] = {}
         self.fetch_entry: Callable[[str, str], StoredEntry | None] = lambda _scope, _key: None
         self.fetch_expired: Callable[[str], list[str]] = lambda _scope: []
@@ -140,6 +135,7 @@ class View:
         self.cleared: dict[str, int] = {}
         self.changed_entries: set[tuple[str, str]] = set()
         self.changed_totals: set[str] = set()
+        self.grown: dict[str, int] = {}
         self.sweeps: list[Sweep] = []
         self.topics: set[str] = set()
         self.queue = QueueView(now_ms, self.topics)
@@ -186,8 +182,10 @@ class View:
     def drop_history(self, execution_id: str, through: int) -> None:
         """Drop commits and snapshots up to a revision."""
         self.dropped_history[execution_id] = max(through, self.dropped_history.get(execution_id, -1))
-        for address in [a for a, row in self.seen.items() if a[0] == execution_id and row.revision <= through]:
+        for address, row in [(a, row) for a, row in self.seen.items() if a[0] == execution_id and row.revision <= through]:
             del self.seen[address]
+            if through < _ALL and revision_in(address[1]) != row.revision:
+                self.seen[address] = StoredCommit(row.revision, b"", b"")  # archived: the id that a user chose stays
         for address in [a for a in self.new_snapshots if a[0] == execution_id and a[1] <= through]:
             del self.new_snapshots[address]
 
@@ -238,8 +236,17 @@ class View:
         self.changed_entries.update(resolution.entries)
         self.totals.update(resolution.totals)
         self.changed_totals.update(resolution.totals)
+        for scope, grown in resolution.grown.items() if self.rooms else ():
+            self._hold(workspace_of(scope), grown)
         if resolution.totals:
             self.topics.add("state")
+
+    def _hold(self, workspace_id: str, grown: int) -> None:
+        """Count what a workspace holds more, if that is limited."""
+        room = self.rooms.get(workspace_id)
+        if room is not None:
+            self.rooms[workspace_id] = StateRoom(room.maximum, room.held + grown)
+            self.grown[workspace_id] = self.grown.get(workspace_id, 0) + grown
 
     def _clear(self, scope: str, revision: int) -> None:
         """Turn what the group has of a scope into tombstones; the rows that it has not read get theirs when all is written."""

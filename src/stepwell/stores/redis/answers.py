@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stepwell.errors import AlreadyExists, Conflict, Corrupted, LeaseLost, LockHeld, NotFound, StepwellError
+from stepwell.errors import Conflict, Corrupted, LeaseLost, StepwellError
 from stepwell.model.commit import (
     Acquire,
     Archiving,
@@ -14,7 +14,6 @@ from stepwell.model.commit import (
     Commit,
     Extension,
     Lease,
-    LockGuard,
     Outcome,
     Release,
     Renew,
@@ -24,11 +23,12 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
+from stepwell.model.refusal import guard_lost, id_taken, leased, lock_held, lock_lost, no_execution, no_revision
 from stepwell.stores.redis.calls import Call
 from stepwell.stores.redis.link import Reply
 from stepwell.stores.redis.queue_answers import queue_refusal, queue_written
 from stepwell.stores.redis.queue_calls import QUEUE_UNITS
-from stepwell.stores.redis.rows import read_commit
+from stepwell.stores.redis.rows import read_found_commit
 
 __all__ = ["lost_store", "outcome_of"]
 
@@ -44,18 +44,18 @@ def outcome_of(unit: Unit, call: Call, reply: Reply) -> Outcome | None:
         case b"stale" | b"behind":
             return None
         case b"seen" if isinstance(unit, Commit):
-            row = read_commit(unit.execution_id, unit.revision, rest[0])
+            row = read_found_commit(unit.execution_id, unit.revision, rest[0])
             return Seen(row.header, row.body)
         case b"conflict" if isinstance(unit, Commit):
             return _conflict(unit, rest[0])
         case b"guard" if isinstance(unit, Commit | StateBatch):
-            return _broken(unit.guards[int(rest[0]) - 1])
+            return guard_lost(unit.guards[int(rest[0]) - 1])
         case b"fence" if isinstance(unit, Commit | Extension | Release | Renew | Unlock):
             return _fenced(unit)
         case b"held" if isinstance(unit, Acquire):
-            return LockHeld(f"lock {unit.name!r} is held by another", until_ms=rest[0])
+            return lock_held(unit.name, rest[0])
         case b"held" if isinstance(unit, Claim):
-            return LockHeld(f"execution {unit.execution_id!r} is leased to another holder", until_ms=rest[0])
+            return leased(unit.execution_id, rest[0])
         case _:
             return queue_refusal(word, rest, unit) or _refusal(word, unit)
 
@@ -95,24 +95,20 @@ def _conflict(unit: Commit, actual: int) -> Conflict:
     return Conflict(expected=expected, actual=actual)
 
 
-def _broken(guard: LockGuard) -> LeaseLost:
-    return LeaseLost(f"lock {guard.name!r} was lost; nothing was written", fence=guard.fence)
-
-
 def _fenced(unit: Commit | Extension | Release | Renew | Unlock) -> LeaseLost:
     if isinstance(unit, Renew | Unlock):
-        return LeaseLost(f"lock {unit.name!r} expired or was taken by another", fence=unit.fence)
+        return lock_lost(unit)
     return LeaseLost(fence=unit.fence)
 
 
 def _refusal(word: object, unit: Any) -> StepwellError:
     match word:
         case b"missing" if isinstance(unit, Archiving):
-            return NotFound(f"execution {unit.execution_id!r} has no revision {unit.snapshot.revision} to archive")
+            return no_revision(unit)
         case b"missing":
-            return NotFound(f"there is no execution {unit.execution_id!r}")
+            return no_execution(unit.execution_id)
         case b"exists":
-            return AlreadyExists(f"execution {unit.execution_id!r} exists already; ids are never used twice")
+            return id_taken(unit.execution_id)
         case b"torn":
             return Corrupted(f"execution {unit.execution_id!r} is quarantined: the server lost a part of it; nothing was written")
         case b"lost":

@@ -119,7 +119,7 @@ class Caller:
         names = (
             *keys.execution(unit.execution_id),
             *self._scoped_keys(unit, writes),
-            *self._central(keys.store, keys.executions, keys.due, keys.scopes, keys.ends, keys.tombs),
+            *self._central(keys.store, keys.executions, keys.due, keys.scopes, keys.ends, keys.tombs, keys.held),
         )
         if unit.creation is not None:
             return self._create(unit, names, start, row, tail)
@@ -180,7 +180,7 @@ class Caller:
 
     def _state(self, unit: StateBatch, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> Call:
         keys = self._keys
-        central = self._central(keys.store, keys.due, keys.scopes, keys.ends, keys.tombs)
+        central = self._central(keys.store, keys.due, keys.scopes, keys.ends, keys.tombs, keys.held)
         arguments = (
             *(self._id, self._ahead_ms(), keys.state_channel, keys.due_channel),
             *(len(unit.nudges), *unit.nudges, *_guard_arguments(unit.guards), *scopes),

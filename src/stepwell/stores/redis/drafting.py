@@ -8,14 +8,19 @@ before it in the group as if they had landed; if one does not, the comparison fa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 from stepwell.errors import StepwellError
 from stepwell.model.entry import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, resolve
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
+from stepwell.model.state_room import StateRoom, growth_in
+from stepwell.model.state_room import workspace_of as owner_of
 from stepwell.stores.redis.keys import Keys, ScopeKeys, workspace_place
 from stepwell.stores.redis.link import Command, Reply
+from stepwell.stores.redis.queue_rows import encoded
 from stepwell.stores.redis.rows import pack_entry, pack_totals, read_entry, read_totals
+from stepwell.stores.redis.scripts import SCRIPTS
 
 __all__ = ["Draft", "ScopeWrite", "workspace_of"]
 
@@ -35,6 +40,9 @@ class ScopeWrite:
         self.is_new = False
         """Whether the scope may be missing in the index: it has no key yet."""
         self.cleared: int | None = None
+        self.grown = 0
+        self.most_held: int | None = None
+        """How many bytes the workspace may have before this write, if that is limited."""
         self.rows: dict[str, StoredEntry] = {}
 
     def _place(self) -> bytes:
@@ -44,10 +52,12 @@ class ScopeWrite:
         """The scope's part of ARGV; see ``parts/rows.lua``."""
         place = self._place() if self.is_new else b""
         cleared = "" if self.cleared is None else self.cleared
-        flat: list[bytes | str | int] = [self.path, place, self.before, self.after, cleared, now_ms, len(self.rows)]
+        most = "" if self.most_held is None else self.most_held
+        flat: list[bytes | str | int] = [self.path, place, self.before, self.after, cleared, now_ms, self.grown, most]
+        flat.append(len(self.rows))
         for key, entry in self.rows.items():
             ends = "" if entry.expires_ms is None else entry.expires_ms
-            flat += (key, pack_entry(entry), entry.revision, ends, 0 if entry.data is not None else 1)
+            flat += (key, pack_entry(self.path, key, entry), entry.revision, ends, 0 if entry.data is not None else 1)
         return flat
 
     def notes(self, keys: Keys, now_ms: int) -> list[Command]:
@@ -78,9 +88,11 @@ class _Scope:
 class Draft:
     """The scoped state that a group of units needs, in one reading."""
 
-    def __init__(self, ask: Ask, keys: Keys, limits: Limits, ahead_ms: int) -> None:
-        self._ask, self._keys, self._limits, self._ahead_ms = ask, keys, limits, ahead_ms
+    def __init__(self, ask: Ask, keys: Keys, limits: Limits, ahead_ms: int, *, is_cluster: bool) -> None:
+        self._ask, self._keys, self._limits, self._ahead_ms, self._is_cluster = ask, keys, limits, ahead_ms, is_cluster
         self._scopes: dict[str, _Scope] = {}
+        self._rooms: dict[str, StateRoom] = {}
+        self._filled: set[str] = set()
         self.now_ms = 0
 
     def read(self, ops: Iterable[StateOp]) -> None:
@@ -94,21 +106,36 @@ class Draft:
                 wanted.setdefault(op.to_scope, {})[op.to_key] = None
         tables = {path: self._keys.scope(path).rows for path in wanted}
         reads: list[tuple[bytes, Command]] = [(tables[path], ("HMGET", tables[path], "", *keys)) for path, keys in wanted.items()]
-        (seconds, micros), *found = self._ask([(reads[0][0], ("TIME",)), *reads])
+        owners = sorted({name for name in map(owner_of, wanted) if name})
+        rooms = [] if self._is_cluster or not owners else [(self._keys.queue, self._room_call(owners))]
+        (seconds, micros), *found = self._ask([(reads[0][0], ("TIME",)), *reads, *rooms])
+        if rooms:
+            self._read_rooms(owners, found.pop())
         self.now_ms = int(seconds) * 1000 + int(micros) // 1000 + self._ahead_ms
         for (path, keys), (totals, *rows) in zip(wanted.items(), found, strict=True):
             scope = self._scopes[path] = _Scope(path, totals)
-            scope.rows = {key: read_entry(path, row) for key, row in zip(keys, rows, strict=True)}
+            scope.rows = {key: read_entry(path, key, row) for key, row in zip(keys, rows, strict=True)}
+
+    def _room_call(self, owners: Sequence[str]) -> Command:
+        script, names = SCRIPTS["state_rooms"].sha, [encoded(name) for name in owners]
+        return ("EVALSHA", script, 2, self._keys.queue, self._keys.held, *names)
+
+    def _read_rooms(self, owners: Sequence[str], found: Reply) -> None:
+        flat = cast("list[bytes]", found)
+        rooms = zip(owners, flat[::2], flat[1::2], strict=True)
+        self._rooms = {name: StateRoom(int(most), int(held)) for name, most, held in rooms if most}
 
     def resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
         """What the operations come to, after the units so far."""
-        return resolve(ops, self._lookup, lambda path: self._scopes[path].totals, self.now_ms, self._limits, self._expired)
+        return resolve(
+            ops, self._lookup, lambda path: self._scopes[path].totals, self.now_ms, self._limits, self._expired, self._rooms.get
+        )
 
     def _lookup(self, path: str, key: str) -> StoredEntry | None:
         scope = self._scopes[path]
         if key not in scope.rows and not scope.is_cleared:
             table = self._keys.scope(path).rows
-            scope.rows[key] = read_entry(path, self._ask([(table, ("HGET", table, key))])[0])
+            scope.rows[key] = read_entry(path, key, self._ask([(table, ("HGET", table, key))])[0])
         return scope.rows.get(key)
 
     def _expired(self, path: str) -> list[str]:
@@ -118,14 +145,27 @@ class Draft:
 
     def is_untouched(self, ops: Sequence[StateOp]) -> bool:
         """Whether no unit before has written to what these operations read."""
-        return all(self._scopes[path].is_untouched for path in _paths(ops))
+        return all(self._scopes[path].is_untouched and owner_of(path) not in self._filled for path in _paths(ops))
 
     def writes(self, ops: Sequence[StateOp], resolution: Resolution) -> list[ScopeWrite]:
         """What the script of a unit must compare and write; the units after it build on that."""
         writes = {path: self._write(path, resolution) for path in _paths(ops)}
         for (path, key), entry in resolution.entries.items():
             writes[path].rows[key] = self._scopes[path].rows[key] = entry
+        if self._rooms:
+            self._fill(list(writes.values()), resolution)
         return list(writes.values())
+
+    def _fill(self, writes: Sequence[ScopeWrite], resolution: Resolution) -> None:
+        """Say how much may be in the workspaces that are limited, and count what they hold after these writes."""
+        growth = growth_in(resolution.grown.items())
+        limits = {name: self._rooms[name].maximum - grown for name, grown in growth.items() if name in self._rooms}
+        for write in writes:
+            name = owner_of(write.path)
+            write.most_held = limits.get(name)
+            if write.grown and name in self._rooms:
+                self._rooms[name] = StateRoom(self._rooms[name].maximum, self._rooms[name].held + write.grown)
+                self._filled.add(name)
 
     def _write(self, path: str, resolution: Resolution) -> ScopeWrite:
         scope, keys = self._scopes[path], self._keys.scope(path)
@@ -135,6 +175,7 @@ class Draft:
         totals: ScopeTotals = resolution.totals.get(path, scope.totals)
         write = ScopeWrite(path, keys, scope.raw, pack_totals(scope.edition + 1, totals))
         write.is_new, write.cleared = not scope.totals.keys, resolution.cleared.get(path)
+        write.grown = resolution.grown.get(path, 0)
         if write.cleared is not None:
             scope.rows, scope.is_cleared = {}, True
         scope.raw, scope.edition, scope.totals, scope.is_untouched = write.after, scope.edition + 1, totals, False

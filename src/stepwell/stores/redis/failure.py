@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 
 from redis import exceptions
 
@@ -25,6 +26,7 @@ _CLASSES: tuple[tuple[type[exceptions.RedisError], str], ...] = (
     (exceptions.ClusterDownError, "CLUSTERDOWN"),
     (exceptions.MovedError, "MOVED"),
     (exceptions.TryAgainError, "MOVED"),
+    (exceptions.InvalidResponse, "protocol"),
     (exceptions.TimeoutError, "timeout"),
     (exceptions.ConnectionError, "connection"),
 )
@@ -32,7 +34,22 @@ _CLASSES: tuple[tuple[type[exceptions.RedisError], str], ...] = (
 # By the first word of an error, or the words that the ones without a code of their own begin with.
 _MEANINGS: tuple[tuple[str, type[StoreUnavailable], str], ...] = (
     ("timeout", StoreUnavailable, "did not answer in time; check the server and the network, or raise the timeouts in the URL"),
+    (
+        "silence",
+        StoreUnavailable,
+        "did not answer in time; check the server and the network, or write redis:// if it does not encrypt",
+    ),
     ("connection", StoreUnavailable, "cannot be reached; start it, or correct the host and port in the URL"),
+    (
+        "encryption",
+        StoreUnavailable,
+        "cannot be reached by TLS; check its certificate and ssl_ca_certs in the URL, or write redis:// if it does not encrypt",
+    ),
+    (
+        "protocol",
+        StoreForeign,
+        "answered as no Redis server does; correct the host and port in the URL, or write rediss:// if it wants TLS",
+    ),
     ("NOAUTH", StoreUnavailable, "refused the user or password; correct them in the URL"),
     (
         "NOPERM",
@@ -62,6 +79,8 @@ def translate(error: BaseException, settings: Settings) -> StoreUnavailable:
     if isinstance(error, StoreUnavailable):
         return error
     said = _said(error)
+    if said == "timeout" and settings.is_encrypted:
+        said = "silence"
     for start, ours, advice in _MEANINGS:
         if said.startswith(start):
             return ours(f"the Redis server {settings.name} {advice.replace('PREFIX', settings.prefix)} ({error})")
@@ -69,6 +88,8 @@ def translate(error: BaseException, settings: Settings) -> StoreUnavailable:
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error.__cause__ or error.__context__, ssl.SSLError):
+        return "encryption"  # the driver's error is that of any failed connection
     for kind, code in _CLASSES:
         if isinstance(error, kind):
             return code

@@ -7,7 +7,7 @@ SCAN is ever needed).
     prefix:{x:execution}:head|commits|ids|snapshots
     prefix:{s:scope}:rows|keys|revisions|ends|tombs
     prefix:{l:lock}:lock|fence
-    prefix:{i}:store|executions|scopes|ends|tombs|locks|fence|stop|due:workflow
+    prefix:{i}:store|executions|scopes|ends|tombs|held|locks|fence|stop|due:workflow
     prefix:{i}:queue:...    see ``parts/items.lua``
 """
 
@@ -74,6 +74,8 @@ class Keys:
         """Sorted set: scopes by the first end of any of their keys."""
         self.tombs = self._central("tombs")
         """Sorted set: scopes by their oldest tombstone."""
+        self.held = self._central("held")
+        """Hash: how many bytes of scoped state each workspace has."""
         self.locks = self._central("locks")
         """Sorted set: locks by their ends."""
         self.fence = self._central("fence")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stepwell.errors import Conflict, LeaseLost, NotFound, StepwellError
+from stepwell.errors import Conflict, NotFound, StepwellError
 from stepwell.model.admission import full, unknown_workspace
 from stepwell.model.commit import Commit, Written
 from stepwell.model.queue import (
@@ -19,6 +19,7 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
+from stepwell.model.refusal import claim_lost, item_alive, no_item, singleton_alive
 from stepwell.stores.redis.queue_rows import read_item
 
 __all__ = ["queue_refusal", "queue_written"]
@@ -87,14 +88,13 @@ def queue_refusal(word: object, rest: Sequence[Any], unit: Any) -> StepwellError
             return _refused(unit.items[int(rest[0]) - 1], rest[1], rest[2:])
         case b"claim":
             mark: Any = unit.mark if isinstance(unit, Commit) else unit
-            return LeaseLost(f"the claim of item {mark.item_id!r} was lost; nothing was written", fence=mark.fence)
+            return claim_lost(mark.item_id, mark.fence)
         case b"nobody":
-            return NotFound(f"there is no item {unit.item_id!r}")
+            return no_item(unit.item_id)
         case b"alive":
-            status = rest[0].decode()
-            return Conflict(f"item {unit.item_id!r} is {status}; only one that is FAILED or CANCELLED is driven again")
+            return item_alive(unit.item_id, rest[0].decode())
         case b"single":
-            return Conflict(f"another item of singleton {rest[0].decode()!r} has not ended; wait for it, or cancel it")
+            return singleton_alive(rest[0].decode())
         case b"tier":
             names = ", ".join(sorted(name.decode() for name in rest))
             return NotFound(f"there is no tier {unit.workspace.tier!r}; there are {names}")

@@ -6,8 +6,9 @@ text: the bytes are the same, and nothing looks inside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -29,6 +30,8 @@ __all__ = [
     "read_workspaces",
     "request",
 ]
+
+T = TypeVar("T")
 
 pack = msgspec.msgpack.Encoder().encode
 _decode_tier = msgspec.msgpack.Decoder(tuple[int | None, float, float | None, int | None, int | None, float | None]).decode
@@ -68,16 +71,18 @@ def pack_tier(tier: Tier) -> bytes:
 
 def read_tiers(flat: Sequence[bytes]) -> list[Tier]:
     """The tiers of a hash, by name."""
-    return sorted((_tier(name.decode(), row) for name, row in _pairs(flat)), key=lambda tier: tier.name)
-
-
-def _tier(name: str, row: bytes) -> Tier:
-    try:
-        concurrency, weight, rate, depth, state_bytes, retention = _decode_tier(row)
-    except _DAMAGED:
-        raise Corrupted(f"tier {name!r} cannot be read; put it again") from None
-    limits: dict[str, Any] = {"queue_depth": depth, "state_bytes": state_bytes, "retention_seconds": retention}
-    return Tier(name=name, concurrency=concurrency, weight=weight, rate_per_second=rate, **limits)
+    return [
+        Tier(
+            name=name,
+            concurrency=concurrency,
+            weight=weight,
+            rate_per_second=rate,
+            queue_depth=depth,
+            state_bytes=state_bytes,
+            retention_seconds=retention,
+        )
+        for name, (concurrency, weight, rate, depth, state_bytes, retention) in _table(flat, "tier", _decode_tier, bytes.decode)
+    ]
 
 
 def pack_workspace(workspace: Workspace) -> bytes:
@@ -87,15 +92,10 @@ def pack_workspace(workspace: Workspace) -> bytes:
 
 def read_workspaces(flat: Sequence[bytes]) -> list[Workspace]:
     """The workspaces of a hash, by id."""
-    return sorted((_workspace(_decoded(name), row) for name, row in _pairs(flat)), key=lambda workspace: workspace.workspace_id)
-
-
-def _workspace(name: str, row: bytes) -> Workspace:
-    try:
-        tier, is_paused, created_ms = _decode_workspace(row)
-    except _DAMAGED:
-        raise Corrupted(f"workspace {name!r} cannot be read; put it again") from None
-    return Workspace(workspace_id=name, tier=tier, is_paused=is_paused, created_ms=created_ms)
+    return [
+        Workspace(workspace_id=name, tier=tier, is_paused=is_paused, created_ms=created_ms)
+        for name, (tier, is_paused, created_ms) in _table(flat, "workspace", _decode_workspace, _decoded)
+    ]
 
 
 def pack_queue(settings: QueueSettings) -> bytes:
@@ -105,15 +105,22 @@ def pack_queue(settings: QueueSettings) -> bytes:
 
 def read_queues(flat: Sequence[bytes]) -> list[QueueSettings]:
     """The queues of a hash, by name."""
-    return sorted((_queue(_decoded(name), row) for name, row in _pairs(flat)), key=lambda settings: settings.name)
+    return [
+        QueueSettings(name=name, is_paused=is_paused, concurrency=concurrency, rate_per_second=rate)
+        for name, (is_paused, concurrency, rate) in _table(flat, "queue", _decode_queue, _decoded)
+    ]
 
 
-def _queue(name: str, row: bytes) -> QueueSettings:
-    try:
-        is_paused, concurrency, rate = _decode_queue(row)
-    except _DAMAGED:
-        raise Corrupted(f"queue {name!r} cannot be read; put it again") from None
-    return QueueSettings(name=name, is_paused=is_paused, concurrency=concurrency, rate_per_second=rate)
+def _table(flat: Sequence[bytes], what: str, decode: Callable[[bytes], T], name_of: Callable[[bytes], str]) -> list[tuple[str, T]]:
+    """The rows of a hash, by name; a row that cannot be read is named."""
+    found: list[tuple[str, T]] = []
+    for field, row in _pairs(flat):
+        name = name_of(field)
+        try:
+            found.append((name, decode(row)))
+        except _DAMAGED:
+            raise Corrupted(f"{what} {name!r} cannot be read; put it again") from None
+    return sorted(found, key=itemgetter(0))
 
 
 def read_item(flat: Sequence[bytes]) -> Item | None:

@@ -14,9 +14,9 @@ from stepwell.stores.redis.keys import AGE_BYTES, Keys, age_place, workspace_pla
 from stepwell.stores.redis.link import Command
 from stepwell.stores.redis.rows import (
     commit_beginning,
-    read_commit,
     read_commits,
     read_entry,
+    read_found_commit,
     read_head,
     read_pairs,
     read_snapshot,
@@ -80,7 +80,7 @@ class Reading:
         said = revision_in(commit_id)
         names, beginning = self._keys.execution(execution_id)[:3], commit_beginning(commit_id)
         found = self._asking.script("lookup", names, commit_id, "" if said is None else said, beginning)
-        return None if found is None else read_commit(execution_id, *found)
+        return None if found is None else read_found_commit(execution_id, *found)
 
     def find(self, query: ExecutionQuery) -> list[Head]:
         """Walks the part of the index that fits best and keeps what matches: the heads decide, the index only names them."""
@@ -92,7 +92,7 @@ class Reading:
             page: list[bytes] = self._asking.one(
                 *("ZREVRANGEBYLEX", self._keys.executions, high, b"[" + start, "LIMIT", 0, size), key=self._keys.executions
             )
-            found += [head for head in self._heads([place[len(start) + AGE_BYTES :] for place in page]) if _matches(head, query)]
+            found += [head for head in self._heads([place[len(start) + AGE_BYTES :] for place in page]) if query.matches(head)]
             if len(page) < size:
                 break
             high, size = b"(" + page[-1], _PAGE
@@ -124,8 +124,8 @@ class Reading:
             return {}
         (seconds, micros), rows = self._asking.ask([(table, ("TIME",)), (table, ("HMGET", table, *keys))])
         now = int(seconds) * 1000 + int(micros) // 1000 + ahead_ms
-        found = ((key, alive(read_entry(scope, row), now)) for key, row in zip(keys, rows, strict=True))
-        return {key: entry for key, entry in found if entry is not None}
+        found = ((key, alive(read_entry(scope, key, row), now)) for key, row in zip(keys, rows, strict=True))
+        return {key: entry.checked(scope, key) for key, entry in found if entry is not None}
 
     def scan(self, scope: str, prefix: str, after: str | None, limit: int, ahead_ms: int) -> list[tuple[str, StoredEntry]]:
         end, keys = prefix_end(prefix), self._keys.scope(scope)
@@ -157,12 +157,3 @@ class Reading:
         commands: list[tuple[bytes, Command]] = [(table, ("HGET", table, "")) for table in tables]
         rows = self._asking.ask(commands) if commands else []
         return [read_totals(path, row)[1].keys for path, row in zip(paths, rows, strict=True)]
-
-
-def _matches(head: Head, query: ExecutionQuery) -> bool:
-    return (
-        query.workspace_id in (None, head.workspace_id)
-        and query.workflow_id in (None, head.workflow_id)
-        and query.status in (None, head.status)
-        and (query.after is None or (head.created_ms, head.execution_id) < query.after)
-    )

@@ -10,6 +10,7 @@ import msgspec
 from stepwell.errors import Corrupted
 from stepwell.model.commit import Head, StoredCommit
 from stepwell.model.entry import ScopeTotals, StoredEntry
+from stepwell.model.seal import seal, unseal
 from stepwell.model.snapshot import StoredSnapshot
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "read_commit",
     "read_commits",
     "read_entry",
+    "read_found_commit",
     "read_head",
     "read_pairs",
     "read_snapshot",
@@ -50,6 +52,11 @@ def read_commit(execution_id: str, revision: int, data: object) -> StoredCommit:
     except _DAMAGED:
         raise Corrupted(f"execution {execution_id!r} is quarantined: its commit {revision} cannot be read") from None
     return StoredCommit(revision, header, body)
+
+
+def read_found_commit(execution_id: str, revision: int, data: object) -> StoredCommit:
+    """The commit that was looked for by its id; of one that was archived, only the id is left."""
+    return read_commit(execution_id, revision, data) if data else StoredCommit(revision, b"", b"")
 
 
 def read_commits(execution_id: str, first: int, values: Sequence[object]) -> list[StoredCommit]:
@@ -106,21 +113,22 @@ def _head(execution_id: str, fields: Mapping[bytes, bytes]) -> Head:
     )
 
 
-def pack_entry(entry: StoredEntry) -> bytes:
-    """A row of a scope: revision, end, TTL, ``s``liding or ``f``ixed, and the data, if it is no tombstone."""
+def pack_entry(scope: str, key: str, entry: StoredEntry) -> bytes:
+    """A row of a scope: revision, end, TTL, ``s``liding or ``f``ixed, and the sealed data, if it is no tombstone."""
     ends = b"-" if entry.expires_ms is None else b"%d" % entry.expires_ms
     ttl = b"-" if entry.ttl_ms is None else b"%d" % entry.ttl_ms
     label = b"%d %b %b %b" % (entry.revision, ends, ttl, b"s" if entry.sliding else b"f")
-    return label if entry.data is None else label + b" " + entry.data
+    data = seal(scope, key, entry)
+    return label if data is None else label + b" " + data
 
 
-def read_entry(scope: str, data: object) -> StoredEntry | None:
-    """The row of a value; None if there is none."""
+def read_entry(scope: str, key: str, data: object) -> StoredEntry | None:
+    """The row of a value, sound or not; None if there is none."""
     if data is None:
         return None
     try:
         revision, ends, ttl, kind, *rest = _bytes(data).split(b" ", 4)
-        return StoredEntry(
+        row = StoredEntry(
             rest[0] if rest else None,
             int(revision),
             None if ends == b"-" else int(ends),
@@ -128,13 +136,15 @@ def read_entry(scope: str, data: object) -> StoredEntry | None:
             kind == b"s",
         )
     except _DAMAGED:
-        raise Corrupted(f"scope {scope!r} has a row that cannot be read; restore it from a backup") from None
+        return StoredEntry(b"", 0, is_sound=False)
+    return unseal(scope, key, row)
 
 
 def read_pairs(scope: str, flat: Sequence[bytes]) -> list[tuple[str, StoredEntry]]:
     """The entries of a list of key, row, key, row."""
-    pairs = ((key.decode(), read_entry(scope, row)) for key, row in zip(flat[::2], flat[1::2], strict=True))
-    return [(key, entry) for key, entry in pairs if entry is not None]
+    names = [key.decode() for key in flat[::2]]
+    pairs = ((key, read_entry(scope, key, row)) for key, row in zip(names, flat[1::2], strict=True))
+    return [(key, entry.checked(scope, key)) for key, entry in pairs if entry is not None]
 
 
 def pack_totals(edition: int, totals: ScopeTotals) -> bytes:

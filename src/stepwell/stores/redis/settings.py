@@ -9,12 +9,12 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 import msgspec
 
 from stepwell.errors import InvalidInput
+from stepwell.span import LONGEST_SECONDS, written_seconds
 
 __all__ = ["Settings", "parse_url"]
 
 _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
 _OPTIONS = {"prefix", "execution_ttl", "connect_timeout", "timeout", *_TLS}
-_LONGEST_TTL_SECONDS = 3_153_600_000.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +40,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The server as messages name it: without a password."""
         return f"redis{'s' if self.is_encrypted else ''}://{self.host}:{self.port}/{self.database}"
 
+    def __repr__(self) -> str:
+        return f"<Settings {self.name}>"  # without the password, which would come into logs
+
     def connection(self) -> dict[str, Any]:
         """The arguments of a driver's connection. Its timeout is that of connecting; replies get theirs later."""
         return {
@@ -57,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_url(url: str) -> Settings:
-    """The settings in ``redis://user:password@host:port/database?prefix=…&execution_ttl=…``; times are in seconds."""
+    """The settings in ``redis://user:password@host:port/database?prefix=…&execution_ttl=…``; times as ``60`` or ``24h``."""
     parts = urlsplit(url)
     options = {key: values[-1] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
     is_encrypted = parts.scheme in ("rediss", "valkeys")
@@ -67,7 +70,7 @@ def parse_url(url: str) -> Settings:
     tls = {name: options[name] for name in _TLS if name in options}
     if tls and not is_encrypted:
         raise InvalidInput(f"{', '.join(sorted(tls))} need an encrypted connection; write rediss:// instead of redis://")
-    ttl = _seconds(options, "execution_ttl", 0.0, 1.0, _LONGEST_TTL_SECONDS)
+    ttl = _seconds(options, "execution_ttl", 0.0, 1.0, LONGEST_SECONDS)
     return Settings(
         host=unquote(parts.hostname or "localhost"),
         port=_port(parts),
@@ -106,10 +109,4 @@ def _prefix(text: str) -> str:
 def _seconds(options: Mapping[str, str], name: str, default: float, least: float, most: float) -> float:
     if name not in options:
         return default
-    try:
-        seconds = float(options[name])
-    except ValueError:
-        seconds = -1.0
-    if not least <= seconds <= most:
-        raise InvalidInput(f"{name} is a number of seconds from {least:g} to {most:,.0f}, not {options[name]!r}")
-    return seconds
+    return written_seconds(options[name], name, least=least, most=most)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 
@@ -15,6 +14,7 @@ from stepwell.model.entry import ScopeTotals, StoredEntry
 from stepwell.model.limits import Limits
 from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
 from stepwell.model.snapshot import StoredSnapshot
+from stepwell.process import process_id
 from stepwell.stores.redis.asking import Asking, load_scripts
 from stepwell.stores.redis.calls import Call, Caller
 from stepwell.stores.redis.keys import Keys
@@ -47,7 +47,7 @@ class RedisStore:
         self._settings: Settings = parse_url(url)
         self._clock, self._limits = clock, limits
         self._keys = Keys(self._settings.prefix)
-        self._process = os.getpid()
+        self._process = process_id()
         self._servers: Servers | None = None
         self._durability = Durability("none", "the store is not open yet")
 
@@ -143,7 +143,7 @@ class RedisStore:
     def _open_servers(self) -> Servers:
         if self._servers is None:
             raise StoreUnavailable("the store is closed; open it again")
-        if self._process != os.getpid():
+        if self._process != process_id():
             raise StoreUnavailable(
                 "the store was opened before a fork; a connection cannot be shared, so open it again in the child"
             )

@@ -157,7 +157,8 @@ class Writing:
         ops = [op for unit in units if isinstance(unit, Commit | StateBatch) for op in unit.ops]
         if not ops:
             return [self._plan_plain(unit) for unit in units]
-        draft = Draft(self._asking.ask, self._keys, self._limits, self._ahead_ms())
+        is_cluster = self._servers.is_cluster
+        draft = Draft(self._asking.ask, self._keys, self._limits, self._ahead_ms(), is_cluster=is_cluster)
         draft.read(ops)
         return [
             self._plan_scoped(unit, unit.ops, draft)

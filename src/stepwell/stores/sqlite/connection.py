@@ -19,6 +19,7 @@ from stepwell.errors import (
     StoreNewer,
     StoreUnavailable,
 )
+from stepwell.span import written_seconds
 from stepwell.stores.sql import read_schema
 
 __all__ = ["SCHEMA_VERSION", "Database", "Settings", "journal_mode", "parse_url", "translate"]
@@ -55,12 +56,7 @@ def parse_url(url: str) -> Settings:
     synchronous = options.get("synchronous", "FULL").upper()
     if synchronous not in ("FULL", "NORMAL"):
         raise InvalidInput(f"synchronous is FULL or NORMAL, not {synchronous!r}")
-    try:
-        busy = float(options.get("busy_seconds", "10"))
-    except ValueError:
-        busy = -1.0
-    if not 0 <= busy <= 3600:
-        raise InvalidInput("busy_seconds is a number from 0 to 3600")
+    busy = written_seconds(options.get("busy_seconds", "10"), "busy_seconds", most=3600)
     path = unquote(parts.path[1:])
     if path == ":memory:" or "\0" in path:
         raise InvalidInput(f"{path!r} is no path of a file; for a store in memory use memory://")

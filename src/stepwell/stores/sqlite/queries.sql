@@ -14,7 +14,7 @@ INSERT INTO ordinary_commits (number, revision, previous, fence, digest, signatu
 SELECT value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8,
        iif(value ->> 3, substr(?2, (value ->> 0) + (value ->> 1) + (value ->> 2), value ->> 3), NULL),
        value ->> 9, value ->> 10, 0, substr(?2, value ->> 0, value ->> 1), substr(?2, (value ->> 0) + (value ->> 1), value ->> 2), 1
-FROM json_each(?1);
+FROM jsonb_each(?1);
 
 -- name: first_commits
 -- Makes many executions by their first commits, or none of them (see the view). Arguments as for ``commits``.
@@ -25,7 +25,7 @@ SELECT value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8, value ->
        value ->> 13, value ->> 14, value ->> 15, value ->> 16, value ->> 17, value ->> 18, value ->> 19, value ->> 20, value ->> 21,
        value ->> 22, substr(?2, value ->> 0, value ->> 1), substr(?2, (value ->> 0) + (value ->> 1), value ->> 2),
        iif(value ->> 3, substr(?2, (value ->> 0) + (value ->> 1) + (value ->> 2), value ->> 3), NULL)
-FROM json_each(?1);
+FROM jsonb_each(?1);
 
 -- name: last_commits
 -- Ends many executions by their last commits, or none of them (see the view). Arguments as for ``commits``.
@@ -35,7 +35,7 @@ SELECT value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8, value ->
        value ->> 13, value ->> 14, value ->> 15, value ->> 16,
        substr(?2, value ->> 0, value ->> 1), substr(?2, (value ->> 0) + (value ->> 1), value ->> 2),
        iif(value ->> 3, substr(?2, (value ->> 0) + (value ->> 1) + (value ->> 2), value ->> 3), NULL)
-FROM json_each(?1);
+FROM jsonb_each(?1);
 
 -- name: numbers
 SELECT execution_id, number FROM executions WHERE execution_id IN (SELECT value FROM json_each(?1));
@@ -64,6 +64,9 @@ UPDATE executions SET fence = fence + 1, holder = ?2, lease_until_ms = ?3, wake_
 WHERE execution_id = ?1 AND deleted_ms IS NULL AND (holder IS NULL OR holder = ?2 OR lease_until_ms <= ?4)
 RETURNING fence;
 
+-- name: lease_end
+SELECT lease_until_ms FROM executions WHERE execution_id = ? AND deleted_ms IS NULL;
+
 -- name: claim_due
 -- Leases executions that are due and whose workflow is asked for in this version or a newer one, the longest due first, each with a
 -- fence higher than before.
@@ -71,8 +74,8 @@ UPDATE executions SET fence = fence + 1, holder = ?2, lease_until_ms = ?3, wake_
 WHERE number IN (
     SELECT number FROM executions
     WHERE wake_ms <= ?4 AND deleted_ms IS NULL AND (holder IS NULL OR lease_until_ms <= ?4)
-      AND workflow_id IN (SELECT value ->> 0 FROM json_each(?1))
-      AND version <= (SELECT value ->> 1 FROM json_each(?1) WHERE value ->> 0 = workflow_id)
+      AND workflow_id IN (SELECT value ->> 0 FROM jsonb_each(?1))
+      AND version <= (SELECT value ->> 1 FROM jsonb_each(?1) WHERE value ->> 0 = workflow_id)
     ORDER BY wake_ms, number LIMIT ?5)
 RETURNING execution_id, fence;
 
@@ -106,6 +109,14 @@ RETURNING number;
 -- name: delete_commits
 DELETE FROM commits WHERE position BETWEEN ?1 << 32 AND (?1 << 32) + ?2;
 
+-- name: archive_commits
+-- Drops the commits up to a revision, but for those with an id that a user chose: of these the id stays, with nothing in it, so that
+-- a very late retry is recognised.
+DELETE FROM commits WHERE position BETWEEN ?1 << 32 AND (?1 << 32) + ?2 AND NOT is_named;
+
+-- name: empty_named_commits
+UPDATE commits SET header = x'', body = x'' WHERE position BETWEEN ?1 << 32 AND (?1 << 32) + ?2 AND length(header) > 0;
+
 -- name: delete_snapshots
 DELETE FROM snapshots WHERE position BETWEEN ?1 << 32 AND (?1 << 32) + ?2;
 
@@ -135,9 +146,9 @@ WHERE position BETWEEN ?1 << 32 AND (?1 << 32) + ?2 ORDER BY position DESC LIMIT
 SELECT position & 0xffffffff, data, accumulator, digest FROM snapshots WHERE position = (?1 << 32) + ?2;
 
 -- name: commits_between
--- Commits after one revision and up to another, in order.
+-- Commits after one revision and up to another, in order; without what is left of archived ones.
 SELECT position & 0xffffffff, header, body FROM commits
-WHERE position > (?1 << 32) + ?2 AND position <= (?1 << 32) + ?3 ORDER BY position LIMIT ?4;
+WHERE position > (?1 << 32) + ?2 AND position <= (?1 << 32) + ?3 AND length(header) > 0 ORDER BY position LIMIT ?4;
 
 -- name: commit_at
 SELECT position & 0xffffffff, header, body FROM commits WHERE position = (?1 << 32) + ?2 AND commit_id = ?3;
@@ -193,6 +204,17 @@ UPDATE state_entries SET data = NULL, revision = ?2, expires_ms = ?3, ttl_ms = N
 INSERT INTO state_scopes (scope, workspace_id, revision, keys, bytes) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (scope) DO UPDATE SET revision = excluded.revision, keys = excluded.keys, bytes = excluded.bytes;
 
+-- name: state_room
+-- How much scoped state a workspace may hold, and holds if that was counted before; no row if its tier does not limit it.
+SELECT t.state_bytes, h.bytes
+FROM workspaces AS w JOIN tiers AS t ON t.name = w.tier LEFT JOIN state_held AS h ON h.workspace_id = w.workspace_id
+WHERE w.workspace_id = ?1 AND t.state_bytes IS NOT NULL;
+
+-- name: count_state
+INSERT INTO state_held (workspace_id, bytes)
+SELECT ?1, coalesce(sum(bytes), 0) FROM state_scopes WHERE workspace_id = ?1
+RETURNING bytes;
+
 -- name: expired_in_scope
 SELECT key FROM state_entries WHERE scope = ?1 AND data IS NOT NULL AND expires_ms <= ?2;
 
@@ -211,10 +233,6 @@ UPDATE counters SET value = value + 1 WHERE name = 'fence' RETURNING value;
 
 -- name: write_lock
 INSERT OR REPLACE INTO locks (name, holder, fence, acquired_ms, until_ms) VALUES (?, ?, ?, ?, ?);
-
--- name: renew_lock
--- Prolongs a lock that is still held.
-UPDATE locks SET until_ms = ?4 WHERE name = ?1 AND holder = ?2 AND fence = ?3 AND until_ms > ?5;
 
 -- name: drop_lock
 DELETE FROM locks WHERE name = ?;

@@ -30,6 +30,7 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
+from stepwell.model.refusal import no_item, singleton_alive
 from stepwell.stores.queue_rows import item_of
 from stepwell.stores.sql import read_queries
 from stepwell.stores.sqlite.connection import Database
@@ -224,7 +225,7 @@ class QueueWriting:
     def cancel(self, unit: CancelItem) -> Outcome:
         item = self.item(unit.item_id)
         if item is None:
-            return NotFound(f"there is no item {unit.item_id!r}")
+            return no_item(unit.item_id)
         after = cancelled(item, self._now_ms)
         if after is not None:
             self.write_mark(after)
@@ -233,12 +234,12 @@ class QueueWriting:
     def redrive(self, unit: Redrive) -> Outcome:
         item = self.item(unit.item_id)
         if item is None:
-            return NotFound(f"there is no item {unit.item_id!r}")
+            return no_item(unit.item_id)
         after = redriven(item, unit, self._now_ms)
         if isinstance(after, Conflict):
             return after
         if item.singleton is not None and self.single(item.workspace_id, item.singleton) is not None:
-            return Conflict(f"another item of singleton {item.singleton!r} has not ended; wait for it, or cancel it")
+            return singleton_alive(item.singleton)
         self._move(item, after)
         return Written([after])
 

@@ -98,7 +98,7 @@ SELECT value, (SELECT count(*) FROM items INDEXED BY items_active_in_queue WHERE
 -- name: first_of_lanes
 -- The first items of each lane in a list of [workspace, queue, workflow].
 SELECT lane.key, -priority, number
-FROM json_each(?1) AS lane CROSS JOIN items ON number IN (
+FROM jsonb_each(?1) AS lane CROSS JOIN items ON number IN (
     SELECT number FROM items
     WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = lane.value ->> 0 AND queue = lane.value ->> 1
       AND workflow_id = lane.value ->> 2
@@ -127,7 +127,7 @@ UPDATE turns SET turn = ?1;
 
 -- name: count_tenants
 -- Notes the pass and the rate of the workspaces in a list of [workspace, pass, rate].
-UPDATE workspaces SET passed = value ->> 1, rate_ms = value ->> 2 FROM json_each(?1) WHERE workspace_id = value ->> 0;
+UPDATE workspaces SET passed = value ->> 1, rate_ms = value ->> 2 FROM jsonb_each(?1) WHERE workspace_id = value ->> 0;
 
 -- name: count_queue
 UPDATE queues SET rate_ms = ?2 WHERE name = ?1;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -18,7 +17,9 @@ from stepwell.model.commit import Commit, Head, Loaded, Outcome, StoredCommit, U
 from stepwell.model.entry import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
+from stepwell.model.seal import unseal
 from stepwell.model.snapshot import StoredSnapshot
+from stepwell.process import process_id
 from stepwell.stores.sql import read_queries
 from stepwell.stores.sqlite.batch import kind_of
 from stepwell.stores.sqlite.changes import Tips, change_counter
@@ -45,7 +46,7 @@ class SQLiteStore(QueueReading):
     def __init__(self, url: str, clock: Clock, limits: Limits, *, vfs: str | None = None) -> None:
         self._settings: Settings = parse_url(url)
         self._clock, self._limits, self._vfs = clock, limits, vfs
-        self._process = os.getpid()
+        self._process = process_id()
         self._writer: Database | None = None
         # A list's pop and append are atomic, so that a reader is lent and given back without a lock.
         self._readers: list[Database] = []
@@ -56,7 +57,7 @@ class SQLiteStore(QueueReading):
         """Whether the log may hold a commit record that nobody sees yet and that a recovery would bring to light."""
 
     def open(self) -> None:
-        self._process = os.getpid()
+        self._process = process_id()
         writer = Database(self._settings, is_writer=True, vfs=self._vfs)
         try:
             writer.migrate()
@@ -70,7 +71,7 @@ class SQLiteStore(QueueReading):
         if self._is_closed:
             return
         self._is_closed = True
-        if self._process != os.getpid():
+        if self._process != process_id():
             return
         self._close_readers(0)
         if self._writer is not None:
@@ -264,7 +265,7 @@ class SQLiteStore(QueueReading):
     def _check_usable(self) -> None:
         if self._is_closed:
             raise StoreUnavailable("the store is closed; open it again")
-        if self._process != os.getpid():
+        if self._process != process_id():
             raise StoreUnavailable("the store was opened before a fork, and SQLite handles cannot cross one; open it in the child")
 
     def _read(self, query: Callable[[Database], T]) -> T:
@@ -297,7 +298,7 @@ class SQLiteStore(QueueReading):
         return self._read(lambda db: db.rows(SQL[name], *arguments))
 
     def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:
-        if self._is_closed or self._process != os.getpid():
+        if self._is_closed or self._process != process_id():
             return None  # asking the store tells the caller that it cannot be used
         return self._tips.get(execution_id, is_guarded)
 
@@ -362,16 +363,16 @@ class SQLiteStore(QueueReading):
 
         def query(db: Database) -> dict[str, StoredEntry]:
             found = ((key, db.rows(SQL["live_entry"], scope, key, now)) for key in keys)
-            return {key: _entry(rows[0]) for key, rows in found if rows}
+            return {key: _entry(scope, key, rows[0]) for key, rows in found if rows}
 
         return self._read(query)
 
     def scan(self, scope: str, *, prefix: str = "", after: str | None = None, limit: int = 1_000) -> list[tuple[str, StoredEntry]]:
         rows = self._rows("scan", scope, prefix, prefix_end(prefix), after, self.now_ms(), limit)
-        return [(row[0], _entry(row[1:])) for row in rows]
+        return [(row[0], _entry(scope, row[0], row[1:])) for row in rows]
 
     def changes(self, scope: str, after: int) -> list[tuple[str, StoredEntry]]:
-        return [(row[0], _entry(row[1:])) for row in self._rows("changes", scope, after)]
+        return [(row[0], _entry(scope, row[0], row[1:])) for row in self._rows("changes", scope, after)]
 
     def totals(self, scope: str) -> ScopeTotals:
         rows = self._rows("totals", scope)
@@ -394,5 +395,5 @@ def _load(db: Database, execution_id: str, at: int | None, since: int | None) ->
     return Loaded(head, snapshot, [StoredCommit(*row) for row in commits])
 
 
-def _entry(row: Sequence[Any]) -> StoredEntry:
-    return StoredEntry(row[0], row[1], row[2], row[3], bool(row[4]))
+def _entry(scope: str, key: str, row: Sequence[Any]) -> StoredEntry:
+    return unseal(scope, key, StoredEntry(row[0], row[1], row[2], row[3], bool(row[4]))).checked(scope, key)

@@ -213,13 +213,16 @@ $$;
 
 -- Claims items by the rules of model.queue. A workspace is locked before its active items are counted, in a later statement, so that
 -- the count is newer than the lock: the cap holds at every instant. So are queues that have limits of their own. What another claimer
--- has locked is passed over. No statement looks at more entries of an index than there are lanes, or items to be taken.
+-- has locked is passed over. No statement looks at more entries of an index than there are lanes, or items to be taken: not even if the
+-- server's statistics are of a time when there were few. So items are named by an array and never joined with one, and a lane is read
+-- in its order, not sorted.
 -- args: holder, lease, how many at most, queues and workflows (empty: all), how far the clock is ahead. returns: the items, in order
 CREATE FUNCTION {schema}.claim_items(
     by_holder text, lease_ms bigint, most bigint, of_queues text[], of_workflows text[], ahead_ms bigint
 ) RETURNS TABLE (item_id text, workspace_id text, workflow_id text, version bigint, execution_id text, input bytea, fence bigint,
                  attempts bigint, until_ms bigint, queue text, enqueued_ms bigint)
-LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_incremental_sort = off
+SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     now_ms bigint := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + ahead_ms;
@@ -245,10 +248,10 @@ DECLARE
     burst_at bigint;
 BEGIN
     UPDATE {schema}.items AS i SET is_ready = true
-    WHERE i.status = 'PENDING' AND NOT i.is_ready AND i.number IN (
+    WHERE i.status = 'PENDING' AND NOT i.is_ready AND i.number = ANY (ARRAY(
         SELECT d.number FROM {schema}.items AS d
         WHERE d.status = 'PENDING' AND NOT d.is_ready AND d.run_at_ms <= now_ms
-        ORDER BY d.run_at_ms LIMIT 10000 FOR NO KEY UPDATE SKIP LOCKED);
+        ORDER BY d.run_at_ms LIMIT 10000 FOR NO KEY UPDATE SKIP LOCKED));
 
     WITH RECURSIVE lanes (workspace_id, queue, workflow_id) AS (
         (SELECT i.workspace_id, i.queue, i.workflow_id FROM {schema}.items AS i
@@ -378,13 +381,12 @@ BEGIN
         UPDATE {schema}.items AS i
         SET status = 'CLAIMED', is_ready = false, holder = by_holder, fence = i.fence + 1, attempts = i.attempts + 1,
             lease_until_ms = now_ms + lease_ms, claimed_ms = now_ms
-        FROM unnest(chosen) WITH ORDINALITY AS c (number, place)
-        WHERE i.number = c.number AND i.status = 'PENDING'
-        RETURNING c.place, i.*
+        WHERE i.number = ANY (chosen) AND i.status = 'PENDING'
+        RETURNING i.*
     )
     SELECT c.item_id, c.workspace_id, c.workflow_id, c.version, c.execution_id, c.input, c.fence, c.attempts, c.lease_until_ms, c.queue,
            c.enqueued_ms
-    FROM claimed AS c ORDER BY c.place;
+    FROM claimed AS c JOIN unnest(chosen) WITH ORDINALITY AS p (number, place) ON p.number = c.number ORDER BY p.place;
 END
 $$;
 

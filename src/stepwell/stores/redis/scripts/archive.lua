@@ -1,5 +1,5 @@
 -- archive.lua: drops the commits up to a snapshot's revision and makes the snapshot the start of the chain; never one that is
--- behind the present start or ahead of the head.
+-- behind the present start or ahead of the head. Ids that users chose stay, so that a very late retry is recognised.
 -- KEYS  head, commits, ids, snapshots; on a single server also store
 -- ARGV  1 store's id or ''  2 revision  3 snapshot  4 TTL in ms or '0'
 -- Gives 'ok', 'missing', 'torn' or 'lost'.
@@ -21,7 +21,6 @@ end
 redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', through)
 redis.call('ZADD', KEYS[4], through, ARGV[3])
 redis.call('LTRIM', KEYS[2], through - head[2], -1)
-redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', through)
 redis.call('HSET', KEYS[1], 'base', through)
 keep(ARGV[4])
 return 'ok'

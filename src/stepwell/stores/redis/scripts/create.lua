@@ -40,7 +40,7 @@ end
 if redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) > 0 then
   return 'torn'
 end
-if is_stale(scopes_key, scopes_at) then
+if is_stale(scopes_key, scopes_at, central and central + 3) then
   return stop()
 end
 

@@ -1,6 +1,6 @@
 -- state.lua: lands operations on scoped state together, and nudges executions: all of it, on rows as they were read, or nothing.
 -- KEYS  the head of each nudged execution; a lock for each guard; five for each scope;
---       on a single server also store, due, scopes, ends, tombs
+--       on a single server also store, due, scopes, ends, tombs, held
 -- ARGV  1 store's id or ''  2 milliseconds that the clock is ahead  3 channel for state  4 channel for what is due
 --       5 number of nudged, their ids; number of guards, their fences; number of scopes, the scopes (see rows.lua)
 -- Gives 'ok', {'guard', which}, 'stale' or 'lost'.
@@ -23,7 +23,7 @@ local broken = broken_guard(guards_key, guards_at)
 if broken then
   return {'guard', broken}
 end
-if is_stale(scopes_key, scopes_at) then
+if is_stale(scopes_key, scopes_at, central and central + 2) then
   return stop()
 end
 

@@ -9,17 +9,26 @@
 -- Redis cannot expire a field of a hash, so an end is a number that readers compare; a sweep takes what has ended.
 --
 -- From KEYS[key] on five for each scope, from ARGV[arg] on the number of scopes and then for each: path, place by workspace if
--- the index may lack it or '', totals that must be there now, totals afterwards or '' (the scope was only read), revision of a clearing or '', time, number of rows, and for
--- each row: key, row, revision, end or '', whether it is a tombstone ('1').
--- Central keys (single server only), from KEYS[central] on: scopes, ends, tombs.
+-- the index may lack it or '', totals that must be there now, totals afterwards or '' (the scope was only read), revision of a
+-- clearing or '', time, by how many bytes the scope grows, how many its workspace may have before at most or '' (any number), number
+-- of rows, and for each row: key, row, revision, end or '', whether it is a tombstone ('1').
+-- Central keys (single server only), from KEYS[central] on: scopes, ends, tombs, held (hash: workspace, encoded -> bytes).
 
-local function is_stale(key, arg)
+local function workspace_in(path)
+  return string.match(path, '^[^/]*/([^/]*)')
+end
+
+local function is_stale(key, arg, central)
   local at = arg + 1
   for _ = 1, tonumber(ARGV[arg]) do
     if (redis.call('HGET', KEYS[key], '') or '') ~= ARGV[at + 2] then
       return true
     end
-    key, at = key + 5, at + 7 + 5 * ARGV[at + 6]
+    local most = central and tonumber(ARGV[at + 7])
+    if most and tonumber(redis.call('HGET', KEYS[central + 3], workspace_in(ARGV[at])) or 0) > most then
+      return true
+    end
+    key, at = key + 5, at + 9 + 5 * ARGV[at + 8]
   end
   return false
 end
@@ -70,8 +79,8 @@ local function write_scopes(key, arg, central)
     if ARGV[at + 4] ~= '' then
       clear(key, ARGV[at + 4], ARGV[at + 5])
     end
-    for row = 1, tonumber(ARGV[at + 6]) do
-      write_row(key, at + 2 + 5 * row)
+    for row = 1, tonumber(ARGV[at + 8]) do
+      write_row(key, at + 4 + 5 * row)
     end
     if ARGV[at + 3] ~= '' then
       redis.call('HSET', KEYS[key], '', ARGV[at + 3])
@@ -83,7 +92,10 @@ local function write_scopes(key, arg, central)
       end
       note_first(KEYS[central + 1], path, KEYS[key + 3])
       note_first(KEYS[central + 2], path, KEYS[key + 4])
+      if ARGV[at + 6] ~= '0' then
+        redis.call('HINCRBY', KEYS[central + 3], workspace_in(path), ARGV[at + 6])
+      end
     end
-    key, at = key + 5, at + 7 + 5 * ARGV[at + 6]
+    key, at = key + 5, at + 9 + 5 * ARGV[at + 8]
   end
 end

@@ -1,0 +1,143 @@
+"""Executions in memory: their heads, commits and snapshots."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from stepwell.clock import Clock
+from stepwell.contract.store import ExecutionQuery
+from stepwell.errors import StepwellError
+from stepwell.faults import fault
+from stepwell.model.commit import Adoption, Archiving, Commit, Deletion, Head, Loaded, Outcome, Seen, StoredCommit, Written
+from stepwell.model.head import adopted, archived, first_head, moved, unfit
+from stepwell.model.ids import revision_in
+from stepwell.model.refusal import id_taken, no_execution
+from stepwell.model.snapshot import StoredSnapshot
+from stepwell.stores.memory.execution import Execution
+from stepwell.stores.memory.leases import Leases
+from stepwell.stores.memory.undo import Undo
+
+__all__ = ["Executions"]
+
+
+class Executions:
+    """All executions of a store. Called under the store's lock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.rows: dict[str, Execution] = {}
+        self._deleted: set[str] = set()
+        self.leases = Leases(clock, self.rows)
+
+    # Writing.
+
+    def seen(self, commit: Commit) -> Seen | None:
+        """The first writing of a commit id, if there was one."""
+        execution = self.rows.get(commit.execution_id)
+        return None if execution is None else execution.seen(commit)
+
+    def unfit(self, commit: Commit) -> StepwellError | None:
+        """Why a commit cannot be written; None if it can."""
+        execution = self.rows.get(commit.execution_id)
+        head = None if execution is None else execution.head
+        return unfit(commit, head, is_taken=head is not None or commit.execution_id in self._deleted)
+
+    def write(self, commit: Commit, undo: Undo) -> None:
+        """Write a commit that fits, with its snapshot and what becomes of the lease."""
+        execution = self.rows.get(commit.execution_id) or self._create(commit, undo)
+        undo.put(execution.by_commit_id, commit.commit_id, commit.revision)
+        undo.append(execution.commits, StoredCommit(commit.revision, commit.header, commit.body))
+        fault("store.commit_written")
+        if commit.creation is None:
+            undo.set(execution, "head", moved(execution.head, commit))
+        fault("store.head_written")
+        if commit.snapshot is not None:
+            undo.append(execution.snapshots, commit.snapshot)
+            fault("store.snapshot_written")
+        if commit.rest is not None:
+            self.leases.rest(execution, commit.rest, undo)
+
+    def delete(self, deletion: Deletion, undo: Undo) -> Outcome:
+        if deletion.execution_id not in self.rows:
+            return no_execution(deletion.execution_id)
+        undo.drop(self.rows, deletion.execution_id)
+        self.leases.forget(deletion.execution_id, undo)
+        undo.mark(self._deleted, deletion.execution_id)
+        return Written()
+
+    def archive(self, archiving: Archiving, undo: Undo) -> Outcome:
+        through, head = archiving.snapshot.revision, archived(self.head(archiving.execution_id), archiving)
+        if isinstance(head, StepwellError):
+            return head
+        execution = self.rows[archiving.execution_id]
+        newer = [stored for stored in execution.snapshots if stored.revision > through]
+        undo.set(execution, "commits", execution.rows(through, head.revision))
+        # Ids that users chose stay, so that a very late retry is recognised; ours say their revision.
+        kept = {name: at for name, at in execution.by_commit_id.items() if at > through or revision_in(name) != at}
+        undo.set(execution, "by_commit_id", kept)
+        undo.set(execution, "snapshots", [archiving.snapshot, *newer])
+        undo.set(execution, "head", head)
+        return Written()
+
+    def adopt(self, adoption: Adoption, undo: Undo) -> Outcome:
+        if self._is_taken(adoption.execution_id):
+            return id_taken(adoption.execution_id)
+        execution = Execution(adopted(adoption))
+        execution.snapshots.append(adoption.snapshot)
+        undo.put(self.rows, adoption.execution_id, execution)
+        return Written()
+
+    def _create(self, commit: Commit, undo: Undo) -> Execution:
+        assert commit.creation is not None, "only a creation makes a new execution"  # noqa: S101
+        execution = Execution(first_head(commit, commit.creation, self._clock.now_ms()))
+        undo.put(self.rows, commit.execution_id, execution)
+        self.leases.note(execution, undo)
+        return execution
+
+    def _is_taken(self, execution_id: str) -> bool:
+        return execution_id in self.rows or execution_id in self._deleted
+
+    # Reading. Rows are frozen, so handing them out is handing out copies.
+
+    def head(self, execution_id: str) -> Head | None:
+        """The row of an execution."""
+        execution = self.rows.get(execution_id)
+        return None if execution is None else execution.head
+
+    def load(self, execution_id: str, at: int | None, since: int | None) -> Loaded | None:
+        """What an execution's state at a revision is built from."""
+        execution = self.rows.get(execution_id)
+        if execution is None:
+            return None
+        upto = execution.head.revision if at is None else at
+        if since is not None:
+            return Loaded(execution.head, None, execution.rows(since, upto))
+        index = bisect_right(execution.snapshots, upto, key=lambda stored: stored.revision)
+        snapshot = execution.snapshots[index - 1] if index else None
+        start = -1 if snapshot is None else snapshot.revision
+        return Loaded(execution.head, snapshot, execution.rows(start, upto))
+
+    def history(self, execution_id: str, after: int, limit: int) -> list[StoredCommit]:
+        """Commits after a revision."""
+        execution = self.rows.get(execution_id)
+        return [] if execution is None else execution.rows(after, execution.head.revision)[:limit]
+
+    def base(self, execution_id: str) -> StoredSnapshot | None:
+        """The snapshot that the chain starts from, if it does."""
+        execution = self.rows.get(execution_id)
+        if execution is None or execution.head.base_revision < 0:
+            return None
+        return execution.snapshots[0]
+
+    def commit_of(self, execution_id: str, commit_id: str) -> StoredCommit | None:
+        """The commit by that id."""
+        execution = self.rows.get(execution_id)
+        revision = None if execution is None else execution.by_commit_id.get(commit_id)
+        return None if execution is None or revision is None else execution.row(revision)
+
+    def find(self, query: ExecutionQuery) -> list[Head]:
+        """Executions that match, newest first."""
+        heads = [execution.head for execution in self.rows.values()]
+        wanted = [head for head in heads if query.matches(head)]
+        wanted.sort(key=lambda head: (head.created_ms, head.execution_id), reverse=True)
+        return wanted[: query.limit]
