@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from stepwell.app.parts import ExecutionSummary, Health, Parts, check_settings
+from stepwell.app.parts import ExecutionSummary, Health, Parts, check_settings, file_of, grace_of, lease_of
 from stepwell.clock import Clock
 from stepwell.contract.store import Durability, Store
 from stepwell.errors import AlreadyExists, StepwellError
-from stepwell.flow.duration import Span
 from stepwell.flow.governance import Governance
 from stepwell.flow.program import Workflow, on_registration, registered_names, registered_step_names
 from stepwell.model.ids import new_id
@@ -36,10 +35,11 @@ from stepwell.runtime.handle import Run, RunOperations
 from stepwell.runtime.start import Starting
 from stepwell.runtime.thread import LoopFactory, WorkerThread
 from stepwell.runtime.worker import Worker
+from stepwell.span import Span
 from stepwell.state.blocking import State
 from stepwell.state.conversations import Conversations
 from stepwell.state.executions import MANUAL, Terms
-from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, Lock, lock_request, schedule_request
+from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, Lock, guards_of, lock_request, schedule_request
 from stepwell.state.operation import Driver
 from stepwell.state.transaction import Transaction
 
@@ -51,6 +51,9 @@ class ExecutionIndex:
 
     def __init__(self, parts: Parts, driver: Driver) -> None:
         self._parts, self._driver = parts, driver
+
+    def __repr__(self) -> str:
+        return f"<ExecutionIndex of {self._parts.address!r}>"
 
     def list(
         self,
@@ -81,14 +84,14 @@ class Stepwell:
         *,
         worker: bool = True,
         concurrency: int = 100,
-        lease_seconds: float = 30,
+        lease_seconds: Span = 30,
         queues: Iterable[str] = (),
         clock: Clock | None = None,
         limits: Limits | None = None,
         signing_key: bytes | None = None,
     ) -> None:
-        check_settings(concurrency, lease_seconds, limits, signing_key)
-        self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_seconds
+        check_settings(worker, concurrency, clock, limits, signing_key)
+        self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_of(lease_seconds)
         self.queues = check_queues(queues)
         self._parts = Parts(url, clock, limits, signing_key)
         self._driver = Driver(self._parts.group)
@@ -110,12 +113,12 @@ class Stepwell:
         """Conversations of the default workspace: state, history, one turn at a time."""
         return Conversations(self._parts.conversations, self._parts.locks, self._driver)
 
-    def lock(self, name: str, *, seconds: float | timedelta = DEFAULT_SECONDS, timeout: float | timedelta | None = 0) -> Lock:
+    def lock(self, name: str, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> Lock:
         """A name that one holder has at a time, wherever it runs: fails fast with ``LockHeld``, or waits for up to ``timeout``
         seconds (None: as long as it takes). While it is held it is renewed; it ends ``seconds`` after its holder died."""
         return Lock(self._parts.locks, lock_request(user_lock(name), name, seconds, timeout), self._driver)
 
-    def scheduled_lock(self, name: str, *, at_most: float | timedelta, at_least: float | timedelta = 0) -> Lock:
+    def scheduled_lock(self, name: str, *, at_most: Span, at_least: Span = 0) -> Lock:
         """A lock for a job that many nodes start at the same time: one of them gets it, the others ``LockHeld``. It ends by itself
         after ``at_most``, and is not free again before ``at_least``, by the store's clock, so that a late node finds it taken."""
         return Lock(self._parts.locks, schedule_request(scheduled_lock(name), name, at_most, at_least), self._driver)
@@ -241,7 +244,7 @@ class Stepwell:
     ) -> Transaction:
         """An atomic batch of changes to an execution. A ``commit_id`` of your own makes a retry safe: it lands once. Under a
         ``lock``, it lands only if that is still held."""
-        terms = Terms(commit_id, fence, () if lock is None else (lock.guard,))
+        terms = Terms(commit_id, fence, guards_of(lock))
         return Transaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
 
     def create(
@@ -277,19 +280,19 @@ class Stepwell:
 
     def snapshot(self, execution_id: str) -> bytes:
         """The execution's state now as bytes, for ``restore``."""
-        return self._driver.run(self._parts.executions.snapshot(execution_id))
+        return self._driver.run(self._parts.copies.snapshot(execution_id))
 
     def restore(self, execution_id: str, data: bytes) -> ExecutionState:
         """Bring an execution to a snapshot's state by a new commit; if it is not in this store, take it in."""
-        return self._driver.run(self._parts.executions.restore(execution_id, data))
+        return self._driver.run(self._parts.copies.restore(execution_id, data))
 
     def fork(self, execution_id: str, new_id: str, *, at: int | None = None) -> Receipt:
         """Start a new execution from the state of another, now or at a revision."""
-        return self._driver.run(self._parts.executions.fork(execution_id, new_id, at))
+        return self._driver.run(self._parts.copies.fork(execution_id, new_id, at))
 
     def diff(self, execution_id: str, a: int, b: int) -> list[Change]:
         """What differs between two revisions."""
-        return self._driver.run(self._parts.executions.diff(execution_id, a, b))
+        return self._driver.run(self._parts.copies.diff(execution_id, a, b))
 
     def export(self, execution_id: str) -> bytes:
         """The execution's receipts as a file that ``stepwell.verify_proof`` checks without the store."""
@@ -297,7 +300,7 @@ class Stepwell:
 
     def archive(self, execution_id: str, to: str | Path, *, through: int | None = None) -> int:
         """Move receipts up to a revision into a proof file; a snapshot takes their place. How many were moved."""
-        return self._driver.run(self._parts.executions.archive(execution_id, Path(to), through))
+        return self._driver.run(self._parts.copies.archive(execution_id, file_of(to), through))
 
     def delete(self, execution_id: str) -> None:
         """Delete an execution with its history. Its id is never used again, and a late writer cannot revive it."""
@@ -315,12 +318,12 @@ class Stepwell:
                 )
             return self._thread.worker
 
-    def drain(self, grace_seconds: float | None = None) -> None:
+    def drain(self, grace_seconds: Span | None = None) -> None:
         """Claim no more, and hand running executions back: at once those that wait, others at their next call. After a grace, steps
         still under way are left, to be made again elsewhere. Returns at once; ``close`` waits. A second call may end the grace."""
-        self.worker = False
+        grace, self.worker = grace_of(grace_seconds), False
         if self._thread is not None and self._thread.worker is not None:
-            self._thread.worker.stop(grace_seconds)
+            self._thread.worker.stop(grace)
 
     def close(self) -> None:
         """Finish what is under way, hand running executions back, and give everything back."""
@@ -330,6 +333,9 @@ class Stepwell:
             self._thread.stop()
             self._thread = None
         self._parts.close()
+
+    def __repr__(self) -> str:
+        return f"<Stepwell {self._parts.address!r}{' closed' * self._is_closed}>"
 
     def __enter__(self) -> Stepwell:
         return self

@@ -12,16 +12,19 @@ import msgspec
 from stepwell.clock import Clock, SystemClock, from_ms
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
 from stepwell.contract.store import ExecutionQuery, Store
-from stepwell.errors import InvalidInput, StepwellError, StoreUnavailable
-from stepwell.model.commit import Head, Outcome, StateBatch, Unit
+from stepwell.errors import InvalidInput, LockHeld, StepwellError, StoreUnavailable
+from stepwell.model.commit import Acquire, Head, Outcome, Unit
 from stepwell.model.ids import check_key, new_id
 from stepwell.model.limits import Limits
+from stepwell.model.lock import probe_lock
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.status import Status
 from stepwell.queue.assembly import QueueParts
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.worker import Worker
+from stepwell.span import Span, seconds_of
 from stepwell.state.conversation import DAY_SECONDS, ConversationOperations
+from stepwell.state.copies import Copies
 from stepwell.state.executions import Executions
 from stepwell.state.locks import Keeper, LockOperations
 from stepwell.state.operation import AsyncDriver, Operation, read, write_or_raise
@@ -30,9 +33,11 @@ from stepwell.state.scoped import StateOperations
 from stepwell.stores.group import GroupCommit
 from stepwell.stores.opening import store_of
 
-__all__ = ["ExecutionSummary", "Health", "Parts", "check_settings"]
+__all__ = ["ExecutionSummary", "Health", "Parts", "check_settings", "file_of", "grace_of", "lease_of"]
 
 log = logging.getLogger("stepwell")
+
+_PROBE_SECONDS = 0.001
 
 
 class ExecutionSummary(msgspec.Struct, frozen=True):
@@ -65,7 +70,8 @@ class ExecutionSummary(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether the store serves, and for each part ``ok`` or what is wrong with it."""
+    """Whether the store serves, and for each part ``ok`` or what is wrong with it: ``read``, ``write`` and, where a worker runs,
+    ``queue``: whether it starts what it could."""
 
     is_ok: bool
     parts: dict[str, str]
@@ -76,10 +82,11 @@ class Parts:
 
     def __init__(self, url: str | Store | None, clock: Clock | None, limits: Limits | None, signing_key: bytes | None) -> None:
         self.clock, self.limits = clock or SystemClock(), limits or Limits()
-        self.store = _store_of(url, self.clock, self.limits)
+        self.store, self.address = _store_of(url, self.clock, self.limits)
         self.pulse = Pulse(self.store)
         self.group = GroupCommit(self._write, is_instant=not self.store.capabilities().has_blocking_writes)
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
+        self.copies = Copies(self.executions, self.store, self.clock, signing_key)
         self.definitions = DefinitionOperations(self.store)
         self.state = StateOperations(self.store, self.limits, self.pulse)
         self.keeper = Keeper(self.group)
@@ -121,10 +128,18 @@ class Parts:
         except StepwellError as error:
             parts["read"] = str(error)
         try:
-            # Nothing in it, but it takes the way of every write.
-            yield from write_or_raise(StateBatch(()))
+            # A write of nothing would not notice a full disk. This one leaves a row that is free again at once, and wakes nobody.
+            yield from write_or_raise(Acquire(probe_lock(), new_id(), _PROBE_SECONDS))
+        except LockHeld:
+            pass  # by another probe of this very moment, which the store wrote
         except StepwellError as error:
             parts["write"] = str(error)
+        try:
+            queue = yield from self.queue.health()
+        except StepwellError as error:
+            queue = str(error)
+        if queue is not None:
+            parts["queue"] = queue
         return Health(all(state == "ok" for state in parts.values()), parts)
 
     def worker(self, driver: AsyncDriver, concurrency: int, lease_seconds: float, queues: tuple[str, ...]) -> Worker:
@@ -166,6 +181,8 @@ class Parts:
         for what, name in (("workspace", workspace), ("workflow", workflow)):
             if name is not None:
                 check_key(name, f"{what} in a query")
+        if after is not None and not isinstance(after, ExecutionSummary):
+            raise InvalidInput(f"after is the last execution of the page before, not {after!r}")
         cursor = None if after is None else (round(after.created_at.timestamp() * 1000), after.execution_id)
         query = ExecutionQuery(
             workspace_id=workspace,
@@ -178,16 +195,17 @@ class Parts:
         return [ExecutionSummary.of(head) for head in heads]
 
 
-def _store_of(url: str | Store | None, clock: Clock, limits: Limits) -> Store:
-    """The store that was asked for: an object of one's own, or by a URL from the caller or the environment."""
+def _store_of(url: str | Store | None, clock: Clock, limits: Limits) -> tuple[Store, str]:
+    """The store that was asked for, and what to call it: an object of one's own, or by a URL from the caller or the environment."""
     if url is not None and not isinstance(url, str) and hasattr(url, "durability"):
-        return url
+        return url, type(url).__name__
     chosen, origin = choose_url(url)  # pyright: ignore[reportArgumentType] - what is neither text nor a store is refused there
     store = store_of(chosen, clock, limits)
-    log.info("store: %s (from %s)", without_secrets(chosen), origin)
+    address = without_secrets(chosen)
+    log.info("store: %s (from %s)", address, origin)
     if chosen == DEFAULT_URL and url is None:
         _make_default_folder()
-    return store
+    return store, address
 
 
 def _make_default_folder() -> None:
@@ -197,12 +215,38 @@ def _make_default_folder() -> None:
         raise StoreUnavailable(f"the folder '.stepwell' cannot be made here ({error}); give a url, or set STEPWELL_URL") from None
 
 
-def check_settings(concurrency: object, lease_seconds: object, limits: object, signing_key: object) -> None:
+def check_settings(worker: object, concurrency: object, clock: object, limits: object, signing_key: object) -> None:
+    """Refuse settings of the wrong kind at once, and not when they are first used."""
+    if not isinstance(worker, bool):
+        raise InvalidInput(f"worker is True or False, not {worker!r}")
     if type(concurrency) is not int or concurrency < 1:
         raise InvalidInput(f"concurrency is a whole number, 1 or more, not {concurrency!r}")
-    if not isinstance(lease_seconds, int | float) or not 1 <= lease_seconds <= 86_400:
-        raise InvalidInput(f"lease_seconds is a number from 1 to 86,400, not {lease_seconds!r}")
+    if clock is not None and not _is_clock(clock):
+        raise InvalidInput(f"clock is a SystemClock() or FakeClock(), or has their now, now_ms and ahead_ms; not {clock!r}")
     if limits is not None and not isinstance(limits, Limits):
         raise InvalidInput(f"limits is a stepwell.Limits(...), not {limits!r}")
-    if signing_key is not None and not isinstance(signing_key, bytes):
-        raise InvalidInput(f"signing_key is bytes, not {type(signing_key).__name__}")
+    if signing_key is not None and not (isinstance(signing_key, bytes) and signing_key):
+        raise InvalidInput(f"signing_key is bytes, one or more, not {type(signing_key).__name__}")
+
+
+def _is_clock(clock: object) -> bool:
+    # The class is not one, though it has the methods.
+    has_all = all(callable(getattr(clock, name, None)) for name in ("now", "now_ms", "ahead_ms"))
+    return has_all and not isinstance(clock, type)
+
+
+def file_of(path: str | Path) -> Path:
+    """The file that a path names."""
+    if not isinstance(path, str | Path):
+        raise InvalidInput(f"a file is named by a text or a Path, not {path!r}")
+    return Path(path)
+
+
+def lease_of(span: Span) -> float:
+    """The length of a worker's lease in seconds."""
+    return seconds_of(span, "lease_seconds", least=1, most=86_400)
+
+
+def grace_of(span: Span | None) -> float | None:
+    """How long steps under way are waited for; None: until they end."""
+    return None if span is None else seconds_of(span, "grace_seconds")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
 from typing import TypeVar
 
 from stepwell.model.entry import Entry, StateChange
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value
-from stepwell.state.buffer import HasScope
+from stepwell.span import Span
+from stepwell.state.buffer import HasScope, scope_of
 from stepwell.state.cache import AsyncCachedState
-from stepwell.state.locks import HeldLock
+from stepwell.state.locks import HeldLock, guards_of
 from stepwell.state.operation import AsyncDriver
 from stepwell.state.pulse import STATE
 from stepwell.state.scoped import ScopeOperations, StateOperations, as_scope, child_scope
@@ -20,7 +20,7 @@ from stepwell.state.transaction import AsyncStateTransaction
 __all__ = ["AsyncScopedState", "AsyncState"]
 
 T = TypeVar("T")
-Ttl = float | timedelta | None
+Ttl = Span | None
 
 
 class AsyncScopedState:
@@ -30,12 +30,15 @@ class AsyncScopedState:
         self._shared, self._driver, self.scope = shared, driver, scope
         self._do = ScopeOperations(shared, scope, policy)
 
+    def __repr__(self) -> str:
+        return f"<AsyncScopedState {self.scope.path!r}>"
+
     def with_policy(self, policy: str) -> AsyncScopedState:
         """The same scope with another answer to conflicts: ``set`` wins (``last``), is refused with ``Conflict`` if somebody has
         written since this object read the key (``reject``), or merges (``add``, ``max``, ``min``, ``union``)."""
         return AsyncScopedState(self._shared, self.scope, self._driver, policy)
 
-    def cached(self, max_age: float = 5) -> AsyncCachedState:
+    def cached(self, max_age: Span = 5) -> AsyncCachedState:
         """The same scope for reading, from memory while it is known to be fresh, and never older than ``max_age`` seconds."""
         return AsyncCachedState(self, self._shared.pulse, max_age)
 
@@ -115,7 +118,7 @@ class AsyncScopedState:
         """The revision of the newest change in this scope."""
         return await self._driver.run(self._do.revision())
 
-    async def watch(self, since: int | None = None, *, idle_seconds: float | None = None) -> AsyncIterator[StateChange]:
+    async def watch(self, since: int | None = None, *, idle_seconds: Span | None = None) -> AsyncIterator[StateChange]:
         """Changes as they happen, after a revision (default: from now); ends after ``idle_seconds`` without one."""
         with self._shared.pulse.listen(STATE) as listening:
             seen = await self.revision() if since is None else since
@@ -147,6 +150,9 @@ class AsyncState:
     def __init__(self, operations: StateOperations, driver: AsyncDriver) -> None:
         self._operations, self._driver = operations, driver
 
+    def __repr__(self) -> str:
+        return "<AsyncState>"
+
     @property
     def globals(self) -> AsyncScopedState:
         """State shared by everything in the store."""
@@ -170,11 +176,11 @@ class AsyncState:
 
     def at(self, scope: Scope) -> AsyncScopedState:
         """State at any scope."""
-        return AsyncScopedState(self._operations, scope, self._driver)
+        return AsyncScopedState(self._operations, scope_of(scope), self._driver)
 
     def transaction(self, *, lock: HeldLock | None = None) -> AsyncStateTransaction:
         """Writes to many keys and scopes that land together; under a ``lock``, only if it is still held."""
-        return AsyncStateTransaction(self._operations, self._driver, () if lock is None else (lock.guard,))
+        return AsyncStateTransaction(self._operations, self._driver, guards_of(lock))
 
     async def scopes(self, workspace_id: str | None = None) -> list[Scope]:
         """All scopes that hold anything, of one workspace or of all."""

@@ -7,7 +7,6 @@ too and reported at the commit together with every other fault of the batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Protocol, TypeVar, cast
 
 import msgspec
@@ -50,12 +49,12 @@ from stepwell.model.record import (
 from stepwell.model.scope import Scope
 from stepwell.model.validation import refusal
 from stepwell.model.value import Value, canonical, decode
+from stepwell.span import Span, seconds_of
 
-__all__ = ["Buffer", "BufferedScope", "HasScope", "check_number", "check_revision", "ttl_ms"]
+__all__ = ["Buffer", "BufferedScope", "HasScope", "check_number", "check_revision", "scope_of", "ttl_ms"]
 
 T = TypeVar("T")
 Raw = msgspec.Raw
-_LONGEST_TTL_SECONDS = 100 * 366 * 24 * 3600
 
 
 class HasScope(Protocol):
@@ -65,6 +64,14 @@ class HasScope(Protocol):
     def scope(self) -> Scope:
         """The scope."""
         ...
+
+
+def scope_of(scope: Scope | HasScope) -> Scope:
+    """The scope that something stands for."""
+    found = scope if isinstance(scope, Scope) else getattr(scope, "scope", None)
+    if not isinstance(found, Scope):
+        raise InvalidInput(f"a scope is a Scope or a part of well.state, such as well.state.globals, not {scope!r}")
+    return found
 
 
 class Buffer:
@@ -144,7 +151,7 @@ class Buffer:
 
     def state(self, scope: Scope | HasScope) -> BufferedScope:
         """Scoped state that is written together with this transaction."""
-        return BufferedScope(self, scope if isinstance(scope, Scope) else scope.scope, self._limits)
+        return BufferedScope(self, scope_of(scope), self._limits)
 
     def add(self, mutation: Mutation) -> None:
         """Add a change that was made elsewhere, and checked there."""
@@ -220,15 +227,18 @@ class BufferedScope:
     def __init__(self, buffer: Buffer, scope: Scope, limits: Limits) -> None:
         self._buffer, self._path, self._limits = buffer, scope.path, limits
 
-    def set(self, key: str, value: Value, ttl: float | timedelta | None = None, *, sliding: bool = False) -> None:
+    def __repr__(self) -> str:
+        return f"<BufferedScope {self._path!r}>"
+
+    def set(self, key: str, value: Value, ttl: Span | None = None, *, sliding: bool = False) -> None:
         """Set a key."""
         self._put(key, value, ttl, sliding, None)
 
-    def set_if_absent(self, key: str, value: Value, ttl: float | timedelta | None = None, *, sliding: bool = False) -> None:
+    def set_if_absent(self, key: str, value: Value, ttl: Span | None = None, *, sliding: bool = False) -> None:
         """Set a key that must not be there; ``Conflict`` at the commit if it is."""
         self._put(key, value, ttl, sliding, ABSENT)
 
-    def compare_and_set(self, key: str, value: Value, *, revision: int, ttl: float | timedelta | None = None) -> None:
+    def compare_and_set(self, key: str, value: Value, *, revision: int, ttl: Span | None = None) -> None:
         """Set a key that must be at a revision; ``Conflict`` at the commit if it is not."""
         self._put(key, value, ttl, sliding=False, expected=revision, is_compared=True)
 
@@ -244,7 +254,7 @@ class BufferedScope:
         self,
         key: str,
         value: Value,
-        ttl: float | timedelta | None,
+        ttl: Span | None,
         sliding: bool,
         expected: int | None,
         *,
@@ -265,16 +275,15 @@ class BufferedScope:
         return check_key(key, "a state key", self._limits.key_bytes)
 
 
-def ttl_ms(ttl: float | timedelta | None, *, sliding: bool = False) -> int | None:
+def ttl_ms(ttl: Span | None, *, sliding: bool = False) -> int | None:
     """A time to live in whole milliseconds, checked before it comes near a store."""
+    if not isinstance(sliding, bool):
+        raise InvalidInput(f"sliding is True or False, not {sliding!r}")
     if ttl is None:
         if sliding:
             raise InvalidInput("a sliding TTL needs a ttl")
         return None
-    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0.001 <= seconds <= _LONGEST_TTL_SECONDS:
-        raise InvalidInput(f"ttl is a number of seconds from 0.001 to 100 years, not {ttl!r}")
-    return round(seconds * 1000)
+    return round(seconds_of(ttl, "ttl", least=0.001) * 1000)
 
 
 def check_number(number: object) -> int | float:

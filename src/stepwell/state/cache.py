@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import Protocol
 
 from stepwell.model.entry import Entry
-from stepwell.model.lock import check_seconds
 from stepwell.model.value import Value, canonical, decode
+from stepwell.span import Span
 from stepwell.state.pulse import STATE, Listening, Pulse
+from stepwell.state.span import held_seconds
 
 __all__ = ["AsyncCachedState", "CachedState"]
 
@@ -26,12 +27,15 @@ _MOST_KEYS = 10_000
 class _Cache(Listening):
     """Values by key, each with the time it was asked for; None for a key that is not there."""
 
-    def __init__(self, pulse: Pulse, max_age: float) -> None:
+    def __init__(self, pulse: Pulse, max_age: Span) -> None:
         super().__init__(pulse, STATE)
-        self._max_age = check_seconds(max_age, "max_age")
+        self._max_age = held_seconds(max_age, "max_age")
         self._era = object()
         self._values: dict[str, tuple[object, float, bytes | None]] = {}
         pulse.join(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} max_age={self._max_age:g} keys={len(self._values)}>"
 
     def wake(self) -> None:
         """Somebody wrote: nothing is known to be fresh any more, and what is being read right now is not kept."""
@@ -73,7 +77,7 @@ class _AsyncReadable(Protocol):
 class CachedState(_Cache):
     """One scope, read from memory where that is fresh."""
 
-    def __init__(self, state: _Readable, pulse: Pulse, max_age: float) -> None:
+    def __init__(self, state: _Readable, pulse: Pulse, max_age: Span) -> None:
         super().__init__(pulse, max_age)
         self._state = state
 
@@ -91,7 +95,7 @@ class CachedState(_Cache):
 class AsyncCachedState(_Cache):
     """One scope, read from memory where that is fresh."""
 
-    def __init__(self, state: _AsyncReadable, pulse: Pulse, max_age: float) -> None:
+    def __init__(self, state: _AsyncReadable, pulse: Pulse, max_age: Span) -> None:
         super().__init__(pulse, max_age)
         self._state = state
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from time import monotonic
 from typing import TypeVar
 
@@ -11,18 +11,27 @@ import msgspec
 
 from stepwell.clock import Clock, from_ms
 from stepwell.errors import Conflict, InvalidInput
-from stepwell.model.commit import LockGuard
 from stepwell.model.entry import ABSENT, Clear, Delete, Put, StateOp, StoredEntry, Touch
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
-from stepwell.model.lock import check_seconds
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value, canonical, decode, from_value
-from stepwell.state.locks import HeldLock
+from stepwell.span import Span
+from stepwell.state.locks import HeldLock, guards_of
 from stepwell.state.operation import Operation, read
 from stepwell.state.scoped import StateOperations, must_slide
+from stepwell.state.span import held_seconds
 
-__all__ = ["DAY_SECONDS", "Answer", "ConversationOperations", "ConversationSummary", "OpenTurn", "Turn", "TurnResult"]
+__all__ = [
+    "DAY_SECONDS",
+    "Answer",
+    "ConversationOperations",
+    "ConversationSummary",
+    "OpenTurn",
+    "Turn",
+    "TurnResult",
+    "check_runnable",
+]
 
 T = TypeVar("T")
 Raw = msgspec.Raw
@@ -107,9 +116,9 @@ class ConversationOperations:
         """The same for another workspace."""
         return ConversationOperations(self._shared, self._clock, workspace, self._ttl_ms / 1000)
 
-    def lasting(self, ttl: float | timedelta) -> ConversationOperations:
+    def lasting(self, ttl: Span) -> ConversationOperations:
         """The same with another time to live."""
-        return ConversationOperations(self._shared, self._clock, self.workspace, check_seconds(ttl, "ttl"))
+        return ConversationOperations(self._shared, self._clock, self.workspace, held_seconds(ttl, "ttl"))
 
     def get(self, conversation_id: str) -> Operation[Value]:
         """The state of a conversation, or None. A use: it then lives for the whole TTL again."""
@@ -133,7 +142,7 @@ class ConversationOperations:
             ops = self._state_ops(conversation_id, dict(state), before, about, _revision(found.get(_ABOUT)))
             ops += self._touch_chunks(conversation_id, about)
             try:
-                yield from self._shared.write(*ops, guards=_guards(lock))
+                yield from self._shared.write(*ops, guards=guards_of(lock))
             except Conflict:
                 # A turn was saved meanwhile; what it keeps about its history must not be undone.
                 continue
@@ -151,6 +160,8 @@ class ConversationOperations:
 
     def history(self, conversation_id: str, limit: int | None) -> Operation[list[Turn]]:
         """The turns in order; with a limit, the last ones."""
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidInput(f"limit is a whole number, 0 or more, not {limit!r}")
         path = self._path(conversation_id)
         found = yield from self._rows(conversation_id, _ABOUT)
         yield from self._slide(conversation_id, found.get(_ABOUT))
@@ -191,7 +202,7 @@ class ConversationOperations:
         ops += self._touch_chunks(turn.conversation_id, about)
         ops.append(self._put(self._path(turn.conversation_id), _chunk_key(number), chunk))
         try:
-            yield from self._shared.write(*ops, guards=_guards(lock))
+            yield from self._shared.write(*ops, guards=guards_of(lock))
         except Conflict as conflict:
             raise _interfered(turn.conversation_id, conflict) from None
         return TurnResult(checked.reply, state, record, checked.progress)
@@ -244,6 +255,12 @@ def _interfered(conversation_id: str, conflict: Conflict) -> Conflict:
     return Conflict(message, expected=conflict.expected, actual=conflict.actual)
 
 
+def check_runnable(run: object) -> None:
+    """Refuse what cannot be called before the conversation is locked for it."""
+    if not callable(run):
+        raise InvalidInput(f"a turn is run by a function of state and message, not {run!r}")
+
+
 def _check_answer(answer: object) -> Answer:
     if not isinstance(answer, Answer):
         raise InvalidInput(f"the function of a turn gives back an Answer, not {type(answer).__name__}")
@@ -284,7 +301,3 @@ def _about(row: StoredEntry | None) -> About:
 
 def _revision(row: StoredEntry | None) -> int:
     return ABSENT if row is None else row.revision
-
-
-def _guards(lock: HeldLock | None) -> tuple[LockGuard, ...]:
-    return () if lock is None else (lock.guard,)

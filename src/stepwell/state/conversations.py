@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import timedelta
 from typing import TypeVar
 
 from stepwell.model.lock import conversation_lock
 from stepwell.model.value import Value
-from stepwell.state.conversation import Answer, ConversationOperations, ConversationSummary, Turn, TurnResult
+from stepwell.span import Span
+from stepwell.state.conversation import Answer, ConversationOperations, ConversationSummary, Turn, TurnResult, check_runnable
 from stepwell.state.locks import DEFAULT_SECONDS, AsyncLock, HeldLock, Lock, LockOperations, lock_request
 from stepwell.state.operation import AsyncDriver, Driver
 
@@ -24,11 +24,14 @@ class Conversations:
     def __init__(self, operations: ConversationOperations, locks: LockOperations, driver: Driver) -> None:
         self._do, self._locks, self._driver = operations, locks, driver
 
+    def __repr__(self) -> str:
+        return f"<Conversations workspace={self._do.workspace!r}>"
+
     def within(self, workspace: str) -> Conversations:
         """The conversations of another workspace."""
         return Conversations(self._do.within(workspace), self._locks, self._driver)
 
-    def lasting(self, ttl: float | timedelta) -> Conversations:
+    def lasting(self, ttl: Span) -> Conversations:
         """The same conversations, living for so long after each use instead of 24 hours."""
         return Conversations(self._do.lasting(ttl), self._locks, self._driver)
 
@@ -58,9 +61,7 @@ class Conversations:
         """A user's conversations, the one used last first."""
         return self._driver.run(self._do.of_user(user))
 
-    def lock(
-        self, conversation_id: str, *, seconds: float | timedelta = DEFAULT_SECONDS, timeout: float | timedelta | None = 0
-    ) -> Lock:
+    def lock(self, conversation_id: str, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> Lock:
         """The right to be the only one at work on a conversation: fails fast, or waits for up to ``timeout`` seconds."""
         name = conversation_lock(conversation_id, self._do.workspace)
         return Lock(self._locks, lock_request(name, conversation_id, seconds, timeout), self._driver)
@@ -72,13 +73,14 @@ class Conversations:
         message: Value = None,
         *,
         user: str | None = None,
-        seconds: float | timedelta = DEFAULT_SECONDS,
-        timeout: float | timedelta | None = None,
+        seconds: Span = DEFAULT_SECONDS,
+        timeout: Span | None = None,
     ) -> TurnResult:
         """One turn, alone on the conversation: lock, load, ``run(state, message)``, merge, save state and history as one.
 
         If ``run`` raises, or the lock is lost before the save, the conversation stays as it was.
         """
+        check_runnable(run)
         with self.lock(conversation_id, seconds=seconds, timeout=timeout) as held:
             opened = self._driver.run(self._do.open_turn(conversation_id, user, message))
             answer = run(copy.deepcopy(opened.state), message)
@@ -91,11 +93,14 @@ class AsyncConversations:
     def __init__(self, operations: ConversationOperations, locks: LockOperations, driver: AsyncDriver) -> None:
         self._do, self._locks, self._driver = operations, locks, driver
 
+    def __repr__(self) -> str:
+        return f"<AsyncConversations workspace={self._do.workspace!r}>"
+
     def within(self, workspace: str) -> AsyncConversations:
         """The conversations of another workspace."""
         return AsyncConversations(self._do.within(workspace), self._locks, self._driver)
 
-    def lasting(self, ttl: float | timedelta) -> AsyncConversations:
+    def lasting(self, ttl: Span) -> AsyncConversations:
         """The same conversations, living for so long after each use instead of 24 hours."""
         return AsyncConversations(self._do.lasting(ttl), self._locks, self._driver)
 
@@ -125,9 +130,7 @@ class AsyncConversations:
         """A user's conversations, the one used last first."""
         return await self._driver.run(self._do.of_user(user))
 
-    def lock(
-        self, conversation_id: str, *, seconds: float | timedelta = DEFAULT_SECONDS, timeout: float | timedelta | None = 0
-    ) -> AsyncLock:
+    def lock(self, conversation_id: str, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> AsyncLock:
         """The right to be the only one at work on a conversation: fails fast, or waits for up to ``timeout`` seconds."""
         name = conversation_lock(conversation_id, self._do.workspace)
         return AsyncLock(self._locks, lock_request(name, conversation_id, seconds, timeout), self._driver)
@@ -139,13 +142,14 @@ class AsyncConversations:
         message: Value = None,
         *,
         user: str | None = None,
-        seconds: float | timedelta = DEFAULT_SECONDS,
-        timeout: float | timedelta | None = None,
+        seconds: Span = DEFAULT_SECONDS,
+        timeout: Span | None = None,
     ) -> TurnResult:
         """One turn, alone on the conversation: lock, load, ``run(state, message)``, merge, save state and history as one.
 
         If ``run`` raises, or the lock is lost before the save, the conversation stays as it was.
         """
+        check_runnable(run)
         async with self.lock(conversation_id, seconds=seconds, timeout=timeout) as held:
             opened = await self._driver.run(self._do.open_turn(conversation_id, user, message))
             answer = await run(copy.deepcopy(opened.state), message)

@@ -50,6 +50,8 @@ class DataStore:
     def __init__(self, metadata: Metadata, *, limits: Limits = DEFAULT_LIMITS) -> None:
         if not isinstance(metadata, Metadata):
             raise InvalidInput(f"a DataStore is made for a Metadata, not {type(metadata).__name__}")
+        if not isinstance(limits, Limits):
+            raise InvalidInput(f"limits is a stepwell.Limits(...), not {limits!r}")
         self.metadata = metadata
         self._limits = limits
         self._lock = threading.Lock()
@@ -58,6 +60,10 @@ class DataStore:
         self._steps: dict[str, bytes] = {}
         self._variables: dict[str, Frozen] = {}
         self._loops: dict[str, bytes] = {}
+
+    def __repr__(self) -> str:
+        sizes = f"steps={len(self._steps)} variables={len(self._variables)} loops={len(self._loops)}"
+        return f"<DataStore {self.metadata.execution_id!r} {sizes}>"
 
     @classmethod
     def of(cls, state: ExecutionState) -> DataStore:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from datetime import timedelta
 from math import inf
 from time import monotonic
 from types import TracebackType
@@ -21,12 +20,23 @@ import msgspec
 from stepwell.errors import CommitUnknown, InvalidInput, LeaseLost, LockHeld, StepwellError, StoreUnavailable
 from stepwell.model.commit import Acquire, Lease, LockGuard, Outcome, Renew, Unlock, Written
 from stepwell.model.ids import NewId
-from stepwell.model.lock import check_seconds
+from stepwell.span import Span
 from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write
 from stepwell.state.pulse import LOCK, Pulse
+from stepwell.state.span import held_seconds, waited_seconds
 from stepwell.stores.group import GroupCommit
 
-__all__ = ["DEFAULT_SECONDS", "AsyncLock", "HeldLock", "Keeper", "Lock", "LockOperations", "lock_request", "schedule_request"]
+__all__ = [
+    "DEFAULT_SECONDS",
+    "AsyncLock",
+    "HeldLock",
+    "Keeper",
+    "Lock",
+    "LockOperations",
+    "guards_of",
+    "lock_request",
+    "schedule_request",
+]
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +52,9 @@ class HeldLock:
         self.label, self.seconds = label, seconds
         self._lease = lease
         self._is_lost = False
+
+    def __repr__(self) -> str:
+        return f"<HeldLock {self.label!r} fence={self.fence}{' lost' * self._is_lost}>"
 
     @property
     def name(self) -> str:
@@ -76,6 +89,15 @@ class HeldLock:
     def lose(self) -> None:
         """Note that the hold has ended."""
         self._is_lost = True
+
+
+def guards_of(lock: HeldLock | None) -> tuple[LockGuard, ...]:
+    """What a write carries that may land only while a lock is held."""
+    if lock is None:
+        return ()
+    if not isinstance(lock, HeldLock):
+        raise InvalidInput(f"lock is what acquiring one gave, as in `with well.lock(...) as held`, not {lock!r}")
+    return (lock.guard,)
 
 
 class Keeper:
@@ -228,15 +250,15 @@ class LockRequest(msgspec.Struct, frozen=True, kw_only=True):
     at_least_seconds: float = 0
 
 
-def lock_request(name: str, label: str, seconds: float | timedelta, timeout: float | timedelta | None) -> LockRequest:
+def lock_request(name: str, label: str, seconds: Span, timeout: Span | None) -> LockRequest:
     """A lock that is renewed while it is held; a ``timeout`` of 0 fails fast, one of None waits for as long as it takes."""
-    waits = inf if timeout is None else check_seconds(timeout, "timeout", least=0)
-    return LockRequest(name=name, label=label, seconds=check_seconds(seconds, "seconds"), timeout=waits)
+    waits = waited_seconds(timeout, "timeout")
+    return LockRequest(name=name, label=label, seconds=held_seconds(seconds, "seconds"), timeout=waits)
 
 
-def schedule_request(name: str, label: str, at_most: float | timedelta, at_least: float | timedelta) -> LockRequest:
+def schedule_request(name: str, label: str, at_most: Span, at_least: Span) -> LockRequest:
     """A lock for a job that many nodes start at the same time: held at most so long, and not free again before ``at_least``."""
-    most, least = check_seconds(at_most, "at_most"), check_seconds(at_least, "at_least", least=0)
+    most, least = held_seconds(at_most, "at_most"), waited_seconds(at_least, "at_least")
     if least > most:
         raise InvalidInput(f"at_least ({least:g} s) is longer than at_most ({most:g} s)")
     return LockRequest(name=name, label=label, seconds=most, timeout=0, renew=False, at_least_seconds=least)
@@ -248,6 +270,9 @@ class _LockBase:
     def __init__(self, operations: LockOperations, request: LockRequest) -> None:
         self._operations, self._request = operations, request
         self._holds: list[tuple[object, HeldLock]] = []
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._request.label!r}{' held' * bool(self._holds)}>"
 
     def _acquire(self, who: object) -> Operation[HeldLock]:
         held = yield from self._operations.acquire(self._request)

@@ -180,6 +180,35 @@ class AsyncDriver:
         except StopIteration as end:
             return end.value
 
+    @property
+    def may_hand_over(self) -> bool:
+        """Whether ``hand_over`` can be used now, and there is something to be gained by it."""
+        return not (self._group.is_instant or self._is_closed or self.may_block()) and self._is_open()
+
+    def hand_over(self, operation: Operation[Any], done: Callable[[Exception | None], None]) -> None:
+        """Drive an operation that ends after its first write, without waiting for that: no task is kept for it. ``done`` is called
+        on this loop when it is over, with what it raised, if it did; what it raises before the write is raised here."""
+        effect = operation.send(None)
+        if not isinstance(effect, Write):
+            raise TypeError("only an operation that begins with a write can be handed over")
+
+        def told(outcome: Callable[[], Outcome]) -> None:
+            error: Exception | None = None
+            try:
+                try:
+                    answer = outcome()
+                except BaseException as refusal:  # noqa: BLE001 - the operation decides what to do about it
+                    operation.throw(refusal)
+                else:
+                    operation.send(answer)
+            except StopIteration:
+                pass
+            except Exception as refusal:  # noqa: BLE001 - told to the one who handed it over
+                error = refusal
+            done(error)
+
+        self._group.submit(effect.unit, told)
+
     async def call(self, function: Callable[[], T]) -> T:
         """Run something that blocks, and await it."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
-from math import inf
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -31,9 +29,11 @@ from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.scope import OWN_KINDS, Scope
 from stepwell.model.value import Value, canonical, decode, from_value
-from stepwell.state.buffer import Buffer, HasScope, check_number, check_revision, ttl_ms
+from stepwell.span import Span
+from stepwell.state.buffer import Buffer, HasScope, check_number, check_revision, scope_of, ttl_ms
 from stepwell.state.operation import Operation, read, wait, write_or_raise
 from stepwell.state.pulse import Listening, Pulse
+from stepwell.state.span import waited_seconds
 
 __all__ = ["ScopeOperations", "StateOperations", "as_scope", "child_scope", "must_slide"]
 
@@ -118,6 +118,7 @@ class ScopeOperations:
         return key in found
 
     def get_many(self, keys: Sequence[str]) -> Operation[dict[str, Value]]:
+        keys = _several(keys)
         found = yield from self._entries(keys)
         for key in keys:
             self._see(key, found[key].revision if key in found else ABSENT)
@@ -126,7 +127,7 @@ class ScopeOperations:
             yield from self._shared.write(*(Touch(self._path, key) for key in sliding))
         return {key: decode(found[key].data or b"null") for key in keys if key in found}
 
-    def set(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool) -> Operation[int]:
+    def set(self, key: str, value: Value, ttl: Span | None, sliding: bool) -> Operation[int]:
         answers = yield from self._shared.write(self._set(key, value, ttl, sliding))
         if self._policy in MERGES:
             return (yield from self.revision())
@@ -138,20 +139,22 @@ class ScopeOperations:
         answers = yield from self._shared.write(self._merge(key, value, how))
         return answers[0]
 
-    def set_many(self, values: Mapping[str, Value], ttl: float | timedelta | None, sliding: bool) -> Operation[None]:
+    def set_many(self, values: Mapping[str, Value], ttl: Span | None, sliding: bool) -> Operation[None]:
+        if not isinstance(values, Mapping):
+            raise InvalidInput(f"set_many takes a dict of keys and values, not {type(values).__name__}")
         ops = [self._set(key, value, ttl, sliding) for key, value in values.items()]
         answers = (yield from self._shared.write(*ops)) if ops else ()
         for key, answer in zip(values, answers, strict=False):
             self._see(key, _revision(answer))
 
-    def set_if_absent(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool) -> Operation[bool]:
+    def set_if_absent(self, key: str, value: Value, ttl: Span | None, sliding: bool) -> Operation[bool]:
         op = msgspec.structs.replace(self._put(key, value, ttl, sliding), expected=ABSENT, strict=False)
         answers = yield from self._shared.write(op)
         if answers[0] is not None:
             self._see(key, _revision(answers[0]))
         return answers[0] is not None
 
-    def compare_and_set(self, key: str, value: Value, revision: int, ttl: float | timedelta | None) -> Operation[int]:
+    def compare_and_set(self, key: str, value: Value, revision: int, ttl: Span | None) -> Operation[int]:
         op = msgspec.structs.replace(self._put(key, value, ttl, sliding=False), expected=check_revision(revision))
         answers = yield from self._shared.write(op)
         return self._see(key, _revision(answers[0]))
@@ -167,6 +170,7 @@ class ScopeOperations:
         return bool(answers[0])
 
     def delete_many(self, keys: Sequence[str]) -> Operation[int]:
+        keys = _several(keys)
         ops = [Delete(self._path, self._key(key)) for key in keys]
         answers = (yield from self._shared.write(*ops)) if ops else ()
         for key in keys:
@@ -202,10 +206,10 @@ class ScopeOperations:
         totals = yield from read(lambda: self._store.totals(self._path))
         return totals.revision
 
-    def next_changes(self, after: int, listening: Listening, idle_seconds: float | None) -> Operation[list[StateChange]]:
+    def next_changes(self, after: int, listening: Listening, idle_seconds: Span | None) -> Operation[list[StateChange]]:
         """What changed after a revision, as soon as anything has; nothing once ``idle_seconds`` have passed."""
         check_revision(after)
-        ends = inf if idle_seconds is None else monotonic() + idle_seconds
+        ends = monotonic() + waited_seconds(idle_seconds, "idle_seconds")
         while True:
             rows = yield from read(lambda: self._store.changes(self._path, after))
             left = ends - monotonic()
@@ -243,7 +247,7 @@ class ScopeOperations:
                 return
             after, left = rows[-1][0], None if left is None else left - len(rows)
 
-    def _set(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool) -> Put | Merge:
+    def _set(self, key: str, value: Value, ttl: Span | None, sliding: bool) -> Put | Merge:
         """What ``set`` comes to under this object's policy."""
         if self._policy in MERGES:
             if ttl is not None or sliding:
@@ -256,7 +260,7 @@ class ScopeOperations:
         data = canonical(value, self._limits, what=f"state key {key!r}")
         return Merge(self._path, self._key(key), Raw(data), how)
 
-    def _put(self, key: str, value: Value, ttl: float | timedelta | None, sliding: bool) -> Put:
+    def _put(self, key: str, value: Value, ttl: Span | None, sliding: bool) -> Put:
         data = canonical(value, self._limits, what=f"state key {key!r}")
         return Put(self._path, self._key(key), Raw(data), ttl_ms=ttl_ms(ttl, sliding=sliding), sliding=sliding)
 
@@ -275,13 +279,20 @@ def must_slide(stored: StoredEntry, now_ms: Callable[[], int]) -> bool:
     return stored.expires_ms - now_ms() < stored.ttl_ms - stored.ttl_ms // _SLIDE_SHARE
 
 
+def _several(keys: object) -> list[str]:
+    """Keys that were given as a list or the like; one text would be taken for its letters."""
+    if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
+        raise InvalidInput(f"several keys are a list of texts, not {keys!r}")
+    return list(cast("Iterable[str]", keys))
+
+
 def _revision(answer: object) -> int:
     return answer.revision if isinstance(answer, StoredEntry) else 0
 
 
 def as_scope(scope: Scope | HasScope | None) -> Scope | None:
-    """The scope that something stands for."""
-    return scope if scope is None or isinstance(scope, Scope) else scope.scope
+    """The scope that something stands for, if it is given."""
+    return None if scope is None else scope_of(scope)
 
 
 def child_scope(scope: Scope, kind: str, name: str) -> Scope:

@@ -33,6 +33,10 @@ class _TransactionBase(Buffer):
         """The id of this commit: to look it up if its reply is lost."""
         return self._terms.commit_id if self._session is None else self._session.commit_id
 
+    def __repr__(self) -> str:
+        state = "rolled back" if self._is_rolled_back else "open" if self.receipt is None else "committed"
+        return f"<{type(self).__name__} of {self.execution_id!r}: {len(self.batch())} changes, {state}>"
+
     def rollback(self) -> None:
         """Drop everything that was buffered; nothing of it was visible to anybody."""
         self._is_rolled_back = True
@@ -117,6 +121,9 @@ class _StateTransactionBase:
     def __init__(self, operations: StateOperations, guards: tuple[LockGuard, ...]) -> None:
         self._operations, self._guards = operations, guards
         self._buffer = Buffer(operations.limits)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self._buffer.batch())} changes>"
 
     def state(self, scope: Scope | HasScope) -> BufferedScope:
         """A scope whose writes land with this transaction."""

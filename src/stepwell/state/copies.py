@@ -1,0 +1,153 @@
+"""Copies of executions: snapshots and restores, forks, archives, and what differs between two states."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from stepwell.clock import Clock
+from stepwell.contract.store import Store
+from stepwell.errors import AlreadyExists, InvalidInput, InvalidSnapshot
+from stepwell.model.commit import Adoption, Archiving, Creation, Head, StoredCommit
+from stepwell.model.ids import check_key
+from stepwell.model.mutation import Restore
+from stepwell.model.receipt import Receipt, sign_head
+from stepwell.model.record import Metadata, encode_record
+from stepwell.model.snapshot import read_snapshot, store_snapshot, write_snapshot
+from stepwell.model.state import ONLY, Change, ExecutionState, State, difference
+from stepwell.state.executions import MANUAL, Executions
+from stepwell.state.operation import Operation, read, write_or_raise
+
+__all__ = ["Copies"]
+
+
+class Copies:
+    """Makes executions out of others, and bytes out of executions."""
+
+    def __init__(self, executions: Executions, store: Store, clock: Clock, signing_key: bytes | None) -> None:
+        self._executions, self._store, self._clock, self._key = executions, store, clock, signing_key
+
+    def snapshot(self, execution_id: str) -> Operation[bytes]:
+        """The execution's state now, as bytes that ``restore`` takes."""
+        live = yield from self._executions.newest(execution_id)
+        with live.lock:
+            return write_snapshot(live.state)
+
+    def restore(self, execution_id: str, data: bytes) -> Operation[ExecutionState]:
+        """Bring an execution to a snapshot's state, as a new commit; one that is not here is taken in."""
+        check_key(execution_id, "execution_id", self._executions.limits.key_bytes)
+        snapshot, state = read_snapshot(data)
+        if snapshot.execution_id != execution_id:
+            raise InvalidSnapshot(
+                f"execution id mismatch: the snapshot is of {snapshot.execution_id!r}, not of {execution_id!r}; "
+                "use fork to start another execution from it"
+            )
+        head = yield from read(lambda: self._store.head(execution_id))
+        if head is None:
+            yield from self._adopt(state)
+        else:
+            if snapshot.workspace_id != head.workspace_id:
+                raise InvalidSnapshot(
+                    f"workspace mismatch: the snapshot is of {snapshot.workspace_id!r}, not of {head.workspace_id!r}"
+                )
+            yield from self._check_of_this_history(head, snapshot.revision, snapshot.receipt)
+            session = yield from self._executions.begin(execution_id)
+            entries = _raw_entries(state)
+            yield from self._executions.commit(session, [Restore(execution_id, snapshot.revision, entries)])
+        return (yield from self._executions.load(execution_id))
+
+    def _adopt(self, state: State) -> Operation[None]:
+        who = state.identity
+        stored = store_snapshot(state)
+        signature = sign_head(self._key, who.execution_id, state.revision, state.receipt, state.digest) if self._key else None
+        yield from write_or_raise(
+            Adoption(
+                execution_id=who.execution_id,
+                workspace_id=who.workspace_id,
+                creation=Creation(who.workflow_id, who.version, who.parent_id),
+                status=ExecutionState(state).status,
+                digest=state.receipt,
+                snapshot=stored,
+                signature=signature,
+                adopted_ms=self._clock.now_ms(),
+            )
+        )
+
+    def _check_of_this_history(self, head: Head, revision: int, digest: str) -> Operation[None]:
+        rows = yield from read(lambda: self._store.history(head.execution_id, revision - 1, 1))
+        row = rows[0] if rows else None
+        if revision > head.revision or (row is not None and row.revision == revision and _digest(row) != digest):
+            raise InvalidSnapshot("the snapshot is not of this execution's history: its receipt is not in the chain")
+
+    def fork(self, execution_id: str, new_id: str, at: int | None) -> Operation[Receipt]:
+        """Start a new execution from the state of another, now or at a revision. The first one is left as it is."""
+        check_key(new_id, "the new execution's id", self._executions.limits.key_bytes)
+        head = yield from self._executions.head(execution_id)
+        state = yield from self._executions.state_at(execution_id, head.revision if at is None else at)
+        identity = _forked(state.identity, new_id, self._clock)
+        entries = _raw_entries(state)
+        entries.pop("result", None)
+        entries["identity"] = {ONLY: msgspec.Raw(encode_record(identity))}
+        entries["status"] = {ONLY: msgspec.Raw(b'"PENDING"')}
+        try:
+            # What has a workflow and its input goes on by itself; what was driven by hand still is.
+            is_runnable = identity.workflow_id != MANUAL and bool(state.sections["trigger"])
+            creation = Creation(identity.workflow_id, identity.version, identity.parent_id, is_runnable=is_runnable)
+            return (yield from self._executions.begin_history(identity, [Restore(execution_id, state.revision, entries)], creation))
+        except AlreadyExists:
+            raise AlreadyExists(f"execution {new_id!r} exists already; choose another id for the fork") from None
+
+    def diff(self, execution_id: str, a: int, b: int) -> Operation[list[Change]]:
+        """What differs between two revisions."""
+        before = yield from self._executions.state_at(execution_id, a)
+        after = yield from self._executions.state_at(execution_id, b)
+        return difference(ExecutionState(before), ExecutionState(after))
+
+    def archive(self, execution_id: str, to: Path, through: int | None) -> Operation[int]:
+        """Move the receipts up to a revision into a proof file, leaving a snapshot; the chain verifies from there on."""
+        head = yield from self._executions.head(execution_id)
+        upto = head.revision if through is None else through
+        state = yield from self._executions.state_at(execution_id, upto)
+        if upto == head.base_revision:
+            return 0  # archived up to here already: there is nothing to prove
+        if to.exists():
+            raise InvalidInput(f"{str(to)!r} exists already; name a new file")
+        yield from read(lambda: _write_file(to, self._executions.proof(head, upto)))
+        yield from write_or_raise(Archiving(execution_id, store_snapshot(state)))
+        return upto - head.base_revision
+
+
+def _forked(identity: Metadata, new_id: str, clock: Clock) -> Metadata:
+    """Who a fork is: its original's own in all, but nobody's child, from no queue, and with all its time before it."""
+    started_at, deadline_ms = clock.now(), identity.deadline_ms
+    if deadline_ms is not None:
+        deadline_ms += round((started_at - identity.started_at).total_seconds() * 1000)
+    return msgspec.structs.replace(
+        identity,
+        execution_id=new_id,
+        parent_id=identity.execution_id,
+        is_child=False,
+        item_id=None,
+        started_at=started_at,
+        deadline_ms=deadline_ms,
+    )
+
+
+def _raw_entries(state: State) -> dict[str, dict[str, msgspec.Raw]]:
+    return {section: {key: msgspec.Raw(data) for key, data in rows.items()} for section, rows in state.sections.items() if rows}
+
+
+def _digest(row: StoredCommit) -> str:
+    return Receipt.read(row.header, row.body).digest
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise InvalidInput(f"the proof cannot be written to {str(path)!r}: {error.strerror}; nothing was archived") from error

@@ -1,0 +1,135 @@
+"""What is on record of executions: heads, receipts, states at a revision, proofs. It only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from stepwell.contract.store import ExecutionQuery, Store
+from stepwell.errors import InvalidInput, NotFound, ReceiptArchived
+from stepwell.model.commit import Head, Loaded, StoredCommit
+from stepwell.model.ids import check_key, made_revision
+from stepwell.model.ledger import Verification, rebuild, verify
+from stepwell.model.limits import Limits
+from stepwell.model.proof import write_proof
+from stepwell.model.receipt import Receipt, read_receipts
+from stepwell.model.state import State
+from stepwell.state.operation import Operation, read
+
+__all__ = ["History", "no_execution"]
+
+_PAGE = 1_000
+
+# No execution gets there, and a database can still compare with it.
+_NEVER = 2**31
+
+
+class History:
+    """Reads what one store has on record."""
+
+    def __init__(self, store: Store, limits: Limits, signing_key: bytes | None) -> None:
+        self._store, self.limits, self._key = store, limits, signing_key
+
+    def _load(self, execution_id: str, at: int | None = None) -> Operation[Loaded]:
+        check_key(execution_id, "execution_id", self.limits.key_bytes)
+        loaded = yield from read(lambda: self._store.load(execution_id, at))
+        if loaded is None:
+            raise no_execution(execution_id)
+        return loaded
+
+    def state_at(self, execution_id: str, at: int) -> Operation[State]:
+        if type(at) is not int or at < 0:
+            raise InvalidInput(f"a revision is a whole number, 0 or more, not {at!r}")
+        loaded = yield from self._load(execution_id, min(at, _NEVER))
+        oldest = max(loaded.head.base_revision, 0)
+        if not oldest <= at <= loaded.head.revision:
+            raise NotFound(f"execution {execution_id!r} has revisions {oldest} to {loaded.head.revision}, not {at}")
+        return rebuild(loaded, at=at)
+
+    def head(self, execution_id: str) -> Operation[Head]:
+        """The execution's row."""
+        check_key(execution_id, "execution_id", self.limits.key_bytes)
+        head = yield from read(lambda: self._store.head(execution_id))
+        if head is None:
+            raise no_execution(execution_id)
+        return head
+
+    def find(self, query: ExecutionQuery) -> Operation[list[Head]]:
+        """Executions that match, newest first."""
+        return (yield from read(lambda: self._store.find(query)))
+
+    def receipts(self, execution_id: str, after: int, limit: int | None) -> Operation[list[Receipt]]:
+        """The receipts after a revision, in order."""
+        if type(after) is not int or not (limit is None or (type(limit) is int and limit >= 0)):
+            raise InvalidInput(f"after and limit are whole numbers, limit not below 0, not {after!r} and {limit!r}")
+        after = min(max(after, -1), _NEVER)
+        yield from self.head(execution_id)
+        rows = yield from read(lambda: list(self._pages(execution_id, after, limit)))
+        return read_receipts(execution_id, ((row.header, row.body) for row in rows))
+
+    def receipt(self, execution_id: str, commit_id: str) -> Operation[Receipt | None]:
+        """The receipt of a commit id, or None if it did not land: how a lost reply is resolved."""
+        check_key(execution_id, "execution_id", self.limits.key_bytes)
+        check_key(commit_id, "commit_id")
+        row = yield from read(lambda: self._store.commit_of(execution_id, commit_id))
+        if row is not None:
+            return Receipt.found(execution_id, commit_id, row.header, row.body)
+        yield from self.check_not_archived(execution_id, commit_id)
+        return None
+
+    def check_not_archived(self, execution_id: str, commit_id: str) -> Operation[None]:
+        """Once it is archived nothing is left of an id of ours. It says its revision, so at least a wrong answer is not given."""
+        revision = made_revision(commit_id)
+        head = None if revision is None else (yield from read(lambda: self._store.head(execution_id)))
+        if revision is not None and head is not None and revision <= head.base_revision:
+            raise ReceiptArchived(
+                f"execution {execution_id!r} is archived up to revision {head.base_revision}; if commit {commit_id!r} landed, "
+                "its receipt is in the archive: look in the proof files",
+                commit_id=commit_id,
+                execution_id=execution_id,
+            )
+
+    def _pages(self, execution_id: str, after: int, limit: int | None = None) -> Iterator[StoredCommit]:
+        left = limit
+        while left is None or left > 0:
+            rows = self._store.history(execution_id, after, _PAGE if left is None else min(_PAGE, left))
+            yield from rows
+            if len(rows) < _PAGE:
+                return
+            after = rows[-1].revision
+            left = None if left is None else left - len(rows)
+
+    def verify(self, execution_id: str, anchors: Iterable[Receipt] = ()) -> Operation[Verification]:
+        """Walk the whole chain of receipts and check everything about it."""
+        kept = list(anchors) if isinstance(anchors, Iterable) else None
+        if kept is None or not all(isinstance(anchor, Receipt) for anchor in kept):
+            raise InvalidInput("anchors are receipts of the execution that you kept; give a list of them")
+        yield from self.head(execution_id)
+        return (yield from read(lambda: self._verify(execution_id, kept)))
+
+    def _verify(self, execution_id: str, anchors: list[Receipt]) -> Verification:
+        head = self._store.head(execution_id)
+        if head is None:
+            raise no_execution(execution_id)
+        rows = (row for row in self._pages(execution_id, head.base_revision) if row.revision <= head.revision)
+        loaded, base = self._store.load(execution_id), self._store.base(execution_id)
+        newest = None if loaded is None else loaded.snapshot
+        result = verify(head, base, rows, key=self._key, anchors=anchors, newest=newest)
+        # Archiving moves the start of the chain; a walk that it overtook is walked again.
+        now = self._store.head(execution_id)
+        if not result.ok and now is not None and now.base_revision != head.base_revision:
+            return self._verify(execution_id, anchors)
+        return result
+
+    def export(self, execution_id: str) -> Operation[bytes]:
+        """One execution's proof as a file's bytes, to be verified offline by ``stepwell.verify_proof``."""
+        head = yield from self.head(execution_id)
+        return (yield from read(lambda: self.proof(head, head.revision)))
+
+    def proof(self, head: Head, through: int) -> bytes:
+        rows = (row for row in self._pages(head.execution_id, head.base_revision) if row.revision <= through)
+        return write_proof(head, self._store.base(head.execution_id), rows, self._key)
+
+
+def no_execution(execution_id: str) -> NotFound:
+    """There is no such execution, as users are told."""
+    return NotFound(f"there is no execution {execution_id!r} in this store; check the id and the URL")
