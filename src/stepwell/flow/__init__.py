@@ -3,8 +3,9 @@
 Names are fetched from their modules when they are first used, so that ``import stepwell`` stays light.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from stepwell.lazy import fetching
 
 if TYPE_CHECKING:
     from stepwell.flow.action import (
@@ -163,11 +164,4 @@ _HOMES = {
     ),
 }
 
-
-def __getattr__(name: str) -> object:
-    for module, names in _HOMES.items():
-        if name in names:
-            found = getattr(import_module(f"stepwell.flow.{module}"), name)
-            globals()[name] = found
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = fetching(__name__, _HOMES)

@@ -59,7 +59,13 @@ BUILTINS = {
             optional=frozenset({"method", "headers", "secret_headers", "query", "json", "body", "expect", "max_bytes"}),
             main="url",
         ),
-        Builtin("cancel_scope", "cancel the scope of this name", required=frozenset({"scope"}), main="scope", has_output=False),
+        Builtin(
+            "cancel_scope",
+            "cancel the scope of this name; give `cancelled`, `not_begun` or `ended`",
+            required=frozenset({"scope"}),
+            main="scope",
+            has_output=False,
+        ),
     )
 }
 """By the word that stands for each in a document."""

@@ -8,7 +8,8 @@ from stepwell.errors import InvalidInput
 from stepwell.flow.definition import Definition
 from stepwell.flow.program import Workflow, caller
 from stepwell.flow.schema import check_schema
-from stepwell.model.value import Value, canonical, decode, to_value
+from stepwell.model.limits import Limits
+from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode, to_value
 
 __all__ = ["DeclaredWorkflow"]
 
@@ -34,20 +35,20 @@ class DeclaredWorkflow(Workflow[..., Any]):
         """The input of a call as one value."""
         return to_value(keywords) if keywords else to_value(arguments[0] if arguments else None)
 
-    def encode_input(self, value: object) -> bytes:
+    def encode_input(self, value: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
         """An input as canonical bytes, checked against the schema before anything is stored."""
         plain = to_value(value)
         if self.definition.input_schema is not None:
             check_schema(plain, self.definition.input_schema)
-        return canonical(plain, what=f"the input of workflow {self.name!r}")
+        return canonical(plain, limits, what=f"the input of workflow {self.name!r}")
 
     def bind(self, value: Value) -> dict[str, Any]:
         """A definition has no parameters."""
         return {"input": value}
 
-    def encode(self, result: object) -> bytes:
+    def encode(self, result: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
         """The workflow's result as canonical bytes."""
-        return canonical(result)
+        return canonical(result, limits)
 
     def decode(self, data: bytes) -> Any:
         """The result."""

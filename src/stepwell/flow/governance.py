@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from datetime import timedelta
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from stepwell.errors import InvalidInput, Problem
-from stepwell.flow.duration import LONGEST_SECONDS, Seconds
+from stepwell.flow.duration import LONGEST_SECONDS, Seconds, Span, seconds_of
 
 __all__ = ["Governance"]
 
@@ -25,7 +26,20 @@ class Governance(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     effects: tuple[str, ...] | None = None
     """The kinds of effects that its steps may have (``@step(effect=...)``); steps without a kind are always allowed."""
 
+    if TYPE_CHECKING:  # the fields as they can be given: spans are kept as seconds
+
+        def __init__(
+            self,
+            steps: int | None = ...,
+            seconds: Span | None = ...,
+            cost: float | None = ...,
+            effects: Iterable[str] | None = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        given: object = self.seconds
+        if isinstance(given, str | timedelta):
+            msgspec.structs.force_setattr(self, "seconds", seconds_of(given, "Governance(seconds=...)"))
         if self.effects is not None:
             msgspec.structs.force_setattr(self, "effects", _kinds(self.effects))
         checks = (

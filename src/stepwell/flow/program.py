@@ -12,9 +12,11 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.flow.duration import Span, seconds_of
 from stepwell.flow.governance import Governance
+from stepwell.flow.place import check_place
 from stepwell.flow.retry import Retry
 from stepwell.model.ids import check_key
-from stepwell.model.value import Value, canonical, decode, from_value, to_value
+from stepwell.model.limits import Limits
+from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode, from_value, to_value
 
 __all__ = [
     "Caller",
@@ -69,10 +71,10 @@ class _Annotated:
         except (NameError, TypeError):
             return {}
 
-    def encode(self, result: object) -> bytes:
+    def encode(self, result: object, limits: Limits) -> bytes:
         """A result as canonical bytes: by its annotation if there is one, else only if it is a plain value."""
         is_typed = type(result) not in _PLAIN and self.hints.get("return", Any) is not Any
-        return canonical(to_value(result) if is_typed else result, what=f"what {self._function.__qualname__} gave")
+        return canonical(to_value(result) if is_typed else result, limits, what=f"what {self._function.__qualname__} gave")
 
     def decode(self, data: bytes) -> Any:
         """The result again, as its annotation says."""
@@ -107,11 +109,11 @@ class Step(Generic[P, R]):
             return self.function(*arguments, **keywords)
         return cast("R", inside.call_step(self, arguments, dict(keywords)))
 
-    def encode_call(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
+    def encode_call(self, arguments: tuple[Any, ...], keywords: dict[str, Any], limits: Limits = DEFAULT_LIMITS) -> bytes:
         """The arguments of a call as canonical bytes, to be made in another process."""
         bound = inspect.signature(self.function).bind(*arguments, **keywords)
         plain = [[to_value(value) for value in bound.args], {name: to_value(value) for name, value in bound.kwargs.items()}]
-        return canonical(plain, what=f"the arguments of step {self.name!r}")
+        return canonical(plain, limits, what=f"the arguments of step {self.name!r}")
 
     def decode_call(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments again, decoded to their annotations."""
@@ -145,9 +147,9 @@ class Step(Generic[P, R]):
         """The policy of retries that it was registered with; None: none of its own."""
         return None if self.retry is _NO_RETRY else self.retry
 
-    def encode(self, result: object) -> bytes:
+    def encode(self, result: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
         """An output as canonical bytes; ``InvalidInput`` for one that would not come back as it was."""
-        return self._annotated.encode(result)
+        return self._annotated.encode(result, limits)
 
     def decode(self, data: bytes) -> R:
         """A recorded output, as the step's annotation says."""
@@ -189,13 +191,13 @@ class Workflow(Generic[P, R]):
             return to_value(next(iter(bound.arguments.values()), None))
         return {name: to_value(value) for name, value in bound.arguments.items()}
 
-    def encode_input(self, value: object) -> bytes:
+    def encode_input(self, value: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
         """An input as canonical bytes, checked against the parameters' types before anything is stored."""
         plain = to_value(value)
         if plain not in (None, {}) and not self._parameters:  # a call as a child gives all its arguments by name: none
             raise InvalidInput(f"workflow {self.name!r} has no parameter, so it takes no input; give its function one")
         self.bind(plain)
-        return canonical(plain, what=f"the input of workflow {self.name!r}")
+        return canonical(plain, limits, what=f"the input of workflow {self.name!r}")
 
     def bind(self, value: Value) -> dict[str, Any]:
         """The arguments by name that an input comes to, decoded to their annotations."""
@@ -225,9 +227,9 @@ class Workflow(Generic[P, R]):
                 f"the input of workflow {self.name!r} does not fit its parameter {name!r} of type {wanted}: {told}"
             ) from None
 
-    def encode(self, result: object) -> bytes:
+    def encode(self, result: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
         """The workflow's result as canonical bytes."""
-        return self._annotated.encode(result)
+        return self._annotated.encode(result, limits)
 
     def decode(self, data: bytes) -> R:
         """The result again, as the workflow's annotation says."""
@@ -365,6 +367,7 @@ def workflow(
         if any(each.kind in _NAMELESS for each in inspect.signature(target).parameters.values()):
             raise InvalidInput(f"workflow {target.__name__!r} gets its input by the names of its parameters; give it no *, ** or /")
         made = Workflow(target, target.__name__ if name is None else name, version, timeout_seconds=limit, governance=governance)
+        check_place(_workflows.get(made.name), made)
         _workflows[made.name] = made
         _tell()
         return made

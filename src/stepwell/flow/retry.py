@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import cast
+from datetime import timedelta
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from stepwell.errors import InvalidInput, Problem
-from stepwell.flow.duration import LONGEST_SECONDS, Seconds
+from stepwell.flow.duration import LONGEST_SECONDS, Seconds, Span, seconds_of
 
 __all__ = ["Retry"]
 
@@ -30,7 +31,23 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     non_retryable: tuple[str, ...] = ()
     """Errors that are final, by class name, code or error class. Classes may be given too."""
 
+    if TYPE_CHECKING:  # the fields as they can be given: classes of errors are kept by their names
+
+        def __init__(
+            self,
+            attempts: int = ...,
+            first_seconds: Span = ...,
+            factor: float = ...,
+            max_seconds: Span = ...,
+            jitter: float = ...,
+            non_retryable: Iterable[str | type[BaseException]] = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        for name in ("first_seconds", "max_seconds"):
+            given: object = getattr(self, name)
+            if isinstance(given, str | timedelta):
+                msgspec.structs.force_setattr(self, name, seconds_of(given, f"Retry({name}=...)"))
         names = _names_of(self.non_retryable)
         msgspec.structs.force_setattr(self, "non_retryable", names)
         checks = (

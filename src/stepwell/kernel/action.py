@@ -10,6 +10,7 @@ from stepwell.flow.builtin import builtin_of
 from stepwell.flow.node import Action, Script, Step, Subworkflow
 from stepwell.flow.retry import Retry
 from stepwell.flow.schema import check_schema
+from stepwell.kernel.aim import aim_at
 from stepwell.kernel.alarm import RETRIES
 from stepwell.kernel.effect import CancelChild, Note, RunStep, StartChild
 from stepwell.kernel.event import ChildEnded, StepCompleted, StepFailed, StepMissing
@@ -18,7 +19,7 @@ from stepwell.kernel.region import keep_undo, leave
 from stepwell.kernel.thread import UNDO, Thread
 from stepwell.kernel.trouble import Trouble, trouble
 from stepwell.model.status import StepStatus
-from stepwell.model.value import Value, canonical
+from stepwell.model.value import Value, canonical, recode
 
 if TYPE_CHECKING:
     from stepwell.kernel.interpreter import Interpreter
@@ -117,7 +118,7 @@ def step_failed(run: Interpreter, thread: Thread, event: StepFailed) -> None:
         run.wake_at(thread, run.now_ms + round(policy.delay(number, event.chance) * 1000), RETRIES)
         return
     error = {**event.error, "step": thread.key}
-    told = canonical({"error": error, "attempts": number})
+    told = recode({"error": error, "attempts": number})
     run.board.record(thread.key, thread.place.name, StepStatus.FAILED, told, run.now_ms)
     if node.on_error == "continue":
         run.done(thread, b"null")
@@ -151,7 +152,7 @@ def child_started(run: Interpreter, thread: Thread) -> None:
     if node.is_detached:
         child_id = thread.value["child"]
         run.kids.pop(child_id, None)
-        _complete(run, thread, canonical(child_id))
+        _complete(run, thread, recode(child_id))
 
 
 def child_ended(run: Interpreter, thread: Thread, event: ChildEnded) -> None:
@@ -160,7 +161,7 @@ def child_ended(run: Interpreter, thread: Thread, event: ChildEnded) -> None:
     match event.news:
         case {"status": "COMPLETED", "result": {"output": output}}:
             _take_back(run, cast("Subworkflow", thread.place.node), event.news)
-            _complete(run, thread, canonical(output))
+            _complete(run, thread, recode(output))
             return
         case {"status": "CANCELLED"}:
             error = trouble("ExecutionCancelled", f"child execution {event.child_id!r} was cancelled", "SW-401")
@@ -221,29 +222,14 @@ def _validate(run: Interpreter, thread: Thread, args: Value) -> None:
 
 
 def _cancel_scope(run: Interpreter, thread: Thread, args: Value) -> None:
-    name = str(_object(args, "cancel_scope").get("scope"))
+    name = _object(args, "cancel_scope").get("scope")
+    aim = aim_at(run, thread, name)
     error: Trouble = trouble("ExecutionCancelled", f"scope {name!r} was cancelled by step {thread.key!r}", "SW-401")
-    if name == "root":
-        target = run.root
-    else:
-        # The one around this step, if it is inside of it; else the only one of that name in the same iteration.
-        target = thread.region
-        while target.parent is not None and target.place.name != name:
-            target = target.region
-        if target.parent is None:
-            target = next((region for region in run.scopes.values() if region.place.name == name), None)
-    is_inside = target is run.root or _is_within(thread, target)
-    if not is_inside:
-        _complete(run, thread, b"null")
-    if target is not None:
-        leave(run, target, "cancelled", error)
-
-
-def _is_within(thread: Thread, region: Thread | None) -> bool:
-    around = thread.region
-    while around.parent is not None and around is not region:
-        around = around.region
-    return around is region
+    if not aim.is_around:
+        _complete(run, thread, recode(aim.answer))
+    for target in aim.targets:
+        if target is run.root or target.id in run.scopes:  # the one before it may have been around it
+            leave(run, target, "cancelled", error)
 
 
 def _object(args: Value, what: str) -> dict[str, Value]:

@@ -59,7 +59,7 @@ from stepwell.kernel.trouble import Trouble, trouble, trouble_of
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation, SetResult, SetStatus
 from stepwell.model.status import StepStatus
-from stepwell.model.value import Value, canonical
+from stepwell.model.value import Value, recode
 
 __all__ = ["Interpreter"]
 
@@ -129,7 +129,7 @@ class Interpreter:
         mutations: list[Mutation] = self.board.flush()
         for effect in effects:
             if isinstance(effect, End):
-                mutations += [SetResult(msgspec.Raw(canonical(effect.result))), SetStatus(str(effect.status))]
+                mutations += [SetResult(msgspec.Raw(recode(effect.result))), SetStatus(str(effect.status))]
         wanted = tuple(effect for effect in effects if self._is_wanted(effect))
         return Transition(tuple(mutations), wanted, self.mail.taken(), is_taken)
 
@@ -265,7 +265,7 @@ class Interpreter:
         """Record that a branch failed, unless the step that it is has said so."""
         key = key_of(place, at)
         if self.board.get("steps", key) is None:
-            self.board.record(key, place.name, StepStatus.FAILED, canonical({"error": error, "attempts": 0}), self.now_ms)
+            self.board.record(key, place.name, StepStatus.FAILED, recode({"error": error, "attempts": 0}), self.now_ms)
 
     def spawn(self, parent: Thread, slot: str, place: Place, at: At, id: str | None = None) -> Thread:
         """A new thread inside a frame."""
@@ -341,7 +341,7 @@ class Interpreter:
         found = self.board.step(thread.key)
         if found is None or (found.status == StepStatus.FAILED and getattr(thread.place.node, "on_error", "") != "continue"):
             return False
-        self.done(thread, b"null" if found.status == StepStatus.FAILED else canonical(found.output))
+        self.done(thread, b"null" if found.status == StepStatus.FAILED else recode(found.output))
         return True
 
     def _done(self, thread: Thread, output: bytes) -> None:

@@ -18,7 +18,7 @@ from stepwell.kernel.leaving import cancel_inside, hand_over
 from stepwell.kernel.thread import DO, LOOSE, ROOT, UNDO, Thread
 from stepwell.kernel.trouble import Trouble, trouble, trouble_of
 from stepwell.model.status import Status, StepStatus
-from stepwell.model.value import Value, canonical, decode
+from stepwell.model.value import Value, canonical, decode, recode
 
 if TYPE_CHECKING:
     from stepwell.kernel.interpreter import Interpreter
@@ -81,7 +81,7 @@ def _finish(run: Interpreter, frame: Thread) -> None:
     """All that was to be done in a region is done."""
     node = frame.place.node
     place = run.plan.root if frame is run.root else frame.place.children[DO]
-    output = canonical(output_of(ending(run, place, frame.at)))
+    output = recode(output_of(ending(run, place, frame.at)))
     if frame is not run.root and isinstance(node, Scope):
         hand_over(run, frame.undos, frame.region)
         _close(run, frame)

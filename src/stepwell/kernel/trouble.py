@@ -19,6 +19,7 @@ def trouble(kind: str, message: str, code: str | None = None) -> Trouble:
 
 
 def trouble_of(error: BaseException) -> Trouble:
-    """A failure that was raised."""
-    code = error.code if isinstance(error, StepwellError) else None
-    return trouble(type(error).__name__, str(error), code)
+    """A failure that was raised; its code is kept beside its message, not in it."""
+    if isinstance(error, StepwellError):
+        return trouble(type(error).__name__, error.message, error.code)
+    return trouble(type(error).__name__, str(error))

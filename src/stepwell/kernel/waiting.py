@@ -16,7 +16,7 @@ from stepwell.kernel.facts import Facts, ending, output_of
 from stepwell.kernel.region import leave
 from stepwell.kernel.thread import Thread
 from stepwell.kernel.trouble import Trouble, trouble
-from stepwell.model.value import Value, canonical
+from stepwell.model.value import Value, canonical, recode
 
 if TYPE_CHECKING:
     from stepwell.kernel.interpreter import Interpreter
@@ -96,7 +96,7 @@ def hear(run: Interpreter, thread: Thread, name: str, value: Value) -> None:
     match thread.place.node:
         case Signal():
             run.quiet(thread)
-            run.record_and_go_on(thread, canonical(value))
+            run.record_and_go_on(thread, recode(value))
         case Deferred():
             run.quiet(thread)
             thread.value["chosen"] = name

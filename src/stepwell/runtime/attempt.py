@@ -49,9 +49,9 @@ async def attempt(
             async with places.processes.borrow() as process, asyncio.timeout(limit):
                 return await process.call(step, context, arguments, keywords)
         if limit is None:  # a timeout that never comes is not free
-            return step.encode(await _made(step, context, arguments, keywords, places.threads))
+            return step.encode(await _made(step, context, arguments, keywords, places.threads), context.buffer.limits)
         async with asyncio.timeout(limit):
-            return step.encode(await _made(step, context, arguments, keywords, places.threads))
+            return step.encode(await _made(step, context, arguments, keywords, places.threads), context.buffer.limits)
     except TimeoutError as error:
         if not isinstance(error.__cause__, asyncio.CancelledError):
             raise  # of the step's own making

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from datetime import timedelta
 from hashlib import sha256
 from itertools import count
@@ -12,12 +12,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from stepwell.errors import AlreadyExists, CommitUnknown, ExecutionTimedOut, GovernanceViolated, StepFailed, StoreUnavailable
+from stepwell.errors import (
+    AlreadyExists,
+    CommitUnknown,
+    ExecutionTimedOut,
+    GovernanceViolated,
+    StepFailed,
+    StepwellError,
+    StoreUnavailable,
+)
 from stepwell.flow.program import Step, Workflow
 from stepwell.flow.retry import Retry
+from stepwell.model.draft import Planned
 from stepwell.model.mutation import IncrementStepCount
 from stepwell.model.status import StepStatus
-from stepwell.model.value import Value, canonical, to_value
+from stepwell.model.value import Value, recode, to_value
 from stepwell.runtime.attempt import attempt
 from stepwell.runtime.budget import Budget
 from stepwell.runtime.context import StepContext
@@ -65,7 +74,7 @@ class Calls:
 
     async def _refuse(self, step: Step[..., Any], position: str, key: str, error: GovernanceViolated) -> None:
         """Record that the budget did not allow a step. Compensation is always allowed, since what it mends is done."""
-        failure = canonical({"error": error_value(error), "attempts": 0})
+        failure = recode({"error": error_value(error), "attempts": 0})
         await self._journal.commit([self._journal.record(key, position, StepStatus.FAILED, failure, 0, step.name)])
 
     async def _tried(
@@ -80,28 +89,42 @@ class Calls:
         while True:
             number += 1
             began = self._around.clock.now()
-            context = StepContext(self._identity, key, number, self._around.limits)
+            context = StepContext(self._identity, key, number, self._around.limits, self._around.reading)
             try:
                 output = await self.busily(attempt(step, context, arguments, keywords, self._around, self._seconds_left()))
             except Exception as error:  # noqa: BLE001 - the policy decides what it means
                 self._check_time(position, error)
-                await self._failed_attempt(step, position, key, context, policy, error)
+                await self._failed_attempt(step, position, key, number, policy, error, self._spending(context))
                 continue
             ended = self._around.clock.now()
             took = (ended - began) // _MS
             done = self._journal.record(key, position, StepStatus.COMPLETED, output, took, step.name, ended)
-            batch = [*self._journal.token_drop(key), done, _COUNTED, *context.buffer.batch()]
-            await self._journal.commit([*batch, *self._budget.spending(context.buffer.spent)])
+            spending = self._spending(context)
+            try:
+                await self._journal.commit([*self._journal.token_drop(key), done, _COUNTED, *context.buffer.batch(), *spending])
+            except StepwellError as error:
+                # Its output or the state that it wrote is refused. Nothing has landed, so this attempt failed like any other.
+                await self._failed_attempt(step, position, key, number, policy, error, spending)
+                continue
             return output
 
+    def _spending(self, context: StepContext) -> list[Planned]:
+        return self._budget.spending(context.buffer.spent)
+
     async def _failed_attempt(
-        self, step: Step[..., Any], position: str, key: str, context: StepContext, policy: Retry, error: Exception
+        self,
+        step: Step[..., Any],
+        position: str,
+        key: str,
+        number: int,
+        policy: Retry,
+        error: Exception,
+        spending: Sequence[Planned],
     ) -> None:
         """Plan the next attempt and wait for it; if there is none, record the failure and raise it."""
-        told, number = error_value(error), context.attempt
-        spending = self._budget.spending(context.buffer.spent)
+        told = error_value(error)
         if not told["is_retryable"] or not policy.allows(number, error_names(error)):
-            failure = canonical({"error": told, "attempts": number})
+            failure = recode({"error": told, "attempts": number})
             record = self._journal.record(key, position, StepStatus.FAILED, failure, 0, step.name)
             await self._journal.commit([*self._journal.token_drop(key), record, *spending])
             raise StepFailed(step.name, told["kind"], told["message"], key, told["class"]) from error
@@ -150,7 +173,7 @@ class Calls:
                 await journal.commit([journal.token_put(key, "signal", {"name": name, "due_ms": due})])
             letter = await self._waits.wait(key, position, SIGNAL, name, due)
             output = {"timed_out": True} if letter is None else {"value": letter.value}
-            batch = [*journal.token_drop(key), journal.record(key, position, StepStatus.COMPLETED, canonical(output), 0, label)]
+            batch = [*journal.token_drop(key), journal.record(key, position, StepStatus.COMPLETED, recode(output), 0, label)]
             await journal.commit([*batch, *journal.taking(letter)])
         else:
             output = recorded.output
@@ -170,7 +193,7 @@ class Calls:
         if news is None:
             letter = await self._waits.wait(key, position, CHILD, child_id, None)
             news = None if letter is None else letter.value
-        record = journal.record(key, position, child_status(news), canonical(news), 0, workflow.name)
+        record = journal.record(key, position, child_status(news), recode(news), 0, workflow.name)
         await journal.commit([*journal.token_drop(key), record, *journal.taking(letter)])
         return child_result(workflow, child_id, news, key)
 

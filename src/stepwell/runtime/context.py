@@ -13,9 +13,10 @@ from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value
-from stepwell.state.buffer import Buffer, BufferedScope, HasScope
+from stepwell.runtime.step_state import StateReading, StepState
+from stepwell.state.buffer import Buffer, HasScope
 
-__all__ = ["StepContext", "Variables", "WorkflowContext", "current", "here", "watcher"]
+__all__ = ["ExecutionContext", "StepContext", "Variables", "WorkflowContext", "current", "here", "watcher"]
 
 
 class VariableHolder(Protocol):
@@ -56,17 +57,62 @@ class Variables(MutableMapping[str, Value]):
         return len(self._holder.variable_names())
 
 
-class WorkflowContext:
-    """Inside the code of a workflow."""
+class ExecutionContext:
+    """What ``current()`` gives: the execution that code runs in. A workflow's code has variables, a step's has the rest; to ask for
+    what is not there is ``InvalidInput``."""
 
-    def __init__(self, identity: Metadata, holder: VariableHolder) -> None:
-        self.identity = identity
-        self.variables = Variables(holder)
+    identity: Metadata
 
     @property
     def execution_id(self) -> str:
         """The execution's id."""
         return self.identity.execution_id
+
+    @property
+    def variables(self) -> Variables:
+        """The execution's variables; in a workflow's own code."""
+        raise InvalidInput("current().variables is for the workflow's own code; give a step what it needs as an argument")
+
+    @property
+    def step(self) -> str:
+        """The key of the step's record; in a step."""
+        raise _not_in_a_step("step")
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the step this is, from 1; in a step."""
+        raise _not_in_a_step("attempt")
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at this step, before and after a crash: give it to whatever has effects outside."""
+        raise _not_in_a_step("idempotency_key")
+
+    def spend(self, amount: float) -> None:  # noqa: ARG002 - named as in a step
+        """Say what it costs, in any unit; ``Governance(cost=...)`` limits the sum. It counts even if the attempt fails."""
+        raise _not_in_a_step("spend()")
+
+    def state(self, scope: Scope | HasScope) -> StepState:  # noqa: ARG002 - named as in a step
+        """Scoped state: read with this step's writes in it, and written in the commit that records this step's output, or not at
+        all. It is that of the run's own workspace, or global; other workspaces are out of reach."""
+        raise _not_in_a_step("state()")
+
+
+def _not_in_a_step(what: str) -> InvalidInput:
+    return InvalidInput(f"current().{what} is for the code of a step: what a workflow's own code does must come out the same again")
+
+
+class WorkflowContext(ExecutionContext):
+    """Inside the code of a workflow."""
+
+    def __init__(self, identity: Metadata, holder: VariableHolder) -> None:
+        self.identity = identity
+        self._variables = Variables(holder)
+
+    @property
+    def variables(self) -> Variables:
+        """The execution's variables: what is set lands with the next commit."""
+        return self._variables
 
 
 class AttemptBuffer(Buffer):
@@ -74,6 +120,7 @@ class AttemptBuffer(Buffer):
 
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
+        self.limits = limits
         self.landing: list[Planned] = []
         """What a step in another process wrote."""
         self.spent: float = 0
@@ -83,25 +130,31 @@ class AttemptBuffer(Buffer):
         return [*super().batch(), *self.landing]
 
 
-class StepContext:
+class StepContext(ExecutionContext):
     """Inside a step: one attempt at it."""
 
-    def __init__(self, identity: Metadata, key: str, attempt: int, limits: Limits) -> None:
-        self.identity, self.step, self.attempt = identity, key, attempt
+    def __init__(self, identity: Metadata, key: str, attempt: int, limits: Limits, reading: StateReading | None = None) -> None:
+        self.identity, self._key, self._attempt = identity, key, attempt
+        self._reading = reading
         self.buffer = AttemptBuffer(limits)
         told = watcher.get()
         if told is not None:
             told(self)
 
     @property
-    def execution_id(self) -> str:
-        """The execution's id."""
-        return self.identity.execution_id
+    def step(self) -> str:
+        """The key of the step's record."""
+        return self._key
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the step this is, from 1."""
+        return self._attempt
 
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt at this step, before and after a crash: give it to whatever has effects outside."""
-        return f"{self.identity.execution_id}:{self.step}"
+        return f"{self.identity.execution_id}:{self._key}"
 
     def spend(self, amount: float) -> None:
         """Say what it costs, in any unit; ``Governance(cost=...)`` limits the sum. It counts even if the attempt fails."""
@@ -109,20 +162,20 @@ class StepContext:
             raise InvalidInput(f"what is spent is a number, 0 or more, not {amount!r}")
         self.buffer.spent += amount
 
-    def state(self, scope: Scope | HasScope) -> BufferedScope:
-        """Scoped state that is written in the commit that records this step's output, or not at all. It is that of the run's own
-        workspace, or global; other workspaces are out of reach."""
+    def state(self, scope: Scope | HasScope) -> StepState:
+        """Scoped state: read with this step's writes in it, and written in the commit that records this step's output, or not at
+        all. It is that of the run's own workspace, or global; other workspaces are out of reach."""
         asked = scope if isinstance(scope, Scope) else scope.scope
-        return self.buffer.state(asked.seen_from(self.identity.workspace_id))
+        return StepState(self.buffer, asked.seen_from(self.identity.workspace_id), self.buffer.limits, self._reading)
 
 
 watcher: ContextVar[Callable[[StepContext], None] | None] = ContextVar("stepwell_watcher", default=None)
 """Told of every attempt at a step before it is made; None unless a test listens."""
 
-here: ContextVar[WorkflowContext | StepContext | None] = ContextVar("stepwell_here", default=None)
+here: ContextVar[ExecutionContext | None] = ContextVar("stepwell_here", default=None)
 
 
-def current() -> WorkflowContext | StepContext:
+def current() -> ExecutionContext:
     """The execution that this code runs in: its id and variables in a workflow, attempt and idempotency key in a step."""
     found = here.get()
     if found is None:

@@ -26,7 +26,7 @@ from stepwell.model.mutation import ExitScope, RemoveToken, SetResult, SetStatus
 from stepwell.model.record import decode_token
 from stepwell.model.state import ONLY
 from stepwell.model.status import Status
-from stepwell.model.value import canonical, decode
+from stepwell.model.value import decode, recode
 from stepwell.runtime import inbox
 from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, Letter, fresh_key, put, take
 from stepwell.runtime.making import Done, Making
@@ -269,11 +269,13 @@ class DeclaredSession:
     # When a commit is refused.
 
     async def _one_by_one(self, events: list[Done], before: list[Planned], error: StepwellError) -> None:
-        """Find the event that is at fault. A step whose output cannot be kept has failed; anything else fails the execution."""
+        """Find the event that is at fault. An attempt whose output cannot be kept has failed; anything else fails the execution."""
         log.info("a commit of execution %r was refused, so its parts are tried alone: %s", self.execution_id, error)
         self._kernel = self._fresh()
+        await self._load_state()
         again = [Done(Began()), *(Done(_event_of(letter)) for letter in self._letters.values())]
         own = [done for done in events if isinstance(done.event, StepCompleted | StepFailed)]
+        made = {(done.event.token_id, done.event.key) for done in own if isinstance(done.event, StepCompleted | StepFailed)}
         for done in [*again, *own]:
             if self._is_over:
                 return
@@ -284,6 +286,8 @@ class DeclaredSession:
             except StepwellError as fault:
                 effects = await self._replaced(done, fault)
             before = []
+            if isinstance(done.event, Began):  # it asks again for all that is under way; of these attempts the end is known
+                effects = [each for each in effects if not (isinstance(each, RunStep) and (each.token_id, each.key) in made)]
             self._carry_out(effects)
 
     async def _replaced(self, done: Done, fault: StepwellError) -> list[Effect]:
@@ -291,10 +295,10 @@ class DeclaredSession:
             await self._break_off(trouble_of(fault))
             return []
         self._kernel = self._fresh()
+        await self._load_state()
         self._kernel.handle(Began(), self._around.clock.now_ms())
-        failed = StepFailed(done.event.token_id, done.event.key, trouble_of(fault), (type(fault).__name__,), is_final=True)
         try:
-            return await self._commit([Done(failed, (), done.spending)], [])
+            return await self._commit([done.refused(fault)], [])
         except (LeaseLost, StoreUnavailable, CommitUnknown):
             raise
         except StepwellError as error:
@@ -316,7 +320,7 @@ class DeclaredSession:
         if decode(sections["status"][ONLY]) == Status.PENDING:
             batch.append(SetStatus(Status.RUNNING))
         messages, nudges = self._messages([*children], End(Status.FAILED, result))
-        batch += [*messages, SetResult(msgspec.Raw(canonical(result))), SetStatus(Status.FAILED)]
+        batch += [*messages, SetResult(msgspec.Raw(recode(result))), SetStatus(Status.FAILED)]
         await self._recorder.commit(batch, rest=Rest(None, is_final=True), nudges=nudges)
         self._is_over = True
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextvars import Context, copy_context
-from typing import Any, TypeVar
+from contextvars import Context, Token, copy_context
+from typing import Any, TypeVar, cast
 
 from stepwell.errors import InvalidInput
 from stepwell.flow.program import Step, Workflow, caller
@@ -25,6 +25,7 @@ from stepwell.runtime.context import WorkflowContext, here
 from stepwell.runtime.escape import ON_LOOPS, contained
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.session import Session
+from stepwell.runtime.side_by_side import side_by_side
 from stepwell.runtime.surroundings import Surroundings
 from stepwell.runtime.waiting import Suspended
 
@@ -54,7 +55,7 @@ class FunctionSession(Session):
         try:
             return await self._run_code()
         finally:
-            self._is_over, self._task = True, None
+            self._is_over = True
 
     async def undo(self, status: Status, failure: dict[str, Value]) -> tuple[Status, dict[str, Value]]:
         """Make the compensations that the code asked for, the last one first. Steps of other branches end before that."""
@@ -65,22 +66,28 @@ class FunctionSession(Session):
     async def _run_code(self) -> bytes:
         trigger = decode_trigger(self._journal.state.sections["trigger"][ONLY])
         arguments = self._workflow.bind(trigger)
-        context = copy_context()
-        context.run(caller.set, self)
-        context.run(branch.set, Branch())
-        context.run(here.set, WorkflowContext(self._identity, self))
         if self._workflow.is_async:
-            self._task = self._loop.create_task(self._code(arguments), context=context)
-            result = await self._task
-        else:
-            result = await in_thread(self._around.code_threads, context, lambda: self._workflow.function(**arguments))
-        return self._workflow.encode(result)
+            return self._workflow.encode(await self._code(arguments), self._around.limits)
+        context = copy_context()
+        context.run(self._enter)
+        result = await in_thread(self._around.code_threads, context, lambda: self._workflow.function(**arguments))
+        return self._workflow.encode(result, self._around.limits)
+
+    def _enter(self) -> tuple[Token[Any], Token[Any], Token[Any]]:
+        return caller.set(self), branch.set(Branch()), here.set(WorkflowContext(self._identity, self))
 
     async def _code(self, arguments: dict[str, Any]) -> Any:
+        # In the session's own task, since making another costs as much as all else that is done for a small workflow.
+        self._task, (inside, on, at) = asyncio.current_task(), self._enter()
         try:
             return await self._workflow.function(**arguments)
         except ON_LOOPS as error:  # here, since what leaves a task is the loop's
             raise contained(error) from error.__cause__
+        finally:
+            self._task = None
+            here.reset(at)
+            branch.reset(on)
+            caller.reset(inside)
 
     def interrupt(self) -> None:
         """Stop the code. That of a plain function learns of it at its next call."""
@@ -113,7 +120,18 @@ class FunctionSession(Session):
         """Call a step for each item, so many at a time; the outputs in order of the items."""
         if self._workflow.is_async:
             return self._map(function, items, concurrency)
-        return [function(item) for item in items]
+        if not isinstance(function, Step | Workflow):
+            return [function(item) for item in items]  # code of the workflow, which is in one thread
+        calls = [self._planned(cast("Step[..., Any] | Workflow[..., Any]", function), item) for item in items]
+        return self._coloured(lambda: side_by_side(calls, concurrency, lambda: self._is_handing_back))
+
+    def _planned(self, function: Step[..., Any] | Workflow[..., Any], item: Any) -> Callable[[], Coroutine[Any, Any, Any]]:
+        """A call with its position, to be made later."""
+        position, key = self._next(function.name)
+        if isinstance(function, Step):
+            return lambda: self._calls.step(function, position, key, (item,), {})
+        value = function.value_of((item,), {})
+        return lambda: self._calls.child(function, value, position, key)
 
     async def _map(self, function: Callable[[Any], Any], items: list[Any], concurrency: int) -> list[Any]:
         gate = asyncio.Semaphore(concurrency)

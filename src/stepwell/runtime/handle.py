@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from stepwell.errors import Conflict, ExecutionCancelled, ExecutionEnded, ExecutionFailed, NotFound
 from stepwell.flow.duration import Span, seconds_of
-from stepwell.flow.program import Workflow, registered_names
+from stepwell.flow.program import Workflow, registered, registered_names
 from stepwell.kernel.plan import Plan
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
@@ -23,7 +23,7 @@ from stepwell.model.record import Token, encode_token
 from stepwell.model.state import ExecutionState
 from stepwell.model.status import FINAL, Status, StepStatus
 from stepwell.model.trace import Trace, TraceLevel, trace_of
-from stepwell.model.value import Value, canonical, decode
+from stepwell.model.value import Value, canonical, decode, recode
 from stepwell.runtime.compensation import COMPENSATION
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
@@ -64,7 +64,7 @@ class RunOperations:
         ):
             while True:
                 if watch.ending is not None:
-                    return self._outcome(watch.ending.status, watch.ending.result)
+                    return (yield from self._outcome(watch.ending.status, watch.ending.result))
                 left = ends - monotonic()
                 if left > 0 and endings.is_here(self.execution_id):
                     yield from wait(listening, left)
@@ -72,21 +72,34 @@ class RunOperations:
                 status = yield from self.status()
                 if status in FINAL:
                     state = yield from self._executions.load(self.execution_id)
-                    return self._outcome(state.status, canonical(state.result))
+                    return (yield from self._outcome(state.status, recode(state.result)))
                 if left <= 0:
                     obstacle = yield from self.obstacle()
                     hint = "it goes on, ask again later" if obstacle is None else obstacle
                     raise TimeoutError(f"execution {self.execution_id!r} is still {status}; {hint}")
                 yield from wait(listening, left)
 
-    def _outcome(self, status: Status, data: bytes | None) -> Any:
+    def _outcome(self, status: Status, data: bytes | None) -> Operation[Any]:
         result: dict[str, Any] = (None if data is None else decode(data)) or {}
         if status is Status.COMPLETED and "output" in result:
-            return result["output"] if self._workflow is None else self._workflow.decode(canonical(result["output"]))
+            workflow = yield from self._known()
+            return result["output"] if workflow is None else workflow.decode(recode(result["output"]))
         if status is Status.CANCELLED:
             raise ExecutionCancelled(f"execution {self.execution_id!r} was cancelled")
         error: dict[str, Any] = result.get("error", {})
         raise ExecutionFailed(f"execution {self.execution_id!r} failed: {error.get('kind')}: {error.get('message')}")
+
+    def _known(self) -> Operation[Workflow[..., Any] | None]:
+        """The workflow, if it is a function of this process: its annotation says what the result is."""
+        if self._workflow is not None:
+            return self._workflow
+        name = (yield from self._executions.head(self.execution_id)).workflow_id
+        return registered(name) if name in registered_names() else None
+
+    @property
+    def title(self) -> str:
+        """Which run it is, and if that is known without asking, of what."""
+        return f"{self.execution_id!r}" if self._workflow is None else f"{self.execution_id!r} of {self._workflow.name!r}"
 
     def status(self) -> Operation[Status]:
         """Where the run stands."""
@@ -110,6 +123,7 @@ class RunOperations:
         if head.status in FINAL:
             raise ExecutionEnded(f"execution {self.execution_id!r} has ended as {head.status}; it takes no {kind} any more")
         key = fresh_key(self._new_id())
+        canonical(value, self._executions.limits, what=f"the value of {kind} {name!r}")
         yield from write_or_raise(delivery(self.execution_id, head.workspace_id, kind, name, value, key))
 
     def obstacle(self) -> Operation[str | None]:
@@ -267,7 +281,7 @@ class Run:
         return self._driver.run(self._do.verify())
 
     def __repr__(self) -> str:
-        return f"<Run {self.execution_id!r}>"
+        return f"<Run {self._do.title}>"
 
 
 class AsyncRun:
@@ -333,4 +347,4 @@ class AsyncRun:
         return await self._driver.run(self._do.verify())
 
     def __repr__(self) -> str:
-        return f"<AsyncRun {self.execution_id!r}>"
+        return f"<AsyncRun {self._do.title}>"

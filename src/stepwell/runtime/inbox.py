@@ -16,7 +16,7 @@ from stepwell.model.commit import StateBatch
 from stepwell.model.entry import Delete, Put, StoredEntry
 from stepwell.model.mutation import WriteState
 from stepwell.model.scope import Scope
-from stepwell.model.value import Value, canonical, decode
+from stepwell.model.value import Value, decode, recode
 
 __all__ = ["CANCEL", "CHILD", "FROM_PARENT", "SIGNAL", "Letter", "delivery", "fresh_key", "letters", "path_of", "put", "take"]
 
@@ -46,9 +46,8 @@ def path_of(execution_id: str, workspace_id: str) -> str:
 
 
 def put(execution_id: str, workspace_id: str, kind: str, name: str, value: Value, fresh: str) -> Put:
-    """The operation that leaves a message; ``fresh`` keeps messages in order and apart."""
-    data = canonical([kind, name, value], what=f"{kind} {name!r}")
-    return Put(path_of(execution_id, workspace_id), fresh, msgspec.Raw(data))
+    """The operation that leaves a message with a value that was checked; ``fresh`` keeps messages in order and apart."""
+    return Put(path_of(execution_id, workspace_id), fresh, msgspec.Raw(recode([kind, name, value])))
 
 
 def delivery(execution_id: str, workspace_id: str, kind: str, name: str, value: Value, fresh: str) -> StateBatch:

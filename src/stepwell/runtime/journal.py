@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from stepwell.clock import Clock
-from stepwell.errors import CommitUnknown, InvalidInput, LeaseLost, StoreUnavailable
+from stepwell.errors import CommitUnknown, InvalidInput, LeaseLost, StepwellError, StoreUnavailable
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
 from stepwell.model.limits import Limits
@@ -35,6 +35,8 @@ class Journal:
         """Why nothing more is taken from this session, once that is so."""
         self._recorded = {decode_step(data).node_id: name for name, data in recorder.state.sections["steps"].items()}
         self._buffered: list[Planned] = []
+        self._is_kept = False
+        """Whether what is buffered was refused once, together with something else."""
         self._variables: dict[str, bytes] = {}
 
     @property
@@ -51,14 +53,35 @@ class Journal:
         """Have mutations committed, after those that were buffered. ``Abandoned`` if this session's commits are not taken."""
         if self.end is not None:
             raise self.end
-        if self._buffered:
-            batch, self._buffered = [*self._buffered, *batch], []
+        mine = self._buffered
+        if mine:
+            batch, self._buffered = [*mine, *batch], []
         try:
             await self._recorder.commit(batch, rest=rest, nudges=nudges)
         except (LeaseLost, StoreUnavailable, CommitUnknown) as error:
             # Not for the workflow's code to handle: it stops here, and goes on from the record when it is claimed again.
             self.end = Abandoned(error)
             raise self.end from error
+        except StepwellError:
+            self._keep(mine)
+            raise
+        self._is_kept = False
+
+    def _keep(self, mine: list[Planned]) -> None:
+        """Have what was buffered land with the next commit, since the rest of the batch was refused; unless that was before."""
+        self._is_kept = bool(mine) and not self._is_kept
+        if self._is_kept:
+            self._buffered = [*mine, *self._buffered]
+
+    def part(self, batch: list[Planned], rest: Rest) -> bool:
+        """Leave the last commit to the recorder, if it can take it; whether it does. The session is over then."""
+        if self.end is not None:
+            raise self.end
+        return not self._buffered and self._recorder.part(batch, rest)
+
+    def drop(self) -> None:
+        """Forget what was buffered, since it is refused: an execution can always end."""
+        self._buffered = []
 
     def buffer(self, *mutations: Planned) -> None:
         """Keep mutations for the next commit."""

@@ -9,8 +9,9 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
-from stepwell.errors import AlreadyExists, NotFound
+from stepwell.errors import AlreadyExists, NotFound, StepwellError
 from stepwell.flow.program import Step, registered_step
+from stepwell.flow.retry import Retry
 from stepwell.kernel.effect import Note, RunStep, StartChild
 from stepwell.kernel.event import ChildEnded, ChildStarted, Event, StepCompleted, StepFailed, StepMissing
 from stepwell.model.draft import Planned
@@ -39,6 +40,14 @@ class Done(NamedTuple):
     """What the step wrote, if its output is taken."""
     spending: Sequence[Planned] = ()
     """What the attempt has cost, in any case."""
+    policy: Retry | None = None
+    """Of the step, for when what it gave is refused."""
+
+    def refused(self, error: StepwellError) -> Done:
+        """What it is instead if the commit of a step's output is refused: a failed attempt, which cost the same."""
+        event = self.event
+        assert isinstance(event, StepCompleted)  # noqa: S101 - nothing else has an output
+        return Done(_failed(event, error, self.policy), (), self.spending)
 
 
 class _Task(NamedTuple):
@@ -122,16 +131,16 @@ class Making:
     # Attempts.
 
     async def _step(self, step: Step[..., Any], asked: RunStep) -> Done:
-        context = StepContext(self._identity, asked.key, asked.attempt, self._around.limits)
+        context = StepContext(self._identity, asked.key, asked.attempt, self._around.limits, self._around.reading)
         began = self._around.clock.now_ms()
         try:
             output = await self._made(step, asked, context)
         except Exception as error:  # noqa: BLE001 - the kernel decides what it means
-            failed = _failed(asked, error, step)
+            failed = _failed(asked, error, step.policy)
             return Done(failed, [], self._budget.spending(context.buffer.spent))
         took = self._around.clock.now_ms() - began
         completed = StepCompleted(asked.token_id, asked.key, output, took)
-        return Done(completed, context.buffer.batch(), self._budget.spending(context.buffer.spent))
+        return Done(completed, context.buffer.batch(), self._budget.spending(context.buffer.spent), step.policy)
 
     async def _made(self, step: Step[..., Any], asked: RunStep, context: StepContext) -> bytes:
         self._budget.begin(step, asked.key, self._recorder.state, is_free=asked.is_undo)
@@ -155,7 +164,9 @@ class Making:
         return Done(ChildStarted(asked.token_id, asked.key))
 
 
-def _failed(asked: RunStep | StartChild, error: Exception, step: Step[..., Any] | None, *, is_final: bool = False) -> StepFailed:
+def _failed(
+    asked: RunStep | StartChild | StepCompleted, error: Exception, policy: Retry | None, *, is_final: bool = False
+) -> StepFailed:
     told = error_value(error)
     return StepFailed(
         asked.token_id,
@@ -163,6 +174,6 @@ def _failed(asked: RunStep | StartChild, error: Exception, step: Step[..., Any] 
         told,
         tuple(error_names(error)),
         is_final=is_final or not told["is_retryable"],
-        policy=None if step is None else step.policy,
+        policy=policy,
         chance=random.random(),  # noqa: S311 - spreads retries, guards nothing
     )

@@ -9,7 +9,7 @@ from stepwell.flow.error_class import classify
 from stepwell.flow.program import Workflow
 from stepwell.model.record import StepOutput
 from stepwell.model.status import StepStatus
-from stepwell.model.value import canonical
+from stepwell.model.value import recode
 
 __all__ = ["child_result", "child_status", "error_names", "error_value", "step_output"]
 
@@ -19,9 +19,10 @@ def step_output(step: StepOutput, name: str, key: str) -> bytes:
     if step.status == StepStatus.FAILED:
         error = step.output["error"]
         if error.get("code") == GovernanceViolated.code:
+            # Records of before had the code in the message.
             raise GovernanceViolated(error["message"].removesuffix(f" [{GovernanceViolated.code}]"), key=key)
         raise StepFailed(name, error["kind"], error["message"], key, error.get("class", ""))
-    return canonical(step.output)
+    return recode(step.output)
 
 
 def child_status(news: Any) -> StepStatus:
@@ -39,7 +40,7 @@ def child_result(workflow: Workflow[..., Any], child_id: str, news: Any, key: st
     """The result of a child from what it told its parent."""
     match news:
         case {"status": "COMPLETED", "result": {"output": output}}:
-            return workflow.decode(canonical(output))
+            return workflow.decode(recode(output))
         case {"status": "CANCELLED"}:
             raise ExecutionCancelled(f"child execution {child_id!r} was cancelled")
         case {"result": {"error": {"message": message}}}:
@@ -57,7 +58,8 @@ def error_value(error: BaseException) -> dict[str, Any]:
     found = classify(error)
     value = {
         "kind": type(error).__name__,
-        "message": _message(error)[:10_000],
+        # It comes from anywhere, and may hold what is no text: half a surrogate pair could not be recorded.
+        "message": _message(error)[:10_000].encode("utf-8", "replace").decode(),
         "code": code,
         "class": str(found.error_class),
         "is_retryable": found.is_retryable,
@@ -71,7 +73,10 @@ def error_value(error: BaseException) -> dict[str, Any]:
 
 
 def _message(error: BaseException) -> str:
-    """What an error says; a group says what is in it."""
+    """What an error says, without its code, which is kept beside it: in the message of another error it would stand beside that
+    one's. A group says what is in it."""
+    if isinstance(error, StepwellError):
+        return error.message
     if not isinstance(error, BaseExceptionGroup):
         return str(error)
     inside = cast("BaseExceptionGroup[BaseException]", error).exceptions

@@ -45,6 +45,7 @@ class Task(msgspec.Struct, frozen=True):
     key: str
     attempt: int
     call: msgspec.Raw
+    limits: Limits
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -103,14 +104,14 @@ def _receive(incoming: IO[bytes], tasks: queue.SimpleQueue[bytes]) -> None:
 
 
 def _reply(task: Task) -> Reply:
-    context = StepContext(task.identity, task.key, task.attempt, Limits())
+    context = StepContext(task.identity, task.key, task.attempt, task.limits)
     try:
         step = _found(task.module, task.path, task.name)
         arguments, keywords = step.decode_call(bytes(task.call))
         caller.set(None)
         here.set(context)
         result = step.function(*arguments, **keywords)
-        output = step.encode(asyncio.run(result) if step.is_async else result)
+        output = step.encode(asyncio.run(result) if step.is_async else result, task.limits)
         batch = context.buffer.batch()
         landing = [each for each in batch if isinstance(each, WriteState)]
         if len(landing) < len(batch):

@@ -153,7 +153,8 @@ def _task(step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...]
         context.identity,
         context.step,
         context.attempt,
-        msgspec.Raw(step.encode_call(arguments, keywords)),
+        msgspec.Raw(step.encode_call(arguments, keywords, context.buffer.limits)),
+        context.buffer.limits,
     )
 
 

@@ -16,6 +16,7 @@ from stepwell.model.record import Token
 from stepwell.model.state import ExecutionState
 from stepwell.model.status import Status
 from stepwell.model.value import Value
+from stepwell.runtime.estimate import estimate_of
 
 __all__ = ["Offer", "Progress", "Waiting", "progress_of"]
 
@@ -52,11 +53,13 @@ class Progress(msgspec.Struct, frozen=True):
 
     status: Status
     percent: float | None
-    """Of the nodes of its definition, those that are done or will not be; None for a function, whose end is not known."""
+    """The part of its definition that is over, with the rounds of loops and instances; None for a function, whose end is not
+    known."""
     done: int
     """How many steps and waits are on record."""
     total: int | None
-    """How many places with steps and waits the definition has; loops and instances count once."""
+    """How many steps and waits it comes to, as far as is known by now: a loop counts with its rounds once it has begun, and a
+    branch that was not chosen does not count. None for a function."""
     current: tuple[str, ...]
     """The steps that are being made."""
     waiting: tuple[Waiting, ...]
@@ -65,7 +68,6 @@ class Progress(msgspec.Struct, frozen=True):
 
 def progress_of(state: ExecutionState, plan: Plan | None) -> Progress:
     """The progress of a run; with a plan, that of its definition."""
-    steps = state.steps
     tokens = {token_id: token for token_id, token in state.tokens.items() if token_id != ROOT}
     if plan is None:
         return _of_function(state, tokens)
@@ -73,12 +75,11 @@ def progress_of(state: ExecutionState, plan: Plan | None) -> Progress:
     waiting = tuple(each for token in live for each in _waiting(plan, token))
     current = tuple(_key(token) for token in live if _is_running(plan, token))
     offers = tuple(each for token in live for each in _offers(plan, token))
-    names = {key.partition("[")[0] if key not in plan.places else key for key in steps}
-    total = len(plan.leaves)
-    passed = sum(1 for place in plan.leaves if place.name in names)
-    is_done = state.status is Status.COMPLETED
-    percent = 100.0 if is_done else round(100 * passed / total, 1) if total else 0.0
-    return Progress(state.status, percent, len(steps), total, current, waiting, offers)
+    is_over = state.status is Status.COMPLETED
+    estimate = estimate_of(plan, state.steps, live, state.loops)
+    percent = 100.0 if is_over else round(100 * estimate.share, 1)
+    total = estimate.done + (0 if is_over else estimate.left)
+    return Progress(state.status, percent, estimate.done, total, current, waiting, offers)
 
 
 def _is_dormant(token: Token) -> bool:

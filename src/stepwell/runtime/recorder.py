@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stepwell.errors import CommitUnknown, Conflict, StepwellError, ValidationFailed
+from stepwell.errors import CommitUnknown, Conflict, LeaseLost, StepwellError, StoreUnavailable
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
 from stepwell.model.ids import NewId
@@ -20,6 +20,8 @@ __all__ = ["Recorder"]
 
 # Somebody from outside (a restore, a hand-made commit) may be first now and then; who is always second has met a loop.
 _MOST_CONFLICTS = 20
+# What says nothing about the batch: whatever it had been, this session could not have written it.
+_OF_ALL = (LeaseLost, StoreUnavailable, CommitUnknown)
 
 
 class _Entry:
@@ -38,6 +40,8 @@ class Recorder:
         self._ordinary, self._new_id = Terms(fence=fence), new_id
         self._waiting: list[_Entry] = []
         self._is_writing = False
+        self.is_parting = False
+        """Whether the session has left the last commit to its recorder, and is over."""
 
     @property
     def state(self) -> State:
@@ -48,6 +52,10 @@ class Recorder:
     def is_busy(self) -> bool:
         """Whether a commit is under way."""
         return self._is_writing
+
+    def part(self, batch: Sequence[Planned], rest: Rest) -> bool:  # noqa: ARG002 - this one cannot
+        """Have the last commit of all written without the session waiting for it; whether that is done. Nothing can follow it."""
+        return False
 
     async def commit(self, batch: Sequence[Planned], *, rest: Rest | None = None, nudges: tuple[str, ...] = ()) -> None:
         """Have mutations committed, perhaps together with others of this execution."""
@@ -76,14 +84,13 @@ class Recorder:
         entries, self._waiting = self._waiting, []
         try:
             await self._write(entries)
-        except ValidationFailed as error:
-            if len(entries) == 1:
-                entries[0].done.set_exception(error)
-            else:
+        except BaseException as error:
+            is_refused = isinstance(error, StepwellError) and not isinstance(error, _OF_ALL)
+            if is_refused and len(entries) > 1:
                 # One of them is at fault; each by itself shows which.
                 for entry in entries:
                     await self._write_alone(entry)
-        except BaseException as error:
+                return
             for entry in entries:
                 if not entry.done.done():
                     entry.done.set_exception(error if isinstance(error, StepwellError) else StepwellError(repr(error)))
@@ -122,7 +129,10 @@ class Recorder:
             except (Conflict, CommitUnknown) as error:
                 if attempt == _MOST_CONFLICTS - 1:
                     raise
-                execution_id = self._live.execution_id
+                execution_id, revision = self._live.execution_id, session.revision
                 self._live = await self._driver.run(self._executions.newest(execution_id))
-                if isinstance(error, CommitUnknown) and await self._has_landed(session.commit_id):
-                    break
+                if isinstance(error, CommitUnknown):
+                    if await self._has_landed(session.commit_id):
+                        break
+                elif error.expected is not None and self._live.state.revision == revision:
+                    raise  # nobody has written to this execution: it is scoped state that was expected to be another

@@ -20,7 +20,7 @@ from stepwell.model.draft import Planned
 from stepwell.model.mutation import RemoveToken, SetResult, SetStatus, WriteState
 from stepwell.model.state import ONLY
 from stepwell.model.status import Status
-from stepwell.model.value import Value, canonical, decode
+from stepwell.model.value import Value, decode, recode
 from stepwell.runtime.calls import Calls
 from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, fresh_key, put
 from stepwell.runtime.journal import Journal
@@ -30,6 +30,8 @@ from stepwell.runtime.surroundings import Surroundings
 from stepwell.runtime.waiting import Abandoned, Suspended, Undoing, Waits
 
 __all__ = ["Session"]
+
+_END = Rest(None, is_final=True)
 
 
 class Session(ABC):
@@ -86,7 +88,7 @@ class Session(ABC):
     async def give_up(self, kind: str, message: str) -> None:
         """End as FAILED without doing anything, since what it does brings its workers down. Parent and children are told."""
         try:
-            await self._finish(Status.FAILED, canonical({"error": {"kind": kind, "message": message, "code": None}}))
+            await self._finish(Status.FAILED, recode({"error": {"kind": kind, "message": message, "code": None}}))
         except Abandoned as end:
             raise end.reason from None
         finally:
@@ -125,7 +127,13 @@ class Session(ABC):
             if self._waits.cancel is not None or self._waits.is_undoing:
                 await self._fail(ExecutionCancelled())
             else:
-                await self._finish(Status.COMPLETED, b'{"output":%b}' % output)
+                await self._complete(output)
+
+    async def _complete(self, output: bytes) -> None:
+        try:
+            await self._finish(Status.COMPLETED, b'{"output":%b}' % output)
+        except ValidationFailed as error:  # the result, or a variable, is over a limit of the execution as a whole
+            await self._fail(error)
 
     async def _fail(self, error: BaseException) -> None:
         """End as FAILED, or as CANCELLED if that was asked for; what was done is compensated first."""
@@ -135,7 +143,11 @@ class Session(ABC):
             status, result = await self.undo(Status.FAILED, error_value(error))
         else:
             status, result = await self.undo(Status.CANCELLED, error_value(ExecutionCancelled()))
-        await self._finish(status, canonical(result))
+        try:
+            await self._finish(status, recode(result))
+        except ValidationFailed:
+            self._journal.drop()
+            await self._finish(status, recode(result))
 
     async def _finish(self, status: Status, result: bytes) -> None:
         """Record how it ended, with its canonical result, tell parent and children, and give the lease back: one commit."""
@@ -151,7 +163,8 @@ class Session(ABC):
             batch.append(WriteState(letter))
         batch.append(SetStatus(status))
         nudges = (*children, *(() if parent is None else (parent,)))
-        await self._journal.commit(batch, rest=Rest(None, is_final=True), nudges=nudges)
+        if nudges or not self._journal.part(batch, _END):
+            await self._journal.commit(batch, rest=_END, nudges=nudges)
 
     def _farewell(self) -> tuple[list[Planned], tuple[str, ...]]:
         """What tells the children that nobody waits for them any more: one letter each, and a mark that it was sent."""

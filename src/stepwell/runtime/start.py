@@ -16,7 +16,7 @@ from stepwell.model.draft import Planned
 from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, SetVariable
 from stepwell.model.record import Metadata, encode_plain_trigger, encode_record
 from stepwell.model.status import Status
-from stepwell.model.value import Value, canonical, to_value
+from stepwell.model.value import Value, recode, to_value
 from stepwell.runtime.budget import governance_of
 from stepwell.runtime.seed import Seed
 from stepwell.state.executions import Executions
@@ -64,7 +64,7 @@ class Starting:
         worker: TakesOn | None = None,
     ) -> Operation[None]:
         """Create an execution; a worker of this process with room gets it under a lease, else it is due for any."""
-        data = workflow.encode_input(value)
+        data = workflow.encode_input(value, self._executions.limits)
         if governance is not None and not isinstance(governance, Governance):
             raise InvalidInput(f"governance is a stepwell.Governance(...), not {governance!r}")
         identity = self._identity(workflow, execution_id, workspace, parent, governance)
@@ -79,7 +79,7 @@ class Starting:
         )
         raw = msgspec.Raw
         batch: Sequence[Planned] = [
-            Create(raw(encode_record(identity)), raw(b"{}" if seed is None else canonical(seed.context))),
+            Create(raw(encode_record(identity)), raw(b"{}" if seed is None else recode(seed.context))),
             SetTrigger(raw(encode_plain_trigger(data))),
             *_planted(seed),
             *([SetStatus(Status.RUNNING)] if mine is not None else []),
@@ -151,5 +151,5 @@ def _planted(seed: Seed | None) -> list[Planned]:
     """What a child gets of its parent beside the context."""
     if seed is None:
         return []
-    planted: list[Planned] = [SetVariable(name, msgspec.Raw(canonical(value))) for name, value in seed.variables.items()]
-    return [*planted, *([SetMetadata(msgspec.Raw(canonical(seed.metadata)))] if seed.metadata else [])]
+    planted: list[Planned] = [SetVariable(name, msgspec.Raw(recode(value))) for name, value in seed.variables.items()]
+    return [*planted, *([SetMetadata(msgspec.Raw(recode(seed.metadata)))] if seed.metadata else [])]

@@ -15,6 +15,7 @@ from stepwell.model.value import Value
 from stepwell.runtime.inbox import Letter
 from stepwell.runtime.processes import Processes
 from stepwell.runtime.seed import Seed
+from stepwell.runtime.step_state import StateReading
 
 __all__ = ["DeclaredSurroundings", "Surroundings"]
 
@@ -26,6 +27,7 @@ class Surroundings(Protocol):
     limits: Limits
     threads: Executor
     code_threads: Executor
+    reading: StateReading
 
     @property
     def processes(self) -> Processes:

@@ -38,6 +38,7 @@ from stepwell.runtime.scoped_reading import read_state
 from stepwell.runtime.seed import Seed
 from stepwell.runtime.session import Session
 from stepwell.runtime.start import Starting
+from stepwell.runtime.step_state import StateReading
 from stepwell.runtime.wakes import Wakes
 from stepwell.state.executions import Executions
 from stepwell.state.operation import AsyncDriver, read, write
@@ -90,8 +91,11 @@ class Worker:
         # Apart, since the code of plain workflows holds its thread while it waits for steps that need one.
         self.code_threads: Executor = ThreadPoolExecutor(concurrency, thread_name_prefix="stepwell-code")
         self.threads: Executor = ThreadPoolExecutor(min(concurrency, 64), thread_name_prefix="stepwell-step")
+        self.reading = StateReading(store, driver)
         self._sessions: dict[str, Session | DeclaredSession] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._parting = 0
+        """How many sessions are over but for their last commits, which are with the store."""
         self._kept: dict[str, tuple[int, float]] = {}
         """The fences of what is being run, and until when the leases are held for sure, by ``time.monotonic``."""
         self._wakes = Wakes()
@@ -147,7 +151,7 @@ class Worker:
 
     def is_alone_with_one(self) -> bool:
         """Whether a single execution is being run, and it is making no step: then nothing but its next commit is to be done."""
-        return len(self._tasks) == 1 and not any(session.is_making for session in self._sessions.values())
+        return len(self._tasks) == 1 and not self._parting and not any(session.is_making for session in self._sessions.values())
 
     @property
     def room(self) -> int:
@@ -155,8 +159,16 @@ class Worker:
         return 0 if self._is_stopping else max(self._concurrency - len(self._tasks), 0)
 
     def take_new(self, recorder: Recorder, lease: Lease) -> asyncio.Task[None]:
-        """Run an execution that its recorder makes with the first commit. On the worker's loop."""
+        """Run an execution that its recorder makes with the first commit. On the worker's loop. If the recorder parts from its
+        session, the worker must be told by ``parted`` when that commit is done with."""
         return self._start(lease, True, recorder)
+
+    def parted(self, execution_id: str, fence: int, error: Exception | None) -> None:
+        """The last commit of a session that is over was written, or could not be."""
+        self._parting -= 1
+        if error is not None:
+            _log_end(execution_id, error)
+        self._let_go(execution_id, fence)
 
     def see_through(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside the sessions that the worker does not end before. On the worker's loop."""
@@ -230,19 +242,22 @@ class Worker:
             wake = await self._run_session(lease, is_new, recorder)
             if wake is not None:
                 self._wakes.add(wake)
-        except (LeaseLost, NotFound) as error:
-            log.warning("execution %r is no longer this worker's: %s", lease.name, error)
-        except StoreUnavailable as error:
-            log.warning("execution %r stopped, and goes on when its lease ends: %s", lease.name, error)
-        except Exception:
-            log.exception("execution %r could not be run; it is tried again when its lease ends", lease.name)
+        except Exception as error:  # noqa: BLE001 - the others go on
+            _log_end(lease.name, error)
         finally:
-            if lease.name in self._kept and self._kept[lease.name][0] == lease.fence:
+            if recorder is not None and recorder.is_parting:
+                self._parting += 1
                 self._sessions.pop(lease.name, None)
-                self._kept.pop(lease.name, None)
-                self._executions.endings.stop(lease.name)
+            else:
+                self._let_go(lease.name, lease.fence)
             if self._has_more or wake is not None:
                 self._woken()
+
+    def _let_go(self, execution_id: str, fence: int) -> None:
+        if execution_id in self._kept and self._kept[execution_id][0] == fence:
+            self._sessions.pop(execution_id, None)
+            self._kept.pop(execution_id, None)
+            self._executions.endings.stop(execution_id)
 
     async def _run_session(self, lease: Lease, is_new: bool, recorder: Recorder | None = None) -> int | None:
         if recorder is None:
@@ -316,7 +331,7 @@ class Worker:
     async def _drain(self) -> None:
         """Let sessions hand their executions back. Those that are inside a step finish it first, as long as they may."""
         ends = None
-        while self._tasks:
+        while self._tasks or self._parting:
             for session in list(self._sessions.values()):
                 session.hand_back()
             grace = self._grace_seconds
@@ -325,7 +340,7 @@ class Worker:
                 if monotonic() >= ends:
                     await self._abandon_all()
                     break
-            await asyncio.wait(self._tasks, timeout=0.05)
+            await (asyncio.wait(self._tasks, timeout=0.05) if self._tasks else asyncio.sleep(0.001))
         self.threads.shutdown(wait=False)
         self.code_threads.shutdown(wait=False)
         if self._processes is not None:
@@ -369,3 +384,14 @@ class Worker:
                 raise
             return {"status": str(found.status), "result": found.result} if found.status in FINAL else None
         return None
+
+
+def _log_end(execution_id: str, error: Exception) -> None:
+    """Say why a session came to no end of its own."""
+    match error:
+        case LeaseLost() | NotFound():
+            log.warning("execution %r is no longer this worker's: %s", execution_id, error)
+        case StoreUnavailable():
+            log.warning("execution %r stopped, and goes on when its lease ends: %s", execution_id, error)
+        case _:
+            log.error("execution %r could not be run; it is tried again when its lease ends", execution_id, exc_info=error)

@@ -1,0 +1,140 @@
+"""Scoped state inside a step: what is stored, with the step's own writes over it.
+
+A write waits for the commit that records the step's output. A read sees what others have committed and what this attempt is about
+to write, so that a step can work on state as if its writes had landed. It asks the store in the colour of the code that asks: on an
+event loop it is awaited, anywhere else it blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from stepwell.contract.store import Store
+from stepwell.errors import InvalidInput, StepwellError
+from stepwell.model.entry import Delete, Entry, Increment, Put, ScopeTotals, StoredEntry, Touch, resolve
+from stepwell.model.ids import check_key
+from stepwell.model.limits import Limits
+from stepwell.model.mutation import WriteState
+from stepwell.model.scope import Scope
+from stepwell.model.value import Value, decode
+from stepwell.state.buffer import Buffer, BufferedScope
+from stepwell.state.operation import AsyncDriver, read
+from stepwell.state.scoped import must_slide
+
+__all__ = ["StateReading", "StepState"]
+
+T = TypeVar("T")
+_PAGE = 1_000
+_OF_ONE_KEY = (Put, Delete, Increment)
+Rows = dict[str, StoredEntry]
+
+
+class StateReading:
+    """Has a store read for steps: awaited on an event loop, at once in a thread."""
+
+    def __init__(self, store: Store, driver: AsyncDriver) -> None:
+        self.store, self._driver = store, driver
+
+    def ask(self, query: Callable[[], Rows], answer: Callable[[Rows], T]) -> Any:
+        """What a query comes to: the answer itself, or on an event loop something to await for it."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return answer(query())
+        return self._awaited(query, answer)
+
+    async def _awaited(self, query: Callable[[], Rows], answer: Callable[[Rows], T]) -> T:
+        return answer(await self._driver.run(read(query)))
+
+
+class StepState(BufferedScope):
+    """One scope of state inside a step. Writes land with the step's output; reads see them before. In ``async def`` steps a read is
+    awaited."""
+
+    def __init__(self, buffer: Buffer, scope: Scope, limits: Limits, reading: StateReading | None) -> None:
+        super().__init__(buffer, scope, limits)
+        self._reading, self._slid = reading, set[str]()
+
+    def get(self, key: str, default: Value = None) -> Any:
+        """The value of a key, or ``default``."""
+        return self._of([key], lambda rows: decode(rows[key].data or b"null") if key in rows else default)
+
+    def get_many(self, keys: Sequence[str]) -> Any:
+        """The values of those keys that are there, by key."""
+        return self._of(keys, lambda rows: {key: decode(rows[key].data or b"null") for key in keys if key in rows})
+
+    def exists(self, key: str) -> Any:
+        """Whether a key is there."""
+        return self._of([key], lambda rows: key in rows)
+
+    def entry(self, key: str) -> Any:
+        """A key's ``Entry`` as stored, without this step's writes: its revision is for ``compare_and_set``. None if absent."""
+        return self._ask([key], lambda rows: Entry.of(rows[key]) if key in rows else None)
+
+    def keys(self, prefix: str = "") -> Any:
+        """All keys, or those with a prefix, in order."""
+        return self._below(prefix, sorted)
+
+    def all(self, prefix: str = "") -> Any:
+        """All values by key, or of the keys with a prefix, in order of the keys."""
+        return self._below(prefix, lambda rows: {key: decode(rows[key].data or b"null") for key in sorted(rows)})
+
+    def _of(self, keys: Sequence[str], answer: Callable[[Rows], T]) -> Any:
+        wanted = set(keys)
+        return self._ask(keys, lambda rows: answer(self._overlaid(rows, lambda key: key in wanted)))
+
+    def _ask(self, keys: Sequence[str], answer: Callable[[Rows], T]) -> Any:
+        for key in keys:
+            self._key(key)
+        reading = self._need()
+        return reading.ask(lambda: self._seen(reading.store, reading.store.entries(self._path, list(keys))), answer)
+
+    def _below(self, prefix: str, answer: Callable[[Rows], T]) -> Any:
+        if prefix != "":
+            check_key(prefix, "a prefix", self._limits.key_bytes)
+        reading = self._need()
+        return reading.ask(
+            lambda: dict(_scanned(reading.store, self._path, prefix)),
+            lambda rows: answer(self._overlaid(rows, lambda key: key.startswith(prefix))),
+        )
+
+    def _need(self) -> StateReading:
+        if self._reading is None:
+            raise InvalidInput("a step in a process of its own cannot read scoped state; give it what it needs as an argument")
+        return self._reading
+
+    def _seen(self, store: Store, rows: Rows) -> Rows:
+        """A read starts a sliding TTL anew, with the step's commit."""
+        for key, row in rows.items():
+            if key not in self._slid and must_slide(row, store.now_ms):
+                self._slid.add(key)
+                self._buffer.write_state(lambda key=key: Touch(self._path, key))
+        return rows
+
+    def _overlaid(self, rows: Rows, is_asked: Callable[[str], bool]) -> Rows:
+        """Stored entries with the writes of this attempt over them. What the commit would refuse is refused here."""
+        ops = [op for op in self._own() if is_asked(op.key)]
+        if not ops:
+            return rows
+        # What was read is alive, and so is what is written now: no time is needed to tell. How full a scope is, the commit knows.
+        done = resolve(ops, lambda _, key: rows.get(key), lambda _: ScopeTotals(), 0, self._limits, lambda _: ())
+        if isinstance(done, StepwellError):
+            raise done
+        written = {key: row for (_, key), row in done.entries.items()}
+        return {key: row for key, row in {**rows, **written}.items() if row.data is not None}
+
+    def _own(self) -> Iterable[Put | Delete | Increment]:
+        for each in self._buffer.batch():
+            if isinstance(each, WriteState) and isinstance(each.op, _OF_ONE_KEY) and each.op.scope == self._path:
+                yield each.op
+
+
+def _scanned(store: Store, path: str, prefix: str) -> Iterable[tuple[str, StoredEntry]]:
+    after = None
+    while rows := store.scan(path, prefix=prefix, after=after, limit=_PAGE):
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1][0]
