@@ -10,6 +10,7 @@ from stepwell.errors import InvalidInput
 from stepwell.flow.program import Workflow, registered
 from stepwell.model.ids import NewId, check_key
 from stepwell.queue.dispatcher import Dispatcher
+from stepwell.queue.idleness import idleness
 from stepwell.queue.local_engine import LocalEngine
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.request import Runnable
@@ -21,7 +22,7 @@ from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.worker import Worker
 from stepwell.state.executions import Executions
 from stepwell.state.locks import LockOperations
-from stepwell.state.operation import AsyncDriver
+from stepwell.state.operation import AsyncDriver, Operation, read
 from stepwell.state.pulse import Pulse
 
 __all__ = ["QueueParts", "check_queues", "find_workflow"]
@@ -46,6 +47,7 @@ class QueueParts:
         self.items = QueueOperations(store, executions, pulse, new_id, definitions)
         self.workspaces = WorkspaceOperations(store)
         self.schedules = ScheduleOperations(store, self.items, new_id)
+        self._dispatcher: Dispatcher | None = None
 
     def attach(self, worker: Worker, driver: AsyncDriver, concurrency: int, queues: tuple[str, ...]) -> None:
         """Have a worker serve the queue, too. On the worker's loop."""
@@ -57,11 +59,13 @@ class QueueParts:
             store=self._store,
             driver=driver,
             pulse=self._pulse,
+            clock=self._clock,
             holder=worker.holder,
             lease_seconds=worker.lease_seconds,
             queues=queues,
         )
         engine.freed = dispatcher.freed
+        self._dispatcher = dispatcher
         upkeep = Upkeep(
             queue=self.items,
             locks=self._locks,
@@ -74,6 +78,13 @@ class QueueParts:
             claim_seconds=worker.lease_seconds,
         )
         worker.companions += [dispatcher, Scheduler(self.schedules, driver), upkeep]
+
+    def health(self) -> Operation[str | None]:
+        """``ok``, or what is wrong with how this process serves the queue; None if it does not."""
+        dispatcher = self._dispatcher
+        if dispatcher is None:
+            return None
+        return (yield from read(lambda: idleness(self._store, dispatcher, self._clock.now_ms())))
 
 
 def find_workflow(workflow: object) -> Runnable:

@@ -3,15 +3,19 @@
 Any number of dispatchers may run at once; which items one gets is decided by the store in the claim itself. It is woken by the
 pulse (an item became ready, a slot free) and by its engine (a place is free), and looks by itself from time to time, since word
 can get lost. A claim is a short transaction of its own; after it, each item is on its own, and one that cannot be started is given
-back without holding up the others.
+back without holding up the others. In busy times two claims are under way, so that the store looks for the next items while those
+of the last claim are run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from contextlib import suppress
+from typing import NamedTuple
 
+from stepwell.clock import Clock
 from stepwell.contract.engine import Engine, NotNow
 from stepwell.contract.store import Store
 from stepwell.errors import NotFound, StepwellError
@@ -26,6 +30,9 @@ log = logging.getLogger(__name__)
 
 BATCH = 100
 """As many items as one claim takes at most: a claim holds the locks of the workspaces that it takes from."""
+
+_HALF = 16
+"""As many items as are worth a claim of their own, while another one is under way: each costs the store about the same."""
 
 POLL_SECONDS = 5.0
 _NO_ROOM_SECONDS = 0.25
@@ -77,6 +84,13 @@ class _Bell(Listening):
         return self._rung.is_set()
 
 
+class _Asked(NamedTuple):
+    """A claim under way, and how much of the engine's room is kept for it."""
+
+    limit: int
+    claim: asyncio.Task[list[Claimed]]
+
+
 class Dispatcher:
     """Moves items from the queue to an engine."""
 
@@ -87,23 +101,31 @@ class Dispatcher:
         store: Store,
         driver: AsyncDriver,
         pulse: Pulse,
+        clock: Clock,
         holder: str,
         lease_seconds: float,
         queues: tuple[str, ...] = (),
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self._engine, self._store, self._driver, self._pulse = engine, store, driver, pulse
-        self._holder, self._lease_seconds, self._queues = holder, lease_seconds, queues
-        self._poll_seconds = poll_seconds
-        self._is_stopping = self._lacks_room = False
+        self._holder, self._lease_seconds, self.queues = holder, lease_seconds, queues
+        self._clock, self._poll_seconds = clock, poll_seconds
+        self.workflows: tuple[str, ...] = ()
+        """Those that it claimed items of when it last looked."""
+        self.idle_since_ms = clock.now_ms()
+        """When it last claimed something, or had no room for more; see ``idleness``."""
+        self.is_stopping = self._lacks_room = False
         self._failures = 0
+        self._asked: deque[_Asked] = deque()
+        self._is_busy = False
+        """Whether the last claim gave all that was asked for: then there is likely more."""
         self._bell: _Bell | None = None
 
     async def run(self) -> None:
         """Dispatch until stopped. A store that is away for a while is waited for."""
         bell = self._bell = _Bell(self._pulse)
         with bell:
-            while not self._is_stopping:
+            while not self.is_stopping:
                 bell.hush()
                 try:
                     pause = await self._dispatch()
@@ -113,10 +135,11 @@ class Dispatcher:
                     # A worker that is alive and takes nothing would be the worst of ends.
                     log.exception("the dispatcher met something that it did not expect, and goes on")
                     await asyncio.sleep(_AWAY_SECONDS[-1])
+            await self._return_asked()
 
     def stop(self) -> None:
         """Claim no more. What was claimed is started or given back."""
-        self._is_stopping = True
+        self.is_stopping = True
         if self._bell is not None:
             self._bell.ring()
 
@@ -127,22 +150,48 @@ class Dispatcher:
 
     async def _dispatch(self) -> float | None:
         """Claim what there is room for and start it; how long to wait before looking again, or None to go on at once."""
-        limit = min(self._engine.room, BATCH)
         names = await self._engine.workflows()
-        self._lacks_room = limit <= 0
-        if limit <= 0 or not names:
+        self._ask(names)
+        self._lacks_room = not self._asked
+        if not self._asked:
+            self._note_busy(names)
             return _NO_ROOM_SECONDS
         try:
-            claimed = await self._claim(limit, names)
+            claimed = await self._asked[0].claim
         except StepwellError as error:  # a lost reply, too: what was claimed unheard is returned when the claim ends
             log.warning("the dispatcher could not claim from its store: %s", error)
-            self._failures += 1
+            self._is_busy, self._failures = False, self._failures + 1
             return _AWAY_SECONDS[min(self._failures, len(_AWAY_SECONDS)) - 1]
-        self._failures = 0
+        else:
+            self._failures, self._is_busy = 0, len(claimed) == self._asked[0].limit
+            self._ask(names)
+        finally:
+            self._asked.popleft()
+        if claimed:
+            self._note_busy(names)
         for item in claimed:
             await self._start(item)
-        self._lacks_room = len(claimed) == limit
-        return None if self._lacks_room else self._poll_seconds
+        self._lacks_room = self._is_busy
+        return None if self._is_busy or self._asked else self._poll_seconds
+
+    def _ask(self, names: tuple[str, ...]) -> None:
+        """Have a claim under way; in busy times another one, if the engine has room for the items of both."""
+        while names and len(self._asked) < 1 + self._is_busy:
+            room = self._engine.room - sum(asked.limit for asked in self._asked)
+            limit = min(room if not self._is_busy or self._asked or room < 2 * _HALF else (room + 1) // 2, BATCH)
+            if limit <= 0 or (self._asked and limit < _HALF):
+                break
+            self._asked.append(_Asked(limit, asyncio.ensure_future(self._claim(limit, names))))
+
+    async def _return_asked(self) -> None:
+        """Give back what was claimed after the end."""
+        while self._asked:
+            with suppress(StepwellError):
+                for item in await self._asked.popleft().claim:
+                    await self._start(item)
+
+    def _note_busy(self, names: tuple[str, ...]) -> None:
+        self.workflows, self.idle_since_ms = names, self._clock.now_ms()
 
     async def _quiet(self, pause: float) -> float:
         """How long to sleep when there is no news: until an item's time comes, or a rate may allow another start."""
@@ -164,12 +213,12 @@ class Dispatcher:
         return min(max(ready - store.now_ms(), 0) / 1000, self._poll_seconds)
 
     async def _claim(self, limit: int, names: tuple[str, ...]) -> list[Claimed]:
-        unit = ClaimItems(self._holder, self._lease_seconds, limit, self._queues, names)
+        unit = ClaimItems(self._holder, self._lease_seconds, limit, self.queues, names)
         outcome = await self._driver.run(write_or_raise(unit))
         return [item for item in outcome.answers if isinstance(item, Claimed)] if isinstance(outcome, Written) else []
 
     async def _start(self, item: Claimed) -> None:
-        if self._is_stopping:
+        if self.is_stopping:
             await self._give_back(ReturnItem(item.item_id, item.fence))
             return
         try:

@@ -7,11 +7,12 @@ sees of the execution is what the creation will come to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import msgspec
 
-from stepwell.errors import AlreadyExists, CommitUnknown, LeaseLost, StoreUnavailable
+from stepwell.errors import AlreadyExists, CommitUnknown, LeaseLost, StepwellError, StoreUnavailable
 from stepwell.model.commit import Creation, Rest
 from stepwell.model.draft import Planned
 from stepwell.model.ids import NewId
@@ -25,10 +26,10 @@ from stepwell.state.executions import Executions, Session, Terms
 from stepwell.state.live import Live
 from stepwell.state.operation import AsyncDriver
 
-__all__ = ["FirstCommit"]
+__all__ = ["FENCE", "FirstCommit"]
 
 _ROOT = encode_record(CancelScope("root", None))
-_FENCE = 1
+FENCE = 1
 """The fence of the lease that a creation comes with."""
 
 
@@ -38,8 +39,8 @@ class FirstCommit(Recorder):
     def __init__(
         self, executions: Executions, driver: AsyncDriver, new_id: NewId, claimed: Claimed, identity: Metadata, creation: Creation
     ) -> None:
-        live = Live(identity.execution_id, identity.workspace_id, State())
-        super().__init__(executions, driver, live, _FENCE, new_id)
+        preview = State()
+        super().__init__(executions, driver, Live(identity.execution_id, identity.workspace_id, preview), FENCE, new_id)
         self.claimed, self._creation = claimed, creation
         record, trigger = encode_record(identity), encode_plain_trigger(claimed.input)
         raw = msgspec.Raw
@@ -48,9 +49,9 @@ class FirstCommit(Recorder):
             SetTrigger(raw(trigger)),
             SetStatus(Status.RUNNING),
         )
-        self._preview: State | None = State()
-        self._preview.name(record, identity)
-        sections = self._preview.sections
+        self._preview: State | None = preview
+        preview.name(record, identity)
+        sections = preview.sections
         sections["trigger"][ONLY], sections["status"][ONLY] = trigger, b'"RUNNING"'
         sections["scopes"]["root"], sections["step_count"][ONLY] = _ROOT, b"0"
         self.is_taken = False
@@ -61,6 +62,10 @@ class FirstCommit(Recorder):
         """Called when that is so."""
         self.is_hindered = False
         """Whether it was the store that could not take the first commit."""
+        self.parted: Callable[[FirstCommit, Exception | None], None] = lambda _, __: None
+        """Called when the commit that a session left behind is written, or with why it could not be."""
+        self.see_through: Callable[[Coroutine[Any, Any, None]], None] = lambda work: work.close()
+        """Has something done beside the sessions."""
 
     @property
     def is_made(self) -> bool:
@@ -78,24 +83,62 @@ class FirstCommit(Recorder):
             self.finishing()
         if self._preview is None:
             return await super()._store(batch, rest, nudges)
-        mark = ItemMark(self.claimed.item_id, ItemStatus.DISPATCHED, self.claimed.fence)
-        session = Session(self._live, Terms(None, None, (), rest, nudges, mark), self._new_id)
+        self._live = Live(self._live.execution_id, self._live.workspace_id, State())
+        session = self._session(rest, nudges)
         try:
             await self._driver.run(self._executions.commit(session, [*self._opening, *batch], self._creation))
-            self._executions.keep(self._live)
-        except StoreUnavailable:
-            self.is_hindered = True
-            raise
-        except CommitUnknown:
-            self.is_hindered = True
-            if not await self._has_landed(session.commit_id):
-                raise
-            self._live = await self._driver.run(self._executions.newest(self._live.execution_id))
-        except AlreadyExists as error:
-            self.is_taken = True
-            raise LeaseLost(f"execution {self._live.execution_id!r} exists already, and is not made twice") from error
+            if not self.is_finishing:  # whoever wants to know of one that has ended is told, or asks the store
+                self._executions.keep(self._live)
+        except StepwellError as error:
+            await self._meet(error, session.commit_id)
         self._preview = None
         return None
+
+    def _session(self, rest: Rest | None, nudges: tuple[str, ...] = ()) -> Session:
+        mark = ItemMark(self.claimed.item_id, ItemStatus.DISPATCHED, self.claimed.fence)
+        return Session(self._live, Terms(None, None, (), rest, nudges, mark), self._new_id)
+
+    async def _meet(self, error: StepwellError, commit_id: str) -> None:
+        """See what it means that the first commit was not taken: raises, unless only its reply was lost."""
+        if isinstance(error, AlreadyExists):
+            self.is_taken = True
+            raise LeaseLost(f"execution {self._live.execution_id!r} exists already, and is not made twice") from error
+        self.is_hindered = self.is_hindered or isinstance(error, StoreUnavailable | CommitUnknown)
+        if not isinstance(error, CommitUnknown) or not await self._has_landed(commit_id):
+            raise error
+        self._live = await self._driver.run(self._executions.newest(self._live.execution_id))
+
+    # A session that is over leaves its only commit here.
+
+    def part(self, batch: Sequence[Planned], rest: Rest) -> bool:
+        """Write the execution's only commit after its session is over: no task waits for it, however many there are."""
+        if self._preview is None or self.is_busy or not self._driver.may_hand_over:
+            return False
+        # Nobody looks at what is known of the execution any more, so that is what becomes its state, from nothing.
+        for entries in self._preview.sections.values():
+            entries.clear()
+        session = self._session(rest)
+        commit = self._executions.commit(session, [*self._opening, *batch], self._creation)
+        self._driver.hand_over(commit, lambda error: self._left(error, session.commit_id))
+        self._is_writing = self.is_parting = True
+        return True
+
+    def _left(self, error: Exception | None, commit_id: str) -> None:
+        if isinstance(error, StepwellError):
+            self.see_through(self._clear_up(error, commit_id))
+            return
+        if error is None:
+            self._preview = None
+        self.parted(self, error)
+
+    async def _clear_up(self, error: StepwellError, commit_id: str) -> None:
+        met: Exception | None = None
+        try:
+            await self._meet(error, commit_id)
+            self._preview = None
+        except StepwellError as refusal:
+            met = refusal
+        self.parted(self, met)
 
     async def make(self) -> None:
         """Make the execution now, if nothing has been committed yet."""

@@ -53,6 +53,6 @@ def enqueue(
         execution_id=execution_id,
         max_attempts=max_attempts,
     )
-    item = new_item(request, find_workflow(workflow), new_id)
+    item = new_item(request, find_workflow(workflow), new_id, context.buffer.limits)
     context.buffer.add(EnqueueItem.of(item))
     return item.item_id

@@ -15,7 +15,7 @@ from stepwell.model.commit import Creation, Head, Lease
 from stepwell.model.ids import NewId
 from stepwell.model.queue import Claimed, ItemMark, ItemStatus, ReturnItem
 from stepwell.model.status import FINAL, Status
-from stepwell.queue.first_commit import FirstCommit
+from stepwell.queue.first_commit import FENCE, FirstCommit
 from stepwell.runtime.inbox import CANCEL, delivery, fresh_key
 from stepwell.runtime.start import Starting
 from stepwell.runtime.worker import Worker
@@ -85,14 +85,15 @@ class LocalEngine:
             workflow.name, workflow.version, holder=worker.holder, lease_seconds=worker.lease_seconds, is_runnable=True
         )
         recorder = FirstCommit(self._executions, self._driver, self._new_id, claimed, identity, creation)
-        recorder.finishing = self._finish
-        until = self._clock.now_ms() + round(worker.lease_seconds * 1000)
-        task = worker.take_new(recorder, Lease(claimed.execution_id, worker.holder, 1, until))
+        recorder.finishing, recorder.see_through = self._finish, worker.see_through
+        lease = Lease(claimed.execution_id, worker.holder, FENCE, self._clock.now_ms() + round(worker.lease_seconds * 1000))
+        recorder.parted = self._parted
+        task = worker.take_new(recorder, lease)
         loop = asyncio.get_running_loop()
         self._unmade[recorder] = loop.time()
         if claimed.attempts > 1:
             self._suspected = recorder
-        task.add_done_callback(lambda _: self._ended(recorder))
+        task.add_done_callback(lambda _: None if recorder.is_parting else self._ended(recorder))
         if self._timer is None:
             self._timer = loop.call_later(self._make_after, self._make_overdue)
 
@@ -116,6 +117,10 @@ class LocalEngine:
     def _finish(self) -> None:
         self._finishing += 1
         self.freed()
+
+    def _parted(self, recorder: FirstCommit, error: Exception | None) -> None:
+        self._worker.parted(recorder.claimed.execution_id, FENCE, error)
+        self._ended(recorder)
 
     def _ended(self, recorder: FirstCommit) -> None:
         if recorder.is_finishing:

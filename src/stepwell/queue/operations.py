@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from stepwell.contract.store import Store
 from stepwell.errors import (
-    AlreadyExists,
     CommitUnknown,
     ExecutionCancelled,
     ExecutionFailed,
@@ -35,6 +34,7 @@ from stepwell.model.queue import (
     RecoverItems,
     Redrive,
 )
+from stepwell.model.refusal import id_taken
 from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
 from stepwell.queue.presence import WorkerPresence, known_workflows, workers
 from stepwell.queue.reason import Surroundings, WaitingReason, reason_of
@@ -71,7 +71,7 @@ class QueueOperations:
     def new_item(self, request: QueueRequest) -> Operation[NewItem]:
         """The item of a request, checked."""
         workflow = yield from self._definitions.startable(request.workflow)
-        return new_item(request, workflow, self._new_id)
+        return new_item(request, workflow, self._new_id, self._executions.limits)
 
     def enqueue(self, request: QueueRequest) -> Operation[Enqueued]:
         """Store one request; a refusal is raised."""
@@ -90,7 +90,7 @@ class QueueOperations:
             workflow = found.get(id(request.workflow))
             if workflow is None:
                 workflow = found[id(request.workflow)] = yield from self._definitions.startable(request.workflow)
-            items.append(new_item(request, workflow, self._new_id))
+            items.append(new_item(request, workflow, self._new_id, self._executions.limits))
             yield from self._check_id(request, items[-1])
         return (yield from self.add_all(items))
 
@@ -104,7 +104,7 @@ class QueueOperations:
         except NotFound:
             return
         if (head.workspace_id, head.workflow_id) != (item.workspace_id, item.workflow_id):
-            raise AlreadyExists(f"execution {item.execution_id!r} exists already; ids are never used twice")
+            raise id_taken(item.execution_id)
 
     def add_all(self, items: Sequence[NewItem]) -> Operation[list[Enqueued | StepwellError]]:
         """Store items that were checked, however many; one answer or refusal for each."""

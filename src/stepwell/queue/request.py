@@ -13,8 +13,10 @@ from stepwell.errors import InvalidInput
 from stepwell.flow.duration import Span, seconds_of
 from stepwell.model.digest import sha256_hex
 from stepwell.model.ids import check_key
+from stepwell.model.limits import Limits
 from stepwell.model.queue import DEFAULT_QUEUE, NewItem
 from stepwell.model.scope import DEFAULT_WORKSPACE
+from stepwell.model.value import DEFAULT_LIMITS
 
 __all__ = ["QueueRequest", "Runnable", "new_item", "workspace_queue"]
 
@@ -38,7 +40,7 @@ class Runnable(Protocol):
         """Its version."""
         ...
 
-    def encode_input(self, value: object) -> bytes:
+    def encode_input(self, value: object, limits: Limits = ...) -> bytes:
         """An input as canonical bytes, checked before anything is stored."""
         ...
 
@@ -65,7 +67,7 @@ def workspace_queue(workspace: str) -> str:
     return f"workflow.workspace.{check_key(workspace, 'a workspace id')}"
 
 
-def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str]) -> NewItem:
+def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str], limits: Limits = DEFAULT_LIMITS) -> NewItem:
     """The item of a request; an error if any part of it can never be accepted."""
     if request.delay is not None and request.run_at is not None:
         raise InvalidInput("give either a delay or run_at, not both")
@@ -81,7 +83,7 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
         workflow_id=workflow.name,
         version=workflow.version,
         execution_id=own_id or new_id(),
-        input=workflow.encode_input(request.value),
+        input=workflow.encode_input(request.value, limits),
         queue=check_key(request.queue, "a queue's name"),
         priority=_whole(request.priority, "priority", -_MOST_PRIORITY, _MOST_PRIORITY),
         delay_ms=delay_ms,
