@@ -3,8 +3,9 @@
 The fixtures of ``stepwell.testing.plugin`` are there in every test run; the names here can be used without pytest.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from stepwell.lazy import fetching
 
 if TYPE_CHECKING:
     from stepwell.testing.choices import Choice, Diverged, InOrder, Replay, Scheduler, Seeded, read_log, write_log
@@ -36,10 +37,5 @@ _HOMES = {
     "well": ("SkippingClock", "TestWell"),
 }
 
-
-def __getattr__(name: str) -> object:
-    """Imported when they are asked for: pytest loads this package in test runs that have no use for them."""
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"stepwell.testing.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# pytest loads this package in test runs that have no use for what is in it.
+__getattr__ = fetching(__name__, _HOMES)

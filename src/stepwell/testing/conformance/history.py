@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import AlreadyExists, Conflict, NotFound
-from stepwell.model.commit import Archiving, Deletion, Head, Loaded, StoredCommit
+from stepwell.model.commit import Archiving, Deletion, Head, Loaded, Seen, StoredCommit
 from stepwell.model.ledger import rebuild
 from stepwell.model.receipt import Receipt
 from stepwell.model.snapshot import StoredSnapshot
@@ -212,12 +212,50 @@ def test_archiving_what_has_not_happened_is_refused(archiving_store: Store, exec
     assert everything(archiving_store, execution.id) == before
 
 
-def test_archived_commit_is_not_found_by_its_id(archiving_store: Store, execution: Execution) -> None:
+def test_archived_commit_with_a_chosen_id_is_recognised(archiving_store: Store, execution: Execution) -> None:
     grown(execution)
     commit = execution.land(commit_id="pay")
+    execution.grow(2)
+    landed(write(archiving_store, Archiving(execution.id, execution.snapshot())))
+    assert archiving_store.commit_of(execution.id, "pay") == StoredCommit(commit.revision, b"", b"")
+    assert write(archiving_store, commit) == Seen(b"", b"")
+    before = everything(archiving_store, execution.id)
+    late = execution.foresee(commit_id="pay")
+    assert write(archiving_store, late) == Seen(b"", b"")
+    assert everything(archiving_store, execution.id) == before
+    assert walk(archiving_store, execution.id).ok
+
+
+def test_archived_and_recognised_in_one_group(archiving_store: Store, execution: Execution) -> None:
+    grown(execution)
+    commit = execution.land(commit_id="pay")
+    outcomes = archiving_store.write([Archiving(execution.id, execution.snapshot()), commit])
+    assert outcomes[1] == Seen(b"", b"")
+    assert archiving_store.commit_of(execution.id, "pay") == StoredCommit(commit.revision, b"", b"")
+
+
+def test_archived_commit_with_an_id_of_ours_leaves_nothing(archiving_store: Store, execution: Execution) -> None:
+    grown(execution)
+    commit = execution.land()
     landed(write(archiving_store, Archiving(execution.id, execution.snapshot())))
     assert archiving_store.commit_of(execution.id, commit.commit_id) is None
     refused(write(archiving_store, commit), Conflict)
+
+
+def test_what_is_left_of_archived_commits_goes_with_the_execution(archiving_store: Store, execution: Execution) -> None:
+    commit = execution.land(commit_id="pay")
+    landed(write(archiving_store, Archiving(execution.id, execution.snapshot())))
+    landed(write(archiving_store, Deletion(execution.id)))
+    assert archiving_store.commit_of(execution.id, "pay") is None
+    refused(write(archiving_store, commit), NotFound)
+
+
+def test_catching_up_from_before_the_archive_reads_no_empty_commits(archiving_store: Store, execution: Execution) -> None:
+    for number in range(4):
+        execution.land(commit_id=f"named-{number}")
+    landed(write(archiving_store, Archiving(execution.id, state_at(archiving_store, execution.id, 2))))
+    assert revisions(load(archiving_store, execution.id, since=0)) == (None, [3, 4])
+    assert [row.revision for row in archiving_store.history(execution.id, -1, 100)] == [3, 4]
 
 
 def test_archived_execution_can_be_deleted(archiving_store: Store, execution: Execution) -> None:

@@ -20,6 +20,7 @@ from stepwell.model.ids import new_id
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value, canonical
+from stepwell.state.copies import Copies
 from stepwell.state.executions import Executions, Terms
 from stepwell.state.operation import Driver, Operation
 from stepwell.state.transaction import Transaction
@@ -54,6 +55,7 @@ class Writer:
     def __init__(self, store: Store, clock: FakeClock) -> None:
         self.store, self._clock = store, clock
         self.executions = Executions(store, clock, Limits(), new_id, _KEY)
+        self.copies = Copies(self.executions, store, clock, _KEY)
         self._driver = Driver(GroupCommit(store.write))
 
     def run(self, operation: Operation[T]) -> T:
@@ -153,7 +155,7 @@ class Comparison(RuleBasedStateMachine):
             assert reader.run(reader.executions.receipts(name, -1, None)) == plain.receipts
             verification = reader.run(reader.executions.verify(name, plain.receipts))
             assert verification.ok, verification.problems
-            assert writer.run(writer.executions.snapshot(name)) == reader.run(reader.executions.snapshot(name))
+            assert writer.run(writer.copies.snapshot(name)) == reader.run(reader.copies.snapshot(name))
             self._compare_head(reader.store, name, plain)
 
     def _compare_head(self, store: Store, name: str, plain: PlainExecution) -> None:

@@ -64,7 +64,7 @@ class ExecutionRules(Comparison):
     @rule(pick=picks, writer=writers)
     def keep_snapshot(self, pick: int, writer: int) -> None:
         name, by = self.pick_execution(pick), self.writers[writer]
-        self.kept.append((name, by.run(by.executions.snapshot(name)), self.executions[name].state))
+        self.kept.append((name, by.run(by.copies.snapshot(name)), self.executions[name].state))
 
     @precondition(lambda self: bool(self.kept))
     @rule(pick=picks, writer=writers)
@@ -73,7 +73,7 @@ class ExecutionRules(Comparison):
         name, data, state = self.kept[pick % len(self.kept)]
         by, plain = self.writers[writer], self.executions.get(name)
         refusals = (AlreadyExists,) if plain is None else ()
-        restored = self.expect(lambda: by.run(by.executions.restore(name, data)), *refusals)
+        restored = self.expect(lambda: by.run(by.copies.restore(name, data)), *refusals)
         if restored is not None and plain is not None:
             [receipt] = by.run(by.executions.receipts(name, plain.revision, 2))
             plain.land(state, receipt)
@@ -93,7 +93,7 @@ class ExecutionRules(Comparison):
             for change in batch:
                 perform(copy.deepcopy(change), transaction)
             transaction.commit()
-        restored = by.run(by.executions.restore(name, elsewhere.run(elsewhere.executions.snapshot(name))))
+        restored = by.run(by.copies.restore(name, elsewhere.run(elsewhere.copies.snapshot(name))))
         self.executions[name] = PlainExecution(restored.revision, [state], is_based=True)
         self.compare_execution(name)
 
@@ -103,11 +103,11 @@ class ExecutionRules(Comparison):
         name, new, by = self.pick_execution(pick), fresh_id(self.workspace), self.writers[writer]
         plain = self.executions[name]
         revision = plain.base + at % len(plain.states)
-        receipt = by.run(by.executions.fork(name, new, revision))
+        receipt = by.run(by.copies.fork(name, new, revision))
         state = copy.deepcopy(plain.at(revision))
         state.status = "PENDING"
         self.executions[new] = PlainExecution(0, [state], [receipt])
-        self.expect(lambda: by.run(by.executions.fork(name, self.pick_used_id(at), revision)), AlreadyExists)
+        self.expect(lambda: by.run(by.copies.fork(name, self.pick_used_id(at), revision)), AlreadyExists)
         self.compare_execution(new)
         self.compare_execution(name)
 

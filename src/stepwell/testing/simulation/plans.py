@@ -9,7 +9,7 @@ import stepwell
 from stepwell import Retry, Scope, step, workflow
 from stepwell.errors import ExecutionCancelled, ExecutionFailed, StepFailed
 from stepwell.flow.program import Workflow
-from stepwell.runtime.context import StepContext, WorkflowContext, current
+from stepwell.runtime.context import current
 from stepwell.testing.choices import Scheduler, pick
 
 __all__ = [
@@ -33,14 +33,8 @@ LEDGER = "simulation"
 _ATTEMPTS = 3
 
 
-def _here() -> StepContext:
-    context = current()
-    assert isinstance(context, StepContext), "this code is a step's"
-    return context
-
-
 def _mark(task: dict[str, Any]) -> str:
-    here = _here()
+    here = current()
     if here.attempt <= task["fails"]:
         raise RuntimeError(f"attempt {here.attempt} fails as planned")
     here.state(Scope.of_workflow(LEDGER, here.identity.workspace_id)).increment(here.execution_id)
@@ -108,7 +102,7 @@ async def _do(task: dict[str, Any]) -> Any:
         case "together":
             return list(await asyncio.gather(*(_do(each) for each in task["tasks"])))
         case "variable":
-            cast("WorkflowContext", current()).variables["last"] = task["name"]
+            current().variables["last"] = task["name"]
             return None
         case _:
             try:
