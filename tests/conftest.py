@@ -25,6 +25,11 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
 _simulated: dict[str, program.Step[..., Any]] = {}
 
 
+def pytest_collectreport() -> None:
+    """Modules of tests are programs of their own, though they are loaded into one process: each may use any name."""
+    program._workflows.clear()
+
+
 def pytest_collection_finish() -> None:
     """Take away the workflows and steps that the test modules registered: with them, every well would have a worker."""
     _simulated.update({name: each for name, each in program._steps.items() if each.function.__module__.startswith("stepwell.")})

@@ -14,11 +14,6 @@ from stepwell import FakeClock, Stepwell
 OpenWell = Callable[..., Stepwell]
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 @pytest.fixture(params=["memory", "sqlite"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where the well is; opened twice, only that of SQLite is the same one."""
@@ -53,3 +48,9 @@ def open_well(request: pytest.FixtureRequest) -> Iterator[OpenWell]:
 def well(open_well: OpenWell, url: str, clock: FakeClock) -> Stepwell:
     """A well on each store, through each face."""
     return open_well(url, clock=clock)
+
+
+@pytest.fixture
+def working_well(open_well: OpenWell, url: str) -> Stepwell:
+    """A well that works by the machine's clock, since its worker sleeps by it: for modules that say ``well = working_well``."""
+    return open_well(url)

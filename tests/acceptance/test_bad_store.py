@@ -86,9 +86,9 @@ def test_url_that_is_no_text(url: str) -> None:
         ("sqlite:///a%00b.db", "no path of a file"),
         ("sqlite:///a.db?synchronous=OFF", "FULL or NORMAL"),
         ("sqlite:///a.db?synchronous=", "FULL or NORMAL"),
-        ("sqlite:///a.db?busy_seconds=x", "from 0 to 3600"),
-        ("sqlite:///a.db?busy_seconds=-1", "from 0 to 3600"),
-        ("sqlite:///a.db?busy_seconds=nan", "from 0 to 3600"),
+        ("sqlite:///a.db?busy_seconds=x", "busy_seconds must be seconds or a text"),
+        ("sqlite:///a.db?busy_seconds=-1", "from 0 seconds to 3600"),
+        ("sqlite:///a.db?busy_seconds=nan", "from 0 seconds to 3600"),
         ("sqlite:///a.db?colour=red", "not colour"),
     ],
 )

@@ -100,5 +100,5 @@ def test_worker_puts_definitions_into_the_store_and_runs_them(orders: Shell):
         assert orders("start", "order", "--id", "a", "-i", '{"item": "lamp", "cents": 7}').code == 0
         assert orders("watch", "a", "--timeout", "20").json == 7
         worker.send_signal(signal.SIGTERM)
-        worker.communicate(timeout=20)
+        worker.communicate(timeout=60)
     assert worker.returncode == 0

@@ -50,7 +50,7 @@ async def gate() -> list:
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """The end of a program: its exit code and what it wrote that was not read yet."""
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 
 
@@ -173,7 +173,7 @@ def on_terminal(shell: Shell, *arguments: str, **environ: str) -> str:
         seen = b""
         while chunk := _chunk(ours):
             seen += chunk
-        child.wait(30)
+        child.wait(60)
     os.close(ours)
     return seen.decode()
 

@@ -26,7 +26,7 @@ def test_enqueued_item_is_run_by_a_worker(shell: Shell):
     shown = shell("queue", "show", item, "--json").json
     assert (shown["status"], shown["execution_id"], shown["why"]["codes"]) == ("PENDING", "a", ["ready"])
     with Stepwell(shell.url) as well:
-        assert well.queue.item(item).result(timeout=20)["paid"] == {"paid": 5}
+        assert well.queue.item(item).result(timeout=60)["paid"] == {"paid": 5}
     assert shell("show", "a").code == 0
 
 

@@ -8,7 +8,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.acceptance.conftest import OpenWell
+from tests.acceptance.conftest import OpenWell, working_well
+from tests.support.waiting import until
 
 import stepwell
 from stepwell import Conflict, ExecutionCancelled, ExecutionFailed, InvalidInput, Retry, Status, StepStatus, step
@@ -32,7 +33,9 @@ from stepwell.flow import (
     when,
 )
 
-WAIT = 20
+well = working_well
+
+WAIT = 60
 calls: Counter[str] = Counter()
 entered = threading.Event()
 release = threading.Event()
@@ -43,12 +46,6 @@ def _fresh() -> None:
     calls.clear()
     entered.clear()
     release.clear()
-
-
-@pytest.fixture
-def well(open_well: OpenWell, url: str) -> Any:
-    """A well that works by the machine's clock, since its worker sleeps by it."""
-    return open_well(url)
 
 
 @step(name="d.double")
@@ -90,16 +87,6 @@ def held(value: Any = None) -> Any:
 def key() -> list[Any]:
     here: Any = stepwell.current()
     return [here.execution_id, here.idempotency_key, here.attempt]
-
-
-def until(condition: Any) -> None:
-    """Wait for something that the worker does by itself."""
-    done = threading.Event()
-    for _ in range(400):
-        if condition():
-            return
-        done.wait(0.05)
-    raise AssertionError("it did not happen")
 
 
 def test_run_gives_its_result_and_its_record(well: Any) -> None:

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.acceptance.conftest import OpenWell
+from tests.acceptance.conftest import working_well
+from tests.support.waiting import until
 
 from stepwell import AlreadyExists, InvalidDefinition, NotActive, NotFound, Status, Stepwell, step, workflow
 from stepwell.flow import DefinitionStatus, call, define, parse, signal
 from stepwell.flow.program import _steps  # pyright: ignore[reportPrivateUsage] - a test takes a step away
 
-WAIT = 20
+well = working_well
+
+WAIT = 60
 
 
 @step(name="def.triple")
 def triple(number: int) -> int:
     return 3 * number
-
-
-@pytest.fixture
-def well(open_well: OpenWell, url: str) -> Any:
-    """A well that works by the machine's clock, since its worker sleeps by it."""
-    return open_well(url)
-
-
-def until(condition: Any) -> None:
-    """Wait for something that the worker does by itself."""
-    done = threading.Event()
-    for _ in range(400):
-        if condition():
-            return
-        done.wait(0.05)
-    raise AssertionError("it did not happen")
 
 
 def test_definition_is_stored_and_comes_back(well: Any) -> None:

@@ -9,14 +9,16 @@ import xml.etree.ElementTree as ET
 from typing import Any
 
 import pytest
-from tests.acceptance.conftest import OpenWell
+from tests.acceptance.conftest import working_well
 from tests.acceptance.test_declared import until
 
 import stepwell
 from stepwell import ExecutionFailed, InvalidInput, step, workflow
 from stepwell.flow import call, choice, define, otherwise, parallel, signal, when
 
-WAIT = 20
+well = working_well
+
+WAIT = 60
 inside, leave = threading.Event(), threading.Event()
 
 
@@ -26,12 +28,6 @@ def _fresh() -> Any:
     leave.clear()
     yield
     leave.set()
-
-
-@pytest.fixture
-def well(open_well: OpenWell, url: str) -> Any:
-    """A well that works by the machine's clock, since its worker sleeps by it."""
-    return open_well(url)
 
 
 @step(name="pictures.note")

@@ -74,7 +74,7 @@ SAYS = {
 def _run(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
     kept = {key: value for key, value in os.environ.items() if key not in ("STEPWELL_URL", "REDIS_URL")}
     command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")]
-    return subprocess.run(command, cwd=folder, env=kept, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=folder, env=kept, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,6 +16,7 @@ from stepwell import (
     InvalidSnapshot,
     Limits,
     NotFound,
+    ReceiptArchived,
     Status,
     Stepwell,
     verify_proof,
@@ -262,6 +263,30 @@ def test_archiving_what_is_archived_moves_nothing_and_writes_no_file(well: Stepw
     with pytest.raises(NotFound):
         well.archive(run, tmp_path / "again", through=2)
     assert well.verify(run).ok
+
+
+def test_a_very_late_retry_of_an_archived_commit_is_refused(well: Stepwell, tmp_path: Path) -> None:
+    """P9, T03: the id is known for ever; where its receipt is, the error says."""
+    well.create("run")
+    with well.transaction("run", commit_id="pay") as tx:
+        tx.set_variable("paid", 1)
+    write(well, "run", n=1)
+    made = well.receipts("run")[-1].commit_id
+    well.archive("run", tmp_path / "proof")
+    write(well, "run", n=2)
+    before = well.load("run")
+    for commit_id in ("pay", made):
+        with pytest.raises(ReceiptArchived, match="look in the proof files") as caught:
+            well.receipt("run", commit_id)
+        assert (caught.value.code, caught.value.execution_id, caught.value.commit_id) == ("SW-207", "run", commit_id)
+        with pytest.raises(ReceiptArchived), well.transaction("run", commit_id=commit_id) as tx:
+            tx.set_variable("paid", 2)
+    assert well.load("run") == before
+    assert well.receipt("run", "never sent") is None
+    with well.transaction("run", commit_id="r1.chosen by a user") as tx:
+        tx.set_variable("paid", 3)
+    assert well.receipt("run", "r1.chosen by a user") == tx.receipt
+    assert well.verify("run").ok
 
 
 def test_archive_never_overwrites_a_file(well: Stepwell, run: str, tmp_path: Path) -> None:

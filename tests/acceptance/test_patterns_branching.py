@@ -44,7 +44,7 @@ def test_wcp_04_exactly_one_branch_is_taken_although_two_conditions_hold(act: Ac
     assert act(ways, input=9).open == ["A"]
     assert act(ways, input=-1).open == ["C"]
     with pytest.raises(ExecutionFailed, match="NoMatch"):
-        act(choice(when("trigger.input > 0", task("A"))), input=-1).run.result(10)
+        act(choice(when("trigger.input > 0", task("A"))), input=-1).run.result(60)
 
 
 def test_wcp_05_branches_that_exclude_each_other_go_on_in_one_place_without_waiting(act: Act) -> None:

@@ -35,7 +35,7 @@ def test_wcp_20_a_cancelled_run_has_nothing_open_and_ends_as_cancelled(act: Act)
     play.do("A")
     play.run.cancel()
     with pytest.raises(ExecutionCancelled):
-        play.run.result(10)
+        play.run.result(60)
     assert play.open == []
     assert play.run.status() == Status.CANCELLED
     assert play.steps == {"A": "COMPLETED"}

@@ -55,11 +55,11 @@ def test_function_waits_for_all_that_it_gathers(well: TestWell) -> None:
     well.clock.advance("1s")
     assert [offer.name for offer in run.progress().offers] == ["a"]
     run.signal("a", "first")
-    assert run.result(10) == "<first second>"
+    assert run.result(60) == "<first second>"
 
 
 def test_function_calls_itself_as_children(well: TestWell) -> None:
-    assert well.start(factorial, 4, execution_id="f").result(10) == 24
+    assert well.start(factorial, 4, execution_id="f").result(60) == 24
     assert len(well.executions.list(workflow="patterns.factorial")) == 4
 
 
@@ -68,4 +68,4 @@ def test_function_goes_around_from_any_place_to_any_other(well: TestWell, start:
     run = well.start(cycling, start)
     for here, there in zip(start + way, way, strict=False):
         run.signal(f"from {here}", there)
-    assert run.result(10) == [start, *way]
+    assert run.result(60) == [start, *way]

@@ -109,4 +109,4 @@ def test_wcp_36_instances_are_added_until_a_condition_holds_that_is_asked_at_eac
 
 def test_instances_over_the_limit_are_a_failure_and_not_a_flood(act: Act) -> None:
     with pytest.raises(ExecutionFailed, match="1,001 instances"):
-        act(each(task("A"), count="{{ trigger.input }}"), input=1001).run.result(10)
+        act(each(task("A"), count="{{ trigger.input }}"), input=1001).run.result(60)

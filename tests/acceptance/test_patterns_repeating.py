@@ -52,7 +52,7 @@ def test_wcp_22_a_workflow_calls_itself_until_it_need_not(act: Act) -> None:
         choice(when("trigger.input > 1", below), otherwise(set_variables({"is_lowest": True})), name="choose"),
         output="{{ trigger.input * (steps.below.output ?? 1) }}",
     )
-    assert act.well.start(factorial, 5, execution_id="f").result(10) == 120
+    assert act.well.start(factorial, 5, execution_id="f").result(60) == 120
     assert act.well.load("f:below:below:below:below").variables == {"is_lowest": True}
 
 
@@ -73,4 +73,4 @@ def test_wcp_24_a_persistent_trigger_is_kept_until_somebody_takes_it(act: Act) -
     play.do("B")
     assert play.open == ["letter"], "one letter is taken once"
     play.do("letter", value="late")
-    assert play.run.result(10) == "early"
+    assert play.run.result(60) == "early"

@@ -62,7 +62,7 @@ class Child:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=60)
         assert self.process.returncode == 0
 
 

@@ -13,7 +13,7 @@ from stepwell import FakeClock, InvalidInput, ItemStatus, NotFound, workflow
 
 __all__ = ["clocked_url", "queue_url"]
 
-WAIT = 20
+WAIT = 60
 
 
 @workflow(name="insight.echo")

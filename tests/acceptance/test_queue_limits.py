@@ -9,11 +9,23 @@ import pytest
 from tests.acceptance.conftest import OpenWell
 from tests.support.queues import queue_url
 
-from stepwell import InvalidInput, ItemStatus, NotFound, Stepwell, step, workflow, workspace_queue
+import stepwell
+from stepwell import (
+    ExecutionFailed,
+    InvalidInput,
+    ItemStatus,
+    LimitExceeded,
+    NotFound,
+    Scope,
+    Stepwell,
+    step,
+    workflow,
+    workspace_queue,
+)
 
 __all__ = ["queue_url"]
 
-WAIT = 20
+WAIT = 60
 gate = threading.Event()
 entered = threading.Semaphore(0)
 
@@ -41,6 +53,17 @@ def pass_gate(name: int) -> int:
     entered.release()
     assert gate.wait(WAIT)
     return name
+
+
+@step
+async def keep(size: int) -> int:
+    stepwell.current().state(Scope.of_workspace("acme")).set("kept", "x" * size)
+    return size
+
+
+@workflow(name="limits.keeps")
+async def keeps(size: int) -> int:
+    return await keep(size)
 
 
 @workflow(name="limits.held")
@@ -87,6 +110,7 @@ def test_a_tier_keeps_what_is_not_changed(well: Any):
         {"rate_per_second": -0.1},
         {"queue_depth": -1},
         {"state_bytes": "many"},
+        {"state_bytes": -1},
         {"retention_seconds": -1},
     ],
 )
@@ -155,6 +179,29 @@ def test_a_rate_spreads_the_starts_of_a_workspace(well: Any):
     claimed = sorted(item.state().claimed_at for item in items)
     # A second's worth may start at once; the other five take a tenth of a second each.
     assert 0.4 <= (claimed[-1] - claimed[0]).total_seconds() < 3
+
+
+def test_a_workspace_holds_no_more_state_than_its_tier_allows(well: Any):
+    well.workspaces.put_tier("small", state_bytes=50)
+    well.workspaces.put("acme", tier="small")
+    own = well.state.workspace("acme")
+    own.set("a", "x" * 30)
+    with pytest.raises(LimitExceeded) as refusal:
+        own.workflow("orders").set("b", "x" * 30)
+    assert (refusal.value.limit, refusal.value.maximum, refusal.value.actual) == ("state_bytes", 50, 66)
+    assert own.workflow("orders").get("b") is None
+    well.state.workspace("other").set("b", "x" * 300)
+    well.workspaces.put_tier("small", state_bytes=66)
+    own.workflow("orders").set("b", "x" * 30)
+
+
+def test_a_step_that_keeps_more_state_than_its_workspace_may_has_failed(well: Any):
+    well.workspaces.put_tier("small", state_bytes=50)
+    well.workspaces.put("acme", tier="small")
+    with pytest.raises(ExecutionFailed, match="state_bytes=50"):
+        well.enqueue(keeps, 100, workspace="acme").result(WAIT)
+    assert well.state.workspace("acme").get("kept") is None
+    assert well.enqueue(keeps, 40, workspace="acme").result(WAIT) == 40
 
 
 def test_a_process_serves_the_queues_that_it_names(open_well: OpenWell, queue_url: str):

@@ -16,7 +16,7 @@ from stepwell.queue.scheduler import fire_due
 
 __all__ = ["clocked_url", "queue_url"]
 
-WAIT = 20
+WAIT = 60
 runs: Counter[int] = Counter()
 
 

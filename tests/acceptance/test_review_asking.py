@@ -38,15 +38,15 @@ async def waits() -> Any:
 
 
 def test_workflow_whose_parameters_have_defaults_needs_no_input(well: Stepwell) -> None:
-    assert well.start(greet).result(10) == "hello world"
-    assert well.start(add).result(10) == 3
-    assert well.start(add, {"b": 5}).result(10) == 6
+    assert well.start(greet).result(60) == "hello world"
+    assert well.start(add).result(60) == 3
+    assert well.start(add, {"b": 5}).result(60) == 6
 
 
 def test_input_for_a_workflow_without_parameters_is_refused_rather_than_dropped(well: Stepwell) -> None:
     with pytest.raises(InvalidInput, match="takes no input"):
         well.start(alone, {"lost": True})
-    assert well.start(calls_alone).result(10) == 1
+    assert well.start(calls_alone).result(60) == 1
     assert {each.workflow_id for each in well.executions.list()} == {"alone", "calls_alone"}
 
 
@@ -71,7 +71,7 @@ def test_timeout_names_the_step_that_nobody_has(well: Stepwell) -> None:
 
 def test_only_a_failed_run_is_retried(well: Stepwell) -> None:
     ended = well.start(alone)
-    ended.result(10)
+    ended.result(60)
     with pytest.raises(Conflict, match="COMPLETED; only one that failed"):
         ended.retry()
 
@@ -79,7 +79,7 @@ def test_only_a_failed_run_is_retried(well: Stepwell) -> None:
     with pytest.raises(Conflict, match="only one that failed"):
         waiting.retry()
     waiting.signal("go", 5)
-    assert waiting.result(10) == 5
+    assert waiting.result(60) == 5
     assert waiting.verify().ok
 
 

@@ -33,13 +33,13 @@ def own_threads() -> set[threading.Thread]:
 def test_closed_well_leaves_no_thread(url: str) -> None:
     before = own_threads()
     with Stepwell(url) as well:
-        assert well.start(count).result(10) == 1
-        assert well.enqueue(count).result(10) == 1
+        assert well.start(count).result(60) == 1
+        assert well.enqueue(count).result(60) == 1
         with well.lock("door"):
             pass
     left = own_threads() - before
     for thread in left:
-        thread.join(5)
+        thread.join(60)
     assert not any(thread.is_alive() for thread in left)
 
 

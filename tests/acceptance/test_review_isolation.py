@@ -50,24 +50,24 @@ def shared(open_well: OpenWell, url: str) -> Stepwell:
 
 def test_start_with_an_id_of_another_workspace_is_refused(shared: Stepwell) -> None:
     run = shared.start(remember, "secret", workspace="acme", execution_id="order-7")
-    assert run.result(10) == "secret"
+    assert run.result(60) == "secret"
 
     with pytest.raises(AlreadyExists):
         shared.start(remember, "guess", workspace="bolt", execution_id="order-7")
 
-    assert shared.start(remember, "again", workspace="acme", execution_id="order-7").result(10) == "secret"
+    assert shared.start(remember, "again", workspace="acme", execution_id="order-7").result(60) == "secret"
     assert shared.executions.list(workspace="bolt") == []
 
 
 def test_start_with_an_id_of_another_workflow_is_refused(shared: Stepwell) -> None:
-    shared.start(remember, "secret", execution_id="order-7").result(10)
+    shared.start(remember, "secret", execution_id="order-7").result(60)
 
     with pytest.raises(AlreadyExists, match="'remember'"):
         shared.start(intrude, "acme", execution_id="order-7")
 
 
 def test_start_with_a_deleted_id_is_refused(shared: Stepwell) -> None:
-    shared.start(remember, "secret", execution_id="order-7").result(10)
+    shared.start(remember, "secret", execution_id="order-7").result(60)
     shared.delete("order-7")
 
     with pytest.raises(AlreadyExists):
@@ -75,7 +75,7 @@ def test_start_with_a_deleted_id_is_refused(shared: Stepwell) -> None:
 
 
 def test_enqueue_with_an_id_of_another_workspace_is_refused(shared: Stepwell) -> None:
-    shared.start(remember, "secret", workspace="acme", execution_id="order-7").result(10)
+    shared.start(remember, "secret", workspace="acme", execution_id="order-7").result(60)
 
     with pytest.raises(AlreadyExists):
         shared.enqueue(remember, "guess", workspace="bolt", execution_id="order-7")
@@ -86,25 +86,25 @@ def test_enqueue_with_an_id_of_another_workspace_is_refused(shared: Stepwell) ->
 def test_item_whose_id_was_taken_while_it_waited_does_not_give_the_result_of_the_other(shared: Stepwell) -> None:
     shared.queue.pause("default")
     item = shared.enqueue(remember, "mine", workspace="bolt", execution_id="order-7")
-    shared.start(remember, "secret", workspace="acme", execution_id="order-7").result(10)
+    shared.start(remember, "secret", workspace="acme", execution_id="order-7").result(60)
     shared.queue.resume("default")
     while item.state().status != "FAILED":
         pass
 
     with pytest.raises(ExecutionFailed, match="before it started"):
-        item.result(10)
+        item.result(60)
 
 
 def test_enqueue_again_with_an_id_of_its_own_is_the_same_item(shared: Stepwell) -> None:
     item = shared.enqueue(remember, "secret", workspace="acme", execution_id="order-7")
-    assert item.result(10) == "secret"
+    assert item.result(60) == "secret"
 
     assert shared.enqueue(remember, "secret", workspace="acme", execution_id="order-7").item_id == item.item_id
 
 
 def test_the_same_workflow_writes_to_the_state_of_the_workspace_that_it_runs_for(shared: Stepwell) -> None:
     for workspace in ("acme", "bolt"):
-        shared.start(remember, f"of {workspace}", workspace=workspace).result(10)
+        shared.start(remember, f"of {workspace}", workspace=workspace).result(60)
 
     kept: dict[str, Any] = {
         workspace: shared.state.workspace(workspace).custom("notes").get("text") for workspace in ("acme", "bolt", "default")
@@ -116,6 +116,6 @@ def test_step_cannot_write_to_the_state_of_another_workspace(shared: Stepwell) -
     shared.state.workspace("acme").set("text", "ours")
 
     with pytest.raises(ExecutionFailed, match="cannot reach the state of workspace 'acme'"):
-        shared.start(intrude, "acme", workspace="bolt").result(10)
+        shared.start(intrude, "acme", workspace="bolt").result(60)
 
     assert shared.state.workspace("acme").get("text") == "ours"

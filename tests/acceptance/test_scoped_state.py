@@ -199,7 +199,7 @@ def test_exactly_one_of_racing_writers_sets_an_absent_key(open_well: OpenWell, u
         barrier = threading.Barrier(4)
 
         def act(number: int, turn: int = turn, barrier: threading.Barrier = barrier) -> bool:
-            barrier.wait(30)
+            barrier.wait(60)
             return well.state.globals.set_if_absent(f"k{turn}", number)
 
         with ThreadPoolExecutor(4) as pool:

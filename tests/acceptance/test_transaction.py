@@ -197,7 +197,7 @@ def test_exactly_one_of_racing_writers_wins(open_well: OpenWell, url: str) -> No
         def write(number: int, turn: int = turn, barrier: threading.Barrier = barrier) -> str:
             with well.transaction("run") as tx:
                 tx.set_variable("winner", [turn, number])
-                barrier.wait(30)
+                barrier.wait(60)
             return "won"
 
         def outcome(number: int) -> str:

@@ -83,7 +83,13 @@ def test_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "level"),
-    [("", "full"), ("?synchronous=FULL", "full"), ("?synchronous=normal", "normal"), ("?busy_seconds=0.5", "full")],
+    [
+        ("", "full"),
+        ("?synchronous=FULL", "full"),
+        ("?synchronous=normal", "normal"),
+        ("?busy_seconds=0.5", "full"),
+        ("?busy_seconds=500ms", "full"),
+    ],
 )
 def test_durability_follows_from_the_url(open_well: OpenWell, options: str, level: str) -> None:
     """P2."""

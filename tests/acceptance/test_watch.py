@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tests.acceptance.conftest import OpenWell
 
 from stepwell import AsyncStepwell, StateChange, Stepwell
 
-PATIENCE = 30  # for what must happen; reached only by a failing test
+PATIENCE = 60  # for what must happen; reached only by a failing test
 
 
 def first(well: Stepwell, count: int, is_ready: threading.Event) -> list[StateChange]:
@@ -66,6 +65,7 @@ def test_many_watchers_all_see_the_same(open_well: OpenWell, url: str) -> None:
 
 
 def test_watch_ends_when_its_scope_is_idle_however_busy_others_are(open_well: OpenWell, url: str) -> None:
+    """One that counts the noise of others as its own comes to no end: the test's own time limit tells."""
     well, stop = open_well(url), threading.Event()
 
     def noise() -> None:
@@ -74,12 +74,10 @@ def test_watch_ends_when_its_scope_is_idle_however_busy_others_are(open_well: Op
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(noise)
-        began = time.monotonic()
         try:
             assert list(well.state.globals.watch(idle_seconds=0.2)) == []
         finally:
             stop.set()
-    assert time.monotonic() - began < 10
 
 
 def test_awaited_watchers_share_one_loop(url: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.acceptance.conftest import OpenWell
+from tests.acceptance.conftest import working_well
 
 import stepwell
 from stepwell import (
@@ -26,7 +26,9 @@ from stepwell import (
     workflow,
 )
 
-WAIT = 20
+well = working_well
+
+WAIT = 60
 calls: Counter[str] = Counter()
 entered = threading.Event()
 release = threading.Event()
@@ -49,12 +51,6 @@ def _fresh() -> None:
     calls.clear()
     entered.clear()
     release.clear()
-
-
-@pytest.fixture
-def well(open_well: OpenWell, url: str) -> Any:
-    """A well that works by the machine's clock, since its worker sleeps by it."""
-    return open_well(url)
 
 
 @step

@@ -8,12 +8,14 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.acceptance.conftest import OpenWell
+from tests.acceptance.conftest import working_well
 
 import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, Status, Stepwell, step, workflow
 
-WAIT = 20
+well = working_well
+
+WAIT = 60
 calls: Counter[str] = Counter()
 is_broken = threading.Event()
 
@@ -22,11 +24,6 @@ is_broken = threading.Event()
 def _fresh() -> None:
     calls.clear()
     is_broken.clear()
-
-
-@pytest.fixture
-def well(open_well: OpenWell, url: str) -> Any:
-    return open_well(url)
 
 
 @step

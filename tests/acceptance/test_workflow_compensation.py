@@ -7,12 +7,14 @@ import threading
 from typing import Any
 
 import pytest
-from tests.acceptance.conftest import OpenWell
+from tests.acceptance.conftest import working_well
 
 import stepwell
 from stepwell import Conflict, ExecutionCancelled, ExecutionFailed, InvalidInput, Retry, Status, Stepwell, step, workflow
 
-WAIT = 20
+well = working_well
+
+WAIT = 60
 done: list[str] = []
 refusals: list[str] = []
 entered = threading.Event()
@@ -23,11 +25,6 @@ def _fresh() -> None:
     done.clear()
     refusals.clear()
     entered.clear()
-
-
-@pytest.fixture
-def well(open_well: OpenWell, url: str) -> Any:
-    return open_well(url)
 
 
 @step

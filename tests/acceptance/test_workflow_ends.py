@@ -12,7 +12,7 @@ import pytest
 import stepwell
 from stepwell import CommitUnknown, ExecutionCancelled, ExecutionFailed, Retry, Status, StepFailed, Stepwell, faults, step, workflow
 
-WAIT = 20
+WAIT = 60
 calls: Counter[str] = Counter()
 entered = threading.Event()
 release = threading.Event()
@@ -187,7 +187,7 @@ def test_lost_reply_to_a_commit_of_a_run_is_looked_up_and_nothing_is_done_twice(
         if point == "store.committed" and is_the_workers and next(lost, False):
             raise ConnectionError("the reply was lost")
 
-    with Stepwell(url.format(folder=tmp_path), lease_seconds=1) as well, faults.armed(lose_some):
+    with Stepwell(url.format(folder=tmp_path), lease_seconds=5) as well, faults.armed(lose_some):
         run = _started(well)
         assert run.result(WAIT) == ["a", "b"]
         assert calls == {"a": 1, "b": 1}

@@ -6,18 +6,15 @@ import threading
 from typing import Any
 
 import pytest
-from tests.acceptance.conftest import OpenWell
+from tests.acceptance.conftest import OpenWell, working_well
 
 import stepwell
 from stepwell import Conflict, ExecutionEnded, InvalidInput, Status, Stepwell, faults, step, workflow
 from stepwell.flow import program
 
-WAIT = 20
+well = working_well
 
-
-@pytest.fixture
-def well(open_well: OpenWell, url: str) -> Any:
-    return open_well(url)
+WAIT = 60
 
 
 @step

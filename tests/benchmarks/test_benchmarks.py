@@ -17,7 +17,7 @@ FIELDS = {"kind", "name", "value", "unit", "raw", "raw_is", "ratio", "target", "
 @pytest.fixture(scope="module")
 def quick_run() -> list[dict[str, object]]:
     command = [sys.executable, "-m", "benchmarks", "--quick"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=240)
     assert "[1/" in done.stderr, "progress goes to stderr"
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -29,7 +29,7 @@ print(json.dumps([urls, str(servers.postgres(first).folder), ports]))
 
 @pytest.fixture(scope="module")
 def ended_run() -> tuple[list[str], Path, list[int]]:
-    done = subprocess.run([sys.executable, "-c", _CHILD], check=True, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", _CHILD], check=True, capture_output=True, text=True, timeout=240)
     urls, folder, ports = json.loads(done.stdout)
     return urls, Path(folder), ports
 

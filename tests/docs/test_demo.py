@@ -29,7 +29,7 @@ class Terminal(io.StringIO):
 def demonstration(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a demonstration as people do."""
     command = [sys.executable, "-m", "stepwell.demo", *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=os.environ | {"PYTHONUTF8": "1"})
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=240, env=os.environ | {"PYTHONUTF8": "1"})
 
 
 def test_demo_kills_a_worker_inside_a_step_and_another_goes_on():

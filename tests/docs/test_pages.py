@@ -7,7 +7,10 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.docs.pages import PAGES, ROOT, blocks_of, links_of
+
+from stepwell.cli.main import cli
 
 LANGUAGES = {"python", "sh", "text", "toml"}
 
@@ -58,6 +61,15 @@ def test_every_page_can_be_reached_from_the_index():
         files = ((page.parent / link.partition("#")[0]).resolve() for link in links_of(page) if not re.match(r"[a-z]+:|#", link))
         pending += [file for file in files if file.suffix == ".md"]
     assert set(PAGES) - reached == set()
+
+
+def test_pictures_of_examples_are_what_make_pictures_draws(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    drawn = re.findall(r"stepwell draw (\S+) -o (\S+\.svg)", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert drawn
+    for example, picture in drawn:
+        fresh = CliRunner().invoke(cli, ["draw", example])
+        assert fresh.stdout.strip() == (ROOT / picture).read_text(encoding="utf-8").strip(), picture
 
 
 @pytest.mark.parametrize("picture", sorted((ROOT / "docs").rglob("*.svg")), ids=_name)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import stepwell
-from stepwell import ItemStatus, Stepwell, faults, step, workflow
+from stepwell import ItemStatus, Limits, Stepwell, SystemClock, step, workflow
+from stepwell.contract.store import Store
+from stepwell.model.commit import Commit, Outcome, Unit
+from stepwell.model.queue import Claimed, ClaimItems
+from stepwell.stores.opening import store_of
 
-ITEMS = 6
+ITEMS, MAX_ATTEMPTS = 6, 3
 ENDED = (ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.CANCELLED)
 
 
@@ -52,17 +57,40 @@ async def poison(folder: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def poisonings(folder: Path) -> int:
+    """How often the poison was taken."""
+    log = folder / "poisoned"
+    return len(log.read_text()) if log.exists() else 0
+
+
+def mortal(url: str, folder: Path) -> Store:
+    """A store whose writes kill the process, before or after a claim that takes something or the first commit of an item's run."""
+    store = store_of(url, SystemClock(), Limits())
+    write_alive = store.write
+
+    def write(units: Sequence[Unit]) -> list[Outcome]:
+        has_claim = any(isinstance(unit, ClaimItems) for unit in units)
+        has_start = any(isinstance(unit, Commit) and unit.creation is not None and unit.mark is not None for unit in units)
+        if has_claim:
+            die_once(folder, "before the claim")
+        if has_start:
+            die_once(folder, "before the start")
+        outcomes = write_alive(units)
+        if has_claim and any(isinstance(each, Claimed) for outcome in outcomes for each in getattr(outcome, "answers", ())):
+            die_once(folder, "after the claim")
+        if has_start:
+            die_once(folder, "after the start")
+        return outcomes
+
+    store.write = write  # type: ignore[method-assign]
+    return store
+
+
 def main(url: str, name: str, wants_poison: str) -> None:
     """Ask, unless that was done before, and work until all has ended."""
     folder = Path(name)
     plan = folder / "die"
-    point = plan.read_text() if plan.exists() else ""
-    is_working = False
-
-    def die_at(reached: str) -> None:
-        if reached == point and is_working:
-            die_once(folder, point)
-
+    is_to_die = plan.exists()
     with Stepwell(url, worker=False) as well:
         well.workspaces.put("acme", tier="startup")
         items = [
@@ -70,11 +98,11 @@ def main(url: str, name: str, wants_poison: str) -> None:
         ]
         if wants_poison:
             items.append(well.enqueue(poison, name, key="poison"))
-        if not url.startswith("memory:"):
-            is_working = True
-    with faults.armed(die_at), Stepwell(url, lease_seconds=1) as well:
+    # Who dies has a short lease, so that the next one need not wait; who goes on has a long one, which no busy machine outlasts.
+    dies = is_to_die or (wants_poison and poisonings(folder) < MAX_ATTEMPTS)
+    with Stepwell(mortal(url, folder), lease_seconds=1 if dies else 60) as well:
         while any(well.queue.item(item.item_id).refresh().status not in ENDED for item in items):
-            pass
+            well.queue.recover()
         print([well.queue.item(item.item_id).refresh().status for item in items])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -35,13 +36,14 @@ class SystemCalls:
         self._name = ""
         # SQLite keeps the bare address of a callback, so somebody must keep the callback itself.
         self._callbacks = [self._put(name, signature) for name, signature in _SIGNATURES.items()]
-        self.was_hit = False
+        self.was_hit, self.hit = False, threading.Event()
 
     def fail(self, name: str, number: int, error: int, *, is_persistent: bool = False, is_torn: bool = False) -> None:
         """Let the nth call fail, and with ``is_persistent`` all after it; torn: half is written, and then comes the error."""
         self._name, self._number, self._error = name, number, error
         self._is_persistent, self._is_torn = is_persistent, is_torn
         self._count, self.was_hit = 0, False
+        self.hit.clear()
 
     def heal(self) -> None:
         """Let everything through again; ``was_hit`` still tells whether anything failed."""
@@ -75,5 +77,6 @@ class SystemCalls:
         if not (self._count >= first if self._is_persistent else self._count == first):
             return original(*arguments)
         self.was_hit = True
+        self.hit.set()
         ctypes.set_errno(self._error)
         return -1

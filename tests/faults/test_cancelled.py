@@ -39,7 +39,7 @@ async def open_well(url: str) -> AsyncIterator[AsyncStepwell]:
     well = AsyncStepwell(url)
     await well.create("run")
     yield well
-    await asyncio.wait_for(well.close(), 10)
+    await asyncio.wait_for(well.close(), 60)
     assert not [thread.name for thread in set(threading.enumerate()) - before if thread.name == "stepwell-writer"]
 
 
@@ -136,7 +136,7 @@ class HeldWriter:
 
     def _hold(self) -> None:
         self.is_there.set()
-        assert self.may_go.wait(30)
+        assert self.may_go.wait(60)
 
 
 def test_a_commit_cancelled_before_it_was_taken_is_not_written(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def cancel_from_anywhere(task: asyncio.Task[None]) -> Callable[[], None]:
             return
         is_cancelled = threading.Event()
         loop.call_soon_threadsafe(lambda: (task.cancel(), is_cancelled.set()))
-        assert is_cancelled.wait(30)
+        assert is_cancelled.wait(60)
 
     return cancel
 
@@ -240,7 +240,7 @@ def test_a_loop_that_closes_during_a_write_leaves_a_well_that_works_in_the_next_
         await check_counts(well, "abandoned")
         await commit(well, "next")
         assert await check_counts(well, "abandoned", "next") == 2
-        await asyncio.wait_for(well.close(), 10)
+        await asyncio.wait_for(well.close(), 60)
 
     loop = asyncio.new_event_loop()
     loop.run_until_complete(well.create("run"))

@@ -30,7 +30,7 @@ KEYS = (
 
 def run_program(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(PROGRAM), url, str(folder)], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, str(PROGRAM), url, str(folder)], capture_output=True, text=True, timeout=240, check=False
     )
 
 

@@ -10,32 +10,25 @@ from pathlib import Path
 import pytest
 from tests.faults.dispatch_worker import ITEMS
 from tests.support.places import url_of
+from tests.support.queues import SHARED_STORES
 
 from stepwell import ItemStatus, Stepwell
 
 PROGRAM = Path(__file__).with_name("dispatch_worker.py")
-POINTS = [
-    "in the code",
-    "in the step",
-    "after the step",
-    "queue.items_claimed",
-    "queue.item_moved",
-    "store.before_commit",
-    "store.committed",
-    "commit.validated",
-]
-ON_SERVERS = ["in the step", "store.committed"]
+POINTS = ["before the claim", "after the claim", "before the start", "after the start", "in the step"]
+"""Of an item's way through a dispatcher; the last one is after its run has begun and before that is known to anybody."""
+ON_SQLITE = ["in the code", "after the step"]
 
 
 def run_program(url: str, folder: Path, poison: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(PROGRAM), url, str(folder), poison], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(PROGRAM), url, str(folder), poison], capture_output=True, text=True, timeout=240, check=False
     )
 
 
 @pytest.mark.parametrize(
     ("store", "point"),
-    [*(("sqlite", each) for each in POINTS), *((store, each) for store in ("postgres", "redis") for each in ON_SERVERS)],
+    [*((store, each) for store in SHARED_STORES for each in POINTS), *(("sqlite", each) for each in ON_SQLITE)],
 )
 def test_items_of_a_killed_dispatcher_run_once_and_keep_no_slot(
     request: pytest.FixtureRequest, tmp_path: Path, store: str, point: str
@@ -57,7 +50,7 @@ def test_items_of_a_killed_dispatcher_run_once_and_keep_no_slot(
         assert all(well.run(item.execution_id).status() == item.status for item in items)
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
+@pytest.mark.parametrize("store", SHARED_STORES)
 def test_an_item_that_kills_its_workers_is_dead_after_its_attempts_and_others_go_on(
     request: pytest.FixtureRequest, tmp_path: Path, store: str
 ):

@@ -24,11 +24,6 @@ def store(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def well(store: str, clock: FakeClock, tmp_path: Path) -> Iterator[Stepwell]:
     with Stepwell("memory://" if store == "memory" else f"sqlite:///{tmp_path}/well.db", clock=clock) as well:
         yield well

@@ -27,11 +27,6 @@ HOUR = 3600.0
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def well(url: str, clock: FakeClock) -> Iterator[Stepwell]:
     with Stepwell(url, clock=clock, worker=False) as well:
         yield well
@@ -41,7 +36,7 @@ def rows(well: Stepwell, url: str) -> dict[str, int]:
     """How many rows there are of what a conversation makes, where that can be counted."""
     store: Any = well._parts.store
     if isinstance(store, MemoryStore):
-        return {"locks": len(store._locks._held), "entries": sum(len(each) for each in store._entries.values())}
+        return {"locks": len(store._locks._held), "entries": sum(len(each) for each in store._entries.rows.values())}
     if url.startswith("sqlite:"):
         db = apsw.Connection(url.removeprefix("sqlite:///").partition("?")[0])
         counts = {table: db.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0] for table in ("locks", "state_entries")}

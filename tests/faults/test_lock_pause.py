@@ -51,11 +51,6 @@ def test_a_process_stopped_past_its_lease_can_do_no_harm(url: str) -> None:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def well(url: str, clock: FakeClock) -> Iterator[Stepwell]:
     with Stepwell(url, clock=clock, worker=False) as well:
         well.create("run")

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,11 +19,6 @@ from stepwell.model.commit import Acquire, Lease, Outcome, Unit, Unlock, Written
 from stepwell.state.pulse import LOCK
 
 url = places.url
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
 
 
 @pytest.fixture
@@ -135,7 +131,8 @@ def test_a_waiter_whose_reply_was_lost_recognises_itself(well: Stepwell, monkeyp
     with ThreadPoolExecutor(1) as thread:
         waiter = thread.submit(well.lock("door", timeout=60).acquire)
         assert asked.wait(60)
-        lock.release()
+        with suppress(CommitUnknown):  # it may land in one group with the waiter's request, and that group's reply is lost
+            lock.release()
         held = waiter.result(60)
     assert [unit.holder for unit in losses if isinstance(unit, Acquire)] == [held.holder]
     with well.state.transaction(lock=held) as tx:

@@ -47,7 +47,7 @@ class Site:
     def __init__(self, server: PostgresServer, schema: str, proxy: Proxy) -> None:
         self.server, self.schema, self.proxy, self.clock = server, schema, proxy, FakeClock()
         self.direct = self.open(server.url(schema))
-        self.store = self.open(server.url(schema, port=proxy.port, reply_timeout=0.5, connect_timeout=2))
+        self.store = self.open(server.url(schema, port=proxy.port, reply_timeout=3, connect_timeout=20))
 
     def open(self, url: str) -> PostgresStore:
         store = PostgresStore(url, self.clock, Limits())
@@ -96,7 +96,7 @@ def test_lost_reply_is_unknown_and_the_id_tells_what_became_of_it(
     site.spoil(statement, verdict)
     with pytest.raises(CommitUnknown):
         site.store.write([unit])
-    assert site.proxy.acted.wait(10)
+    assert site.proxy.acted.wait(60)
     assert (site.direct.commit_of(run.id, "mine") is not None) is lands
     assert isinstance(write(site.store, unit), Seen if lands else Written)
     assert isinstance(write(site.store, unit), Seen)
@@ -131,7 +131,7 @@ def test_group_whose_reply_was_lost_is_unknown_as_a_whole_and_landed_as_a_whole(
     site.spoil(b"stepwell_commit_group\0", Verdict.SWALLOW)
     with pytest.raises(CommitUnknown):
         site.store.write(units)
-    assert site.proxy.acted.wait(10)
+    assert site.proxy.acted.wait(60)
     assert [type(outcome) for outcome in site.store.write(units)] == [Seen] * 5
 
 

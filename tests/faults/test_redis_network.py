@@ -45,7 +45,7 @@ class Site:
     def __init__(self, proxy: Proxy, url: str, server: RedisServer) -> None:
         self.proxy, self.clock = proxy, FakeClock()
         self.direct = self._open(url)
-        self.store = self._open(url.replace(f":{server.port}/", f":{proxy.port}/") + "&timeout=0.8&connect_timeout=2")
+        self.store = self._open(url.replace(f":{server.port}/", f":{proxy.port}/") + "&timeout=3&connect_timeout=20")
 
     def _open(self, url: str) -> RedisStore:
         store = RedisStore(url, self.clock, Limits())
@@ -78,7 +78,7 @@ def test_commit_whose_reply_is_lost_is_unknown_and_its_id_tells(site: Site, verd
     site.spoil("commit", verdict)
     with pytest.raises(CommitUnknown):
         site.store.write([commit])
-    assert site.proxy.acted.wait(10)
+    assert site.proxy.acted.wait(60)
     assert site.store.commit_of("run", commit.commit_id) == site.direct.history("run", 0, 1)[0]
     assert write(site.store, commit) == Seen(commit.header, commit.body)
     assert content(site.store) == {"n": 1}
@@ -136,7 +136,7 @@ def test_state_whose_reply_is_lost_is_unknown(site: Site) -> None:
     site.spoil("state", Verdict.SWALLOW)
     with pytest.raises(CommitUnknown):
         site.store.write([StateBatch((put("k"),))])
-    assert site.proxy.acted.wait(10)
+    assert site.proxy.acted.wait(60)
     assert content(site.store) == {"k": 1}
 
 
@@ -217,7 +217,7 @@ def write_until_known(store: RedisStore, unit: Unit) -> None:
 
 def test_server_that_pauses_makes_a_write_unknown_within_the_timeout(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
-        store = RedisStore(server.url("mine", timeout=0.2, connect_timeout=0.2), FakeClock(), Limits())
+        store = RedisStore(server.url("mine", timeout=2, connect_timeout=2), FakeClock(), Limits())
         store.open()
         commit = Execution(store, "run").create().foresee()
         os.kill(server.pid, signal.SIGSTOP)
@@ -226,7 +226,7 @@ def test_server_that_pauses_makes_a_write_unknown_within_the_timeout(tmp_path: P
             store.write([commit])
         with pytest.raises(StoreUnavailable, match="in time"):
             store.head("run")
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 60  # and not when the server is back
         os.kill(server.pid, signal.SIGCONT)
         assert not isinstance(write(store, commit), Exception)
         assert walk(store, "run").receipts == 2
@@ -241,7 +241,7 @@ def test_lock_whose_reply_was_lost_recognises_its_own_holder(site: Site) -> None
     site.spoil("acquire", Verdict.SWALLOW)
     with pytest.raises(CommitUnknown):
         site.store.write([Acquire("door", "me", HOUR)])
-    assert site.proxy.acted.wait(10)
+    assert site.proxy.acted.wait(60)
     refused(write(site.direct, Acquire("door", "other", HOUR)), LockHeld)
     mine = acquire(site.store, "door", holder="me")
     again = acquire(site.store, "door", holder="me")
@@ -263,7 +263,7 @@ def test_orphan_of_a_lost_reply_ends_by_itself(site: Site) -> None:
     site.spoil("acquire", Verdict.SWALLOW)
     with pytest.raises(CommitUnknown):
         site.store.write([Acquire("door", "me", HOUR)])
-    assert site.proxy.acted.wait(10)
+    assert site.proxy.acted.wait(60)
     site.clock.advance(2 * HOUR)
     other = acquire(site.direct, "door", holder="other")
     write_guarded = StateBatch((put("k"),), (LockGuard("door", other.fence - 1),))

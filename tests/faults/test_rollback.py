@@ -6,7 +6,7 @@ import copy
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import apsw
 import msgspec
@@ -149,19 +149,24 @@ class Site:
             connection = apsw.Connection(str(self._path))
             tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").fetchall()
             return {name: connection.execute(f"SELECT * FROM {name}").fetchall() for (name,) in tables}
-        rows = {name: value for name, value in vars(self.store).items() if name not in ("_clock", "_limits", "_lock")}
-        rows["_locks"] = {name: value for name, value in vars(rows["_locks"]).items() if name != "_clock"}
-        rows["_queue"] = _queue_dump(rows["_queue"])
+        rows = {name: _dump(value) for name, value in vars(self.store).items() if name not in ("_clock", "_lock")}
         executions = {
             name: {part: copy.copy(getattr(each, part)) for part in each.__slots__}
-            for name, each in rows.pop("_executions").items()
+            for name, each in rows["_executions"].pop("rows").items()
         }
+        rows["_executions"]["leases"] = list(rows["_executions"]["leases"].waking)
+        rows["_queue"] = _queue_dump(self.store._queue)
         return executions, copy.deepcopy(rows)
 
 
 def _item(name: str, **fields: str) -> NewItem:
     ids = {"item_id": name, "workspace_id": "default", "workflow_id": "w", "execution_id": f"of-{name}"}
     return NewItem(**ids, version=1, input=b"{}", **fields)
+
+
+def _dump(part: object) -> dict[str, Any]:
+    """The rows of a part of the memory store."""
+    return {name: value for name, value in vars(part).items() if name not in ("_clock", "_limits", "_most_of")}
 
 
 def _queue_dump(queue: Queue) -> object:

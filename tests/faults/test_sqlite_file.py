@@ -29,7 +29,7 @@ with open(sys.argv[1], "r+b") as file:
 
 def _lock_of(file: Path) -> str:
     command = [sys.executable, "-c", TAKE_LOCK, f"{file}-shm"]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout.strip()
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=240).stdout.strip()
 
 
 def test_no_process_can_reset_the_wal_index_while_a_store_is_open(tmp_path: Path):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from typing import Any
-
 import pytest
+from tests.support.waiting import until
 
 from stepwell import Status, Stepwell, step
 from stepwell.flow import call, define, each, loop, parallel, signal, subworkflow, wait
 
-WAIT = 30
+WAIT = 60
 
 
 @step(name="servers.add")
@@ -39,18 +37,9 @@ def test_story_runs_on_a_server(server: str, request: pytest.FixtureRequest) -> 
         run_id = elsewhere.start(STORY, [1, 2]).execution_id
     with Stepwell(url) as well:
         run = well.run(run_id)
-        _until(lambda: run.status() == Status.WAITING and bool(run.progress().offers))
+        until(lambda: run.status() == Status.WAITING and bool(run.progress().offers))
         run.signal("go", "on")
         assert run.result(WAIT) == [{"a": [2, 3], "b": [2, 3], "c": 42}, "on"]
         assert run.verify().ok
         assert well.load(run_id).tokens == {}
         assert [each_one.name for each_one in well.definitions.list()] == ["servers-kid", "servers-story"]
-
-
-def _until(condition: Any) -> None:
-    done = threading.Event()
-    for _ in range(600):
-        if condition():
-            return
-        done.wait(0.05)
-    raise AssertionError("it did not happen")

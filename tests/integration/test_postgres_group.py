@@ -3,60 +3,30 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
 from msgspec.structs import replace
+from tests.integration.conftest import OpenUrl, postgres_store
+from tests.integration.two_ways import Repeated
 from tests.support.postgres_server import PostgresServer
 
-from stepwell.clock import FakeClock
 from stepwell.errors import AlreadyExists, Conflict, InvalidInput, LeaseLost, NotFound
 from stepwell.model.commit import ClaimDue, Commit, Creation, Outcome, Rest, Seen, StateBatch, Unit, Written
-from stepwell.model.draft import Draft
-from stepwell.model.ids import new_commit_id
-from stepwell.model.limits import Limits
-from stepwell.model.mutation import Mutation
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ItemMark, RecoverItems, ReturnItem
 from stepwell.stores.postgres import writer
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.queue_sample import add, added, claim_items, new_item, put_workspace, recover, statuses, stored
 from stepwell.testing.conformance.sample import HOUR, Execution, answers, landed, put, refused, status, walk, write
 
-_PATIENCE_SECONDS = 10.0
+store = postgres_store
+
+_PATIENCE_SECONDS = 60.0
 _LEASED = Creation("orders", 3, holder="d", lease_seconds=HOUR, is_runnable=True)
 _END = Rest(is_final=True)
-
-OpenUrl = Callable[[str], PostgresStore]
-
-
-@pytest.fixture
-def open_url() -> Iterator[OpenUrl]:
-    opened: list[PostgresStore] = []
-
-    def open_one(url: str) -> PostgresStore:
-        opened.append(PostgresStore(url, FakeClock(), Limits()))
-        opened[-1].open()
-        return opened[-1]
-
-    yield open_one
-    for store in opened:
-        store.close()
-
-
-@pytest.fixture
-def store(open_url: OpenUrl, postgres_url: str) -> PostgresStore:
-    return open_url(postgres_url)
-
-
-class Repeated(Execution):
-    """An execution whose commits have the same ids each time that its history is made."""
-
-    def _build(self, mutations: Sequence[Mutation], fields: dict[str, Any]) -> tuple[Draft, Commit]:
-        own = {"commit_id": new_commit_id(self.state.revision + 1, "again"), "is_named": "commit_id" in fields}
-        return super()._build(mutations, {**own, **fields})
 
 
 def taken(store: PostgresStore, *names: str) -> list[Claimed]:

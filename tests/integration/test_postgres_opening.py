@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from tests.integration.conftest import OpenUrl
 from tests.support.postgres_server import PASSWORD, PostgresServer
 from tests.support.proxy import Proxy, Verdict
 
@@ -19,24 +19,7 @@ from stepwell.errors import InvalidInput, StoreForeign, StoreUnavailable, StoreU
 from stepwell.model.limits import Limits
 from stepwell.stores.opening import store_of
 from stepwell.stores.postgres.settings import parse_url
-from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.sample import Execution, landed, write
-
-OpenUrl = Callable[[str], PostgresStore]
-
-
-@pytest.fixture
-def open_url() -> Iterator[OpenUrl]:
-    opened: list[PostgresStore] = []
-
-    def open_one(url: str) -> PostgresStore:
-        opened.append(PostgresStore(url, FakeClock(), Limits()))
-        opened[-1].open()
-        return opened[-1]
-
-    yield open_one
-    for store in opened:
-        store.close()
 
 
 @pytest.fixture
@@ -46,11 +29,9 @@ def proxy(postgres_server: PostgresServer) -> Iterator[Proxy]:
 
 
 def refusal(open_url: OpenUrl, url: str, kind: type[StoreUnavailable] = StoreUnavailable) -> str:
-    """What opening says, which must be said within the connect timeout."""
-    began = time.monotonic()
+    """What opening says, which must be said while the server is as it is: who waits for it comes to no end."""
     with pytest.raises(kind) as caught:
         open_url(url)
-    assert time.monotonic() - began < parse_url(url).connect_timeout + 1
     assert type(caught.value) is kind
     return str(caught.value)
 
@@ -91,7 +72,7 @@ except InvalidInput as error:
         ("schema=pg_mine", "does not start with pg_"),
         ("connect_timeout=1", "connect_timeout is a number from 2 to 600"),
         ("connect_timeout=soon", "connect_timeout is a number from 2 to 600"),
-        ("reply_timeout=nan", "reply_timeout is a number from 0.1 to 86400"),
+        ("reply_timeout=nan", "reply_timeout must be from 0.1 seconds to 86400"),
         ("pool_size=0", "pool_size is a number from 1 to 1000"),
         ("pool_size=2.5", "pool_size is a number from 1 to 1000"),
         ("rls=yes", "rls is on or off"),
@@ -188,6 +169,7 @@ def test_version_that_is_too_old_is_named(open_url: OpenUrl, proxy: Proxy, postg
 
 
 def test_read_only_replica_is_refused_before_anything_is_asked(open_url: OpenUrl) -> None:
+    """T18: a store reads from what it writes to, so that nothing is decided on a state that lags behind."""
     with PostgresServer(is_standby=True) as standby:
         assert "is a read-only replica; point the URL at the primary" in refusal(open_url, standby.url("x"))
 

@@ -161,9 +161,9 @@ def test_listener_hears_what_is_written_on_any_node(store: RedisStore, url: str,
     other, topics = RedisStore(url, clock, Limits()), queue.Queue[str]()
     other.open()
     end = store.listen(topics.put)
-    assert topics.get(timeout=10) == ""
+    assert topics.get(timeout=60) == ""
     write_state(other, put("k"))
-    assert topics.get(timeout=10) == "state"
+    assert topics.get(timeout=60) == "state"
     end()
     other.close()
 

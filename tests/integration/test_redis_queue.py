@@ -50,14 +50,6 @@ from stepwell.testing.conformance.queue_sample import (
 )
 from stepwell.testing.conformance.sample import HOUR, Execution, answers, content, landed, put, refused, write
 
-
-@pytest.fixture
-def site(redis_server: RedisServer, redis_url: str, clock: FakeClock) -> Iterator[RedisSite]:
-    site = RedisSite(redis_server, redis_url, clock)
-    yield site
-    site.close()
-
-
 # The keys.
 
 

@@ -24,7 +24,7 @@ from stepwell.stores.redis.scripts import SCRIPTS
 from stepwell.stores.redis.store import RedisStore
 
 T = TypeVar("T")
-WAIT = 30
+WAIT = 60
 SCRIPT_OF = {"enqueue": "enqueue", "bulk": "enqueue", "claim": "claim_items", "dispatch": "create_mark", "finish": "create_items"}
 SCRIPT_OF |= {"return": "return_item", "cancel": "cancel_item", "redrive": "redrive", "recover": "recover_items"}
 
@@ -80,13 +80,13 @@ def test_a_write_whose_reply_is_lost_is_unknown_and_a_retry_lands_once(
 ) -> None:
     """T03, T28, T39: it had landed, whole; what may be asked again finds its own first writes."""
     with Proxy(redis_server.port) as proxy:
-        through = RedisStore(site.url.replace(f":{redis_server.port}/", f":{proxy.port}/") + "&timeout=2", site.clock, Limits())
+        through = RedisStore(site.url.replace(f":{redis_server.port}/", f":{proxy.port}/") + "&timeout=20", site.clock, Limits())
         through.open()
         unit = ACTS[act](site.store)
         proxy.on_request = at_match(SCRIPTS[SCRIPT_OF[act]].sha.encode(), Verdict.SWALLOW)
         with pytest.raises(CommitUnknown):
             through.write([unit])
-        assert proxy.acted.wait(10)
+        assert proxy.acted.wait(60)
         assert shape(site.store.items(ItemQuery())) == wanted(act)
         if act in RETRYABLE:
             [outcome] = through.write([unit])
@@ -117,13 +117,13 @@ def until_answered(ask: Callable[[], T]) -> T:
 def test_consumption_resumes_after_the_server_was_away(tmp_path: Path) -> None:
     """T16, T41: killed and started again, with its log; what waited and what comes later runs by itself, once."""
     runs.clear()
-    with RedisServer(tmp_path, appendonly="yes", appendfsync="always") as server, Stepwell(server.url(timeout=2)) as well:
+    with RedisServer(tmp_path, appendonly="yes", appendfsync="always") as server, Stepwell(server.url(timeout=20)) as well:
         assert well.enqueue(note, 1).result(WAIT) == 1
         later = well.enqueue(note, 2, delay=0.3)
         server.kill()
         with pytest.raises((StoreUnavailable, CommitUnknown)):
             well.enqueue(note, 3)
         server.start()
-        assert until_answered(lambda: well.enqueue(note, 4)).result(WAIT) == 4
+        assert until_answered(lambda: well.enqueue(note, 4, key="four")).result(WAIT) == 4
         assert later.result(WAIT) == 2
     assert sorted(runs) == [1, 2, 4]

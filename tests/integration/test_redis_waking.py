@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
 
 import pytest
-from tests.support.redis_server import RedisServer
 from tests.support.redis_server import RedisSite as Site
 
-from stepwell.clock import FakeClock
 from stepwell.model.commit import (
     Acquire,
     ClaimDue,
@@ -30,14 +27,6 @@ from stepwell.testing.conformance.sample import (
     put,
     write,
 )
-
-
-@pytest.fixture
-def site(redis_server: RedisServer, redis_url: str, clock: FakeClock) -> Iterator[Site]:
-    site = Site(redis_server, redis_url, clock)
-    yield site
-    site.close()
-
 
 # What is due
 
@@ -70,9 +59,9 @@ def test_taking_what_is_due_starts_its_ttl_anew(site: Site) -> None:
     runnable(store, "run")
     keys = site.keys.execution("run")
     for key in keys:
-        site.client.pexpire(key, 5000)
+        site.client.pexpire(key, 500_000)
     assert len(answers(write(store, ClaimDue(("orders",), "worker", HOUR, 2)))) == 1
-    assert all(site.client.pttl(key) > 990_000 for key in keys if site.client.exists(key))
+    assert all(site.client.pttl(key) > 800_000 for key in keys if site.client.exists(key))
 
 
 def test_listener_hears_that_something_came_due(site: Site) -> None:
@@ -109,7 +98,7 @@ class Topics:
         self._queue.put(topic)
 
     def next(self) -> str:
-        return self._queue.get(timeout=10)
+        return self._queue.get(timeout=60)
 
     def is_quiet(self) -> bool:
         return self._queue.empty()
@@ -150,6 +139,8 @@ def test_listener_that_was_ended_leaves_no_thread_and_no_connection(site: Site) 
     end()
     for thread in threading.enumerate():
         if thread.name == "stepwell-listener":
-            thread.join(timeout=10)
+            thread.join(timeout=60)
             assert not thread.is_alive()
-    assert not [each for each in site.client.client_list(_type="pubsub") if each["sub"] != "0"]
+    # The server sees the end of a connection in its own time; the test's own time limit ends this.
+    while [each for each in site.client.client_list(_type="pubsub") if each["sub"] != "0"]:
+        pass

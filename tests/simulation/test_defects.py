@@ -13,6 +13,7 @@ from stepwell.queue.upkeep import Upkeep
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.session import Session
 from stepwell.stores.memory import MemoryStore
+from stepwell.stores.memory.leases import Leases
 from stepwell.testing.simulation import simulate
 from stepwell.testing.simulation.__main__ import main
 
@@ -42,20 +43,18 @@ def test_lease_without_a_new_fence_is_found(monkeypatch: pytest.MonkeyPatch):
     """I8"""
 
     def make(grant: Any) -> Any:
-        def stuck(store: MemoryStore, execution: Any, holder: str, seconds: float, undo: Any) -> Any:
-            lease = grant(store, execution, holder, seconds, undo)
-            undo.set(execution, "head", replace(execution.head, fence=1))
-            return replace(lease, fence=1)
+        def stuck(leases: Leases, head: Any, undo: Any) -> Any:
+            return grant(leases, replace(head, fence=1), undo)
 
         return stuck
 
-    around(monkeypatch, MemoryStore, "_grant", make)
+    around(monkeypatch, Leases, "_grant", make)
     assert "I8" in first_violation()
 
 
 def test_forgotten_nudge_is_found(monkeypatch: pytest.MonkeyPatch):
     """I10"""
-    monkeypatch.setattr(MemoryStore, "_nudge", lambda *_: None)
+    monkeypatch.setattr(Leases, "nudge", lambda *_: None)
     assert "I10" in first_violation()
 
 
@@ -63,13 +62,13 @@ def test_nudge_that_is_lost_while_the_execution_goes_to_rest_is_found(monkeypatc
     """I10"""
 
     def make(rest: Any) -> Any:
-        def forgetful(store: MemoryStore, execution: Any, terms: Any, undo: Any) -> None:
+        def forgetful(leases: Leases, execution: Any, terms: Any, undo: Any) -> None:
             undo.set(execution, "is_nudged", False)
-            rest(store, execution, terms, undo)
+            rest(leases, execution, terms, undo)
 
         return forgetful
 
-    around(monkeypatch, MemoryStore, "_rest", make)
+    around(monkeypatch, Leases, "rest", make)
     assert "I10" in first_violation()
 
 
@@ -90,7 +89,7 @@ def test_commit_that_is_acknowledged_and_not_written_is_found(monkeypatch: pytes
         def forgetful(store: MemoryStore, unit: Any, undo: Any) -> Any:
             outcome = commit(store, unit, undo)
             if unit.revision == 3:
-                execution = store._executions[unit.execution_id]
+                execution = store._executions.rows[unit.execution_id]
                 execution.by_commit_id.pop(unit.commit_id, None)
             return outcome
 
@@ -131,7 +130,7 @@ def test_dead_dispatchers_items_that_nobody_returns_are_found(monkeypatch: pytes
 
 
 def test_seed_that_fails_is_told_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr(MemoryStore, "_nudge", lambda *_: None)
+    monkeypatch.setattr(Leases, "nudge", lambda *_: None)
     kept = tmp_path / "seeds.txt"
     assert main(["--seeds", "1", "--keep", str(kept)]) == 1
     assert kept.read_text() == "0\n"

@@ -243,7 +243,7 @@ def postgres_url(postgres_server: PostgresServer, postgres_schema: str) -> Itera
     """The URL of a store that is empty. All tests share its tables, which are emptied after each: making them anew takes longer."""
     yield postgres_server.url(postgres_schema)
     with postgres_server.connect() as connection:
-        tables = ("executions", "commits", "snapshots", "state_scopes", "state_entries", "locks")
+        tables = ("executions", "commits", "snapshots", "state_scopes", "state_entries", "state_held", "locks")
         queue_tables = ("items", "queues", "workspaces", "tiers")
         connection.execute("; ".join(f"DELETE FROM {postgres_schema}.{table}" for table in (*tables, *queue_tables)))
         seeds = [text for text in _statements(MIGRATIONS[1].pre) if text.startswith("INSERT")]

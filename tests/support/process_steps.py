@@ -13,7 +13,7 @@ from pathlib import Path
 import stepwell
 from stepwell import Retry, Scope, step
 
-__all__ = ["Order", "crash", "hang", "nothing_a_process_can_give", "square", "tell", "total"]
+__all__ = ["Order", "crash", "hang", "nothing_a_process_can_give", "read_state", "repeat", "square", "tell", "total"]
 
 
 @dataclass
@@ -70,3 +70,15 @@ def tell(what: str) -> None:
 def nothing_a_process_can_give():
     """What it gives is no value."""
     return object()
+
+
+@step(process=True)
+def read_state() -> object:
+    """Asks for what it cannot have: there is no store in its process."""
+    return stepwell.current().state(Scope.custom("totals")).get("last")
+
+
+@step(process=True)
+def repeat(text: str, times: int) -> str:
+    """A text of any size."""
+    return text * times

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell import FakeClock, SystemClock
+from stepwell import FakeClock, InvalidInput, SystemClock
 from stepwell.clock import from_ms, to_ms
 
 
@@ -37,8 +38,22 @@ def test_fake_clock_starts_where_it_is_told() -> None:
 
 
 def test_fake_clock_does_not_go_back() -> None:
-    with pytest.raises(ValueError, match="forwards only"):
-        FakeClock().advance(-1)
+    for span in (-1, "-1s", timedelta(seconds=-1), "soon", None, float("nan")):
+        with pytest.raises(InvalidInput, match="what a clock is moved by must be"):
+            FakeClock().advance(span)
+
+
+@pytest.mark.parametrize("span", [90, "90s", "1m30s", timedelta(seconds=90)])
+def test_fake_clock_is_moved_by_any_span(span: Any) -> None:
+    clock = FakeClock()
+    clock.advance(span)
+    assert clock.ahead_ms() == 90_000
+
+
+@pytest.mark.parametrize("start", [5, "2026-01-01", datetime(2026, 1, 1)])  # noqa: DTZ001 - the one that is refused
+def test_fake_clock_starts_at_a_time_with_a_zone(start: Any) -> None:
+    with pytest.raises(InvalidInput, match="with a time zone"):
+        FakeClock(start)
 
 
 @given(st.datetimes(min_value=datetime(1900, 1, 1), max_value=datetime(2200, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001 - hypothesis wants it so

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.entry_rows import OTHER, Rows, S, put
 
-from stepwell.errors import Conflict, InvalidInput, LimitExceeded, StepwellError
+from stepwell.errors import Conflict, InvalidInput, StepwellError
 from stepwell.model.entry import (
     ABSENT,
     Clear,
@@ -19,70 +19,15 @@ from stepwell.model.entry import (
     Delete,
     Entry,
     Increment,
-    Put,
-    Resolution,
     ScopeTotals,
     StateChange,
     StateOp,
     StoredEntry,
     Touch,
-    alive,
     prefix_end,
-    resolve,
 )
-from stepwell.model.limits import Limits
 
-S, OTHER = "custom/default/s", "custom/default/other"
 text = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
-
-
-def put(key: str, value: object = 1, **options: object) -> Put:
-    return Put(options.pop("scope", S), key, msgspec.Raw(msgspec.json.encode(value)), **options)
-
-
-class Rows:
-    """The smallest thing that can keep what ``resolve`` comes to."""
-
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.now_ms, self.limits = 1_000, limits or Limits()
-        self.entries: dict[tuple[str, str], StoredEntry] = {}
-        self.totals: dict[str, ScopeTotals] = {}
-
-    def resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
-        return resolve(ops, self._row, self._totals_of, self.now_ms, self.limits, self._expired)
-
-    def do(self, *ops: StateOp) -> list[object]:
-        resolution = self.resolve(ops)
-        if isinstance(resolution, StepwellError):
-            raise resolution
-        for scope, revision in resolution.cleared.items():
-            for address, row in list(self.entries.items()):
-                if address[0] == scope and row.data is not None:
-                    self.entries[address] = StoredEntry(None, revision, self.now_ms)
-        self.entries.update(resolution.entries)
-        self.totals.update(resolution.totals)
-        return resolution.answers
-
-    def live(self, key: str, scope: str = S) -> object:
-        row = alive(self.entries.get((scope, key)), self.now_ms)
-        return None if row is None else msgspec.json.decode(row.data)
-
-    def check_totals(self) -> None:
-        """The totals say what is there."""
-        for scope, totals in self.totals.items():
-            rows = [(key, row) for (path, key), row in self.entries.items() if path == scope and row.data is not None]
-            assert totals.keys == len(rows)
-            assert totals.bytes == sum(len(key.encode()) + len(row.data) for key, row in rows)
-
-    def _row(self, scope: str, key: str) -> StoredEntry | None:
-        return self.entries.get((scope, key))
-
-    def _totals_of(self, scope: str) -> ScopeTotals:
-        return self.totals.get(scope, ScopeTotals())
-
-    def _expired(self, scope: str) -> list[str]:
-        rows = [(key, row) for (path, key), row in self.entries.items() if path == scope]
-        return [key for key, row in rows if row.data is not None and alive(row, self.now_ms) is None]
 
 
 def test_put_sets_and_takes_the_next_revision() -> None:
@@ -296,90 +241,6 @@ def test_clear_inside_a_list_takes_what_came_before_and_leaves_what_comes_after(
     revisions = [row.revision for row in rows.entries.values()]
     assert len(set(revisions)) == len(revisions)
     rows.check_totals()
-
-
-# Limits.
-
-
-def test_number_of_keys_of_a_scope_is_limited() -> None:
-    """C5, T44."""
-    rows = Rows(Limits(scope_keys=2))
-    rows.do(put("a"), put("b"))
-    for op in (put("c"), Increment(S, "c"), Copy(S, "a", S, "c")):
-        with pytest.raises(LimitExceeded, match=r"'custom/default/s' is 3, over the limit scope_keys=2") as caught:
-            rows.do(op)
-        assert caught.value.limit == "scope_keys"
-    rows.do(put("a", 2), Delete(S, "b"), put("c"))
-    rows.do(put("d", scope=OTHER))
-
-
-def test_size_of_a_scope_is_limited_and_keys_count() -> None:
-    """C5."""
-    rows = Rows(Limits(scope_bytes=10))
-    rows.do(put("abcd", 12345))
-    with pytest.raises(LimitExceeded, match="scope_bytes=10"):
-        rows.do(put("x", 1))
-    rows.do(put("abcd", 123456))
-    with pytest.raises(LimitExceeded, match="scope_bytes=10"):
-        rows.do(put("abcd", 1234567))
-
-
-def test_scope_over_a_limit_that_was_lowered_may_shrink_but_not_grow() -> None:
-    rows = Rows()
-    rows.do(*(put(f"k{number}", "x" * 10) for number in range(5)))
-    rows.limits = Limits(scope_keys=2, scope_bytes=20)
-    rows.do(put("k0", "y" * 10), Delete(S, "k1"))
-    with pytest.raises(LimitExceeded):
-        rows.do(put("k1"))
-
-
-def test_full_scope_is_swept_of_what_has_expired_before_it_is_refused() -> None:
-    rows = Rows(Limits(scope_keys=2))
-    rows.do(put("a", ttl_ms=10), put("b"))
-    rows.now_ms += 10
-    assert rows.do(put("c"), Delete(S, "never")) == [StoredEntry(b"1", 4), False]
-    assert rows.entries[S, "a"].data is None
-    rows.check_totals()
-    with pytest.raises(LimitExceeded):
-        rows.do(put("d"))
-
-
-def test_full_scope_that_is_copied_to_is_swept_too() -> None:
-    rows = Rows(Limits(scope_keys=1))
-    rows.do(put("old", ttl_ms=10, scope=OTHER), put("a"))
-    rows.now_ms += 10
-    assert rows.do(Copy(S, "a", OTHER, "b")) == [True]
-    assert rows.live("b", OTHER) == 1
-
-
-keys = st.sampled_from("abc")
-ops = st.one_of(
-    st.builds(lambda key, value, ttl, slide: put(key, value, ttl_ms=ttl, sliding=slide and ttl is not None),
-              keys, st.integers(0, 10**6), st.none() | st.just(20), st.booleans()),
-    st.builds(lambda key: put(key, 7, expected=ABSENT, strict=False), keys),
-    st.builds(Delete, st.just(S), keys),
-    st.builds(Increment, st.just(S), keys, st.integers(-5, 5)),
-    st.builds(Copy, st.just(S), keys, st.sampled_from([S, OTHER]), keys, st.booleans()),
-    st.builds(Touch, st.just(S), keys),
-    st.just(Clear(S)),
-)  # fmt: skip
-
-
-@given(st.lists(st.tuples(st.lists(ops, min_size=1, max_size=5), st.integers(0, 15)), max_size=8))
-@settings(max_examples=150, deadline=None)
-def test_a_list_does_what_its_operations_do_one_by_one(batches: list[tuple[list[StateOp], int]]) -> None:
-    """And the totals always say what is there."""
-    whole, single = Rows(), Rows()
-    for batch, pause in batches:
-        answers = whole.do(*batch)
-        assert [single.do(op)[0] for op in batch] == answers
-        assert {address: row for address, row in whole.entries.items() if row.data} == {
-            address: row for address, row in single.entries.items() if row.data
-        }
-        assert whole.totals == single.totals
-        whole.check_totals()
-        whole.now_ms += pause
-        single.now_ms += pause
 
 
 # Prefixes.

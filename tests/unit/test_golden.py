@@ -14,6 +14,7 @@ from tests.unit.sample import NOW, story
 from stepwell import FakeClock, LoopContext, StepOutput, Stepwell, StoreNewer, Token, verify_proof
 from stepwell.model.snapshot import read_snapshot
 from stepwell.model.state import ExecutionState
+from stepwell.stores.sqlite.connection import SCHEMA_VERSION
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -82,7 +83,7 @@ def test_store_of_a_newer_schema_is_refused_and_not_touched(well_file: Path) -> 
     database.execute("PRAGMA user_version = 1000")
     database.close()
     before = well_file.read_bytes()
-    with pytest.raises(StoreNewer, match=r"schema 1000.*up to 2\b.*upgrade") as caught:
+    with pytest.raises(StoreNewer, match=rf"schema 1000.*up to {SCHEMA_VERSION}\b.*upgrade") as caught:
         open_well(well_file)
     assert caught.value.code == "SW-303"
     assert well_file.read_bytes() == before

@@ -15,7 +15,7 @@ from stepwell.errors import CommitUnknown, Conflict, LimitExceeded, StoreFull, S
 from stepwell.model.commit import Commit, Deletion, Outcome, Unit, Written
 from stepwell.stores.group import GroupCommit
 
-WAIT = 30  # for what must happen; reached only by a failing test
+WAIT = 60  # for what must happen; reached only by a failing test
 
 
 class Disk:
@@ -215,6 +215,41 @@ def test_caller_cancelled_during_the_write_is_written(disk: Disk) -> None:
 
     cancel_when(disk, in_the_middle)
     assert sorted(disk.written()) == ["cancelled", "other"]
+
+
+def test_who_submits_a_write_is_told_on_its_loop_and_nobody_waits(disk: Disk) -> None:
+    told: list[tuple[object, threading.Thread]] = []
+
+    async def main() -> None:
+        over = asyncio.Event()
+
+        def note(outcome: Callable[[], Outcome]) -> None:
+            told.append((outcome(), threading.current_thread()))
+            if len(told) == 2:
+                over.set()
+
+        disk.refused = {"b"}
+        disk.group.submit(Deletion("a"), note)
+        disk.group.submit(Deletion("b"), note)
+        assert told == []
+        await asyncio.wait_for(over.wait(), WAIT)
+
+    asyncio.run(main())
+    assert told[0][0] == Written(["a"])
+    assert isinstance(told[1][0], Conflict)
+    assert {thread for _, thread in told} == {threading.current_thread()}
+
+
+def test_who_submits_a_write_is_told_that_the_store_was_away(disk: Disk) -> None:
+    disk.failure = StoreUnavailable("away")
+
+    async def main() -> None:
+        told: asyncio.Future[Callable[[], Outcome]] = asyncio.get_running_loop().create_future()
+        disk.group.submit(Deletion("a"), told.set_result)
+        with pytest.raises(StoreUnavailable):
+            (await asyncio.wait_for(told, WAIT))()
+
+    asyncio.run(main())
 
 
 def test_a_loop_that_is_gone_stops_nobody_else(disk: Disk) -> None:

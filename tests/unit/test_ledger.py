@@ -325,7 +325,7 @@ def test_verify_of_a_well_looks_at_the_snapshot_that_loading_starts_from() -> No
             with well.transaction("run") as tx:
                 tx.set_variable("blob", [number, "x" * 20_000])
         assert well.verify("run").ok
-        snapshots = well._parts.store._executions["run"].snapshots
+        snapshots = well._parts.store._executions.rows["run"].snapshots
         snapshots[-1] = reseal(snapshots[-1], snapshots[-1].data.replace(b'"workflow_id":"manual"', b'"workflow_id":"forged"'))
         result = well.verify("run")
     assert not result.ok

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepwell import Limits
+from stepwell import InvalidInput, Limits
 
 
 def test_defaults_are_the_documented_ones() -> None:
@@ -13,9 +13,9 @@ def test_defaults_are_the_documented_ones() -> None:
 
 
 @pytest.mark.parametrize("name", Limits.__struct_fields__)
-@pytest.mark.parametrize("number", [0, -1])
+@pytest.mark.parametrize("number", [0, -1, "1", 1.5, True, None])
 def test_a_limit_is_at_least_one(name: str, number: int) -> None:
-    with pytest.raises(ValueError, match=rf"Limits\({name}=\.\.\.\) must be at least 1"):
+    with pytest.raises(InvalidInput, match=rf"Limits\({name}=\.\.\.\) is a whole number, 1 or more"):
         Limits(**{name: number})
 
 

@@ -32,13 +32,13 @@ def test_execution_that_ended_is_looked_at_no_more(store: MemoryStore) -> None:
     execution = runnable(store)
     [lease] = claim_due(store)
     rest(execution, lease.fence, is_final=True)
-    assert not store._waking
+    assert not store._executions.leases.waking
 
 
 def test_execution_that_was_deleted_is_looked_at_no_more(store: MemoryStore) -> None:
     execution = runnable(store)
     landed(write(store, Deletion(execution.id)))
-    assert not store._waking
+    assert not store._executions.leases.waking
     assert claim_due(store) == []
 
 
@@ -54,7 +54,7 @@ def test_nudge_makes_one_that_rests_without_a_time_come_due(store: MemoryStore) 
 def test_start_that_was_taken_back_is_not_due(store: MemoryStore) -> None:
     with faults.armed(break_off), pytest.raises((Broken, StepwellError)):
         runnable(store)
-    assert not store._waking
+    assert not store._executions.leases.waking
     assert claim_due(store) == []
 
 
@@ -63,4 +63,4 @@ def test_end_that_was_taken_back_leaves_it_due(store: MemoryStore) -> None:
     [lease] = claim_due(store)
     with faults.armed(break_off), pytest.raises((Broken, StepwellError)):
         rest(execution, lease.fence, is_final=True)
-    assert list(store._waking) == [execution.id]
+    assert list(store._executions.leases.waking) == [execution.id]

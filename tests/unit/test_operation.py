@@ -140,7 +140,7 @@ def test_caller_cancelled_while_the_store_opens_does_not_stop_the_others(group: 
 
     def slow() -> None:
         opening.set()
-        assert may_open.wait(30)
+        assert may_open.wait(60)
         Shelf.open(shelf)
 
     shelf.open = slow
@@ -186,7 +186,7 @@ def test_cancelled_caller_is_seen_by_the_operation(group: GroupCommit) -> None:
 
     def query() -> None:
         entered.set()
-        may_go.wait(30)
+        may_go.wait(60)
 
     def operation() -> Operation[None]:
         try:
@@ -207,3 +207,53 @@ def test_cancelled_caller_is_seen_by_the_operation(group: GroupCommit) -> None:
 
     asyncio.run(main())
     assert seen == ["cancelled"]
+
+
+def handed_over(group: GroupCommit, operation: Operation[object]) -> Exception | None:
+    """Hand an operation over, and wait for what it came to."""
+
+    async def main() -> Exception | None:
+        driver = AsyncDriver(group, Shelf(), is_open=True)
+        done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        assert driver.may_hand_over
+        driver.hand_over(operation, done.set_result)
+        assert not done.done()
+        try:
+            return await asyncio.wait_for(done, 60)
+        finally:
+            driver.let_go()
+
+    return asyncio.run(main())
+
+
+def test_operation_that_was_handed_over_goes_on_after_its_write(group: GroupCommit) -> None:
+    found: list[object] = []
+
+    def noting() -> Operation[object]:
+        found.append((yield from write(Deletion("a"))))
+
+    assert handed_over(group, noting()) is None
+    assert found == [Written(["a"])]
+
+
+def test_who_hands_an_operation_over_is_told_what_it_raised(group: GroupCommit) -> None:
+    assert isinstance(handed_over(group, write_or_raise(Deletion("bad"))), Conflict)
+
+
+def test_what_an_operation_raises_before_its_write_is_raised_where_it_is_handed_over(group: GroupCommit) -> None:
+    def refusing() -> Operation[object]:
+        raise NotFound("nothing")
+        yield
+
+    with pytest.raises(NotFound):
+        handed_over(group, refusing())
+
+
+def test_nothing_is_handed_over_where_waiting_costs_nothing_or_nobody_is_kept_from_work(group: GroupCommit) -> None:
+    instant = AsyncDriver(GroupCommit(lambda _: [], is_instant=True), Shelf(is_instant=True), is_open=True)
+    alone = AsyncDriver(group, Shelf(), is_open=True)
+    alone.may_block = lambda: True
+    unopened = AsyncDriver(group, Shelf())
+    assert not any(driver.may_hand_over for driver in (instant, alone, unopened))
+    for driver in (instant, alone, unopened):
+        driver.let_go()

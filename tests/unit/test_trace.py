@@ -25,7 +25,7 @@ async def traced(number: int) -> int:
 def run_once(number: int) -> tuple[Trace, Trace, Trace]:
     with Stepwell("memory://") as well:
         run = well.start(traced, number)
-        run.result(timeout=20)
+        run.result(timeout=60)
         return run.trace("none"), run.trace("min"), run.trace()
 
 

@@ -68,6 +68,63 @@ def test_step_cancels_a_scope_beside_it_or_around_it() -> None:
     assert around.is_clean()
 
 
+def _cancelling(name: str) -> Any:
+    return call("stepwell.cancel_scope", {"scope": name}, name="stop")
+
+
+def test_cancelling_a_scope_says_that_it_was_cancelled() -> None:
+    driver = Driver(define("w", parallel(scope("slow", name="S"), sequence("go", _cancelling("S")))))
+    driver.answer("go")
+    assert driver.go().outputs()["stop"] == "cancelled"
+
+
+def test_scope_that_has_not_begun_is_not_cancelled_and_the_answer_says_so(reload: bool) -> None:
+    """It begins when its turn comes."""
+    done = run(define("w", _cancelling("S"), scope(call("inside", 1), name="S")), reload=reload)
+    assert done.outputs()["stop"] == "not_begun"
+    assert done.output == 1
+    assert done.is_clean()
+
+
+@pytest.mark.parametrize("inside", [call("inside", 1), throw("no")], ids=["well", "failed"])
+def test_scope_that_has_ended_is_not_cancelled_and_the_answer_says_so(inside: Any, reload: bool) -> None:
+    ended = parallel(scope(inside, name="S"), optional=["S"])
+    done = run(define("w", ended, _cancelling("S"), call("after", 2)), reload=reload)
+    assert done.outputs()["stop"] == "ended"
+    assert done.output == 2
+    assert done.is_clean()
+
+
+@pytest.mark.parametrize("name", ["T", "slow", "stop", "", None, 5])
+def test_cancelling_a_scope_that_the_definition_does_not_have_fails_the_step(name: Any) -> None:
+    """A name that is written down is found by the check; this one comes with the input."""
+    done = run(define("w", scope("slow", name="S"), _cancelling("{{ trigger.input }}")), name)
+    assert done.error["kind"] == "InvalidInput"
+    assert f"there is no scope {name!r} to cancel" in done.error["message"]
+    assert done.is_clean()
+
+
+def test_step_of_one_instance_cancels_the_scope_of_that_instance_alone() -> None:
+    body = parallel(scope("slow", name="S"), sequence("go", cancel_scope("S")), merge="list")
+    driver = Driver(define("w", each(body, count=3)))
+    [second] = [asked for asked in driver.waiting if asked.key == "go[1]"]
+    driver.waiting.remove(second)
+    driver.feed(StepCompleted(second.token_id, second.key, b"null"))
+    assert sorted(asked.key for asked in driver.waiting) == ["go[0]", "go[2]", "slow[0]", "slow[2]"]
+    assert driver.view.steps["S[1]"].status == "CANCELLED"
+    driver.go()
+    assert driver.is_clean()
+
+
+def test_step_outside_of_the_instances_cancels_the_scopes_of_all() -> None:
+    instances = each(scope("slow", name="S"), count=3)
+    driver = Driver(define("w", parallel(instances, sequence("go", _cancelling("S")), merge="list")))
+    driver.answer("go")
+    assert driver.end is not None
+    assert [driver.view.steps[f"S[{index}]"].status for index in range(3)] == ["CANCELLED"] * 3
+    assert driver.is_clean()
+
+
 def test_step_cancels_the_whole_run() -> None:
     done = run(define("w", cancel_scope("root"), "never"))
     assert done.end is not None

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from stepwell import QueueRequest
+import msgspec
+import pytest
+
+import stepwell
+from stepwell import QueueRequest, Stepwell
 from stepwell.flow.program import Workflow
 from stepwell.model.queue import NewItem
 from stepwell.queue.request import new_item, workspace_queue
@@ -21,6 +27,15 @@ _ids = count()
 
 def item(**options: Any) -> NewItem:
     return new_item(QueueRequest(workflow=FLOW, value=options.pop("value", 1), **options), FLOW, lambda: str(next(_ids)))
+
+
+@pytest.mark.parametrize("ask", [Stepwell.enqueue, stepwell.enqueue], ids=["well.enqueue", "stepwell.enqueue"])
+def test_every_way_to_ask_for_a_run_has_the_options_of_a_request(ask: Callable[..., Any]) -> None:
+    fields = {field.name: field.default for field in msgspec.structs.fields(QueueRequest) if field.name != "workflow"}
+    taken = {name: each.default for name, each in inspect.signature(ask).parameters.items() if name not in ("self", "workflow")}
+    assert list(taken) == list(fields)
+    # Inside of a step, the workspace is that of its execution unless another is named.
+    assert {**taken, "workspace": None} == {**fields, "workspace": None}
 
 
 def test_the_same_call_has_the_same_body_and_another_id():

@@ -57,7 +57,7 @@ def test_session_of_a_queue_item_leaves_nothing_to_collect(sessions: list[weakre
     async def begin() -> None:
         async with AsyncStepwell("memory://") as well:
             item = await well.enqueue(add_two, 1)
-            assert await item.result(timeout=20) == 3
+            assert await item.result(timeout=60) == 3
 
     asyncio.run(begin())
     assert are_gone(sessions)

@@ -64,7 +64,7 @@ def test_fixtures_run_workflows_and_skip_time(pytester: pytest.Pytester):
 
         def test_result(well, clock):
             before = clock.now()
-            assert well.start(checkout, 100).result(timeout=20) == 101
+            assert well.start(checkout, 100).result(timeout=60) == 101
             assert (clock.now() - before).days == 30
 
         def test_by_hand(well, clock):
@@ -75,7 +75,7 @@ def test_fixtures_run_workflows_and_skip_time(pytester: pytest.Pytester):
             assert run.status() == "COMPLETED"
 
         def test_plain(well):
-            assert well.start(plain, 100).result(timeout=20) == 101
+            assert well.start(plain, 100).result(timeout=60) == 101
         """,
         passed=3,
     )
@@ -92,7 +92,7 @@ def test_each_test_has_a_well_of_its_own_whatever_the_environment_says(pytester:
         @pytest.mark.parametrize("turn", [1, 2])
         def test_alone(well, turn):
             assert well.executions.list() == []
-            well.start(plain, 100, execution_id="the same").result(timeout=20)
+            well.start(plain, 100, execution_id="the same").result(timeout=60)
         """,
         passed=2,
     )

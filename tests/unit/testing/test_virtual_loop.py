@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -41,10 +40,9 @@ def make_process(name: str = "one") -> Process:
 
 
 def test_sleeping_for_a_week_takes_no_time():
-    clock, began = VirtualClock(), time.monotonic()
+    clock = VirtualClock()
     run(asyncio.sleep(7 * 86_400), clock)
     assert clock.elapsed == 7 * 86_400
-    assert time.monotonic() - began < 5
 
 
 def test_timers_fire_in_the_order_of_their_times():

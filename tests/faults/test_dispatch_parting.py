@@ -1,0 +1,109 @@
+"""Sessions that end with their only commit do not wait for it; what becomes of it is seen to all the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.support.queues import shared_url
+
+from stepwell import CommitUnknown, ItemStatus, QueueItem, QueueRequest, Stepwell, StoreUnavailable, workflow
+from stepwell.model.commit import Commit, Outcome
+
+__all__ = ["shared_url"]
+
+WAIT = 60
+COUNT = 20
+calls: Counter[int] = Counter()
+
+
+@workflow(name="parting.echo")
+async def echo(number: int) -> int:
+    calls[number] += 1
+    return number
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    calls.clear()
+
+
+class Mishap:
+    """Stands before a store's ``write``, and does something else with the first group of several only commits."""
+
+    def __init__(self, well: Any, monkeypatch: pytest.MonkeyPatch, instead: Callable[[Any], list[Outcome]]) -> None:
+        self.write_really, self._instead, self.commits = well._parts.store.write, instead, 0
+        monkeypatch.setattr(well._parts.store, "write", self.write)
+
+    def write(self, units: Any) -> list[Outcome]:
+        commits = sum(isinstance(unit, Commit) and unit.creation is not None for unit in units)
+        if self.commits or commits < 2:
+            return self.write_really(units)
+        self.commits = commits
+        return self._instead(units)
+
+
+def asked_for(url: str, *requests: QueueRequest) -> list[Any]:
+    with Stepwell(url, worker=False) as asking:
+        return [answer.item_id for answer in asking.enqueue_many(requests) if isinstance(answer, QueueItem)]
+
+
+def numbered() -> list[QueueRequest]:
+    return [QueueRequest(workflow=echo, value=number) for number in range(COUNT)]
+
+
+def ended(well: Stepwell, item_ids: list[str]) -> list[Any]:
+    """Wait for all items; what each came to."""
+    return [well.queue.item(item_id).result(WAIT) for item_id in item_ids]
+
+
+def test_lost_replies_to_only_commits_are_looked_up_and_nothing_is_run_twice(
+    shared_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """T05: they have landed, so their items have ended and their slots are free."""
+    item_ids = asked_for(shared_url, *numbered())
+    with Stepwell(shared_url) as well:
+
+        def lose_the_reply(units: Any) -> list[Outcome]:
+            mishap.write_really(units)
+            raise CommitUnknown
+
+        mishap = Mishap(well, monkeypatch, lose_the_reply)
+        assert ended(well, item_ids) == list(range(COUNT))
+        assert mishap.commits > 1
+        assert not [told for told in caplog.messages if told.startswith("execution")]  # none is taken for one that stopped
+        assert set(calls.values()) == {1}
+        items = [well.queue.item(item_id).state() for item_id in item_ids]
+        assert {(item.status, item.attempts) for item in items} == {(ItemStatus.COMPLETED, 1)}
+
+
+def test_items_whose_only_commits_met_no_store_keep_their_attempts_and_run_again(shared_url: str, monkeypatch: pytest.MonkeyPatch):
+    """T41: nothing has landed, so they are run again; that the store was away is not their fault."""
+    item_ids = asked_for(shared_url, *numbered())
+    with Stepwell(shared_url) as well:
+
+        def be_away(_: Any) -> list[Outcome]:
+            raise StoreUnavailable("away")
+
+        mishap = Mishap(well, monkeypatch, be_away)
+        assert ended(well, item_ids) == list(range(COUNT))
+        assert sorted(calls.values()) == [1] * (COUNT - mishap.commits) + [2] * mishap.commits
+        items = [well.queue.item(item_id).state() for item_id in item_ids]
+        assert {(item.status, item.attempts) for item in items} == {(ItemStatus.COMPLETED, 1)}
+
+
+def test_one_taken_execution_id_among_many_fails_its_own_item_alone(shared_url: str):
+    """T33: the run that has the id is left as it is."""
+    taken = QueueRequest(workflow=echo, value=COUNT, execution_id="taken")
+    *others, last = asked_for(shared_url, *numbered(), taken)
+    with Stepwell(shared_url, worker=False) as another:
+        another.create("taken")
+    with Stepwell(shared_url) as well:
+        assert ended(well, others) == list(range(COUNT))
+        while (item := well.queue.item(last).state()).finished_at is None:
+            pass  # the test's own time limit ends this
+        assert item.status is ItemStatus.FAILED
+        assert "AlreadyExists" in str(item.error)
+        assert well.load("taken").revision == 0

@@ -1,0 +1,92 @@
+"""T10: a full disk: writes are refused with a typed error, reads are served, and all goes on by itself once there is room."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+from tests.faults.system_calls import DISK_FULL, SystemCalls
+
+from stepwell import Status, Stepwell, StoreFull, step, workflow
+
+begun, may_end = threading.Event(), threading.Event()
+
+
+@step
+def careful(number: int) -> int:
+    begun.set()
+    assert may_end.wait(60)
+    return number + 1
+
+
+@step
+def last(number: int) -> int:
+    return number * 2
+
+
+@workflow
+def chore(number: int) -> int:
+    return last(careful(number))
+
+
+@pytest.fixture
+def disk() -> Iterator[SystemCalls]:
+    begun.clear()
+    may_end.clear()
+    calls = SystemCalls()
+    yield calls
+    calls.restore()
+
+
+def fill(disk: SystemCalls) -> None:
+    disk.fail("pwrite64", 1, DISK_FULL, is_persistent=True)
+
+
+def test_reads_are_served_and_writes_refused_until_there_is_room(disk: SystemCalls, tmp_path: Path) -> None:
+    with Stepwell(f"sqlite:///{tmp_path}/well.db") as well:
+        well.create("run", context={"kept": True})
+        well.state.globals.set("k", 1)
+        fill(disk)
+        for write in (
+            lambda: well.create("other"),
+            lambda: well.transaction("run").commit(),
+            lambda: well.state.globals.set("k", 2),
+            lambda: well.lock("door").acquire(),
+            lambda: well.delete("run"),
+        ):
+            with pytest.raises(StoreFull, match="free some space and try again") as caught:
+                write()
+            assert caught.value.code == "SW-301"
+            assert well.load("run").context == {"kept": True}
+            assert well.state.globals.get("k") == 1
+        health = well.health()
+        assert not health.is_ok
+        assert health.parts["read"] == "ok"
+        assert "the disk is full" in health.parts["write"]
+        disk.heal()
+        assert well.health().is_ok
+        well.create("other")
+        well.state.globals.set("k", 2)
+        assert well.lock("door").acquire().fence > 0
+        assert well.verify("run").ok
+    assert apsw.Connection(f"{tmp_path}/well.db").execute("PRAGMA integrity_check").get == "ok"
+
+
+def test_a_run_waits_for_room_and_goes_on_without_a_restart(disk: SystemCalls, tmp_path: Path) -> None:
+    """The worker neither fails the run nor dies; other runs can be read meanwhile."""
+    with Stepwell(f"sqlite:///{tmp_path}/well.db", lease_seconds=2) as well:
+        run = well.start(chore, 20)
+        assert begun.wait(60)
+        fill(disk)
+        may_end.set()
+        assert disk.hit.wait(60)
+        with pytest.raises(StoreFull):
+            well.start(chore, 1, execution_id="refused")
+        assert run.status() in (Status.PENDING, Status.RUNNING)
+        disk.heal()
+        assert run.result(timeout=60) == 42
+        assert well.start(chore, 1, execution_id="refused").result(timeout=60) == 4
+        assert run.verify().ok

@@ -1,0 +1,97 @@
+"""A program as users write it. A strict type checker must find nothing in it, without one cast; see test_typing.py."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import assert_type
+
+import stepwell
+from stepwell import AsyncRun, AsyncStepwell, Progress, Retry, Run, Scope, Status, Stepwell, step, workflow
+from stepwell.flow import call, define, otherwise, parallel, when
+from stepwell.flow import choice as choose
+
+STOCK = Scope.custom("stock")
+
+
+class Declined(Exception):
+    """The card was declined."""
+
+
+@dataclass
+class Order:
+    """What is ordered."""
+
+    item: str
+    cents: int
+
+
+@step(retry=Retry(attempts=5, first_seconds=1, non_retryable=(Declined, "validation", ValueError)), timeout_seconds=30)
+async def charge(order: Order) -> str:
+    """Read state, write state, and say who asks."""
+    here = stepwell.current()
+    assert_type(here.idempotency_key, str)
+    assert_type(here.attempt, int)
+    stock = here.state(STOCK)
+    left: int = await stock.get(order.item, 0)
+    stock.set(order.item, left - 1)
+    here.spend(0.25)
+    return f"{here.execution_id} {here.step}"
+
+
+@step
+def pack(item: str) -> int:
+    """A plain one."""
+    names: list[str] = stepwell.current().state(STOCK).keys("a")
+    return len(item) + len(names)
+
+
+@workflow(timeout="2h")
+async def checkout(order: Order) -> str:
+    """A workflow that is awaited."""
+    payment = await charge(order)
+    assert_type(payment, str)
+    stepwell.compensate(charge, order)
+    await stepwell.sleep("2h")
+    answer = await stepwell.wait_signal("approve", timeout="3d")
+    photos: list[int] = await stepwell.map(pack, [order.item], concurrency=8)
+    stepwell.current().variables["paid"] = payment
+    return f"{payment} {answer} {len(photos)}" if stepwell.patched("photos") else payment
+
+
+@workflow
+def packing(item: str) -> int:
+    """A workflow that blocks."""
+    done = pack(item)
+    assert_type(done, int)
+    return done
+
+
+DECLARED = define("declared", parallel(left=call("pack", "a"), right="pack"), choose(when("true", "pack"), otherwise("pack")))
+
+
+def blocking() -> None:
+    """The face that blocks."""
+    with Stepwell("memory://", worker=True) as well:
+        run = well.start(checkout, Order("lamp", 5), workspace="acme", execution_id="order-7")
+        assert_type(run, Run)
+        assert_type(run.status(), Status)
+        assert_type(run.progress(), Progress)
+        run.signal("approve", {"by": "me"})
+        print(run.result(timeout=10), run.state().get_variable("paid"))
+        well.start(DECLARED, {"a": 1}).cancel()
+        well.start(packing, "lamp").retry()
+
+
+async def awaited() -> None:
+    """The face that is awaited."""
+    async with AsyncStepwell("memory://") as well:
+        run = await well.start(packing, "lamp")
+        assert_type(run, AsyncRun)
+        print(await run.result("10s"))
+        await well.state.custom("stock").set("lamp", 3)
+
+
+if __name__ == "__main__":
+    blocking()
+    asyncio.run(awaited())
