@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup demo format lint types layers unit test bench scale rivals lock rivals-lock clean
+.PHONY: help setup demo format lint types layers unit test bench scale rivals pictures lock rivals-lock clean
 unexport PYTHONWARNINGS # what counts as an error is said in pyproject.toml alone
 
 help: ## list these commands
@@ -70,6 +70,12 @@ rivals: .venv-rivals/.installed ## Stepwell beside DBOS, LangGraph and queues, a
 	@$(RIVALS)/python -m pip install -qq --disable-pip-version-check --require-hashes --no-deps -r benchmarks/rivals/rivals.txt
 	@$(RIVALS)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+pictures: $(STAMP) ## draw the workflows of docs/examples.md again
+	@$(BIN)/stepwell draw examples/approval.yaml -o docs/pictures/approval.svg
+	@$(BIN)/stepwell draw examples/nightly_import.py -o docs/pictures/nightly_import.svg
+	@$(BIN)/stepwell draw examples/reviewers.py -o docs/pictures/reviewers.svg
+	@$(BIN)/stepwell draw examples/vending_machine.py -o docs/pictures/vending_machine.svg
 
 lock: ## resolve locks/dev.txt again (newest versions: LOCK_ARGS=--upgrade)
 	@test -x $(BIN)/uv || { $(PYTHON) -m venv .venv && $(PIP_INSTALL) uv; }
