@@ -252,6 +252,20 @@ def test_who_submits_a_write_is_told_that_the_store_was_away(disk: Disk) -> None
     asyncio.run(main())
 
 
+def test_who_cannot_take_the_outcome_of_a_submitted_write_keeps_nobody_from_theirs(disk: Disk) -> None:
+    async def main() -> list[str]:
+        complaints: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(repr(context["exception"])))
+        with disk.held():
+            disk.group.submit(Deletion("a"), lambda _: complaints.append(str(1 // 0)))
+            other = asyncio.ensure_future(disk.group.write_async(Deletion("b")))
+            await asyncio.sleep(0)
+        assert await asyncio.wait_for(other, WAIT) == Written(["b"])
+        return complaints
+
+    assert asyncio.run(main()) == ["ZeroDivisionError('integer division or modulo by zero')"]
+
+
 def test_a_loop_that_is_gone_stops_nobody_else(disk: Disk) -> None:
     loop = asyncio.new_event_loop()
     with ThreadPoolExecutor(1) as pool:

@@ -136,7 +136,7 @@ class FirstCommit(Recorder):
         try:
             await self._meet(error, commit_id)
             self._preview = None
-        except StepwellError as refusal:
+        except Exception as refusal:  # noqa: BLE001 - told to the worker, which waits for word of it
             met = refusal
         self.parted(self, met)
 

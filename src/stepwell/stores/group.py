@@ -78,7 +78,10 @@ class _Errand(_Ticket):
         self.loop, self.told = loop, told
 
     def tell(self) -> None:
-        self.told(self.result)
+        try:
+            self.told(self.result)
+        except Exception as error:  # noqa: BLE001 - the others of the group must be told all the same
+            self.loop.call_exception_handler({"message": "who submitted a write could not take its outcome", "exception": error})
 
 
 class GroupCommit:
@@ -136,7 +139,7 @@ class GroupCommit:
         return ticket.result()
 
     def submit(self, unit: Unit, told: Told) -> None:
-        """Have a unit written without waiting for it; ``told`` is called on the running loop, and must not raise."""
+        """Have a unit written without waiting for it; ``told`` is called on the running loop."""
         if self._process != process_id():
             self._check_process()
         self._line_up(_Errand(unit, asyncio.get_running_loop(), told))
