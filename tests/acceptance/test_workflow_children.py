@@ -12,6 +12,8 @@ from tests.acceptance.conftest import working_well
 
 import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, Status, Stepwell, step, workflow
+from stepwell.runtime.inbox import CHILD, delivery, fresh_key
+from stepwell.state.operation import write_or_raise
 
 well = working_well
 
@@ -159,6 +161,22 @@ def test_retrying_a_parent_retries_the_child_that_failed(well: Any) -> None:
     assert run.result(WAIT) == "parentchildx"
     assert calls == {"parent": 1, "child": 1, "x": 2}
     assert all(well.verify(each).ok for each in ("p", "p:2", "p:2:2"))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_a_child_told_before_it_was_retried_is_not_heard_again(times: int) -> None:
+    """A parent that saw by itself how its child ended has left the child's message in its inbox."""
+    with Stepwell("memory://") as well:
+        is_broken.set()
+        run = well.start(parent, "x", execution_id="p")
+        with pytest.raises(ExecutionFailed, match="broken"):
+            run.result(WAIT)
+        news = run.state().get_step_output("child").output
+        for _ in range(times):
+            well._driver.run(write_or_raise(delivery("p", "default", CHILD, "p:2", news, fresh_key("old"))))
+        is_broken.clear()
+        run.retry()
+        assert run.result(WAIT) == "parentchildx"
 
 
 def test_child_that_failed_again_fails_its_parent_again(well: Any) -> None:

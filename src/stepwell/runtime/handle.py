@@ -26,7 +26,7 @@ from stepwell.model.trace import Trace, TraceLevel, trace_of
 from stepwell.model.value import Value, canonical, decode, recode
 from stepwell.runtime.compensation import COMPENSATION
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
+from stepwell.runtime.inbox import CANCEL, CHILD, SIGNAL, delivery, fresh_key, letters, path_of, take
 from stepwell.runtime.obstacle import missing_steps, obstacle_of
 from stepwell.runtime.picture import PictureFormat, check_format, picture_of_calls, picture_of_plan
 from stepwell.runtime.progress import Progress, progress_of
@@ -153,6 +153,7 @@ class RunOperations:
             # Only the call that failed the run: failures that its code has handled are part of its way.
             again = [ReopenStep(name) for name in _failed(state, [error.get("step")])]
         if child_id is not None:
+            again = [*again, *(yield from self._old_news(child_id, session.live.workspace_id))]
             yield from self._retry_child(child_id)
         yield from self._executions.commit(session, [SetStatus(Status.PENDING), *again])
 
@@ -165,6 +166,12 @@ class RunOperations:
         value = {"status": str(Status.FAILED), "error": result["error"], "order": order, "due_ms": None}
         token = encode_token(Token(COMPENSATION, "compensation", "root", value))
         return [*(ReopenStep(name) for name in _failed(state, failed)), AddToken(COMPENSATION, Raw(token))]
+
+    def _old_news(self, child_id: str, workspace_id: str) -> Operation[list[Planned]]:
+        """Take what a child told of its end: whoever saw the end without the message has left that, and it is true no more."""
+        rows = yield from self._executions.scan(path_of(self.execution_id, workspace_id))
+        told = [letter for letter in letters(rows) if (letter.kind, letter.name) == (CHILD, child_id)]
+        return [take(self.execution_id, workspace_id, letter) for letter in told]
 
     def _retry_child(self, child_id: str) -> Operation[None]:
         """Before its parent, so that a crash in between leaves a parent that can be retried once more."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import InvalidInput, NotFound, ReceiptArchived
 from stepwell.model.commit import Head, Loaded, StoredCommit
+from stepwell.model.entry import StoredEntry
 from stepwell.model.ids import check_key, made_revision
 from stepwell.model.ledger import Verification, rebuild, verify
 from stepwell.model.limits import Limits
@@ -56,6 +57,10 @@ class History:
     def find(self, query: ExecutionQuery) -> Operation[list[Head]]:
         """Executions that match, newest first."""
         return (yield from read(lambda: self._store.find(query)))
+
+    def scan(self, scope: str) -> Operation[list[tuple[str, StoredEntry]]]:
+        """What a scope of state holds."""
+        return (yield from read(lambda: self._store.scan(scope)))
 
     def receipts(self, execution_id: str, after: int, limit: int | None) -> Operation[list[Receipt]]:
         """The receipts after a revision, in order."""
