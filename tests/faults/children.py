@@ -10,6 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+import apsw
+
+from stepwell.stores.sqlite.connection import parse_url
+
 __all__ = ["Child"]
 
 _ROOT = Path(__file__).parents[2]
@@ -48,9 +52,18 @@ class Child:
         os.kill(self.pid, number)
 
     def wait_until_stopped(self) -> None:
-        """Wait until the child has stopped itself with SIGSTOP."""
+        """Wait until SIGSTOP has stopped the child."""
         _, status = os.waitpid(self.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status), f"the child ended with status {status}"
+
+    def pause(self, url: str) -> None:
+        """Stop the child, but not inside of a write to SQLite: there it would keep the file to itself."""
+        while True:
+            self.signal(signal.SIGSTOP)
+            self.wait_until_stopped()
+            if not url.startswith("sqlite:") or _is_free(url):
+                return
+            self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End the child with SIGKILL, and see that it is gone."""
@@ -68,3 +81,15 @@ class Child:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.communicate()
+
+
+def _is_free(url: str) -> bool:
+    """Whether nobody is writing to a SQLite file."""
+    database = apsw.Connection(parse_url(url).path)
+    try:
+        database.execute("BEGIN IMMEDIATE")
+    except apsw.BusyError:
+        return False
+    finally:
+        database.close()
+    return True

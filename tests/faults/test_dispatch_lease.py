@@ -129,7 +129,7 @@ def test_worker_stopped_past_its_lease_wakes_up_and_writes_nothing(shared_url: s
         assert first.hear() == "entered"
         if is_made:
             wait_until(lambda: item.state().status is ItemStatus.DISPATCHED)
-        first.signal(signal.SIGSTOP)
+        first.pause(shared_url)
         with worker(shared_url) as second:
             assert second.hear() == "entered"
             (tmp_path / "release").touch()
@@ -150,7 +150,7 @@ def test_worker_whose_loop_is_stuck_past_its_lease_loses_its_item(shared_url: st
         assert first.hear() == "entered"
         with worker(shared_url) as second:
             assert second.hear() == "entered"
-            first.signal(signal.SIGSTOP)
+            first.pause(shared_url)
             (tmp_path / "release").touch()
             assert item.result(WAIT) == second.pid
             first.signal(signal.SIGCONT)

@@ -108,7 +108,7 @@ def test_worker_whose_loop_was_stuck_past_its_lease_writes_nothing(url: str, tmp
         assert first.hear() == "entered"
         with worker(url) as second:
             assert second.hear() == "entered"
-            first.signal(signal.SIGSTOP)
+            first.pause(url)
             (tmp_path / "release").touch()
             assert run.result(WAIT) == second.pid
             first.signal(signal.SIGCONT)
@@ -125,7 +125,7 @@ def test_stopped_worker_that_wakes_up_writes_nothing(url: str, tmp_path: Path) -
     with Stepwell(url, worker=False) as well, worker(url) as first:
         run = well.start(held, str(tmp_path), execution_id="h")
         assert first.hear() == "entered"
-        first.signal(signal.SIGSTOP)
+        first.pause(url)
         with worker(url) as second:
             assert second.hear() == "entered"
             (tmp_path / "release").touch()
