@@ -134,25 +134,27 @@ ORDER BY wake_ms, number LIMIT $3::bigint
 FOR NO KEY UPDATE OF executions SKIP LOCKED;
 
 -- name: claim_due
--- Leases executions of some workflows that are due, the longest due first, but none that another process is at.
+-- Leases executions of some workflows that are due, the longest due first, but none that another process is at. Only what is due is
+-- looked at, as in lock_due.
 -- args: as lock_due, and holder and length of the lease. returns: ids, fences and the end of the leases, in order
 WITH clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint AS now_ms
 ), due AS MATERIALIZED (
-    SELECT e.number, e.wake_ms, now_ms
-    FROM {schema}.executions AS e, clock
-    WHERE e.wake_ms <= now_ms AND e.deleted_ms IS NULL AND (e.holder IS NULL OR e.lease_until_ms <= now_ms)
-      AND e.workflow_id = ANY($1::text[]) AND e.version <= ($4::bigint[])[array_position($1::text[], e.workflow_id)]
-    ORDER BY e.wake_ms, e.execution_id LIMIT $3::bigint
-    FOR NO KEY UPDATE OF e SKIP LOCKED
+    SELECT number, wake_ms
+    FROM {schema}.executions
+    WHERE wake_ms <= (SELECT now_ms FROM clock) AND coalesce(deleted_ms, 0) = 0
+      AND (holder IS NULL OR lease_until_ms <= (SELECT now_ms FROM clock)) AND workflow_id = ANY($1::text[])
+      AND version <= ($4::bigint[])[array_position($1::text[], workflow_id)]
+    ORDER BY wake_ms, number LIMIT $3::bigint
+    FOR NO KEY UPDATE OF executions SKIP LOCKED
 ), leased AS (
     UPDATE {schema}.executions AS e
-    SET holder = $5::text, fence = e.fence + 1, lease_until_ms = d.now_ms + $6::bigint, wake_ms = d.now_ms + $6::bigint,
+    SET holder = $5::text, fence = e.fence + 1, lease_until_ms = clock.now_ms + $6::bigint, wake_ms = clock.now_ms + $6::bigint,
         claims = e.claims + 1, is_nudged = false
-    FROM due AS d WHERE e.number = d.number
-    RETURNING e.execution_id, e.fence, e.lease_until_ms, d.wake_ms
+    FROM due AS d, clock WHERE e.number = d.number
+    RETURNING e.number, e.execution_id, e.fence, e.lease_until_ms, d.wake_ms
 )
-SELECT execution_id, fence, lease_until_ms FROM leased ORDER BY wake_ms, execution_id;
+SELECT execution_id, fence, lease_until_ms FROM leased ORDER BY wake_ms, number;
 
 -- name: heads
 -- The rows of executions, deleted ones included, without a lock: to say why a commit was refused.

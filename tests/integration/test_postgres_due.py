@@ -1,0 +1,44 @@
+"""Executions that are due on PostgreSQL: how much is read to find them among those that wait."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from tests.support.postgres_server import PostgresServer
+
+from stepwell.clock import SystemClock
+from stepwell.model.limits import Limits
+from stepwell.stores.postgres.statements import statements_of
+from stepwell.stores.postgres.store import PostgresStore
+
+WAITING = """
+INSERT INTO {schema}.executions (execution_id, workspace_id, workflow_id, version, status, revision, digest, wake_ms, created_ms,
+                                 updated_ms)
+SELECT 'waiting-' || number, 'default', 'orders', 1, 'WAITING', 0, '', 4000000000000 + number, 0, 0
+FROM generate_series(1, 5000) AS number
+"""
+DUE = "UPDATE {schema}.executions SET wake_ms = 1 WHERE execution_id IN ('waiting-7', 'waiting-70', 'waiting-700')"
+READS = "SELECT seq_scan, idx_tup_fetch FROM pg_stat_xact_user_tables WHERE schemaname = %s AND relname = 'executions'"
+
+
+@pytest.mark.parametrize("statistics", ["", "ANALYZE", "VACUUM ANALYZE"])
+@pytest.mark.parametrize(("statement", "more"), [("lock_due", []), ("claim_due", ["holder", 1000])], ids=["lock", "claim"])
+def test_only_what_is_due_is_looked_at_however_many_wait(
+    postgres_server: PostgresServer, postgres_url: str, postgres_schema: str, statement: str, more: list[object], statistics: str
+) -> None:
+    """A plan that was made when the table was empty, or the order of another index, would read all that wait."""
+    store = PostgresStore(postgres_url, SystemClock(), Limits())
+    store.open()
+    store.close()
+    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
+        connection.execute(WAITING.format(schema=postgres_schema))
+        connection.execute(DUE.format(schema=postgres_schema))
+        if statistics:
+            connection.execute(f"{statistics} {postgres_schema}.executions")
+        connection.execute("SET plan_cache_mode = force_generic_plan")  # as it is for a statement that was run a few times
+        with connection.transaction():
+            text = statements_of(postgres_schema)[statement].decode()
+            rows = psycopg.RawCursor(connection).execute(text, [["orders"], 0, 100, [1], *more]).fetchall()
+            [(scans, fetched)] = connection.execute(READS, [postgres_schema]).fetchall()
+    assert {row[0] for row in rows} == {"waiting-7", "waiting-70", "waiting-700"}
+    assert (scans, fetched < 50) == (0, True)
