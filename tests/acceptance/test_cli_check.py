@@ -48,3 +48,27 @@ def test_check_says_when_a_definition_is_too_large_to_be_explored_whole(shell: S
     assert done.code == 0
     assert "large (explored in part: up to 4,000 states)" in done.err
     assert shell("check", "large.yaml", "--json").json["definitions"][0]["bound"] == "4,000 states"
+
+
+FUNCTION = """\
+from stepwell import step, workflow
+
+@step
+async def weigh(parcel): return len(parcel)
+
+@workflow
+async def parcels(parcel): return await weigh(parcel)
+"""
+
+
+def test_a_run_of_a_function_is_checked_and_drawn_by_its_calls(shell: Shell):
+    shell.write("parcels.py", FUNCTION)
+    assert shell("run", "parcels", "-m", "parcels.py", "--input", '"lamp"', "--id", "p").code == 0
+    assert shell("check", "--run", "p", "-m", "parcels.py").code == 0
+    drawn = shell("draw", "--run", "p", "-f", "mermaid")
+    assert drawn.code == 0
+    assert "weigh" in drawn.out
+
+
+def test_check_and_draw_need_files_or_a_run(shell: Shell):
+    assert shell("check").code == shell("draw").code == shell("draw", "x.yaml", "--run", "p").code == 2

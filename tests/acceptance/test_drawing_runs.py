@@ -14,7 +14,7 @@ from tests.acceptance.test_declared import until
 
 import stepwell
 from stepwell import ExecutionFailed, InvalidInput, step, workflow
-from stepwell.flow import call, choice, define, otherwise, parallel, signal, when
+from stepwell.flow import call, choice, define, otherwise, parallel, program, signal, when
 
 well = working_well
 
@@ -140,3 +140,46 @@ def test_a_format_that_there_is_not_is_refused(well: Any) -> None:
     run.result(WAIT)
     with pytest.raises(InvalidInput, match="svg, mermaid"):
         run.draw("png")
+
+
+def test_the_calls_of_a_function_are_checked_as_a_definition_is(well: Any) -> None:
+    @workflow(name="pictures.sound")
+    async def sound(value: int) -> list[int]:
+        first = await note(value)
+        return [await note(first), *await asyncio.gather(note(1), note(2))]
+
+    run = well.start(sound, 1)
+    run.result(WAIT)
+    assert run.check() == ()
+
+
+def test_a_call_of_a_step_that_is_gone_is_a_fault(well: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    @workflow(name="pictures.gone")
+    async def gone(value: int) -> int:
+        return await note(value)
+
+    run = well.start(gone, 1)
+    run.result(WAIT)
+    monkeypatch.delitem(program._steps, "pictures.note")
+    [fault] = run.check()
+    assert "pictures.note" in fault.message
+
+
+def test_a_call_that_was_waited_for_at_the_end_is_improper(well: Any) -> None:
+    @workflow(name="pictures.hasty")
+    async def hasty(value: int) -> int:
+        left = asyncio.ensure_future(stepwell.wait_signal("never"))
+        await asyncio.sleep(0)  # so that it comes first
+        await note(value)
+        assert not left.done()
+        return value
+
+    run = well.start(hasty, 1)
+    run.result(WAIT)
+    assert [fault.message for fault in run.check()] == ["improper: the run has ended, and call 'signal:never' was still waited for"]
+
+
+def test_the_definition_of_a_run_is_checked(well: Any) -> None:
+    run = well.start(define("pictures.checked", call(note, 1)))
+    run.result(WAIT)
+    assert run.check() == ()

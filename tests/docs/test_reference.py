@@ -49,7 +49,8 @@ SERVERS = {"sqlite": "sqlite:///x.db", "postgresql": "postgresql://localhost/x",
 SHORTHAND = {"...", "dict", "function", "StepOutput", "LoopContext"}
 """Arguments that a page names by what they are."""
 FUNCTIONS = {
-    name: getattr(stepwell, name) for name in ("map", "patched", "sleep", "step", "verify_proof", "wait_signal", "workflow")
+    name: getattr(stepwell, name)
+    for name in ("check", "map", "patched", "sleep", "step", "verify_proof", "wait_signal", "workflow")
 }
 """What is called by itself, and not on an object."""
 

@@ -41,6 +41,8 @@ class _Call:
         self.child = ""
         self.turn = 0
         """Its turn among those that ended."""
+        self.is_drawn = False
+        """Whether its node is for people, and tells of attempts."""
 
     def node(self) -> Node:
         match self.kind:
@@ -51,7 +53,7 @@ class _Call:
             case "child":
                 return Subworkflow(name=self.key, workflow=self.name, description=self.told)
             case _:
-                tries = f" · {self.attempts} attempts" if self.attempts > 1 else ""
+                tries = f" · {self.attempts} attempts" if self.is_drawn and self.attempts > 1 else ""
                 return Step(name=self.key, uses=self.name.removeprefix(_UNDO) + tries, description=self.told)
 
     @property
@@ -67,9 +69,11 @@ class _Call:
         return f"{self.mark}{tries}{child}"
 
 
-def figure_of(name: str, trace: Trace) -> tuple[Definition, dict[str, Mark]]:
-    """The calls of a run as a definition, and how each of them went; from a full trace."""
+def figure_of(name: str, trace: Trace, *, is_drawn: bool = True) -> tuple[Definition, dict[str, Mark]]:
+    """The calls of a run as a definition, to be drawn or to be checked, and how each of them went; from a full trace."""
     calls = _calls(trace.events)
+    for call in calls.values():
+        call.is_drawn = is_drawn
     undone = [call for call in calls.values() if call.name.startswith(_UNDO)]
     made = [call for call in calls.values() if not call.name.startswith(_UNDO)]
     nodes = [*_branch("", made), *(call.node() for call in undone)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from stepwell.errors import Conflict, ExecutionCancelled, ExecutionEnded, ExecutionFailed, NotFound
+from stepwell.errors import Conflict, ExecutionCancelled, ExecutionEnded, ExecutionFailed, NotFound, Problem
 from stepwell.flow.duration import Span, seconds_of
 from stepwell.flow.program import Workflow, registered, registered_names
 from stepwell.kernel.plan import Plan
@@ -31,6 +31,7 @@ from stepwell.runtime.obstacle import missing_steps, obstacle_of
 from stepwell.runtime.picture import PictureFormat, check_format, picture_of_calls, picture_of_plan
 from stepwell.runtime.progress import Progress, progress_of
 from stepwell.runtime.retrying import restored
+from stepwell.runtime.run_check import problems_of_calls, problems_of_plan
 from stepwell.state.datastore import DataStore
 from stepwell.state.executions import Executions, Terms
 from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write_or_raise
@@ -193,6 +194,15 @@ class RunOperations:
             return picture_of_plan(plan, state, format)
         return picture_of_calls(state.identity.workflow_id, (yield from self.receipts()), format)
 
+    def check(self) -> Operation[tuple[Problem, ...]]:
+        """Every fault of the definition that the run follows, or for a function of the calls that it has made."""
+        state = yield from self._executions.load(self.execution_id)
+        plan = yield from self._plan(state)
+        stored = () if self._definitions is None else (yield from self._definitions.names())
+        if plan is not None:
+            return problems_of_plan(plan, stored)
+        return problems_of_calls(state, (yield from self.receipts()), stored)
+
     def _plan(self, state: ExecutionState) -> Operation[Plan | None]:
         who = state.identity
         if self._definitions is None or who.workflow_id in registered_names():
@@ -264,6 +274,10 @@ class Run:
         """A picture of the run, as SVG or as Mermaid text: its definition with the progress in it, or a function's calls."""
         return self._driver.run(self._do.draw(format))
 
+    def check(self) -> tuple[Problem, ...]:
+        """Every fault of the definition that the run follows, or of the calls that a function has made; none: it is sound."""
+        return self._driver.run(self._do.check())
+
     def state(self) -> DataStore:
         """The run's trigger, steps, variables and loops, read-only."""
         return self._driver.run(self._do.state())
@@ -329,6 +343,10 @@ class AsyncRun:
     async def draw(self, format: PictureFormat = "svg") -> str:
         """A picture of the run, as SVG or as Mermaid text: its definition with the progress in it, or a function's calls."""
         return await self._driver.run(self._do.draw(format))
+
+    async def check(self) -> tuple[Problem, ...]:
+        """Every fault of the definition that the run follows, or of the calls that a function has made; none: it is sound."""
+        return await self._driver.run(self._do.check())
 
     async def state(self) -> DataStore:
         """The run's trigger, steps, variables and loops, read-only."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from stepwell.flow.definition import Definition
     from stepwell.flow.finding import Findings
     from stepwell.kernel.exploration import Exploration
+    from stepwell.runtime.picture import PictureFormat
 
 __all__ = ["check", "draw"]
 
@@ -29,8 +30,9 @@ _PLACE = re.compile(r"(?P<source>.*):(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 
 
 @command("check")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def check(files: tuple[str, ...]) -> None:
+@click.argument("files", nargs=-1, metavar="FILE...")
+@click.option("--run", "run_id", metavar="ID", help="Check a run: its definition, or the calls that a function made in it.")
+def check(files: tuple[str, ...], run_id: str | None) -> None:
     """Check definitions (.yaml, .json, or those of a .py file), and say every fault as file:line:column.
 
     What has no fault that can be seen is explored: steps that are never reached, deadlocks and livelocks are faults, with the way
@@ -39,6 +41,8 @@ def check(files: tuple[str, ...]) -> None:
     from stepwell.kernel.exploration import explore
 
     given = settings()
+    if bool(files) is (run_id is not None):
+        raise click.UsageError("give files, or a run by --run ID")
     steps = registered_step_names() if given.load_modules() else None
     sound: list[dict[str, Any]] = []
     problems: list[Problem] = []
@@ -53,11 +57,21 @@ def check(files: tuple[str, ...]) -> None:
             sound += [_facts(file, each, explored[each.name]) for each in definitions_of(file, steps=steps, further=further)]
         except InvalidDefinition as error:
             problems += error.errors
+    if run_id is not None:
+        sound, problems = _check_run(run_id)
     if given.is_json:
         given.screen.json({"is_ok": not problems, "definitions": sound, "problems": [_problem(each) for each in problems]})
     else:
         _write(given.screen, sound, problems)
     sys.exit(ExitCode.INVALID if problems else ExitCode.DONE)
+
+
+def _check_run(run_id: str) -> tuple[list[dict[str, Any]], list[Problem]]:
+    with settings().open() as well:
+        run = well.run(run_id)
+        problems = [Problem(each.code, each.message, f"{run_id}: {each.where}") for each in run.check()]
+        facts = {"source": run_id, "name": run.state().metadata.workflow_id}
+    return [] if problems else [facts], problems
 
 
 def _facts(source: str, definition: Definition, found: Exploration) -> dict[str, Any]:
@@ -86,34 +100,46 @@ def _write(screen: Screen, sound: list[dict[str, Any]], problems: list[Problem])
         screen.note(f"{len(problems)} fault{'s' if len(problems) > 1 else ''}")
 
 
-@command("draw")
-@click.argument("file", metavar="FILE")
-@click.option("--format", "-f", "kind", type=click.Choice(["svg", "mermaid"]), help="Else by the name of the output; else svg.")
-@click.option("--output", "-o", metavar="FILE", help="Where to write it; else to standard output.")
-def draw(file: str, kind: str | None, output: str | None) -> None:
-    """Draw a definition (.yaml, .json, module:definition, or the name of a stored one) as SVG or Mermaid."""
+def _drawn(file: str, kind: PictureFormat) -> tuple[str, str]:
+    """The name of a definition, and its picture."""
     from stepwell.flow.definition import Definition
     from stepwell.flow.drawing import draw_mermaid, draw_svg
 
-    given = settings()
-    given.load_modules()
     found = find_workflow(file)
     if isinstance(found, str) and found not in registered_names():
-        with given.open() as well:
+        with settings().open() as well:
             found = well.definitions.get(found)
     if not isinstance(found, Definition):
-        raise InvalidInput(f"{file!r} is code, and its structure is known only from a run; draw a definition")
+        raise InvalidInput(f"{file!r} is code, and its structure is known only from a run; draw one by --run ID")
+    return found.name, draw_svg(found) if kind == "svg" else draw_mermaid(found)
+
+
+@command("draw")
+@click.argument("file", metavar="FILE", required=False)
+@click.option("--run", "run_id", metavar="ID", help="Draw a run: its definition with the progress in it, or a function's calls.")
+@click.option("--format", "-f", "kind", type=click.Choice(["svg", "mermaid"]), help="Else by the name of the output; else svg.")
+@click.option("--output", "-o", metavar="FILE", help="Where to write it; else to standard output.")
+def draw(file: str | None, run_id: str | None, kind: PictureFormat | None, output: str | None) -> None:
+    """Draw a definition (.yaml, .json, module:definition, or the name of a stored one), or a run, as SVG or Mermaid."""
+    given = settings()
+    if (file is None) is (run_id is None):
+        raise click.UsageError("give a definition, or a run by --run ID")
+    given.load_modules()
     kind = kind or ("mermaid" if output and output.endswith((".mmd", ".mermaid", ".md")) else "svg")
-    picture = draw_svg(found) if kind == "svg" else draw_mermaid(found)
+    if run_id is not None:
+        with given.open() as well:
+            name, picture = run_id, well.run(run_id).draw(kind)
+    else:
+        name, picture = _drawn(file or "", kind)
     if output is not None and output != "-":
         _save(output, picture)
     if given.is_json:
         shown = {} if output else {"picture": picture}
-        given.screen.json({"name": found.name, "format": kind, "output": output} | shown)
+        given.screen.json({"name": name, "format": kind, "output": output} | shown)
     elif output is None or output == "-":
         given.screen.text(picture)
     else:
-        given.screen.note(printable(f"{found.name} is drawn to {output}"))
+        given.screen.note(printable(f"{name} is drawn to {output}"))
 
 
 def _save(path: str, text: str) -> None:
