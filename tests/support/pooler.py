@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-import threading
-from collections.abc import Coroutine
-from types import TracebackType
-from typing import Any
+
+from tests.support.middleman import Middleman
 
 __all__ = ["Pooler"]
 
@@ -37,55 +35,21 @@ class _Session:
             assert kind != b"E", message
 
 
-class Pooler:
-    """Listens on ``port``. As a context manager it ends with its block."""
+class Pooler(Middleman):
+    """Lends out a few sessions of a server on loopback."""
 
     def __init__(self, server_port: int, size: int = 3) -> None:
-        self._server_port, self._size = server_port, size
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="pooler", daemon=True)
+        super().__init__(server_port)
+        self._size = size
         self._sessions: dict[bytes, asyncio.Queue[_Session]] = {}
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self.moves = 0
         """How often a client's transaction was in another session than its last one."""
 
-    def __enter__(self) -> Pooler:
-        self._thread.start()
-        self._server = self._call(asyncio.start_server(self._serve, "127.0.0.1", 0))
-        self.port: int = self._server.sockets[0].getsockname()[1]
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._call(self._end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    async def _end(self) -> None:
-        self._server.close()
-        for writer in list(self._writers):
-            writer.transport.abort()
-        tasks = [task for task in self._tasks if not task.done()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        self._writers.add(writer)
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             startup = await _startup(reader, writer)
             if startup is not None:
                 await self._transactions(startup, reader, writer)
-        self._writers.discard(writer)
-        writer.transport.abort()
 
     async def _pool(self, startup: bytes) -> asyncio.Queue[_Session]:
         """The sessions of a user and database, all made at once."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from enum import Enum
-from types import TracebackType
-from typing import Any
+
+from tests.support.middleman import Middleman
 
 __all__ = ["Proxy", "Verdict", "at_match"]
 
@@ -28,70 +28,26 @@ class Verdict(Enum):
     HOLD = "it goes to the server, and nothing comes back any more, without an end"
 
 
-class Proxy:
-    """Listens on ``port`` and forwards to a server on loopback. As a context manager it ends with its block."""
+class Proxy(Middleman):
+    """Forwards to a server on loopback."""
 
     def __init__(self, server_port: int) -> None:
-        self._server_port = server_port
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        super().__init__(server_port)
         self.on_request: Callable[[bytes], Verdict] = lambda _: Verdict.PASS
         self.on_reply: Callable[[bytes], bytes] = lambda data: data
         self.delay_seconds = 0.0
         self.acted = threading.Event()
         """Set when a verdict other than PASS has been carried out: a swallowed reply has come by then."""
 
-    def cut(self) -> None:
-        """End every connection now."""
-        self._call(self._cut())
-
-    def __enter__(self) -> Proxy:
-        self._thread.start()
-        self._server = self._call(asyncio.start_server(self._serve, "127.0.0.1", 0))
-        self.port: int = self._server.sockets[0].getsockname()[1]
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._call(self._end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    async def _end(self) -> None:
-        self._server.close()
-        await self._cut()
-        tasks = [task for task in self._tasks if not task.done()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _cut(self) -> None:
-        for writer in list(self._writers):
-            writer.transport.abort()
-
-    async def _serve(self, client_reader: asyncio.StreamReader, client_writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        self._writers.add(client_writer)
-        try:
-            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
-        except OSError:
-            client_writer.transport.abort()
-            return
-        self._writers.add(server_writer)
-        pair = _Pair(self, client_reader, client_writer, server_reader, server_writer)
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.CancelledError):
-            await pair.run()
-        for writer in (client_writer, server_writer):
-            self._writers.discard(writer)
-            writer.transport.abort()
+            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
+            self._writers.add(server_writer)
+            try:
+                await _Pair(self, reader, writer, server_reader, server_writer).run()
+            finally:
+                self._writers.discard(server_writer)
+                server_writer.transport.abort()
 
 
 class _Pair:

@@ -15,6 +15,7 @@ import msgspec
 
 from stepwell.errors import Corrupted
 from stepwell.model.queue import Item, ItemMark, ItemStatus, Lane, NewItem, QueueSettings, Tier, Workspace
+from stepwell.stores.queue_rows import tier_of
 
 __all__ = [
     "encoded",
@@ -71,18 +72,7 @@ def pack_tier(tier: Tier) -> bytes:
 
 def read_tiers(flat: Sequence[bytes]) -> list[Tier]:
     """The tiers of a hash, by name."""
-    return [
-        Tier(
-            name=name,
-            concurrency=concurrency,
-            weight=weight,
-            rate_per_second=rate,
-            queue_depth=depth,
-            state_bytes=state_bytes,
-            retention_seconds=retention,
-        )
-        for name, (concurrency, weight, rate, depth, state_bytes, retention) in _table(flat, "tier", _decode_tier, bytes.decode)
-    ]
+    return [tier_of((name, *row)) for name, row in _table(flat, "tier", _decode_tier, bytes.decode)]
 
 
 def pack_workspace(workspace: Workspace) -> bytes:
