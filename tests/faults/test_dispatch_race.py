@@ -136,7 +136,8 @@ def test_items_whose_claim_or_commit_was_not_answered_run_once(
         well.queue.pause()
         items = [well.enqueue(count, number) for number in range(5)]
         faulty = LosesReplies(well, monkeypatch, kind)
-        well.queue.resume()
+        with suppress(CommitUnknown):  # written in one group with the claim that it makes possible, it is not answered either
+            well.queue.resume()
         assert [item.result(WAIT) for item in items] == list(range(5))
         assert faulty.lost == 1
         assert runs == dict.fromkeys(range(5), 1)

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import stepwell
@@ -108,9 +109,12 @@ async def many(arguments: list[str]) -> str:
 def main(url: str, lease_seconds: str = "1", grace_seconds: str = "30") -> None:
     """Work until told to stop."""
     well = Stepwell(url, lease_seconds=float(lease_seconds))
-    print("ready", flush=True)
     serving.HAND_BACK_SECONDS = 60.0  # a busy machine may need more than the second that there is in real life
-    serving.serve(well, float(grace_seconds), on_stop=lambda: print("stopping", flush=True))
+
+    def say(word: str) -> Callable[[], None]:
+        return lambda: print(word, flush=True)
+
+    serving.serve(well, float(grace_seconds), on_ready=say("ready"), on_stop=say("stopping"))
     print("ended", flush=True)
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
+from concurrent.futures import Future
+from contextlib import suppress
+from types import TracebackType
 from typing import Protocol
 
 __all__ = ["HAND_BACK_SECONDS", "Drains", "serve"]
@@ -30,34 +33,85 @@ class Drains(Protocol):
         ...
 
 
-def serve(well: Drains, grace_seconds: float = 30, *, on_stop: Callable[[], None] = lambda: None) -> int:
+def serve(
+    well: Drains,
+    grace_seconds: float = 30,
+    *,
+    on_ready: Callable[[], None] = lambda: None,
+    on_stop: Callable[[], None] = lambda: None,
+) -> int:
     """Let a well work until SIGTERM or SIGINT, then close it; the number of the signal. In the main thread.
 
     After the first signal nothing more is claimed, waiting executions are handed back at once, and steps under way have
     ``grace_seconds`` to end; then they are left, and their executions handed back, too, to go on elsewhere. A second signal ends
-    the grace. If threads are left inside a step, the process ends here, since nothing can stop them.
+    the grace. If threads are left inside a step, the process ends here, since nothing can stop them. From ``on_ready`` on, signals
+    are heard.
     """
     told: list[int] = []
-    stopping = threading.Event()
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        told.append(number)
-        well.drain(grace_seconds if len(told) == 1 else 0)
-        if len(told) > 1:
-            _end_after(HAND_BACK_SECONDS, 128 + number)
-        stopping.set()
-
-    before = {each: signal.signal(each, stop) for each in _SIGNALS}
-    try:
-        stopping.wait()
-        on_stop()
-        well.close()
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+    with _Bell() as bell:
+        before = {each: signal.signal(each, lambda number, _: told.append(number)) for each in _SIGNALS}
+        try:
+            on_ready()
+            while not told:
+                bell.wait()
+            well.drain(grace_seconds)
+            on_stop()
+            _close(well, told, bell)
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
     if any(thread.name.startswith(("stepwell-step", "stepwell-code")) and _is_inside(thread) for thread in threading.enumerate()):
         _end(0)
     return told[0]
+
+
+class _Bell:
+    """Rings at each signal and whenever asked to, and is heard even if it rang before anybody waited.
+
+    Waiting for a lock or a thread would not do: a signal that comes a moment before the wait begins does not end it.
+    """
+
+    def __enter__(self) -> _Bell:
+        self._rope, self._ear = socket.socketpair()
+        self._rope.setblocking(False)
+        self._before = signal.set_wakeup_fd(self._rope.fileno(), warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        signal.set_wakeup_fd(self._before)
+        self._rope.close()
+        self._ear.close()
+
+    def ring(self) -> None:
+        """Ring. From any thread."""
+        with suppress(OSError):  # it rings already, or nobody is there to hear it
+            self._rope.send(b"\0")
+
+    def wait(self) -> None:
+        """Wait for a ring that was not heard yet."""
+        self._ear.recv(1)
+
+
+def _close(well: Drains, told: list[int], bell: _Bell) -> None:
+    """Close a well; if there is a second signal meanwhile, hand back at once."""
+    closing: Future[None] = Future()
+
+    def close() -> None:
+        try:
+            closing.set_result(well.close())
+        except BaseException as error:  # noqa: BLE001 - told to the one who waits
+            closing.set_exception(error)
+        bell.ring()
+
+    threading.Thread(target=close, name="stepwell-closing", daemon=True).start()
+    is_hurried = False
+    while not closing.done():
+        if len(told) > 1 and not is_hurried:
+            is_hurried = True
+            well.drain(0)
+            _end_after(HAND_BACK_SECONDS, 128 + told[1])
+        bell.wait()
+    closing.result()
 
 
 def _end_after(seconds: float, code: int) -> None:

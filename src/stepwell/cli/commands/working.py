@@ -39,10 +39,16 @@ def worker(modules: tuple[str, ...], grace_seconds: float, **options: Any) -> No
     definitions = [each for file in modules if is_document(file) for each in definitions_of(file, steps=registered_step_names())]
     with given.open(creates=True, worker=True, **options) as well:
         names = sorted({*registered_names(), *(well.definitions.put(each).name for each in definitions)})
-        if given.is_json:
-            given.screen.json_line({"event": "ready", "workflows": names, "steps": sorted(registered_step_names())})
-        else:
-            place = without_secrets(choose_url(given.url)[0])
-            given.screen.note(printable(f"worker is ready on {place}: {', '.join(names) or 'for declared workflows'}"))
-        serve(well, grace_seconds, on_stop=lambda: given.screen.note("stopping; steps under way are finished first"))
+
+        def say_ready() -> None:
+            if given.is_json:
+                given.screen.json_line({"event": "ready", "workflows": names, "steps": sorted(registered_step_names())})
+            else:
+                place = without_secrets(choose_url(given.url)[0])
+                given.screen.note(printable(f"worker is ready on {place}: {', '.join(names) or 'for declared workflows'}"))
+
+        def say_stopping() -> None:
+            given.screen.note("stopping; steps under way are finished first")
+
+        serve(well, grace_seconds, on_ready=say_ready, on_stop=say_stopping)
     given.screen.note("worker has ended; what it had not finished is given back")
