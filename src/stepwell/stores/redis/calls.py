@@ -141,6 +141,7 @@ class Caller:
             *(unit.digest, row, unit.committed_ms, unit.status or "PENDING", unit.signature or b"", self._ttl_ms),
             *(unit.workspace_id, creation.workflow_id, creation.version, creation.parent_id or ""),
             *(creation.holder or "", _ms(creation.lease_seconds) if creation.holder else 0, int(creation.is_runnable)),
+            _rest(unit.rest),
         )
         call = Call("create", names, (*start, *middle, *tail))
         call.notes.append(self._note(unit.committed_ms, unit.execution_id, unit.workspace_id))

@@ -100,6 +100,40 @@ def test_execution_of_a_dead_worker_comes_due_when_its_lease_ends(store: Store, 
     refused(write(store, execution.commit(fence=fence)), LeaseLost)
 
 
+@pytest.mark.parametrize("holder", [None, "me"])
+def test_execution_that_ends_with_its_first_commit_is_nobodys_and_never_due(
+    store: Store, clock: FakeClock, holder: str | None
+) -> None:
+    """It would be claimed for ever, again and again, and nothing could be done with it."""
+    execution = Execution(store, "order-7")
+    creation = Creation("orders", 3, holder=holder, lease_seconds=HOUR, is_runnable=True)
+    execution.create(status("RUNNING"), status("COMPLETED"), creation=creation, rest=Rest(is_final=True))
+    head = execution.head
+    assert (head.status, head.holder, head.lease_until_ms, head.wake_ms) == ("COMPLETED", None, None, None)
+    assert head.fence == (0 if holder is None else 1)
+    nudge(store, execution.id)
+    clock.advance(2 * HOUR)
+    assert claim_due(store) == []
+
+
+@pytest.mark.parametrize("hours", [0, 5, None])
+def test_execution_whose_first_commit_rests_comes_due_as_that_says(store: Store, clock: FakeClock, hours: int | None) -> None:
+    execution = Execution(store, "order-7")
+    creation = Creation("orders", 3, holder="me", lease_seconds=HOUR, is_runnable=True)
+    wake_ms = None if hours is None else store.now_ms() + hours * HOUR * 1000
+    execution.create(creation=creation, rest=Rest(wake_ms))
+    head = execution.head
+    assert (head.holder, head.lease_until_ms, head.wake_ms, head.fence) == (None, None, wake_ms, 1)
+    if hours != 0:
+        clock.advance(2 * HOUR)
+        assert claim_due(store) == []
+    if hours is None:
+        nudge(store, execution.id)
+    else:
+        clock.advance(hours * HOUR)
+    assert names_of(claim_due(store)) == [execution.id]
+
+
 def test_released_execution_is_due_at_once(store: Store) -> None:
     """T42: a worker that is told to stop hands back without waiting for its lease to end."""
     runnable(store)
