@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -23,6 +24,12 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
 
 
 _simulated: dict[str, program.Step[..., Any]] = {}
+
+
+def pytest_configure() -> None:
+    """Have Ctrl-C end what it should: a run in the background of a shell has it ignored, and passes that on to its children."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collectreport() -> None:
