@@ -147,22 +147,23 @@ class Choosing:
 
     def take(self, limit: int) -> None:
         """Take the items with the smallest tags; of equal ones, the one that came first."""
-        heap = [entry for share in self._shares.values() if (entry := self._entry(share)) is not None]
-        heapq.heapify(heap)
+        heap = self._entries()
         while heap and len(self.numbers) < limit:
-            entry = heap[0]
-            share = self._shares[entry[2]]
+            share = self._shares[heap[0][2]]
             line = self._first_line(share)
-            # A queue may have become full since: then this workspace has another first item, or none.
-            if line is not None and line.first.number == entry[1]:
-                self._take_one(share, line)
-                if len(self.numbers) == limit:
-                    return
-            following = self._entry(share)
-            if following is None:
+            assert line is not None, "who may start no more has no entry"  # noqa: S101
+            self._take_one(share, line)
+            if self._queues.get(line.queued.key.queue) == 0:
+                heap = self._entries()  # others may have had their next item in this queue, and have another one now, or none
+            elif (following := self._entry(share)) is None:
                 heapq.heappop(heap)
             else:
                 heapq.heapreplace(heap, following)
+
+    def _entries(self) -> list[tuple[float, int, str]]:
+        heap = [entry for share in self._shares.values() if (entry := self._entry(share)) is not None]
+        heapq.heapify(heap)
+        return heap
 
     def passes(self) -> dict[str, tuple[float, int]]:
         """The new pass of each workspace that gave something, and how many it gave."""

@@ -146,6 +146,20 @@ def test_queue_has_slots_of_its_own_over_all_workspaces(store: Store) -> None:
     assert ids_of(claim_items(store)) == ["c-mail"]
 
 
+def test_order_is_kept_when_a_queue_becomes_full_in_the_middle_of_a_claim(store: Store) -> None:
+    """A workspace whose next item stood in that queue has another one then, which may be before those of others."""
+    put_queue(store, "narrow", concurrency=3)
+    for workspace in "ac":
+        put_workspace(store, workspace, weight=2.0, concurrency=None)
+    plan = [
+        *(("c1", "c", "wide", 0), ("a1", "a", "narrow", 0), ("c2", "c", "wide", -1), ("a2", "a", "wide", 0)),
+        *(("a0", "a", "narrow", 1), ("c0", "c", "narrow", 1), ("c3", "c", "narrow", 0)),
+    ]
+    for name, workspace, queue, priority in plan:
+        add(store, new_item(name, workspace, queue=queue, priority=priority))
+    assert ids_of(claim_items(store, 5)) == ["a0", "c0", "c1", "a1", "c2"]
+
+
 def test_rate_of_a_tier_holds(store: Store, clock: FakeClock) -> None:
     put_workspace(store, "acme", rate_per_second=3)
     add(store, *(new_item(workspace="acme") for _ in range(12)), "other")

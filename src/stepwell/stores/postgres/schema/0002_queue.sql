@@ -222,7 +222,7 @@ CREATE FUNCTION {schema}.claim_items(
 ) RETURNS TABLE (item_id text, workspace_id text, workflow_id text, version bigint, execution_id text, input bytea, fence bigint,
                  attempts bigint, until_ms bigint, queue text, enqueued_ms bigint)
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_incremental_sort = off
-SET jit = off AS $$
+SET plan_cache_mode = force_generic_plan SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     now_ms bigint := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + ahead_ms;
@@ -348,14 +348,15 @@ BEGIN
             CONTINUE;
         END IF;
         EXIT WHEN limited = '{{}}';
-        -- The first queue that is asked for more than it may start is closed behind what it may, and all is chosen again.
+        -- The first queue that is full by what was chosen is closed behind that, and all is chosen again: those whose next item stands
+        -- in it have another one then.
         SELECT q.queue, q.allowed INTO burst, burst_at
         FROM (
             SELECT c.queue, a.allowed, c.place, row_number() OVER (PARTITION BY c.queue ORDER BY c.place) AS count
             FROM unnest(chosen_queues) WITH ORDINALITY AS c (queue, place)
             JOIN unnest(limited, allowances) AS a (queue, allowed) ON a.queue = c.queue
             WHERE NOT c.queue = ANY (closed)) AS q
-        WHERE q.count > q.allowed ORDER BY q.place LIMIT 1;
+        WHERE q.count >= greatest(q.allowed, 1) ORDER BY q.place LIMIT 1;
         EXIT WHEN NOT FOUND;
         kept := kept || ARRAY(
             SELECT c.number FROM unnest(chosen, chosen_queues) WITH ORDINALITY AS c (number, queue, place)

@@ -133,28 +133,39 @@ local function choose(shares, open, turn, now, limit, chunk, take)
     local line, number = first_line(share, open, chunk)
     return line and {share.base + share.taken / share.weight, number, share}
   end
+  -- A queue is full: those that had their next item in it have another one now, or none.
+  local function entries_after(before)
+    local entries = {}
+    for _, each in ipairs(before) do
+      entries[#entries + 1] = each[2] == '' and each or entry_of(each[3])
+    end
+    heapify(entries)
+    return entries
+  end
   for i, share in ipairs(shares) do
     heap[i] = {share.base, '', share}
   end
   heapify(heap)
   while heap[1] and taken < limit do
     local tag, expected, share = unpack(heap[1])
+    local named_queue
     if expected == '' then
       look_at(share, now)
     else
       local line, number = first_line(share, open, chunk)
-      -- A queue may have become full since: then this workspace has another first item, or none.
-      if number == expected then
-        take(number, share, line)
-        turn, taken = math.max(turn, tag), taken + 1
-        share.taken, line.at = share.taken + 1, line.at + 2
-        local named_queue = open[line.queue]
-        if named_queue then
-          named_queue.left, named_queue.taken = named_queue.left - 1, named_queue.taken + 1
-        end
+      take(number, share, line)
+      turn, taken = math.max(turn, tag), taken + 1
+      share.taken, line.at = share.taken + 1, line.at + 2
+      named_queue = open[line.queue]
+      if named_queue then
+        named_queue.left, named_queue.taken = named_queue.left - 1, named_queue.taken + 1
       end
     end
-    replace_first(heap, entry_of(share))
+    if named_queue and named_queue.left == 0 then
+      heap = entries_after(heap)
+    else
+      replace_first(heap, entry_of(share))
+    end
   end
   return turn
 end
