@@ -1,7 +1,6 @@
 """The PostgreSQL store, beside psycopg alone: rows of the same size, on the same server, with the same durability.
 
-``alone`` is what a user of ``well.transaction`` sees: it asks for the newest head when it begins, since any process may have
-written, so it costs one more round trip than ``prepared``, where the chain is known and only the commit itself is left.
+``alone`` is what a user of ``well.transaction`` sees; in ``prepared`` the chain is known, and only the commit itself is left.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def alone(plan: Plan) -> Iterator[Measurement]:
 
 
 def prepared(plan: Plan) -> Iterator[Measurement]:
-    """One commit after another, blocking, without the question for the newest head."""
+    """One commit after another, blocking, from a chain that is known."""
     yield from chain.prepared(plan, servers.URLS["redis"](plan), RawScript(plan), _close_to_raw)
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.acceptance.conftest import OpenWell
+from tests.support.places import skip_unshared
 
 from stepwell import (
     AlreadyExists,
@@ -185,6 +186,69 @@ def test_writer_that_is_late_gets_a_conflict(well: Stepwell) -> None:
     assert (caught.value.expected, caught.value.actual) == (0, 1)
     assert "begin again" in str(caught.value)
     assert well.load("run").variables == {"by": "first"}
+
+
+@pytest.mark.parametrize("how", ["begun", "entered"])
+def test_what_was_begun_is_late_if_another_well_was_first(open_well: OpenWell, url: str, how: str) -> None:
+    """T05: whoever looks at an execution after the beginning must not be overtaken."""
+    skip_unshared(url)
+    mine, other = open_well(url), open_well(url)
+    mine.create("run")
+    late = mine.transaction("run")
+    late.begin() if how == "begun" else late.__enter__()
+    _set(other, "by", "other")
+    late.set_variable("by", "late")
+    with pytest.raises(Conflict):
+        late.commit()
+    assert mine.load("run").variables == {"by": "other"}
+
+
+def test_commit_that_was_not_begun_follows_the_newest_whatever_is_at_hand(open_well: OpenWell, url: str) -> None:
+    """Two wells in turn: neither has what the other one wrote, until it is told."""
+    skip_unshared(url)
+    wells = open_well(url), open_well(url)
+    wells[0].create("run")
+    for number in range(6):
+        assert _set(wells[number % 2], f"v{number}", number) == number + 1
+    assert wells[0].load("run").variables == {f"v{number}": number for number in range(6)}
+    assert wells[1].verify("run").ok
+
+
+def test_commit_that_was_not_begun_is_refused_by_the_newest_state_alone(open_well: OpenWell, url: str) -> None:
+    """What seems wrong by the state at hand is looked at again, and what is wrong stays so."""
+    skip_unshared(url)
+    mine, other = open_well(url), open_well(url)
+    mine.create("run")
+    with other.transaction("run") as tx:
+        tx.record_step(step("paid", 1))
+    again = mine.transaction("run")
+    again.record_step(step("paid", 2))
+    with pytest.raises(ValidationFailed):
+        again.commit()
+    with other.transaction("run") as tx:
+        tx.add_token("t", node="here")
+    known = mine.transaction("run")
+    known.remove_token("t")  # of which the state at hand knows nothing
+    assert known.commit().revision == 3
+    assert mine.load("run").steps["paid"].output == 1
+
+
+def test_commit_that_was_not_begun_asks_the_store_nothing(open_well: OpenWell, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one write: a question before it would cost a round trip more."""
+    well = open_well(url)
+    well.create("run")
+    asked: list[str] = []
+    for name in ("tips", "load", "head"):
+        monkeypatch.setattr(well._parts.store, name, lambda *_, name=name, **__: asked.append(name))
+    assert _set(well, "x", 1) == 1
+    assert asked == []
+
+
+def _set(well: Stepwell, name: str, value: int) -> int:
+    """Set a variable without looking; the revision that came of it."""
+    tx = well.transaction("run")
+    tx.set_variable(name, value)
+    return tx.commit().revision
 
 
 def test_exactly_one_of_racing_writers_wins(open_well: OpenWell, url: str) -> None:

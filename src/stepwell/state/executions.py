@@ -144,6 +144,13 @@ class Executions(History):
             return None
         return Session(live, terms, self._new_id)
 
+    def guess(self, execution_id: str, terms: Terms) -> Session | None:
+        """A session on the state at hand, which may be behind the store: for a commit whose caller has seen nothing of it."""
+        if terms.commit_id is not None or terms.fence is not None:
+            return None
+        live = self._live.get(execution_id)
+        return None if live is None else Session(live, terms, self._new_id)
+
     def status_at_hand(self, execution_id: str) -> Status | None:
         """The status of an execution whose newest state is at hand for sure; else None."""
         live = self._live.get(execution_id)
@@ -199,6 +206,8 @@ class Executions(History):
                     settle(draft, commit)
             if draft.status is not None and draft.status in FINAL:
                 self.endings.tell(live.execution_id, Ending(draft.status, draft.get("result", ONLY)))
+        except Conflict:
+            raise  # nothing landed, and the state at hand is what it was
         except BaseException:
             # Whether it landed is for the store to say; what is at hand may be behind it now, or half-way to it.
             self._live.forget(live.execution_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from stepwell.errors import InvalidInput
+from stepwell.errors import Conflict, InvalidInput, ValidationFailed
 from stepwell.model.commit import LockGuard
 from stepwell.model.limits import Limits
 from stepwell.model.receipt import Receipt
@@ -23,7 +23,7 @@ class _TransactionBase(Buffer):
     def __init__(self, executions: Executions, execution_id: str, terms: Terms, limits: Limits) -> None:
         super().__init__(limits)
         self._executions, self.execution_id, self._terms = executions, execution_id, terms
-        self._session: Session | None = executions.begin_at_hand(execution_id, terms)
+        self._session: Session | None = None
         self._is_rolled_back = False
         self.receipt: Receipt | None = None
         """The receipt, once the transaction is committed."""
@@ -47,18 +47,40 @@ class _TransactionBase(Buffer):
         # What was asked for after an explicit commit is refused there, and not dropped in silence.
         return bool(self.batch()) or (self.receipt is None and not self._is_rolled_back)
 
-    def _begin(self) -> Operation[None]:
+    def _is_begun(self) -> bool:
+        """Whether the revision that the commit must follow is fixed; it is from now on, if that takes no waiting."""
+        self._session = self._session or self._executions.begin_at_hand(self.execution_id, self._terms)
+        return self._session is not None
+
+    def _begin(self) -> Operation[Session]:
         self._session = yield from self._executions.begin(self.execution_id, self._terms)
+        return self._session
 
     def _commit(self) -> Operation[Receipt]:
         if self.receipt is not None:
             raise InvalidInput("this transaction is committed; begin another one")
         if self._session is None:
-            yield from self._begin()
-            return (yield from self._commit())
-        self.receipt = yield from self._executions.commit(self._session, self.batch())
+            self.receipt = yield from self._commit_at_once()
+        else:
+            self.receipt = yield from self._executions.commit(self._session, self.batch())
         self.drop()
         return self.receipt
+
+    def _commit_at_once(self) -> Operation[Receipt]:
+        """Begin and commit in one. Nobody can have looked in between, so the state at hand is good enough to try with: it is the
+        newest if the commit is taken, and if it is not, it is brought up to the store first."""
+        session = self._session = self._executions.guess(self.execution_id, self._terms)
+        guessed = None if session is None else session.live.state.receipt
+        try:
+            session = session or (yield from self._begin())
+            return (yield from self._executions.commit(session, self.batch()))
+        except (Conflict, ValidationFailed):
+            if guessed is None:
+                raise
+            session = yield from self._begin()
+            if session.live.state.receipt == guessed:
+                raise
+        return (yield from self._executions.commit(session, self.batch()))
 
 
 class Transaction(_TransactionBase):
@@ -67,19 +89,20 @@ class Transaction(_TransactionBase):
     def __init__(self, executions: Executions, execution_id: str, terms: Terms, limits: Limits, driver: Driver) -> None:
         super().__init__(executions, execution_id, terms, limits)
         self._driver = driver
-        if self._session is None:
-            driver.run(self._begin())
 
     def commit(self) -> Receipt:
         """Validate, store and apply everything buffered, as one; ``ValidationFailed`` names all faults and changes nothing."""
         return self._driver.run(self._commit())
 
     def begin(self) -> Transaction:
-        """Fix the revision that the commit must follow: the newest now. Entering the block does it, too."""
+        """Fix the revision that the commit must follow: the newest now. Entering the block does it, too; without either, ``commit``
+        follows whatever is the newest then."""
+        if not self._is_begun():
+            self._driver.run(self._begin())
         return self
 
     def __enter__(self) -> Transaction:
-        return self
+        return self.begin()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None:
@@ -100,8 +123,9 @@ class AsyncTransaction(_TransactionBase):
         return await self._driver.run(self._commit())
 
     async def begin(self) -> AsyncTransaction:
-        """Fix the revision that the commit must follow: the newest now. Entering the block does it, too."""
-        if self._session is None:
+        """Fix the revision that the commit must follow: the newest now. Entering the block does it, too; without either, ``commit``
+        follows whatever is the newest then."""
+        if not self._is_begun():
             await self._driver.run(self._begin())
         return self
 

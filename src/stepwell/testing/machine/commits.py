@@ -105,9 +105,24 @@ class CommitRules(Comparison):
         plain = self.executions[name]
         if plain.state.status in FINAL:
             return
-        first, second = self.writers[writer].transaction(name), self.writers[1 - writer].transaction(name)
+        first, second = (self.writers[each].transaction(name).begin() for each in (writer, 1 - writer))
         first.set_variable("a", value)
         second.set_variable("b", value)
         plain.land(plain.state.changed([("set_variable", ("a", value))])[0], first.commit())
         self.expect(second.commit, Conflict)
+        self.compare_execution(name)
+
+    @precondition(has_executions)
+    @rule(pick=picks, writer=writers, value=values)
+    def follow(self, pick: int, writer: int, value: Value) -> None:
+        """Transactions that were not begun follow each other, whatever either writer has at hand."""
+        name = self.pick_execution(pick)
+        plain = self.executions[name]
+        if plain.state.status in FINAL:
+            return
+        first, second = (self.writers[each].transaction(name) for each in (writer, 1 - writer))
+        first.set_variable("a", value)
+        second.set_variable("b", value)
+        plain.land(plain.state.changed([("set_variable", ("a", value))])[0], first.commit())
+        plain.land(plain.state.changed([("set_variable", ("b", value))])[0], second.commit())
         self.compare_execution(name)
