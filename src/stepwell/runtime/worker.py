@@ -39,6 +39,7 @@ from stepwell.runtime.seed import Seed
 from stepwell.runtime.session import Session
 from stepwell.runtime.start import Starting
 from stepwell.runtime.step_state import StateReading
+from stepwell.runtime.turns import quick_turns
 from stepwell.runtime.wakes import Wakes
 from stepwell.state.executions import Executions
 from stepwell.state.operation import AsyncDriver, read, write
@@ -115,7 +116,7 @@ class Worker:
         keeping = self._loop.create_task(Keeping(self._driver, self.lease_seconds, self._sessions).run())
         beside = [self._loop.create_task(each.run()) for each in self.companions]
         try:
-            with self._pulse.listen(DUE) as listening:
+            with quick_turns(), self._pulse.listen(DUE) as listening:
                 self._woken = listening.wake
                 while not self._is_stopping:
                     try:
@@ -149,9 +150,9 @@ class Worker:
         """Whether another execution can be run now."""
         return not self._is_stopping and self._loop is not None and len(self._sessions) < self._concurrency
 
-    def is_alone_with_one(self) -> bool:
-        """Whether a single execution is being run, and it is making no step: then nothing but its next commit is to be done."""
-        return len(self._tasks) == 1 and not self._parting and not any(session.is_making for session in self._sessions.values())
+    def is_alone(self) -> bool:
+        """Whether at most one execution is being run, and it makes no step: there is nothing to do but to wait for the store."""
+        return len(self._tasks) <= 1 and not self._parting and not any(session.is_making for session in self._sessions.values())
 
     @property
     def room(self) -> int:
