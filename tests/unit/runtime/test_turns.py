@@ -47,5 +47,5 @@ def test_what_somebody_sets_meanwhile_stays():
 
 def test_worker_has_quick_turns_for_as_long_as_it_runs():
     with Stepwell("memory://") as well:
-        assert well.run(tell).result(60) == pytest.approx(TURN_SECONDS)
+        assert well.start(tell).result(60) == pytest.approx(TURN_SECONDS)
     assert sys.getswitchinterval() == pytest.approx(0.005)
