@@ -22,7 +22,7 @@ from stepwell.stores.postgres.link import Link, Question
 from stepwell.stores.postgres.queue import claim_question, claimed, enqueue_question, enqueued, recover_question, recovered
 from stepwell.stores.postgres.wire import Row, integers, texts
 
-__all__ = ["Step", "is_ordinary", "steps_of", "why_refused", "write_alone"]
+__all__ = ["Step", "is_ordinary", "is_plain_step", "steps_of", "why_refused", "write_alone", "write_plain"]
 
 _WRITTEN = Written()
 
@@ -64,14 +64,26 @@ def _is_simple(commit: Commit) -> bool:
     return commit.mark is None or (commit.mark.fence is not None) is (commit.creation is not None)
 
 
-def write_alone(link: Link, commit: Commit) -> bool:
-    """Write one commit to an execution that goes on, in a statement made for that; whether it landed."""
-    named = is_named(commit)
+def is_plain_step(units: Sequence[Unit]) -> bool:
+    """Whether it is one commit that only adds a receipt: what a step is, and most of what is written."""
+    if len(units) != 1 or type(units[0]) is not Commit:
+        return False
+    commit = units[0]
+    return commit.is_plain and len(commit.execution_id) + len(commit.commit_id) <= _SHORT
+
+
+def write_plain(link: Link, commit: Commit) -> bool:
+    """Write one such commit; whether it landed."""
     head = commit.execution_id, commit.revision, commit.digest, commit.signature, commit.committed_ms
     guard = commit.previous, commit.fence, commit.commit_id
-    if commit.is_plain and not named:
-        return bool(link.tell("commit_plain", *head, *guard, commit.header, commit.body))
-    return bool(link.tell("commit_one", *head, commit.status, *guard, named, commit.header, commit.body))
+    return bool(link.tell("commit_plain", *head, *guard, commit.header, commit.body))
+
+
+def write_alone(link: Link, commit: Commit) -> bool:
+    """Write one commit to an execution that goes on, in a statement made for that; whether it landed."""
+    head = commit.execution_id, commit.revision, commit.digest, commit.signature, commit.committed_ms
+    guard = commit.previous, commit.fence, commit.commit_id
+    return bool(link.tell("commit_one", *head, commit.status, *guard, is_named(commit), commit.header, commit.body))
 
 
 class Step(NamedTuple):

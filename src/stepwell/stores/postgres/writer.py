@@ -20,7 +20,15 @@ from stepwell.stores.postgres.deciding import misfit
 from stepwell.stores.postgres.link import Link, Lost, Question, Refused
 from stepwell.stores.postgres.locking import is_one_lock, why_held, write_lock
 from stepwell.stores.postgres.migrating import migrate
-from stepwell.stores.postgres.ordinary import Step, is_ordinary, steps_of, why_refused, write_alone
+from stepwell.stores.postgres.ordinary import (
+    Step,
+    is_ordinary,
+    is_plain_step,
+    steps_of,
+    why_refused,
+    write_alone,
+    write_plain,
+)
 from stepwell.stores.postgres.queue import (
     DIRECT,
     Direct,
@@ -40,6 +48,7 @@ from stepwell.stores.postgres.wire import Row
 
 __all__ = ["Writer"]
 
+_WRITTEN = Written()
 _MOST_NARROW = 10_000
 _TRIES = 5
 _FIRST_PAUSE_SECONDS = 0.005
@@ -88,6 +97,8 @@ class Writer:
         """One statement where that is enough; the long way for all else, and past every point if a test listens."""
         if is_armed():
             return self._write_long
+        if is_plain_step(units):
+            return self._write_plain
         if are_enqueues(units):
             return self._write_enqueues
         if len(units) == 1 and isinstance(units[0], DIRECT):
@@ -136,14 +147,18 @@ class Writer:
         """What a lost connection means for a statement that is a whole transaction: once it is sent, its fate is unknown."""
         return self._unknown(lost) if lost.was_sent else lost
 
+    def _write_plain(self, link: Link, units: Sequence[Commit]) -> list[Outcome]:
+        try:
+            has_landed = write_plain(link, units[0])
+        except Lost as lost:
+            raise self._doubt(lost) from lost
+        return [_WRITTEN] if has_landed else self._reasons(link, units)
+
     def _write_steps(self, link: Link, units: Sequence[Unit]) -> list[Outcome]:
-        fault("store.begun")
-        fault("store.before_commit")
         try:
             outcomes = self._outcomes(link, units)
         except Lost as lost:
             raise self._doubt(lost) from lost
-        self._note_committed()
         refused = [position for position, outcome in enumerate(outcomes) if outcome is None]
         if refused:
             reasons = self._reasons(link, [cast(Commit, units[position]) for position in refused])
@@ -155,7 +170,7 @@ class Writer:
         """Write a group in one round trip; None for a commit that did not land."""
         first = units[0]
         if len(units) == 1 and isinstance(first, Commit) and first.creation is first.rest is first.mark is None:
-            return [Written() if write_alone(link, first) else None]
+            return [_WRITTEN if write_alone(link, first) else None]
         steps = steps_of(units, self._clock.ahead_ms(), self._channel)
         outcomes: list[Outcome | None] = [None] * len(units)
         for step, rows in zip(steps, self._ask_steps(link, steps, units), strict=True):
