@@ -104,12 +104,17 @@ class Parts:
         )
 
     def _write(self, units: Sequence[Unit]) -> list[Outcome]:
+        ride = self.queue.standing.take(units)
         try:
-            outcomes = self.store.write(units)
-        except BaseException:
+            outcomes = self.store.write(units if ride is None else (*units, *ride.units))
+        except BaseException as error:
+            if ride is not None:
+                ride.tell(error)
             # It may have landed all the same, so whoever waits or remembers had better look.
             self.pulse.beat("")
             raise
+        if ride is not None:
+            ride.tell(outcomes.pop())
         self.pulse.written(units, outcomes)
         return outcomes
 

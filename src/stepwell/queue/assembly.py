@@ -16,6 +16,7 @@ from stepwell.queue.operations import QueueOperations
 from stepwell.queue.request import Runnable
 from stepwell.queue.scheduler import Scheduler
 from stepwell.queue.schedules import ScheduleOperations
+from stepwell.queue.standing import StandingClaim
 from stepwell.queue.upkeep import Upkeep
 from stepwell.queue.workspaces import WorkspaceOperations
 from stepwell.runtime.definitions import DefinitionOperations
@@ -47,6 +48,7 @@ class QueueParts:
         self.items = QueueOperations(store, executions, pulse, new_id, definitions)
         self.workspaces = WorkspaceOperations(store)
         self.schedules = ScheduleOperations(store, self.items, new_id)
+        self.standing = StandingClaim()
         self._dispatcher: Dispatcher | None = None
 
     def attach(self, worker: Worker, driver: AsyncDriver, concurrency: int, queues: tuple[str, ...]) -> None:
@@ -63,6 +65,7 @@ class QueueParts:
             holder=worker.holder,
             lease_seconds=worker.lease_seconds,
             queues=queues,
+            standing=self.standing,
         )
         engine.freed = dispatcher.freed
         self._dispatcher = dispatcher

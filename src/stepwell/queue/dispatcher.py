@@ -21,6 +21,7 @@ from stepwell.contract.store import Store
 from stepwell.errors import NotFound, StepwellError
 from stepwell.model.commit import Written
 from stepwell.model.queue import Claimed, ClaimItems, ReturnItem
+from stepwell.queue.standing import StandingClaim
 from stepwell.state.operation import AsyncDriver, read, write, write_or_raise
 from stepwell.state.pulse import QUEUE, Listening, Pulse
 
@@ -88,7 +89,7 @@ class _Asked(NamedTuple):
     """A claim under way, and how much of the engine's room is kept for it."""
 
     limit: int
-    claim: asyncio.Task[list[Claimed]]
+    claim: asyncio.Future[list[Claimed]]
 
 
 class Dispatcher:
@@ -106,10 +107,13 @@ class Dispatcher:
         lease_seconds: float,
         queues: tuple[str, ...] = (),
         poll_seconds: float = POLL_SECONDS,
+        standing: StandingClaim | None = None,
     ) -> None:
         self._engine, self._store, self._driver, self._pulse = engine, store, driver, pulse
         self._holder, self._lease_seconds, self.queues = holder, lease_seconds, queues
-        self._clock, self._poll_seconds = clock, poll_seconds
+        self._clock, self._poll_seconds, self._standing = clock, poll_seconds, standing or StandingClaim()
+        self._names: tuple[str, ...] = ()
+        """Those that it can have run."""
         self.workflows: tuple[str, ...] = ()
         """Those that it claimed items of when it last looked."""
         self.idle_since_ms = clock.now_ms()
@@ -129,8 +133,8 @@ class Dispatcher:
                 bell.hush()
                 try:
                     pause = await self._dispatch()
-                    if pause is not None and not await bell.heard(min(pause, _QUIET_SECONDS)):
-                        await bell.heard(await self._quiet(pause))
+                    if pause is not None:
+                        await self._rest(bell, pause)
                 except Exception:
                     # A worker that is alive and takes nothing would be the worst of ends.
                     log.exception("the dispatcher met something that it did not expect, and goes on")
@@ -150,7 +154,7 @@ class Dispatcher:
 
     async def _dispatch(self) -> float | None:
         """Claim what there is room for and start it; how long to wait before looking again, or None to go on at once."""
-        names = await self._engine.workflows()
+        names = self._names = await self._engine.workflows()
         self._ask(names)
         self._lacks_room = not self._asked
         if not self._asked:
@@ -190,6 +194,27 @@ class Dispatcher:
                 for item in await self._asked.popleft().claim:
                     await self._start(item)
 
+    async def _rest(self, bell: _Bell, pause: float) -> None:
+        """Wait for news, but no longer than this. Who has nothing else to do leaves a claim with the writer meanwhile."""
+        ride = None
+        if pause == self._poll_seconds and self._names:
+            ride = self._standing.offer(self._standing_unit)
+            ride.claimed.add_done_callback(lambda _: bell.ring())
+        try:
+            if not await bell.heard(min(pause, _QUIET_SECONDS)):
+                await bell.heard(await self._quiet(pause))
+        finally:
+            if ride is not None and not self._standing.withdraw(ride):
+                self._asked.append(_Asked(ride.units[0].limit, ride.claimed))
+
+    def _standing_unit(self) -> ClaimItems | None:
+        """The claim for what there is room for now. From any thread."""
+        limit = 0 if self.is_stopping else min(self._engine.room, BATCH)
+        return self._unit(limit, self._names) if limit > 0 else None
+
+    def _unit(self, limit: int, names: tuple[str, ...]) -> ClaimItems:
+        return ClaimItems(self._holder, self._lease_seconds, limit, self.queues, names)
+
     def _note_busy(self, names: tuple[str, ...]) -> None:
         self.workflows, self.idle_since_ms = names, self._clock.now_ms()
 
@@ -213,8 +238,7 @@ class Dispatcher:
         return min(max(ready - store.now_ms(), 0) / 1000, self._poll_seconds)
 
     async def _claim(self, limit: int, names: tuple[str, ...]) -> list[Claimed]:
-        unit = ClaimItems(self._holder, self._lease_seconds, limit, self.queues, names)
-        outcome = await self._driver.run(write_or_raise(unit))
+        outcome = await self._driver.run(write_or_raise(self._unit(limit, names)))
         return [item for item in outcome.answers if isinstance(item, Claimed)] if isinstance(outcome, Written) else []
 
     async def _start(self, item: Claimed) -> None:

@@ -1,0 +1,120 @@
+"""The claim that an idle dispatcher leaves with the writer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from stepwell.errors import StepwellError, StoreUnavailable
+from stepwell.model.commit import Deletion, Written
+from stepwell.model.queue import Claimed, ClaimItems, Enqueue, NewItem
+from stepwell.queue.standing import StandingClaim
+
+CLAIM = ClaimItems("me", 30.0, 7, (), ("orders",))
+ITEM = Claimed("i", "default", "orders", 1, "e", b"null", 1, 1, 0, "default", 0)
+
+
+def ask(**fields: object) -> Enqueue:
+    item = NewItem(item_id="i", workspace_id="default", workflow_id="orders", version=1, execution_id="e", input=b"null")
+    return Enqueue((NewItem(**{name: getattr(item, name) for name in item.__struct_fields__} | fields),))  # type: ignore[arg-type]
+
+
+def on_a_loop(test: Callable[[], Awaitable[None]]) -> None:
+    async def run() -> None:
+        await test()
+
+    asyncio.run(run())
+
+
+def test_write_that_asks_for_a_run_takes_the_claim_along_once():
+    async def test() -> None:
+        standing = StandingClaim()
+        ride = standing.offer(lambda: CLAIM)
+        assert standing.take([Deletion("x")]) is None
+        assert standing.take([Deletion("x"), ask()]) is ride
+        assert ride.units == (CLAIM,)
+        assert standing.take([ask()]) is None
+        ride.tell(Written([ITEM]))
+        assert await ride.claimed == [ITEM]
+
+    on_a_loop(test)
+
+
+@pytest.mark.parametrize("later", [{"delay_ms": 1}, {"run_at_ms": 5}])
+def test_items_for_later_leave_the_claim_where_it_is(later: dict[str, int]):
+    async def test() -> None:
+        standing = StandingClaim()
+        ride = standing.offer(lambda: CLAIM)
+        assert standing.take([ask(**later)]) is None
+        assert standing.withdraw(ride)
+
+    on_a_loop(test)
+
+
+def test_claim_that_was_withdrawn_is_nobodys():
+    async def test() -> None:
+        standing = StandingClaim()
+        ride = standing.offer(lambda: CLAIM)
+        assert standing.withdraw(ride)
+        assert standing.take([ask()]) is None
+
+    on_a_loop(test)
+
+
+def test_claim_that_is_on_its_way_cannot_be_withdrawn():
+    async def test() -> None:
+        standing = StandingClaim()
+        ride = standing.offer(lambda: CLAIM)
+        standing.take([ask()])
+        assert not standing.withdraw(ride)
+
+    on_a_loop(test)
+
+
+def test_dispatcher_without_room_claims_nothing():
+    async def test() -> None:
+        standing = StandingClaim()
+        ride = standing.offer(lambda: None)
+        assert standing.take([ask()]) is None
+        assert standing.withdraw(ride)
+
+    on_a_loop(test)
+
+
+def test_claim_is_either_withdrawn_or_on_its_way_whoever_is_first():
+    """A thread writes and the loop withdraws at the same moment, many times: what is claimed is never unheard of."""
+
+    async def test() -> None:
+        for _ in range(300):
+            standing, gate = StandingClaim(), threading.Barrier(2)
+            ride = standing.offer(lambda: CLAIM)
+            taken: list[object] = []
+
+            def write(standing: StandingClaim = standing, gate: threading.Barrier = gate, taken: list[object] = taken) -> None:
+                gate.wait(60)
+                taken.append(standing.take([ask()]))
+
+            thread = threading.Thread(target=write)
+            thread.start()
+            gate.wait(60)
+            is_withdrawn = standing.withdraw(ride)
+            thread.join()
+            assert is_withdrawn is (taken == [None])
+
+    on_a_loop(test)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), KeyboardInterrupt()])
+def test_failure_of_the_write_is_the_claims_failure(error: BaseException):
+    async def test() -> None:
+        standing = StandingClaim()
+        ride = standing.offer(lambda: CLAIM)
+        standing.take([ask()])
+        threading.Thread(target=ride.tell, args=(error,)).start()
+        with pytest.raises(StepwellError):
+            await ride.claimed
+
+    on_a_loop(test)
