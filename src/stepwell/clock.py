@@ -35,12 +35,15 @@ class SystemClock:
     """The machine's own clock."""
 
     def now(self) -> datetime:
+        """The time, aware, in UTC."""
         return datetime.now(UTC)
 
     def now_ms(self) -> int:
+        """The same in whole milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def ahead_ms(self) -> int:
+        """0: this is the true time."""
         return 0
 
 
@@ -54,12 +57,15 @@ class FakeClock:
         self._ahead = timedelta(0)
 
     def now(self) -> datetime:
+        """The time, aware, in UTC."""
         return self._now + self._ahead
 
     def now_ms(self) -> int:
+        """The same in whole milliseconds since 1970."""
         return to_ms(self.now())
 
     def ahead_ms(self) -> int:
+        """How far a test has moved it."""
         return self._ahead // _MS
 
     def advance(self, seconds: Span) -> None:

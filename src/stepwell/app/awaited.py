@@ -123,7 +123,7 @@ class AsyncStepwell:
         return AsyncDefinitions(self._parts.definitions, self._driver)
 
     async def health(self) -> Health:
-        """Whether the store can be read and written now, part by part."""
+        """Whether the store can be read and written now, and a worker here starts what it should; part by part."""
         return await self._driver.run(self._parts.health())
 
     async def start(
@@ -265,7 +265,8 @@ class AsyncStepwell:
         return await self._driver.run(self._parts.executions.receipts(execution_id, after, limit))
 
     async def receipt(self, execution_id: str, commit_id: str) -> Receipt | None:
-        """The receipt of one commit id, or None if it did not land: the answer to ``CommitUnknown``."""
+        """The receipt of one commit id, or None if it did not land: the answer to ``CommitUnknown``. ``ReceiptArchived`` if it
+        did, and the receipt is in an archive."""
         return await self._driver.run(self._parts.executions.receipt(execution_id, commit_id))
 
     async def verify(self, execution_id: str, *, anchors: Iterable[Receipt] = ()) -> Verification:
@@ -281,7 +282,7 @@ class AsyncStepwell:
         return await self._driver.run(self._parts.copies.restore(execution_id, data))
 
     async def fork(self, execution_id: str, new_id: str, *, at: int | None = None) -> Receipt:
-        """Start a new execution from the state of another, now or at a revision."""
+        """Start a new execution from the state of another, now or at a revision. That of a run goes on from there."""
         return await self._driver.run(self._parts.copies.fork(execution_id, new_id, at))
 
     async def diff(self, execution_id: str, a: int, b: int) -> list[Change]:

@@ -129,7 +129,7 @@ class Stepwell:
         return Definitions(self._parts.definitions, self._driver)
 
     def health(self) -> Health:
-        """Whether the store can be read and written now, part by part."""
+        """Whether the store can be read and written now, and a worker here starts what it should; part by part."""
         return self._driver.run(self._parts.health())
 
     def start(
@@ -271,7 +271,8 @@ class Stepwell:
         return self._driver.run(self._parts.executions.receipts(execution_id, after, limit))
 
     def receipt(self, execution_id: str, commit_id: str) -> Receipt | None:
-        """The receipt of one commit id, or None if it did not land: the answer to ``CommitUnknown``."""
+        """The receipt of one commit id, or None if it did not land: the answer to ``CommitUnknown``. ``ReceiptArchived`` if it
+        did, and the receipt is in an archive."""
         return self._driver.run(self._parts.executions.receipt(execution_id, commit_id))
 
     def verify(self, execution_id: str, *, anchors: Iterable[Receipt] = ()) -> Verification:
@@ -287,7 +288,7 @@ class Stepwell:
         return self._driver.run(self._parts.copies.restore(execution_id, data))
 
     def fork(self, execution_id: str, new_id: str, *, at: int | None = None) -> Receipt:
-        """Start a new execution from the state of another, now or at a revision."""
+        """Start a new execution from the state of another, now or at a revision. That of a run goes on from there."""
         return self._driver.run(self._parts.copies.fork(execution_id, new_id, at))
 
     def diff(self, execution_id: str, a: int, b: int) -> list[Change]:

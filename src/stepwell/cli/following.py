@@ -43,7 +43,8 @@ def follow(well: Stepwell, execution_id: str, *, timeout: float | None = None, t
             ticker.look(run.progress())
         left = _LOOK_SECONDS if ends is None else min(_LOOK_SECONDS, ends - monotonic())
         if left <= 0:
-            raise TimeoutError(f"execution {execution_id!r} is still {status}; it goes on: stepwell watch {quote(execution_id)}")
+            told = f"execution {execution_id!r} is still {status}; it is kept, and goes on where a worker has it"
+            raise TimeoutError(f"{told}: stepwell watch {quote(execution_id)}")
         with suppress(TimeoutError, ExecutionFailed, ExecutionCancelled):
             run.result(timeout=left)
 

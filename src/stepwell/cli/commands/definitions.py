@@ -30,13 +30,14 @@ _PLACE = re.compile(r"(?P<source>.*):(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 
 
 @command("check")
-@click.argument("files", nargs=-1, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="[FILE...]")
 @click.option("--run", "run_id", metavar="ID", help="Check a run: its definition, or the calls that a function made in it.")
 def check(files: tuple[str, ...], run_id: str | None) -> None:
     """Check definitions (.yaml, .json, or those of a .py file), and say every fault as file:line:column.
 
     What has no fault that can be seen is explored: steps that are never reached, deadlocks and livelocks are faults, with the way
-    that leads there. Exit code 5 if there is a fault. With -m MODULE, steps that no module has are faults, too.
+    that leads there. Exit code 5 if there is a fault. With -m MODULE, steps that no module has are faults, too; with --run they
+    are in any case, so name the modules of the run.
     """
     from stepwell.kernel.exploration import explore
 
@@ -115,7 +116,7 @@ def _drawn(file: str, kind: PictureFormat) -> tuple[str, str]:
 
 
 @command("draw")
-@click.argument("file", metavar="FILE", required=False)
+@click.argument("file", metavar="[FILE]", required=False)
 @click.option("--run", "run_id", metavar="ID", help="Draw a run: its definition with the progress in it, or a function's calls.")
 @click.option("--format", "-f", "kind", type=click.Choice(["svg", "mermaid"]), help="Else by the name of the output; else svg.")
 @click.option("--output", "-o", metavar="FILE", help="Where to write it; else to standard output.")

@@ -52,7 +52,7 @@ _WORKERS = {"WORKER": "name", "ENGINE": "engine", "WORKFLOWS": "workflows", "QUE
 @click.option("--key", help="The same key again is the same item.")
 @click.option("--delay", type=SPAN, metavar="SPAN", help="Not before 30s, 5m, ... have passed.")
 @click.option("--at", "run_at", type=MOMENT, metavar="TIME", help="Not before a moment, such as 2027-01-01T09:00:00Z.")
-@click.option("--attempts", type=click.IntRange(1), default=3, show_default=True, help="How often a failed item is tried.")
+@click.option("--attempts", type=click.IntRange(1), default=3, show_default=True, help="How often it may be tried to start it.")
 def enqueue(target: str, value: Any, run_at: datetime | None, attempts: int, **request: Any) -> None:
     """Ask for a run when its workspace has capacity, and print the item's id. FILE and NAME are those of `stepwell run`."""
     given = settings()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "start", "watch"]
 
-_timeout = click.option("--timeout", type=SPAN, metavar="SPAN", help="Stop waiting after 30s, 5m, ...; the run itself goes on.")
+_timeout = click.option("--timeout", type=SPAN, metavar="SPAN", help="Stop waiting after 30s, 5m, ...; the run is kept.")
 
 
 @command("run")
