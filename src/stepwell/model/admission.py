@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from stepwell.errors import Conflict, LimitExceeded, NotFound, StepwellError
+from stepwell.errors import LimitExceeded, NotFound, StepwellError
 from stepwell.model.lifecycle import answer, debounced, is_same
 from stepwell.model.queue import Enqueued, Item, NewItem
+from stepwell.model.refusal import asked_otherwise
 
 __all__ = ["Desk", "admit", "full", "is_plain", "unknown_workspace"]
 
@@ -74,7 +75,7 @@ def _found(new: NewItem, desk: Desk) -> Item | StepwellError | None:
     if item is None and new.key is not None:
         item = desk.keyed(new.workspace_id, new.key)
     if item is not None:
-        return item if is_same(item, new) else Conflict(f"item {item.item_id!r} has this id or key and asks for something else")
+        return item if is_same(item, new) else asked_otherwise(item.item_id)
     return None if new.singleton is None else desk.single(new.workspace_id, new.singleton)
 
 

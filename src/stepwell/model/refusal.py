@@ -6,6 +6,7 @@ from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LockHeld, NotFou
 from stepwell.model.commit import Archiving, LockGuard, Renew, Unlock
 
 __all__ = [
+    "asked_otherwise",
     "claim_lost",
     "guard_lost",
     "id_taken",
@@ -53,6 +54,14 @@ def lock_lost(unit: Renew | Unlock) -> LeaseLost:
 def guard_lost(guard: LockGuard) -> LeaseLost:
     """Somebody else was granted the lock under which this was to be written."""
     return LeaseLost(f"lock {guard.name!r} was lost; nothing was written", fence=guard.fence)
+
+
+def asked_otherwise(item_id: str) -> Conflict:
+    """A request has the id or the key of another one, and another body."""
+    return Conflict(
+        f"item {item_id!r} has this id or key and asks for something else; ask again with the same workflow, input and options, "
+        "or with a key of its own"
+    )
 
 
 def no_item(item_id: str) -> NotFound:

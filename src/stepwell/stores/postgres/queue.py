@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from stepwell.errors import Conflict, NotFound, StepwellError
+from stepwell.errors import NotFound, StepwellError
 from stepwell.faults import fault
 from stepwell.model.admission import full, is_plain, unknown_workspace
 from stepwell.model.commit import Outcome, Unit, Written
 from stepwell.model.lifecycle import EXPIRED
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue, Enqueued, NewItem, PutQueue, PutTier, PutWorkspace, RecoverItems
+from stepwell.model.refusal import asked_otherwise
 from stepwell.stores.postgres.link import Link, Question
 from stepwell.stores.postgres.wire import Row, blobs, integers, texts
 
@@ -157,4 +158,4 @@ def _answer(new: NewItem, row: Row) -> Enqueued | StepwellError:
         case "full":
             return full(new.workspace_id)
         case _:
-            return Conflict(f"item {item_id!r} has this id or key and asks for something else")
+            return asked_otherwise(item_id)

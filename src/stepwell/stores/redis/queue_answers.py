@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stepwell.errors import Conflict, NotFound, StepwellError
+from stepwell.errors import NotFound, StepwellError
 from stepwell.model.admission import full, unknown_workspace
 from stepwell.model.commit import Commit, Written
 from stepwell.model.queue import (
@@ -19,7 +19,7 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
-from stepwell.model.refusal import claim_lost, item_alive, no_item, singleton_alive
+from stepwell.model.refusal import asked_otherwise, claim_lost, item_alive, no_item, singleton_alive
 from stepwell.stores.redis.queue_rows import read_item
 
 __all__ = ["queue_refusal", "queue_written"]
@@ -61,7 +61,7 @@ def _refused(new: NewItem, word: bytes, said: Sequence[bytes]) -> StepwellError:
         case b"full":
             return full(new.workspace_id)
         case _:
-            return Conflict(f"item {said[0].decode()!r} has this id or key and asks for something else")
+            return asked_otherwise(said[0].decode())
 
 
 def _claimed(row: Sequence[Any], until_ms: int) -> Claimed:

@@ -30,7 +30,7 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
-from stepwell.model.refusal import no_item, singleton_alive
+from stepwell.model.refusal import asked_otherwise, no_item, singleton_alive
 from stepwell.stores.queue_rows import item_of
 from stepwell.stores.sql import read_queries
 from stepwell.stores.sqlite.connection import Database
@@ -183,7 +183,7 @@ class QueueWriting:
         for new in items:
             item = self.item(new.item_id)
             if item is None or not is_same(item, new):
-                yield Conflict(f"item {new.item_id!r} is there and asks for something else")
+                yield asked_otherwise(new.item_id)
             else:
                 is_new = newest is not None and item.number > newest and new.item_id not in seen
                 yield answer(item, is_new=is_new)
