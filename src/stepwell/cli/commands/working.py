@@ -35,7 +35,9 @@ def worker(modules: tuple[str, ...], grace_seconds: float, **options: Any) -> No
     given.modules += [each for each in modules if not is_document(each)]
     given.load_modules()
     if not registered_names() and not registered_step_names():
-        raise InvalidInput("these modules have no workflow and no step" if given.modules else "name the modules to work for")
+        if not given.modules:
+            raise click.UsageError("name the modules to work for, as in: stepwell worker shop.py")
+        raise InvalidInput("these modules have no workflow and no step")
     definitions = [each for file in modules if is_document(file) for each in definitions_of(file, steps=registered_step_names())]
     with given.open(creates=True, worker=True, **options) as well:
         names = sorted({*registered_names(), *(well.definitions.put(each).name for each in definitions)})
