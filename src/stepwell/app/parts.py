@@ -168,7 +168,7 @@ class Parts:
         """A worker that has an event loop to itself."""
         driver = self._worker_driver = AsyncDriver(self.group, self.store, is_open=True)
         worker = self.worker(driver, concurrency, lease_seconds, queues)
-        driver.may_block = worker.is_alone
+        driver.may_block = worker.is_alone_with_one
         return worker
 
     def list_executions(

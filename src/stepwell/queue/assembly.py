@@ -66,6 +66,7 @@ class QueueParts:
             lease_seconds=worker.lease_seconds,
             queues=queues,
             standing=self.standing,
+            patience=worker.patience,
         )
         engine.freed = dispatcher.freed
         self._dispatcher = dispatcher

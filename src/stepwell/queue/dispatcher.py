@@ -18,11 +18,12 @@ from typing import NamedTuple
 from stepwell.clock import Clock
 from stepwell.contract.engine import Engine, NotNow
 from stepwell.contract.store import Store
-from stepwell.errors import NotFound, StepwellError
+from stepwell.errors import LeaseLost, NotFound, StepwellError
 from stepwell.model.commit import Written
 from stepwell.model.queue import Claimed, ClaimItems, ReturnItem
 from stepwell.queue.standing import StandingClaim
-from stepwell.state.operation import AsyncDriver, read, write, write_or_raise
+from stepwell.runtime.patience import Patience, is_away
+from stepwell.state.operation import AsyncDriver, read, write_or_raise
 from stepwell.state.pulse import QUEUE, Listening, Pulse
 
 __all__ = ["BATCH", "POLL_SECONDS", "Dispatcher"]
@@ -108,10 +109,14 @@ class Dispatcher:
         queues: tuple[str, ...] = (),
         poll_seconds: float = POLL_SECONDS,
         standing: StandingClaim | None = None,
+        patience: Patience | None = None,
     ) -> None:
         self._engine, self._store, self._driver, self._pulse = engine, store, driver, pulse
         self._holder, self._lease_seconds, self.queues = holder, lease_seconds, queues
         self._clock, self._poll_seconds, self._standing = clock, poll_seconds, standing or StandingClaim()
+        self._patience = patience or Patience()
+        self._returning: set[asyncio.Task[None]] = set()
+        """Items that are being given back: while the store does not answer, the others need not wait for that."""
         self._names: tuple[str, ...] = ()
         """Those that it can have run."""
         self.workflows: tuple[str, ...] = ()
@@ -140,6 +145,7 @@ class Dispatcher:
                     log.exception("the dispatcher met something that it did not expect, and goes on")
                     await asyncio.sleep(_AWAY_SECONDS[-1])
             await self._return_asked()
+            await asyncio.gather(*self._returning)
 
     def stop(self) -> None:
         """Claim no more. What was claimed is started or given back."""
@@ -154,7 +160,10 @@ class Dispatcher:
 
     async def _dispatch(self) -> float | None:
         """Claim what there is room for and start it; how long to wait before looking again, or None to go on at once."""
-        names = self._names = await self._engine.workflows()
+        try:
+            names = self._names = await self._engine.workflows()
+        except StepwellError as error:  # some of the names are in the store
+            return self._put_off(error)
         self._ask(names)
         self._lacks_room = not self._asked
         if not self._asked:
@@ -163,9 +172,7 @@ class Dispatcher:
         try:
             claimed = await self._asked[0].claim
         except StepwellError as error:  # a lost reply, too: what was claimed unheard is returned when the claim ends
-            log.warning("the dispatcher could not claim from its store: %s", error)
-            self._is_busy, self._failures = False, self._failures + 1
-            return _AWAY_SECONDS[min(self._failures, len(_AWAY_SECONDS)) - 1]
+            return self._put_off(error)
         else:
             self._failures, self._is_busy = 0, len(claimed) == self._asked[0].limit
             self._ask(names)
@@ -177,6 +184,12 @@ class Dispatcher:
             await self._start(item)
         self._lacks_room = self._is_busy
         return None if self._is_busy or self._asked else self._poll_seconds
+
+    def _put_off(self, error: StepwellError) -> float:
+        """The store is away: how long to wait before it is asked again."""
+        log.warning("the dispatcher could not claim from its store: %s", error)
+        self._is_busy, self._failures = False, self._failures + 1
+        return _AWAY_SECONDS[min(self._failures, len(_AWAY_SECONDS)) - 1]
 
     def _ask(self, names: tuple[str, ...]) -> None:
         """Have a claim under way; in busy times another one, if the engine has room for the items of both."""
@@ -243,25 +256,32 @@ class Dispatcher:
 
     async def _start(self, item: Claimed) -> None:
         if self.is_stopping:
-            await self._give_back(ReturnItem(item.item_id, item.fence))
+            self._give_back(ReturnItem(item.item_id, item.fence))
             return
         try:
             await self._engine.start(item)
         except NotNow:
-            await self._give_back(ReturnItem(item.item_id, item.fence, delay_ms=_NOT_NOW_DELAY_MS))
+            self._give_back(ReturnItem(item.item_id, item.fence, delay_ms=_NOT_NOW_DELAY_MS))
         except NotFound as error:
             # Not its fault: another process may know the workflow, or this one after its next release.
             log.warning("queue item %r is left to others: %s", item.item_id, error)
-            await self._give_back(ReturnItem(item.item_id, item.fence, delay_ms=_UNKNOWN_DELAY_MS))
+            self._give_back(ReturnItem(item.item_id, item.fence, delay_ms=_UNKNOWN_DELAY_MS))
         except Exception as error:  # noqa: BLE001 - one bad item never holds the others
             log.warning("queue item %r could not be started: %r", item.item_id, error)
-            told = f"{type(error).__name__}: {error}"[:2_000]
-            await self._give_back(ReturnItem(item.item_id, item.fence, told, delay_ms=_ERROR_DELAY_MS * item.attempts))
+            # That the store was away for a moment uses up no attempt.
+            told = None if is_away(error) else f"{type(error).__name__}: {error}"[:2_000]
+            self._give_back(ReturnItem(item.item_id, item.fence, told, delay_ms=_ERROR_DELAY_MS * item.attempts))
 
-    async def _give_back(self, unit: ReturnItem) -> None:
+    def _give_back(self, unit: ReturnItem) -> None:
+        """Have an item given back, with as many tries as it takes while it is claimed."""
+        task = asyncio.ensure_future(self._return(unit, asyncio.get_running_loop().time() + self._lease_seconds))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def _return(self, unit: ReturnItem, until: float) -> None:
         try:
-            outcome = await self._driver.run(write(unit))
+            await self._patience.keep_trying(lambda: self._driver.run(write_or_raise(unit)), lambda: until)
+        except LeaseLost as error:  # by another try, perhaps, whose reply was lost
+            log.info("queue item %r is not claimed here any more: %s", unit.item_id, error)
         except StepwellError as error:
-            outcome = error
-        if isinstance(outcome, StepwellError):
-            log.warning("queue item %r could not be given back, and is when its claim ends: %s", unit.item_id, outcome)
+            log.warning("queue item %r could not be given back, and is when its claim ends: %s", unit.item_id, error)

@@ -81,6 +81,8 @@ class FirstCommit(Recorder):
         if rest is not None and rest.is_final and not self.is_finishing:
             self.is_finishing = True
             self.finishing()
+        if self._doubt is not None and await self._settle_doubt(self._doubt):
+            self._preview = None
         if self._preview is None:
             return await super()._store(batch, rest, nudges)
         self._live = Live(self._live.execution_id, self._live.workspace_id, State())
@@ -90,23 +92,22 @@ class FirstCommit(Recorder):
             if not self.is_finishing:  # whoever wants to know of one that has ended is told, or asks the store
                 self._executions.keep(self._live)
         except StepwellError as error:
-            await self._meet(error, session.commit_id)
-        self._preview = None
+            await self._meet(error, session)
+        self._preview, self._has_left = None, rest is not None
         return None
 
     def _session(self, rest: Rest | None, nudges: tuple[str, ...] = ()) -> Session:
         mark = ItemMark(self.claimed.item_id, ItemStatus.DISPATCHED, self.claimed.fence)
         return Session(self._live, Terms(None, None, (), rest, nudges, mark), self._new_id)
 
-    async def _meet(self, error: StepwellError, commit_id: str) -> None:
+    async def _meet(self, error: StepwellError, session: Session) -> None:
         """See what it means that the first commit was not taken: raises, unless only its reply was lost."""
         if isinstance(error, AlreadyExists):
             self.is_taken = True
             raise LeaseLost(f"execution {self._live.execution_id!r} exists already, and is not made twice") from error
         self.is_hindered = self.is_hindered or isinstance(error, StoreUnavailable | CommitUnknown)
-        if not isinstance(error, CommitUnknown) or not await self._has_landed(commit_id):
+        if not isinstance(error, CommitUnknown) or not await self._settle_doubt(session):
             raise error
-        self._live = await self._driver.run(self._executions.newest(self._live.execution_id))
 
     # A session that is over leaves its only commit here.
 
@@ -119,22 +120,22 @@ class FirstCommit(Recorder):
             entries.clear()
         session = self._session(rest)
         commit = self._executions.commit(session, [*self._opening, *batch], self._creation)
-        self._driver.hand_over(commit, lambda error: self._left(error, session.commit_id))
+        self._driver.hand_over(commit, lambda error: self._left(error, session))
         self._is_writing = self.is_parting = True
         return True
 
-    def _left(self, error: Exception | None, commit_id: str) -> None:
+    def _left(self, error: Exception | None, session: Session) -> None:
         if isinstance(error, StepwellError):
-            self.see_through(self._clear_up(error, commit_id))
+            self.see_through(self._clear_up(error, session))
             return
         if error is None:
             self._preview = None
         self.parted(self, error)
 
-    async def _clear_up(self, error: StepwellError, commit_id: str) -> None:
+    async def _clear_up(self, error: StepwellError, session: Session) -> None:
         met: Exception | None = None
         try:
-            await self._meet(error, commit_id)
+            await self._meet(error, session)
             self._preview = None
         except Exception as refusal:  # noqa: BLE001 - told to the worker, which waits for word of it
             met = refusal

@@ -125,8 +125,9 @@ class LocalEngine:
     def _ended(self, recorder: FirstCommit) -> None:
         if recorder.is_finishing:
             self._finishing -= 1
-        if self._unmade.pop(recorder, None) is not None and not recorder.is_made:
-            self._worker.see_through(self._settle(recorder))
+        began = self._unmade.pop(recorder, None)
+        if began is not None and not recorder.is_made:
+            self._worker.see_through(self._settle(recorder, began + self._worker.lease_seconds))
         self.freed()
 
     def _make_overdue(self) -> None:
@@ -151,18 +152,22 @@ class LocalEngine:
         except StepwellError as error:
             log.warning("the execution of queue item %r could not be made yet: %s", recorder.claimed.item_id, error)
 
-    async def _settle(self, recorder: FirstCommit) -> None:
+    async def _settle(self, recorder: FirstCommit, until: float) -> None:
         """A session ended without an execution of its own: the item must not keep its slot because of that."""
+        try:
+            await self._worker.patience.keep_trying(lambda: self._move_on(recorder), lambda: until)
+        except StepwellError as error:
+            log.warning("queue item %r could not be given back, and is when its claim ends: %s", recorder.claimed.item_id, error)
+
+    async def _move_on(self, recorder: FirstCommit) -> None:
+        """Done twice, since a reply was lost, it is refused the second time: the item is not claimed any more."""
         claimed = recorder.claimed
         try:
             head = await self._driver.run(self._executions.head(claimed.execution_id)) if recorder.is_taken else None
-        except StepwellError:
-            head = None  # its claim ends by itself, and somebody tries again
-        try:
-            unit = _returned(recorder) if head is None else await self._mark_of(claimed, head)
-            await self._driver.run(write(unit))
-        except StepwellError as error:
-            log.warning("queue item %r could not be given back, and is when its claim ends: %s", claimed.item_id, error)
+        except NotFound:
+            head = None
+        unit = _returned(recorder) if head is None else await self._mark_of(claimed, head)
+        await self._driver.run(write(unit))
 
     async def _mark_of(self, claimed: Claimed, head: Head) -> ItemMark | ReturnItem:
         """What becomes of an item whose execution was there already."""

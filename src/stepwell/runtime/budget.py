@@ -54,6 +54,14 @@ class Budget:
             )
         if allowed.steps is not None and count >= allowed.steps:
             raise GovernanceViolated(f"the execution has made {count} steps and may make {allowed.steps}", key=key)
+        self._check_cost(allowed, key)
+
+    def again(self, key: str, *, is_free: bool = False) -> None:
+        """Before another attempt at a step that was begun: ``GovernanceViolated`` if those before it have spent all there was."""
+        if not is_free:
+            self._check_cost(self._governance, key)
+
+    def _check_cost(self, allowed: Governance, key: str) -> None:
         if allowed.cost is not None and self._spent >= allowed.cost and self._spent:
             raise GovernanceViolated(f"the execution has spent {self._spent:g} and may spend {allowed.cost:g}", key=key)
 

@@ -69,13 +69,17 @@ class Calls:
             raise
         try:
             return step.decode(await self._tried(step, position, key, arguments, keywords))
+        except GovernanceViolated as error:  # between two attempts
+            await self._refuse(step, position, key, error)
+            raise
         finally:
             self._budget.end()
 
     async def _refuse(self, step: Step[..., Any], position: str, key: str, error: GovernanceViolated) -> None:
         """Record that the budget did not allow a step. Compensation is always allowed, since what it mends is done."""
-        failure = recode({"error": error_value(error), "attempts": 0})
-        await self._journal.commit([self._journal.record(key, position, StepStatus.FAILED, failure, 0, step.name)])
+        failure = recode({"error": error_value(error), "attempts": self._journal.token(key).get("attempt", 0)})
+        record = self._journal.record(key, position, StepStatus.FAILED, failure, 0, step.name)
+        await self._journal.commit([*self._journal.token_drop(key), record])
 
     async def _tried(
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
@@ -87,6 +91,8 @@ class Calls:
         if waits_until is not None:
             await self._waits.wait(key, position, "retry", step.name, waits_until)
         while True:
+            if number:
+                self._budget.again(key, is_free=self._waits.is_shielded)
             number += 1
             began = self._around.clock.now()
             context = StepContext(self._identity, key, number, self._around.limits, self._around.reading)

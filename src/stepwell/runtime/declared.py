@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from math import inf
 
 import msgspec
@@ -30,6 +31,7 @@ from stepwell.model.value import decode, recode
 from stepwell.runtime import inbox
 from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, Letter, fresh_key, put, take
 from stepwell.runtime.making import Done, Making
+from stepwell.runtime.patience import AGAIN_MS, is_away
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.scoped_reading import lay_over
 from stepwell.runtime.seed import news_of
@@ -100,6 +102,8 @@ class DeclaredSession:
                 if await self._is_idle():
                     return await self._rest()
                 await self._turn()
+        except (StoreUnavailable, CommitUnknown) as error:
+            return await self._retreat(error)
         finally:
             self._making.stop()
         return None
@@ -142,8 +146,23 @@ class DeclaredSession:
         now = self._around.clock.now_ms()
         times = [self._kernel.soonest_ms, now if self._is_handing_back else None, self._look_again_ms(now)]
         wake = min((each for each in times if each is not None), default=None)
-        await self._recorder.commit([SetStatus(Status.WAITING)], rest=Rest(wake))
+        return await self._leave(wake)
+
+    async def _retreat(self, reason: StepwellError) -> int | None:
+        """Give the execution back after its store did not answer: it goes on from its record, and need not wait for its lease."""
+        if not is_away(reason) or self._end is not None:
+            raise reason
+        log.warning("execution %r stops, and is handed back when its store answers: %s", self.execution_id, reason)
+        while self._making.is_busy:  # noqa: ASYNC110 - on a way that is rarely taken
+            await asyncio.sleep(0.01)
+        return await self._leave(self._around.clock.now_ms() + (0 if self._is_handing_back else AGAIN_MS))
+
+    async def _leave(self, wake: int | None) -> int | None:
+        await self._recorder.leave([SetStatus(Status.WAITING)], Rest(wake), self._trying)
         return wake
+
+    async def _trying(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        await self._around.patience.keep_trying(attempt, lambda: self.kept_until)
 
     def _look_again_ms(self, now: int) -> int | None:
         """When to look whether the steps that are not known here have come, or another worker has them."""
@@ -154,6 +173,7 @@ class DeclaredSession:
 
     def lose(self, error: LeaseLost) -> None:
         """Stop at once: somebody else may run this execution now, and nothing more of this session is taken."""
+        self.kept_until = -inf
         self._stop(error)
 
     def hand_back(self) -> None:
@@ -166,7 +186,7 @@ class DeclaredSession:
         """Stop now, and hand back without waiting for steps that are under way: they will be made again."""
         if self._end is None and not self._is_over:
             self._stop(LeaseLost(f"execution {self.execution_id!r} was handed back"))
-            await self._recorder.commit([SetStatus(Status.WAITING)], rest=Rest(self._around.clock.now_ms()))
+            await self._leave(self._around.clock.now_ms())
 
     def _stop(self, error: Exception) -> None:
         self._end = error

@@ -156,10 +156,11 @@ class FunctionSession(Session):
         self._compensation.plan(Undo(position, key, step, arguments, keywords))
 
     def patched(self, name: str) -> bool:
-        """Whether the code takes its new way: yes, unless this execution passed this place before the patch."""
+        """Whether the code takes its new way: yes, unless this execution passed this place before the patch. Each branch has an
+        answer of its own, since places of different branches have no order."""
         on = branch.get()
-        key = f"patched:{name}"
-        place = "" if on is None else on.upcoming()
+        path, place = ("", "") if on is None else (on.path, on.upcoming())
+        key = f"{path}patched:{name}"
         recorded = self._journal.outcome(key)
         since = self._patches.get(key) or (None if recorded is None else recorded.output)
         if since is not None:

@@ -17,7 +17,7 @@ from stepwell.model.state import State
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical, decode
 from stepwell.runtime.inbox import Letter, take
-from stepwell.runtime.recorder import Recorder
+from stepwell.runtime.recorder import Recorder, Trying
 from stepwell.runtime.waiting import Abandoned
 
 __all__ = ["Journal"]
@@ -87,9 +87,9 @@ class Journal:
         """Keep mutations for the next commit."""
         self._buffered.extend(mutations)
 
-    async def leave(self, batch: list[Planned], rest: Rest) -> None:
+    async def leave(self, batch: list[Planned], rest: Rest, trying: Trying) -> None:
         """The last commit of a session that rests; what it raises is told as it is."""
-        await self._recorder.commit([*self._buffered, *batch], rest=rest)
+        await self._recorder.leave([*self._buffered, *batch], rest, trying)
 
     # Outcomes of calls.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -16,12 +16,15 @@ from stepwell.state.executions import Executions, Session, Terms
 from stepwell.state.live import Live
 from stepwell.state.operation import AsyncDriver
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "Trying"]
 
 # Somebody from outside (a restore, a hand-made commit) may be first now and then; who is always second has met a loop.
 _MOST_CONFLICTS = 20
 # What says nothing about the batch: whatever it had been, this session could not have written it.
 _OF_ALL = (LeaseLost, StoreUnavailable, CommitUnknown)
+
+Trying = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
+"""Does something, and again while the store does not answer."""
 
 
 class _Entry:
@@ -40,6 +43,11 @@ class Recorder:
         self._ordinary, self._new_id = Terms(fence=fence), new_id
         self._waiting: list[_Entry] = []
         self._is_writing = False
+        self._doubt: Session | None = None
+        """The commit whose reply was lost, as long as it could not be looked up."""
+        self._has_left = False
+        """Whether the lease was given back: then nothing can follow."""
+        self._leaving: asyncio.Future[None] | None = None
         self.is_parting = False
         """Whether the session has left the last commit to its recorder, and is over."""
 
@@ -52,6 +60,11 @@ class Recorder:
     def is_busy(self) -> bool:
         """Whether a commit is under way."""
         return self._is_writing
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the execution exists."""
+        return True
 
     def part(self, batch: Sequence[Planned], rest: Rest) -> bool:  # noqa: ARG002 - this one cannot
         """Have the last commit of all written without the session waiting for it; whether that is done. Nothing can follow it."""
@@ -73,6 +86,13 @@ class Recorder:
             else:
                 self._is_writing = False
 
+    async def leave(self, batch: Sequence[Planned], rest: Rest, trying: Trying) -> None:
+        """Give the lease back with a last commit: one, whoever asks for it, after what is under way. If it was given back before,
+        by the execution's end or by a commit whose reply was lost, there is nothing to do."""
+        if self._leaving is None:
+            self._leaving = asyncio.ensure_future(trying(lambda: self.commit(batch, rest=rest)))
+        await self._leaving
+
     async def _write_all(self) -> None:
         try:
             while self._waiting:
@@ -81,7 +101,8 @@ class Recorder:
             self._is_writing = False
 
     async def _write_waiting(self) -> None:
-        entries, self._waiting = self._waiting, []
+        # Who gave up leaving, since the time was over, has left it to the lease; other outcomes are recorded all the same.
+        entries, self._waiting = [each for each in self._waiting if each.rest is None or not each.done.cancelled()], []
         try:
             await self._write(entries)
         except BaseException as error:
@@ -97,8 +118,16 @@ class Recorder:
             if not isinstance(error, Exception):
                 raise
 
+    async def _settle_doubt(self, doubt: Session) -> bool:
+        """Look up a commit whose reply was lost; whether it is in the store. If nobody can say, the next commit asks first."""
+        self._doubt = doubt
+        has_landed = await self._has_landed(doubt.commit_id)
+        if has_landed or self.is_made:
+            self._live = await self._driver.run(self._executions.newest(self._live.execution_id))
+        self._doubt, self._has_left = None, has_landed and doubt.terms.rest is not None
+        return has_landed
+
     async def _has_landed(self, commit_id: str) -> bool:
-        """Whether a commit whose reply was lost is in the store."""
         return await self._driver.run(self._executions.receipt(self._live.execution_id, commit_id)) is not None
 
     async def _write_alone(self, entry: _Entry) -> None:
@@ -108,6 +137,8 @@ class Recorder:
             entry.done.set_exception(error)
 
     async def _write(self, entries: list[_Entry]) -> None:
+        if not entries:
+            return
         batch = [item for entry in entries for item in entry.batch]
         rest = next((entry.rest for entry in entries if entry.rest is not None), None)
         nudges = tuple(dict.fromkeys(execution_id for entry in entries for execution_id in entry.nudges))
@@ -118,6 +149,12 @@ class Recorder:
 
     async def _store(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...]) -> None:
         """Make one commit of a batch; a lost reply is looked up, and whoever was first from outside is followed."""
+        if self._doubt is not None:
+            await self._settle_doubt(self._doubt)
+        if self._has_left:
+            if rest is None:
+                raise LeaseLost(f"the lease of execution {self._live.execution_id!r} was given back", fence=self._ordinary.fence)
+            return
         terms = self._ordinary
         if rest is not None or nudges:
             terms = msgspec.structs.replace(terms, rest=rest, nudges=nudges)
@@ -126,13 +163,15 @@ class Recorder:
             try:
                 await self._driver.run(self._executions.commit(session, batch))
                 break
-            except (Conflict, CommitUnknown) as error:
+            except CommitUnknown:
+                if await self._settle_doubt(session):
+                    break
                 if attempt == _MOST_CONFLICTS - 1:
                     raise
-                execution_id, revision = self._live.execution_id, session.revision
-                self._live = await self._driver.run(self._executions.newest(execution_id))
-                if isinstance(error, CommitUnknown):
-                    if await self._has_landed(session.commit_id):
-                        break
-                elif error.expected is not None and self._live.state.revision == revision:
+            except Conflict as error:
+                if attempt == _MOST_CONFLICTS - 1:
+                    raise
+                self._live = await self._driver.run(self._executions.newest(self._live.execution_id))
+                if error.expected is not None and self._live.state.revision == session.revision:
                     raise  # nobody has written to this execution: it is scoped state that was expected to be another
+        self._has_left = rest is not None

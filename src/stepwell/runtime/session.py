@@ -8,13 +8,15 @@ and the execution rests in the store, until its time comes or it is nudged.
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import inf
 
 import msgspec
 
-from stepwell.errors import ExecutionCancelled, ExecutionFailed, ExecutionTimedOut, LeaseLost, ValidationFailed
+from stepwell.errors import ExecutionCancelled, ExecutionFailed, ExecutionTimedOut, LeaseLost, StepwellError, ValidationFailed
 from stepwell.model.commit import Lease, Rest
 from stepwell.model.draft import Planned
 from stepwell.model.mutation import RemoveToken, SetResult, SetStatus, WriteState
@@ -25,11 +27,14 @@ from stepwell.runtime.calls import Calls
 from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, fresh_key, put
 from stepwell.runtime.journal import Journal
 from stepwell.runtime.outcome import error_value
+from stepwell.runtime.patience import AGAIN_MS, is_away
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.surroundings import Surroundings
 from stepwell.runtime.waiting import Abandoned, Suspended, Undoing, Waits
 
 __all__ = ["Session"]
+
+log = logging.getLogger(__name__)
 
 _END = Rest(None, is_final=True)
 
@@ -45,7 +50,7 @@ class Session(ABC):
         self._identity = self._journal.identity
         self._waits = Waits(around.clock, may_linger=may_linger, is_busy=self._is_busy)
         self._calls = Calls(around, self._journal, self._waits)
-        self._is_handing_back = False
+        self._is_handing_back = self._is_abandoned = False
         self._deadline: asyncio.TimerHandle | None = None
 
     @property
@@ -78,7 +83,9 @@ class Session(ABC):
         except Suspended:
             return await self._rest()
         except Abandoned as end:
-            raise end.reason from None
+            return await self._retreat(end.reason)
+        except StepwellError as error:
+            return await self._retreat(error)
         finally:
             self._waits.stop()
             if self._deadline is not None:
@@ -180,17 +187,33 @@ class Session(ABC):
         return batch, tuple(children)
 
     async def _rest(self) -> int | None:
-        """Give the execution back to the store. Steps that are still under way in other branches end and are recorded first."""
-        while self._is_busy():  # noqa: ASYNC110 - two counters to watch, on a way that is rarely taken
-            await asyncio.sleep(0.01)
+        """Give the execution back to the store, to be woken when a wait may be over."""
         times = (self._waits.soonest_ms, None if self._waits.has_told else self._identity.deadline_ms)
-        soonest = min((each for each in times if each is not None), default=None)
-        wake = self._around.clock.now_ms() if self._is_handing_back else soonest
-        await self._journal.leave([SetStatus(Status.WAITING)], Rest(wake))
+        return await self._leave(min((each for each in times if each is not None), default=None))
+
+    async def _retreat(self, reason: Exception) -> int | None:
+        """Give the execution back after its store did not answer: it goes on from its record, and need not wait for its lease."""
+        if not is_away(reason):
+            raise reason from None
+        log.warning("execution %r stops, and is handed back when its store answers: %s", self.execution_id, reason)
+        self._journal.drop()
+        return await self._leave(self._around.clock.now_ms() + AGAIN_MS)
+
+    async def _leave(self, wake: int | None) -> int | None:
+        """Hand back. Steps that are still under way in other branches end first, and are recorded if anything still is."""
+        while self._is_busy() and not self._is_abandoned:  # noqa: ASYNC110 - two counters to watch, on a way that is rarely taken
+            await asyncio.sleep(0.01)
+        if self._is_handing_back:
+            wake = self._around.clock.now_ms()
+        await self._journal.leave([SetStatus(Status.WAITING)], Rest(wake), self._trying)
         return wake
+
+    async def _trying(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        await self._around.patience.keep_trying(attempt, lambda: self.kept_until)
 
     def lose(self, error: LeaseLost) -> None:
         """Stop at once: somebody else may run this execution now, and nothing more of this session is taken."""
+        self.kept_until = -inf
         self._journal.end = Abandoned(error)
         self._waits.fail(self._journal.end)
         self.interrupt()
@@ -203,14 +226,16 @@ class Session(ABC):
 
     async def abandon(self) -> None:
         """Stop now, and hand back without waiting for steps that are under way: they will be made again. No claim is used up, since
-        the execution rests by a commit."""
-        if self._journal.end is None:
-            self._journal.end = Abandoned(LeaseLost(f"execution {self.execution_id!r} was handed back"))
-            try:
-                await self._journal.leave([SetStatus(Status.WAITING)], Rest(self._around.clock.now_ms()))
-            finally:
-                self._waits.fail(self._journal.end)
-                self.interrupt()
+        the execution rests by a commit. One that is being handed back already is, and one that is lost is left alone."""
+        if self._journal.end is not None and not is_away(self._journal.end.reason):
+            return
+        self._is_abandoned = True
+        self._journal.end = Abandoned(LeaseLost(f"execution {self.execution_id!r} was handed back"))
+        try:
+            await self._journal.leave([SetStatus(Status.WAITING)], Rest(self._around.clock.now_ms()), self._trying)
+        finally:
+            self._waits.fail(self._journal.end)
+            self.interrupt()
 
     async def look(self) -> None:
         """Look into the inbox and hand out what came. That it is cancelled is passed on to children at once."""

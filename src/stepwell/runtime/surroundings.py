@@ -13,6 +13,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata
 from stepwell.model.value import Value
 from stepwell.runtime.inbox import Letter
+from stepwell.runtime.patience import Patience
 from stepwell.runtime.processes import Processes
 from stepwell.runtime.seed import Seed
 from stepwell.runtime.step_state import StateReading
@@ -28,6 +29,7 @@ class Surroundings(Protocol):
     threads: Executor
     code_threads: Executor
     reading: StateReading
+    patience: Patience
 
     @property
     def processes(self) -> Processes:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
-from stepwell.errors import AlreadyExists, LeaseLost, NotFound, StepwellError, StoreUnavailable
+from stepwell.errors import AlreadyExists, CommitUnknown, LeaseLost, NotFound, StepwellError, StoreUnavailable
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.program import Workflow, registered, registered_versions
 from stepwell.flow.state_path import StateKey
@@ -29,9 +29,11 @@ from stepwell.model.value import Value
 from stepwell.runtime.branch import follow_tasks
 from stepwell.runtime.declared import DeclaredSession
 from stepwell.runtime.definitions import DefinitionOperations
+from stepwell.runtime.draining import Companion, Draining
 from stepwell.runtime.function_session import FunctionSession
 from stepwell.runtime.inbox import Letter, letters, path_of
 from stepwell.runtime.keeping import Keeping, monotonic
+from stepwell.runtime.patience import Patience
 from stepwell.runtime.processes import Processes
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.scoped_reading import read_state
@@ -45,24 +47,12 @@ from stepwell.state.executions import Executions
 from stepwell.state.operation import AsyncDriver, read, write
 from stepwell.state.pulse import DUE, Pulse, is_running
 
-__all__ = ["Companion", "Worker"]
+__all__ = ["Worker"]
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
 _MOST_CRASHES = 3
-
-
-class Companion(Protocol):
-    """Something that works beside a worker, on its loop, for as long as it does."""
-
-    async def run(self) -> None:
-        """Work until stopped."""
-        ...
-
-    def stop(self) -> None:
-        """Take on nothing more, and end soon."""
-        ...
 
 
 class Worker:
@@ -94,7 +84,10 @@ class Worker:
         self.threads: Executor = ThreadPoolExecutor(min(concurrency, 64), thread_name_prefix="stepwell-step")
         self.reading = StateReading(store, driver)
         self._sessions: dict[str, Session | DeclaredSession] = {}
+        self.patience = Patience()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._inside: set[asyncio.Task[Any] | None] = set()
+        """Those of them that run the code of an execution."""
         self._parting = 0
         """How many sessions are over but for their last commits, which are with the store."""
         self._kept: dict[str, tuple[int, float]] = {}
@@ -128,8 +121,7 @@ class Worker:
         finally:
             for each in self.companions:
                 each.stop()
-            await asyncio.gather(*beside, return_exceptions=True)
-            await self._drain()
+            await self._drain(beside)
             keeping.cancel()
 
     def stop(self, grace_seconds: float | None = None) -> None:
@@ -150,9 +142,12 @@ class Worker:
         """Whether another execution can be run now."""
         return not self._is_stopping and self._loop is not None and len(self._sessions) < self._concurrency
 
-    def is_alone(self) -> bool:
-        """Whether at most one execution is being run, and it makes no step: there is nothing to do but to wait for the store."""
-        return len(self._tasks) <= 1 and not self._parting and not any(session.is_making for session in self._sessions.values())
+    def is_alone_with_one(self) -> bool:
+        """Whether a single execution is being run, and it is making no step: then nothing but its next commit is to be done. Who is
+        told to stop has a time to watch."""
+        if self._is_stopping or self._parting or len(self._tasks) != 1:
+            return False
+        return not any(session.is_making for session in self._sessions.values())
 
     @property
     def room(self) -> int:
@@ -261,6 +256,33 @@ class Worker:
             self._executions.endings.stop(execution_id)
 
     async def _run_session(self, lease: Lease, is_new: bool, recorder: Recorder | None = None) -> int | None:
+        kept = self._kept[lease.name][1]
+        try:
+            found = await self._open(lease, is_new, recorder)
+        except (StoreUnavailable, CommitUnknown):
+            found = await self.patience.keep_trying(lambda: self._open(lease, is_new, recorder), lambda: kept)
+        if found is None:
+            return None
+        session, claims = found
+        session.kept_until = kept
+        if claims > _MOST_CRASHES:
+            message = f"the execution brought down its worker again and again, without a step in between: {claims} claims"
+            await session.give_up("WorkerCrashed", message)
+            return None
+        self._sessions[lease.name] = session
+        if self._is_stopping:
+            session.hand_back()
+        task = asyncio.current_task()
+        self._inside.add(task)
+        try:
+            return await session.run()
+        finally:
+            self._inside.discard(task)
+
+    async def _open(
+        self, lease: Lease, is_new: bool, recorder: Recorder | None
+    ) -> tuple[FunctionSession | DeclaredSession, int] | None:
+        """What a session needs to know before it runs, and how often it was claimed in vain; None if it is left to others."""
         if recorder is None:
             # A new one was made here a moment ago; if anybody was quicker than that, the first commit finds it out.
             live = self._executions.at_hand(lease.name) if is_new else None
@@ -271,16 +293,8 @@ class Worker:
         except NotFound:
             await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
             return None
-        session = self._session(workflow, recorder, lease, is_new)
-        session.kept_until = self._kept[lease.name][1]
-        if not is_new:
-            head = await self._driver.run(self._executions.head(lease.name))
-            if head.claims > _MOST_CRASHES:
-                message = f"the execution brought down its worker again and again, without a step in between: {head.claims} claims"
-                await session.give_up("WorkerCrashed", message)
-                return None
-        self._sessions[lease.name] = session
-        return await session.run()
+        claims = 0 if is_new else (await self._driver.run(self._executions.head(lease.name))).claims
+        return self._session(workflow, recorder, lease, is_new), claims
 
     def _session(
         self, workflow: Workflow[..., Any], recorder: Recorder, lease: Lease, is_new: bool
@@ -329,29 +343,13 @@ class Worker:
         except StepwellError as error:
             log.warning("the inboxes of executions could not be read: %s", error)
 
-    async def _drain(self) -> None:
-        """Let sessions hand their executions back. Those that are inside a step finish it first, as long as they may."""
-        ends = None
-        while self._tasks or self._parting:
-            for session in list(self._sessions.values()):
-                session.hand_back()
-            grace = self._grace_seconds
-            if grace is not None:
-                ends = min(ends or inf, monotonic() + grace)
-                if monotonic() >= ends:
-                    await self._abandon_all()
-                    break
-            await (asyncio.wait(self._tasks, timeout=0.05) if self._tasks else asyncio.sleep(0.001))
+    async def _drain(self, beside: list[asyncio.Task[None]]) -> None:
+        draining = Draining(self._sessions, self.patience, lambda: self._grace_seconds)
+        await draining.run(lambda: self._tasks, self._inside, lambda: self._parting > 0, beside)
         self.threads.shutdown(wait=False)
         self.code_threads.shutdown(wait=False)
         if self._processes is not None:
             self._processes.close()
-
-    async def _abandon_all(self) -> None:
-        done = await asyncio.gather(*(each.abandon() for each in list(self._sessions.values())), return_exceptions=True)
-        for error in done:
-            if isinstance(error, Exception):
-                log.warning("an execution could not be handed back; it goes on when its lease ends: %s", error)
 
     # What sessions ask for.
 

@@ -1,0 +1,97 @@
+"""Draining: the end of a worker. What it runs is handed back, so that others go on with it and need not wait for leases."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any, Protocol
+
+from stepwell.runtime.keeping import monotonic
+from stepwell.runtime.patience import Patience
+
+__all__ = ["Companion", "Draining", "HandsBack"]
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.05
+_PARTING_LOOK_SECONDS = 0.001
+
+
+class Companion(Protocol):
+    """Something that works beside a worker, on its loop, for as long as it does."""
+
+    async def run(self) -> None:
+        """Work until stopped."""
+        ...
+
+    def stop(self) -> None:
+        """Take on nothing more, and end soon."""
+        ...
+
+
+class HandsBack(Protocol):
+    """A session, as it is asked to end."""
+
+    def hand_back(self) -> None:
+        """Stop soon: at once if nothing is under way, else at the next call."""
+        ...
+
+    async def abandon(self) -> None:
+        """Stop now, and hand back without waiting for steps that are under way."""
+        ...
+
+
+class Draining:
+    """Lets sessions hand their executions back. Those that are inside a step finish it first, as long as they may."""
+
+    def __init__(self, sessions: Mapping[str, HandsBack], patience: Patience, grace_seconds: Callable[[], float | None]) -> None:
+        self._sessions, self._patience, self._grace_seconds = sessions, patience, grace_seconds
+        self._ends = inf
+
+    async def run(
+        self,
+        tasks: Callable[[], set[asyncio.Task[None]]],
+        inside: set[asyncio.Task[Any] | None],
+        is_parting: Callable[[], bool],
+        beside: list[asyncio.Task[None]],
+    ) -> None:
+        """Work until nothing is under way, or the grace is over. Of the ``tasks``, those ``inside`` run the code of executions; the
+        companions ``beside`` end meanwhile."""
+        self._patience.run_short()
+        while (under_way := {*tasks(), *(each for each in beside if not each.done())}) or is_parting():
+            for session in list(self._sessions.values()):
+                session.hand_back()
+            if self._is_grace_over():
+                await self._abandon_all(under_way - inside)
+                break
+            if under_way:
+                await asyncio.wait(under_way, timeout=_LOOK_SECONDS)
+            else:
+                await asyncio.sleep(_PARTING_LOOK_SECONDS)
+        await asyncio.gather(*beside, return_exceptions=True)
+
+    def _is_grace_over(self) -> bool:
+        """A second call to stop may have cut it short."""
+        grace = self._grace_seconds()
+        if grace is None:
+            return False
+        self._ends = min(self._ends, monotonic() + grace)
+        self._patience.end_with(self._ends)
+        return monotonic() >= self._ends
+
+    async def _abandon_all(self, errands: set[asyncio.Task[Any]]) -> None:
+        """Leave steps where they are, and hand back what is run and what was claimed. A store that says nothing at all is not
+        waited for beyond that, since nothing may be handed back by a worker that has ended."""
+        leaving = {asyncio.ensure_future(session.abandon()): name for name, session in list(self._sessions.items())}
+        waited = {*leaving, *errands}
+        if waited:
+            await asyncio.wait(waited, timeout=self._patience.left_seconds)
+        for task in waited:
+            task.cancel()
+        await asyncio.gather(*waited, return_exceptions=True)
+        for task, name in leaving.items():
+            if task.cancelled() or task.exception() is not None:
+                why = "its store did not answer in time" if task.cancelled() else task.exception()
+                log.warning("execution %r could not be handed back; it goes on when its lease ends: %s", name, why)

@@ -1,0 +1,34 @@
+"""A worker as a process of its own, as in ``working``, which also says when it asks a store again that did not answer."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from stepwell.runtime import patience
+
+__all__ = ["main"]
+
+
+class Teller(logging.Handler):
+    """Says that something is tried again."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it."""
+        if "asked again" in record.getMessage():
+            print("again", flush=True)
+
+
+def main(url: str, lease_seconds: str, grace_seconds: str) -> None:
+    """Work until told to stop."""
+    from tests.faults import working
+
+    patience.LAST_SECONDS = 60.0  # a busy machine may need more than there is in real life
+    log = logging.getLogger(patience.__name__)
+    log.addHandler(Teller())
+    log.setLevel(logging.INFO)
+    working.main(url, lease_seconds, grace_seconds)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
