@@ -3,6 +3,7 @@
 import pytest
 from tests.support.stores import STORES
 
+from stepwell.testing.conformance.combinations import *  # noqa: F403
 from stepwell.testing.conformance.fixtures import MakeStore
 from stepwell.testing.conformance.queue import *  # noqa: F403
 from stepwell.testing.conformance.queue_claim import *  # noqa: F403

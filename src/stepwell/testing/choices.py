@@ -44,7 +44,8 @@ class Diverged(AssertionError):
 
     def __init__(self, number: int, expected: Choice | None, what: str, ways: int) -> None:
         told = "the log has ended" if expected is None else f"the log has {expected.what!r} of {expected.ways} ways"
-        super().__init__(f"choice {number} is {what!r} of {ways} ways, but {told}")
+        came = f"choice {number} is {what!r} of {ways} ways" if what else f"the run has ended before choice {number}"
+        super().__init__(f"{came}, but {told}")
         self.number, self.expected = number, expected
 
 
@@ -107,6 +108,12 @@ class Replay(_Logged):
             self.parting = self.parting or error
             raise error
         return expected.way
+
+    def finish(self) -> None:
+        """The run is over: ``Diverged`` if the log goes on."""
+        number = len(self.log)
+        if number < len(self._script):
+            raise Diverged(number, self._script[number], "", 0)
 
 
 class Lenient:

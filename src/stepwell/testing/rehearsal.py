@@ -13,7 +13,7 @@ from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.trace import Trace, TraceLevel, trace_of
 from stepwell.model.value import Value
 from stepwell.runtime.context import StepContext
-from stepwell.testing.choices import Choice, Diverged, InOrder, Scheduler, seeded
+from stepwell.testing.choices import Choice, Diverged, InOrder, Replay, Scheduler, seeded
 from stepwell.testing.clock import VirtualClock
 from stepwell.testing.crashing import Signals, changes_in, on_virtual_loop, sent_signals
 from stepwell.testing.process import Fate, Process, SharedStore
@@ -85,9 +85,12 @@ def rehearse(
     from its log raises ``Diverged``."""
     order, sent = scheduler or InOrder(), sent_signals(signals)
     with seeded(0):
-        return on_virtual_loop(
+        rehearsal = on_virtual_loop(
             _EXECUTION, lambda clock, store, stuck: _run(order, workflow, value, sent, level, clock, store, stuck)
         )
+    if isinstance(order, Replay):
+        order.finish()
+    return rehearsal
 
 
 async def _run(

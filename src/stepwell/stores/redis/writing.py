@@ -141,9 +141,10 @@ class Writing:
         """The outcome of each unit; None for those that have to be tried again, and those refused only because of them."""
         outcomes: list[Outcome | None] = []
         is_behind = is_gap = False
-        for unit, plan in zip(units, plans, strict=True):
+        for number, (unit, plan) in enumerate(zip(units, plans, strict=True)):
             if isinstance(plan, _Refused):
-                outcome = None if plan.is_conditional and is_gap else plan.outcome
+                is_open = plan.is_conditional and (is_gap or _is_repeat(unit, units[:number]))
+                outcome = None if is_open else plan.outcome
             else:
                 outcome = self._outcome(unit, plan, next(replies))
                 is_behind = is_behind or outcome is None
@@ -239,6 +240,14 @@ def _note_committed() -> None:
         fault("store.committed")
     except Exception as error:
         raise CommitUnknown from error
+
+
+def _is_repeat(unit: Unit, before: Sequence[Unit]) -> bool:
+    """Whether a commit came earlier in the group, too: what it met may be its own first writes, which are in the store by now."""
+    if not isinstance(unit, Commit):
+        return False
+    name = unit.execution_id, unit.commit_id
+    return any(isinstance(each, Commit) and (each.execution_id, each.commit_id) == name for each in before)
 
 
 def _busy() -> Conflict:

@@ -46,6 +46,15 @@ from stepwell.testing.conformance.sample import (
 )
 
 
+def test_commit_with_state_that_is_twice_in_a_group_lands_once_and_is_seen_then(store: Store, execution: Execution) -> None:
+    """T03: the second meets what the first has just written, and that is no conflict."""
+    commit = execution.commit(ops=(put("k", expected=0),))
+    first, second = store.write([commit, commit])
+    landed(first)
+    assert second == Seen(commit.header, commit.body)
+    assert content(store) == {"k": 1}
+
+
 def test_group_of_nothing_has_no_outcomes(store: Store) -> None:
     assert store.write([]) == []
 

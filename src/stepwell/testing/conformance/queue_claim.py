@@ -56,6 +56,23 @@ def test_claim_takes_no_more_than_asked(store: Store) -> None:
     assert [ids_of(claim_items(store, limit)) for limit in (1, 3, 10)] == [names[:1], names[1:4], names[4:]]
 
 
+@pytest.mark.parametrize("limits", [{"is_paused": True}, {"concurrency": 0}, {"rate_per_second": 0}])
+def test_items_of_a_shut_queue_take_nobodys_turn(store: Store, limits: dict[str, Any]) -> None:
+    """T36: claims of one item at a time must not come back empty for ever because the first workspaces can start nothing."""
+    put_queue(store, "shut", **limits)
+    for workspace in ("a", "b", "c"):
+        put_workspace(store, workspace)
+    add(store, *(new_item(f"{workspace}1", workspace, queue="shut") for workspace in ("a", "b")), new_item("c1", "c", queue="mail"))
+    assert ids_of(claim_items(store, 1)) == ["c1"]
+
+
+def test_of_workspaces_that_are_even_the_one_whose_item_came_first_is_first(store: Store) -> None:
+    for workspace in ("a", "b", "c"):
+        put_workspace(store, workspace)
+    add(store, new_item("c1", "c"), new_item("a1", "a"), new_item("b1", "b"))
+    assert [ids_of(claim_items(store, 1)) for _ in range(3)] == [["c1"], ["a1"], ["b1"]]
+
+
 def test_higher_priority_comes_first_then_first_in_first_out(store: Store) -> None:
     for number, priority in enumerate([0, 5, -1, 5, 0, 10, -1]):
         add(store, new_item(f"i{number}", priority=priority))

@@ -230,6 +230,9 @@ DECLARE
     lane_workspaces text[];
     lane_queues text[];
     lane_workflows text[];
+    lane_priorities bigint[];
+    lane_firsts bigint[];
+    shut text[];
     locked text[];
     limited text[];
     allowances bigint[];
@@ -253,38 +256,48 @@ BEGIN
         WHERE d.status = 'PENDING' AND NOT d.is_ready AND d.run_at_ms <= now_ms
         ORDER BY d.run_at_ms LIMIT 10000 FOR NO KEY UPDATE SKIP LOCKED));
 
-    WITH RECURSIVE lanes (workspace_id, queue, workflow_id) AS (
-        (SELECT i.workspace_id, i.queue, i.workflow_id FROM {schema}.items AS i
+    -- A workspace whose items all stand in queues that are paused or full has no turn: it would take the place of one that can start.
+    shut := ARRAY(
+        SELECT q.name FROM {schema}.queues AS q
+        WHERE q.is_paused OR {schema}.rate_allowance(q.rate_per_second, q.rate_ms, now_ms) <= 0
+           OR CASE WHEN q.concurrency IS NOT NULL THEN q.concurrency <= (
+                  SELECT count(*) FROM {schema}.items AS i WHERE i.queue = q.name AND i.status IN ('CLAIMED', 'DISPATCHED')) END);
+    WITH RECURSIVE lanes (workspace_id, queue, workflow_id, priority, number) AS (
+        (SELECT i.workspace_id, i.queue, i.workflow_id, i.priority, i.number FROM {schema}.items AS i
          WHERE i.status = 'PENDING' AND i.is_ready
          ORDER BY i.workspace_id, i.queue, i.workflow_id, i.priority DESC, i.number LIMIT 1)
         UNION ALL
         SELECT n.* FROM lanes AS l CROSS JOIN LATERAL (
-            SELECT i.workspace_id, i.queue, i.workflow_id FROM {schema}.items AS i
+            SELECT i.workspace_id, i.queue, i.workflow_id, i.priority, i.number FROM {schema}.items AS i
             WHERE i.status = 'PENDING' AND i.is_ready
               AND (i.workspace_id, i.queue, i.workflow_id) > (l.workspace_id, l.queue, l.workflow_id)
             ORDER BY i.workspace_id, i.queue, i.workflow_id, i.priority DESC, i.number LIMIT 1) AS n
     )
-    SELECT array_agg(l.workspace_id), array_agg(l.queue), array_agg(l.workflow_id)
-    INTO lane_workspaces, lane_queues, lane_workflows
+    SELECT array_agg(l.workspace_id), array_agg(l.queue), array_agg(l.workflow_id), array_agg(l.priority::bigint), array_agg(l.number)
+    INTO lane_workspaces, lane_queues, lane_workflows, lane_priorities, lane_firsts
     FROM lanes AS l
     WHERE (cardinality(of_queues) = 0 OR l.queue = ANY (of_queues))
-      AND (cardinality(of_workflows) = 0 OR l.workflow_id = ANY (of_workflows));
+      AND (cardinality(of_workflows) = 0 OR l.workflow_id = ANY (of_workflows))
+      AND NOT l.queue = ANY (shut);
     IF lane_workspaces IS NULL OR most <= 0 THEN
         RETURN;
     END IF;
     turn := (SELECT max(w.last_tag) FROM {schema}.workspaces AS w);
 
-    -- The fairest, and if not all can have a turn, those that seem to have a slot; it is counted again once they are locked.
+    -- The fairest, of equals the one whose first item came first; and if not all can have a turn, those that seem to have a slot. It is
+    -- counted again once they are locked.
     SELECT array_agg(f.workspace_id) INTO locked
     FROM (
         SELECT w.workspace_id
-        FROM (SELECT DISTINCT unnest(lane_workspaces) AS workspace_id) AS g
+        FROM (SELECT l.workspace_id, (array_agg(l.number ORDER BY l.priority DESC, l.number))[1] AS number
+              FROM unnest(lane_workspaces, lane_priorities, lane_firsts) AS l (workspace_id, priority, number)
+              GROUP BY l.workspace_id) AS g
         JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id JOIN {schema}.tiers AS t ON t.name = w.tier
         WHERE NOT w.is_paused AND {schema}.rate_allowance(t.rate_per_second, w.rate_ms, now_ms) > 0
           AND (cardinality(lane_workspaces) <= most OR t.concurrency IS NULL OR t.concurrency > (
               SELECT count(*) FROM {schema}.items AS i
               WHERE i.workspace_id = w.workspace_id AND i.status IN ('CLAIMED', 'DISPATCHED')))
-        ORDER BY greatest(w.passed, turn), w.workspace_id LIMIT most
+        ORDER BY greatest(w.passed, turn), g.number LIMIT most
         FOR NO KEY UPDATE OF w SKIP LOCKED) AS f;
     IF locked IS NULL THEN
         RETURN;
