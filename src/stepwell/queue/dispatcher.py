@@ -181,7 +181,9 @@ class Dispatcher:
         if claimed:
             self._note_busy(names)
         for item in claimed:
-            await self._start(item)
+            if item.attempts <= 1:
+                await self._start(item)
+        await self._start_one_of([item for item in claimed if item.attempts > 1])
         self._lacks_room = self._is_busy
         return None if self._is_busy or self._asked else self._poll_seconds
 
@@ -271,6 +273,15 @@ class Dispatcher:
             # That the store was away for a moment uses up no attempt.
             told = None if is_away(error) else f"{type(error).__name__}: {error}"[:2_000]
             self._give_back(ReturnItem(item.item_id, item.fence, told, delay_ms=_ERROR_DELAY_MS * item.attempts))
+
+    async def _start_one_of(self, suspects: list[Claimed]) -> None:
+        """Start items whose attempt was cut short: one at a time, and when the others are back, since it may end this process and
+        must not use up their attempts, too."""
+        for item in suspects[1:]:
+            self._give_back(ReturnItem(item.item_id, item.fence, delay_ms=_NOT_NOW_DELAY_MS))
+        if suspects:
+            await asyncio.gather(*self._returning)
+            await self._start(suspects[0])
 
     def _give_back(self, unit: ReturnItem) -> None:
         """Have an item given back, with as many tries as it takes while it is claimed."""
