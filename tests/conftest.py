@@ -6,6 +6,7 @@ import signal
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from tests.support.postgres_server import fresh_postgres_url, postgres_schema, postgres_server, postgres_url
 from tests.support.redis_server import redis_server, redis_url
 from tests.support.stores import STORES
@@ -15,6 +16,10 @@ from stepwell.testing.conformance.fixtures import *  # noqa: F403 - fixtures are
 from stepwell.testing.conformance.fixtures import MakeStore
 
 __all__ = ["fresh_postgres_url", "postgres_schema", "postgres_server", "postgres_url", "redis_server", "redis_url"]
+
+# Here as on any machine: the same examples each time, however slow they are. To search for others, with a seed of one's own:
+# pytest --hypothesis-profile=default --hypothesis-seed=7
+settings.load_profile("ci")
 
 
 @pytest.fixture(params=STORES)

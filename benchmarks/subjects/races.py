@@ -38,7 +38,7 @@ class Racing:
     def _write(self, me: int) -> None:
         try:
             for winners in self.winners:
-                transaction = self._wells[me].transaction(_ID)
+                transaction = self._wells[me].transaction(_ID).begin()
                 transaction.set_variable("winner", me)
                 self._gate.wait()
                 try:

@@ -14,6 +14,7 @@ from tests.support.command_line import Shell, program, shell
 
 from stepwell import Status, Stepwell
 from stepwell.cli.command import Group
+from stepwell.cli.commands import running
 from stepwell.cli.main import COMMANDS, cli
 from stepwell.flow import call, define
 
@@ -92,27 +93,31 @@ def test_worker_that_is_told_to_stop_finishes_its_step_and_gives_the_run_back(ga
 def test_worker_that_is_told_twice_leaves_its_step_and_gives_the_run_back(gate: Shell):
     """T42: nobody waits for the step, nor for the lease to end."""
     with program(gate, "worker", "gate.py") as worker:
+        read_until(worker.stderr, "worker is ready")
         read_until(worker.stdout, "inside")
         worker.send_signal(signal.SIGTERM)
         read_until(worker.stderr, "stopping")
         worker.send_signal(signal.SIGTERM)
-        assert finish(worker)[0] in (0, 143)
+        code = finish(worker)[0]
+    assert code in (0, 143)
     assert gate("show", "g", "--json").json["steps"] == {}
     (gate.folder / "open").touch()
-    assert gate("run", "gate.py", "--id", "g", "--timeout", "10").json == ["one", "two"]
+    # A lease takes 30 seconds to end; only a machine too busy to give it back in time has to wait for that.
+    assert gate("run", "gate.py", "--id", "g", "--timeout", "25" if code == 0 else "90").json == ["one", "two"]
 
 
 def test_worker_says_as_json_when_it_is_ready(gate: Shell):
     with program(gate, "--json", "worker", "gate.py", "-q") as worker:
-        assert '"event":"ready"' in read_until(worker.stdout, "ready")
-        read_until(worker.stdout, "inside")
+        seen = read_until(worker.stdout, "inside")  # the step may be there before the worker says that it is ready
+        seen += "" if "ready" in seen else read_until(worker.stdout, "ready")
+        assert '"event":"ready"' in seen
         (gate.folder / "open").touch()
         worker.send_signal(signal.SIGINT)
         code, _, err = finish(worker)
     assert (code, err) == (0, "")
 
 
-@pytest.mark.parametrize(("arguments", "code"), [((), 5), (("empty.py",), 5), (("nothing",), 3), (("gate.py", "-c", "0"), 2)])
+@pytest.mark.parametrize(("arguments", "code"), [((), 2), (("empty.py",), 5), (("nothing",), 3), (("gate.py", "-c", "0"), 2)])
 def test_worker_without_workflows_does_not_start(gate: Shell, arguments: tuple[str, ...], code: int, monkeypatch):
     gate.write("empty.py", "")
     for known in ("_workflows", "_steps"):
@@ -133,6 +138,21 @@ def test_interrupted_run_is_kept_and_says_how_it_goes_on(gate: Shell):
     assert "stepwell run gate.py --id g" in said
     assert gate("run", "gate.py", "--id", "g").json == ["one", "two"]
     assert (gate.folder / "effects").read_text() == "first\n"
+
+
+@pytest.mark.parametrize(("options", "is_told"), [(("--id", "a"), True), ((), False)])
+def test_run_interrupted_while_it_is_begun_says_how_it_goes_on_if_it_has_a_name(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], is_told: bool
+):
+    """Its worker is at work by then, and may be inside of a step."""
+
+    def begin(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "_begin", begin)
+    monkeypatch.setattr(signal, "signal", lambda *_arguments: None)  # this process is to end as ever
+    done = shell("run", "shop.py:approval", *options, "-i", '"ada"')
+    assert (done.code, "stepwell run shop.py:approval --id a" in done.err) == (130, is_told)
 
 
 def test_run_interrupted_twice_ends_at_once(gate: Shell):
@@ -160,7 +180,7 @@ def test_terminated_run_gives_its_lease_back(gate: Shell):
         run.send_signal(signal.SIGTERM)
         (gate.folder / "open").touch()
         assert finish(run)[0] == 143
-    assert gate("run", "gate.py", "--id", "g", "--timeout", "10").json == ["one", "two"]
+    assert gate("run", "gate.py", "--id", "g", "--timeout", "25").json == ["one", "two"]
 
 
 def on_terminal(shell: Shell, *arguments: str, **environ: str) -> str:
@@ -198,7 +218,7 @@ def test_terminal_gets_colour_and_a_table_and_a_pipe_gets_neither(shell: Shell):
 
 
 def test_progress_is_alive_on_a_terminal(shell: Shell):
-    seen = on_terminal(shell, "run", "shop.py:approval", "--id", "a", "-i", '"ada"', "--timeout", "1.5")
+    seen = on_terminal(shell, "run", "shop.py:approval", "--id", "a", "-i", '"ada"', "--timeout", "4")
     assert "\r\x1b[K" in seen
     assert "waits for signal approve" in seen
     assert "still" in seen.splitlines()[-1]

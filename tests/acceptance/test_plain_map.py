@@ -202,8 +202,10 @@ def test_worker_that_is_to_stop_begins_no_more_of_them(file_url: str) -> None:
         well.start(slowly, [1, 2, 3, 4], execution_id="s")
         while len(calls) < 2:
             assert not gate.wait(0.01)
+        session = well._thread.worker._sessions["s"]
         well.drain()
-        assert not gate.wait(0.2), "time for the worker to hear of it"
+        while not session._is_handing_back:
+            assert not gate.wait(0.01)
         gate.set()
     assert calls == {1: 1, 2: 1}
     with Stepwell(file_url) as well:

@@ -14,6 +14,8 @@ from stepwell.model.commit import Outcome
 from stepwell.model.queue import ClaimItems, Enqueue
 
 WAIT = 60
+TRIES = range(1, 30)
+"""A dispatcher that is idle may be woken at any moment, by the end of a run or by its poll: then it claims as always."""
 
 
 @workflow(name="standing.echo")
@@ -21,21 +23,23 @@ async def echo(number: int) -> int:
     return number
 
 
+def takes_along(units: Any) -> bool:
+    """Whether a group asks for a run, and ends with a claim."""
+    return type(units[-1]) is ClaimItems and any(type(unit) is Enqueue for unit in units)
+
+
 class Groups:
-    """Stands before a store's ``write`` and notes the kinds of units that were written together, with what claims came to."""
+    """Stands before a store's ``write`` and notes what the claims came to that were written with a request."""
 
     def __init__(self, well: Stepwell, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._write, self._known = well._parts.store.write, threading.Condition()
-        self.kinds: list[list[type]] = []
+        self._write = well._parts.store.write
         self.claims: list[int] = []
         monkeypatch.setattr(well._parts.store, "write", self.write)
 
     def write(self, units: Any) -> list[Outcome]:
         outcomes = self._write(units)
-        with self._known:
-            self.kinds.append([type(unit) for unit in units])
-            self.claims += [len(outcome.answers) for unit, outcome in zip(units, outcomes, strict=True) if type(unit) is ClaimItems]
-            self._known.notify_all()
+        if takes_along(units):
+            self.claims.append(len(outcomes[-1].answers))
         return outcomes
 
 
@@ -48,12 +52,13 @@ def wait_until_it_stands(well: Stepwell) -> None:
 @pytest.mark.parametrize("store", ["memory", *SHARED_STORES])
 def test_item_is_claimed_by_the_write_that_asks_for_it(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, store: str):
     with Stepwell(url_of(store, request)) as well:
-        well.enqueue(echo, 0).result(WAIT)
-        wait_until_it_stands(well)
         groups = Groups(well, monkeypatch)
-        assert well.enqueue(echo, 1).result(WAIT) == 1
-        assert groups.kinds[0] == [Enqueue, ClaimItems]
-        assert groups.claims[0] == 1
+        for number in TRIES:
+            wait_until_it_stands(well)
+            assert well.enqueue(echo, number).result(WAIT) == number
+            if groups.claims:
+                break
+        assert groups.claims == [1]
 
 
 @pytest.mark.parametrize("store", SHARED_STORES)
@@ -62,23 +67,25 @@ def test_write_whose_reply_is_lost_loses_the_claims_too_and_the_item_runs_once(
 ):
     """T28, T39: nobody heard of the claim, so it ends by itself; whoever asked finds the item that is there."""
     with Stepwell(url_of(store, request), lease_seconds=1) as well:
-        well.enqueue(echo, 0).result(WAIT)
-        wait_until_it_stands(well)
-        write, lost = well._parts.store.write, []
+        write, lost, asked = well._parts.store.write, list[int](), list[str]()
 
         def lose_the_first(units: Any) -> list[Outcome]:
             outcomes = write(units)
-            if not lost and type(units[0]) is Enqueue:
-                lost.append([type(unit) for unit in units])
+            if not lost and takes_along(units):
+                lost.append(len(outcomes[-1].answers))
                 raise CommitUnknown
             return outcomes
 
         monkeypatch.setattr(well._parts.store, "write", lose_the_first)
-        item = well.enqueue(echo, 1)
-        assert item.result(WAIT) == 1
-        assert lost == [[Enqueue, ClaimItems]]
-        assert [each.item_id for each in well.queue.list()][:1] == [item.item_id]
-        assert len(well.queue.list()) == 2
+        for number in TRIES:
+            wait_until_it_stands(well)
+            item = well.enqueue(echo, number)
+            assert item.result(WAIT) == number
+            asked.insert(0, item.item_id)
+            if lost:
+                break
+        assert lost == [1]
+        assert [each.item_id for each in well.queue.list()] == asked
 
 
 @pytest.mark.parametrize("store", SHARED_STORES)
@@ -87,15 +94,16 @@ def test_caps_and_pauses_hold_for_it(request: pytest.FixtureRequest, monkeypatch
     with Stepwell(url_of(store, request)) as well:
         well.workspaces.put_tier("none", concurrency=0)
         well.workspaces.put("full", tier="none")
-        well.enqueue(echo, 0).result(WAIT)
-        wait_until_it_stands(well)
-        groups = Groups(well, monkeypatch)
-        waiting = well.enqueue(echo, 1, workspace="full")
-        assert groups.kinds[0] == [Enqueue, ClaimItems]
-        assert groups.claims[0] == 0
-        assert str(waiting.state().status) == "PENDING"
+        groups, waiting = Groups(well, monkeypatch), list[Any]()
+        for number in TRIES:
+            wait_until_it_stands(well)
+            waiting.append(well.enqueue(echo, number, workspace="full"))
+            if groups.claims:
+                break
+        assert groups.claims == [0]
+        assert {str(item.state().status) for item in waiting} == {"PENDING"}
         well.workspaces.put("full", tier="free")
-        assert waiting.result(WAIT) == 1
+        assert [item.result(WAIT) for item in waiting] == list(TRIES[: len(waiting)])
 
 
 def test_well_that_is_closing_gives_back_what_its_last_claim_brought(tmp_path: Any):

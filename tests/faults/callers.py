@@ -63,7 +63,7 @@ class Blocking:
         self.well = Stepwell(url, clock=clock or FakeClock())
 
     def begin(self, execution_id: str, commit_id: str | None, change: Change, *, fence: int | None = None) -> Pending:
-        tx = self.well.transaction(execution_id, commit_id=commit_id, fence=fence)
+        tx = self.well.transaction(execution_id, commit_id=commit_id, fence=fence).begin()
         change(tx)
         return tx
 

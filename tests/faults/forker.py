@@ -26,7 +26,7 @@ def use_after_fork(well: Stepwell) -> None:
         ending(lambda: well.create("forked")),
         ending(lambda: well.state.globals.set("key", 1)),
         ending(lambda: well.state.globals.get("key")),
-        ending(lambda: well.transaction("run")),
+        ending(lambda: well.transaction("run").begin()),
         ending(well.close),
     ]
     print(*endings, flush=True)

@@ -10,7 +10,7 @@ from stepwell import Conflict, Scope, Stepwell
 def main(url: str, name: str) -> None:
     well, counter = Stepwell(url), Scope.globals()
     for _ in sys.stdin:
-        tx = well.transaction("run")
+        tx = well.transaction("run").begin()
         tx.set_variable("winner", name)
         tx.state(counter).increment("races")
         print("ready", flush=True)

@@ -22,7 +22,7 @@ def main(url: str, point: str) -> None:
     for line in sys.stdin:
         execution_id = line.strip()
         lease = claim(well, execution_id, "sleeper")
-        tx = well.transaction(execution_id, fence=lease.fence)
+        tx = well.transaction(execution_id, fence=lease.fence).begin()
         tx.set_variable("written_by", "sleeper")
         try:
             with armed(at(point, 1, stop_this_process)):

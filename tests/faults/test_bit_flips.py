@@ -166,7 +166,7 @@ def test_an_execution_that_is_quarantined_takes_no_commits(original: Original, q
     connection.close()
     with Stepwell(f"sqlite:///{path}") as well:
         with pytest.raises(StoreUnavailable, match="quarantined"):
-            well.transaction(_VICTIM)
+            well.transaction(_VICTIM).begin()
         with well.transaction(_OTHERS[0]) as tx:
             tx.set_variable("goes", "on")
         assert well.verify(_OTHERS[0]).ok

@@ -63,7 +63,7 @@ def test_a_writer_paused_past_its_lease_never_overwrites_its_successor(store: st
         execution_id = f"run-{number}"
         well.create(execution_id)
         fence = claim(well, execution_id, "sleeper").fence
-        late = well.transaction(execution_id, fence=fence)
+        late = well.transaction(execution_id, fence=fence).begin()
         late.set_variable("written_by", "sleeper")
 
         def pause(execution_id: str = execution_id, fence: int = fence) -> None:
@@ -80,7 +80,7 @@ def test_a_fence_is_compared_even_if_the_revision_did_not_move(store: str, well:
     """T06: the successor has only claimed, not committed; the late write is refused all the same."""
     well.create("run")
     fence = claim(well, "run", "sleeper").fence
-    late = well.transaction("run", fence=fence)
+    late = well.transaction("run", fence=fence).begin()
     late.set_variable("written_by", "sleeper")
     clock.advance(LEASE_SECONDS + 1)
     claim(well, "run", "successor")

@@ -70,26 +70,26 @@ def test_a_clock_put_forward_ends_leases_early_but_lets_no_two_write(well: Stepw
 @pytest.mark.parametrize("step", [3600, 600])
 def test_a_clock_put_back_prolongs_a_lease_by_no_more_than_that(well: Stepwell, clock: SteppedClock, step: int) -> None:
     """T23: nobody steals it, and it is not for ever."""
-    held = acquires(well, seconds=30)
+    held = acquires(well, seconds=300)
     assert held is not None
     clock.step(-step)
     assert acquires(well) is None
     assert is_accepted(well, held)
-    clock.advance(step + 29)
+    clock.advance(step + 200)  # servers have a clock of their own, which goes on meanwhile
     assert acquires(well) is None
-    clock.advance(2)
+    clock.advance(101)
     assert acquires(well) is not None
 
 
 def test_a_lease_taken_after_a_step_lasts_as_long_as_ever(well: Stepwell, clock: SteppedClock) -> None:
-    """T23: back and forth, and each lease is thirty seconds of the clock as it goes."""
+    """T23: back and forth, and each lease is five minutes of the clock as it goes."""
     for step in (-3600, 3600, -600, 600, -7, 7):
         clock.advance(2 * 3600)
         clock.step(step)
-        assert acquires(well, seconds=30) is not None
-        clock.advance(29)
+        assert acquires(well, seconds=300) is not None
+        clock.advance(200)
         assert acquires(well) is None
-        clock.advance(1.5)
+        clock.advance(101)
 
 
 def test_scheduled_locks_after_a_clock_was_put_back_are_free_again_after_that(well: Stepwell, clock: SteppedClock) -> None:
@@ -144,7 +144,7 @@ def test_of_nodes_whose_clocks_disagree_one_runs_each_tick(url: str, clock: Step
 def run_job(well: Stepwell, clock: SteppedClock) -> int:
     """A job of a millisecond, kept for longer than the clocks may disagree; how often it ran."""
     try:
-        with well.scheduled_lock("job", at_most=50, at_least=3 * MOST_SKEW_SECONDS):
+        with well.scheduled_lock("job", at_most=50, at_least=TICK_SECONDS / 2):
             clock.advance(0.001)
             return 1
     except LockHeld:

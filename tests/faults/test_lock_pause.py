@@ -85,7 +85,7 @@ def test_a_holder_paused_in_the_middle_of_its_commit_is_refused_there(well: Step
     """T06, T20: validated and on its way to the store when the lock changes hands: the store compares, not the writer."""
     for _ in range(20):
         old = well.lock("door", seconds=SECONDS).acquire()
-        late = well.transaction("run", lock=old)
+        late = well.transaction("run", lock=old).begin()
         late.set_variable("by", "late")
 
         def pause() -> None:

@@ -242,7 +242,7 @@ def test_a_paused_writer_never_overwrites_its_successor(site: Site) -> None:
             execution_id = f"run-{number}"
             well.create(execution_id)
             fence = claim(well, execution_id, "sleeper").fence
-            late = well.transaction(execution_id, fence=fence)
+            late = well.transaction(execution_id, fence=fence).begin()
             late.set_variable("written_by", "sleeper")
             clock.advance(LEASE_SECONDS + 1)
             assert claim(well, execution_id, "successor").fence > fence
@@ -364,7 +364,7 @@ def test_idle_connections_that_the_server_ended_are_replaced_without_anybody_not
 def test_the_short_way_is_taken_when_no_test_listens(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the tests of this folder which arm a point say something about the long way, and the others about the short one."""
     ways: list[str] = []
-    for name in ("_write_steps", "_write_long"):
+    for name in ("_write_plain", "_write_steps", "_write_long"):
         whole = getattr(writer.Writer, name)
         monkeypatch.setattr(
             writer.Writer, name, lambda self, *rest, name=name, whole=whole: ways.append(name) or whole(self, *rest)
@@ -375,4 +375,4 @@ def test_the_short_way_is_taken_when_no_test_listens(site: Site, monkeypatch: py
     with armed(lambda _: None):
         caller.begin("run", None, _count).commit()
     caller.close()
-    assert ways == ["_write_steps", "_write_steps", "_write_long"]
+    assert ways == ["_write_steps", "_write_plain", "_write_long"]

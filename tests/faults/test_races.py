@@ -74,7 +74,7 @@ def test_of_racing_threads_exactly_one_commits_each_revision(store: str, wells: 
     opened[0].create("run")
 
     def begin(racer: int, race: int) -> Callable[[], object]:
-        tx = opened[racer % wells].transaction("run")
+        tx = opened[racer % wells].transaction("run").begin()
         tx.set_variable("winner", [racer, race])
         tx.state(_COUNTER).increment("races")
         return tx.commit

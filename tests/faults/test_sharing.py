@@ -135,7 +135,7 @@ def test_a_write_lock_held_for_too_long_is_a_typed_error_and_then_all_is_well(pa
         well.create("run")
         with Child("holder", "hold", path) as holder:
             assert holder.hear() == "held"
-            tx = well.transaction("run")
+            tx = well.transaction("run").begin()
             tx.set_variable("x", 1)
             for _ in range(2):
                 with pytest.raises(StoreUnavailable, match="busy_seconds"):
@@ -203,7 +203,7 @@ def test_an_interrupt_while_a_commit_waits_for_the_lock_leaves_a_well_that_works
         well.create("run")
         with well.transaction("run") as tx:
             tx.set_variable("x", 0)
-        tx = well.transaction("run")
+        tx = well.transaction("run").begin()
         tx.set_variable("x", 1)
         if not is_ordinary:
             tx.state(well.state.globals).increment("n")

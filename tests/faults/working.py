@@ -9,7 +9,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import stepwell
@@ -17,6 +16,16 @@ from stepwell import Stepwell, step, workflow
 from stepwell.runtime import serving
 
 __all__ = ["held", "leave", "left", "many", "spins", "stuck", "waits"]
+
+has_said_ready = threading.Event()
+has_said_ready.set()
+"""Not set in a worker before it is ready: what its steps say comes after that, though they may be there first."""
+
+
+def enter() -> None:
+    """Say that a step holds."""
+    has_said_ready.wait()
+    print("entered", flush=True)
 
 
 def leave(folder: str, what: str) -> None:
@@ -42,7 +51,7 @@ def is_released(folder: str) -> bool:
 def hold(folder: str) -> int:
     """Holds a thread, while the loop goes on and leases are renewed."""
     leave(folder, f"entered {os.getpid()} {stepwell.current().attempt} {stepwell.current().idempotency_key}")
-    print("entered", flush=True)
+    enter()
     while not is_released(folder):
         threading.Event().wait(0.01)
     return os.getpid()
@@ -52,7 +61,7 @@ def hold(folder: str) -> int:
 async def hold_loop(folder: str) -> int:
     """Holds the loop itself for longer than a lease: nothing is renewed meanwhile."""
     leave(folder, f"entered {os.getpid()}")
-    print("entered", flush=True)
+    enter()
     while not is_released(folder):
         time.sleep(0.01)  # noqa: ASYNC251 - to hold the loop is the point
     return os.getpid()
@@ -108,13 +117,15 @@ async def many(arguments: list[str]) -> str:
 
 def main(url: str, lease_seconds: str = "1", grace_seconds: str = "30") -> None:
     """Work until told to stop."""
+    has_said_ready.clear()
     well = Stepwell(url, lease_seconds=float(lease_seconds))
     serving.HAND_BACK_SECONDS = 60.0  # a busy machine may need more than the second that there is in real life
 
-    def say(word: str) -> Callable[[], None]:
-        return lambda: print(word, flush=True)
+    def say_ready() -> None:
+        print("ready", flush=True)
+        has_said_ready.set()
 
-    serving.serve(well, float(grace_seconds), on_ready=say("ready"), on_stop=say("stopping"))
+    serving.serve(well, float(grace_seconds), on_ready=say_ready, on_stop=lambda: print("stopping", flush=True))
     print("ended", flush=True)
 
 

@@ -115,7 +115,7 @@ def program(shell: Shell, *arguments: str, **options: Any) -> Iterator[subproces
     environ = os.environ | {"STEPWELL_URL": shell.url, "PYTHONUTF8": "1"}
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": shell.folder, "env": environ} | options
     with subprocess.Popen([sys.executable, "-m", "stepwell", *arguments], **options) as child:
-        watchdog = threading.Timer(40, child.kill)
+        watchdog = threading.Timer(200, child.kill)
         watchdog.start()
         try:
             yield child

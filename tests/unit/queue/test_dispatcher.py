@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from stepwell.clock import FakeClock
+from stepwell.errors import StoreUnavailable
 from stepwell.model.limits import Limits
 from stepwell.model.queue import Claimed, ClaimItems
 from stepwell.queue.dispatcher import BATCH, Dispatcher
@@ -80,6 +81,25 @@ def test_what_was_claimed_ahead_is_given_back_at_the_end() -> None:
     asyncio.run(bureau.dispatcher.run())
     assert len(bureau.limits) > 2  # the third was under way when it stopped
     assert bureau.count() == {"CLAIMED": len(started), "PENDING": 5 * BATCH - len(started)}
+
+
+def test_store_that_is_away_when_the_names_of_workflows_are_asked_for_is_asked_again_soon(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T41: as one that cannot be claimed from; nothing that was not expected."""
+    monkeypatch.setattr("stepwell.queue.dispatcher._AWAY_SECONDS", (0.001,))
+    bureau = Bureau(1, 1, lambda _: bureau.dispatcher.stop())
+    answers = iter([StoreUnavailable("away"), StoreUnavailable("away")])
+
+    async def workflows() -> tuple[str, ...]:
+        if (error := next(answers, None)) is not None:
+            raise error
+        return ("orders",)
+
+    bureau.desk.workflows = workflows  # type: ignore[method-assign]
+    asyncio.run(bureau.dispatcher.run())
+    assert bureau.count() == {"CLAIMED": 1}
+    assert [told.partition(":")[0] for told in caplog.messages] == ["the dispatcher could not claim from its store"] * 2
 
 
 @pytest.mark.parametrize("places", [1, 20, 64, 3 * BATCH])

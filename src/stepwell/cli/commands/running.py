@@ -54,11 +54,14 @@ def run(target: str, value: Any, execution_id: str | None, workspace: str, timeo
         given.load_modules()
         workflow = find_workflow(target)
         with given.open(creates=True, worker=True) as well:
-            begun = _begin(well, workflow, value, workspace, execution_id)
             try:
+                begun = _begin(well, workflow, value, workspace, execution_id)
+                execution_id = begun.execution_id
                 _follow_to_end(well, begun, screen, timeout, is_told=False)
             except KeyboardInterrupt:
-                _say_how_to_go_on(screen, target, begun.execution_id)
+                if execution_id is None:  # nothing is known to have begun
+                    raise
+                _say_how_to_go_on(screen, target, execution_id)
                 sys.exit(ExitCode.INTERRUPTED)
 
 
