@@ -1,10 +1,10 @@
 """Glances: look for a reply for a moment before falling asleep, where that is faster.
 
 A server on the same machine answers within 20 to 50 microseconds, or a few hundred if it waits for its disk. Where processors are
-idle, to fall asleep and be woken takes as long as that, and what runs then finds its caches cold: whoever looks for a moment first has
-the reply, and the next request, sooner. Where the server needs the processor that the
-one who looks keeps busy, it is the other way round; and over a network looking is a waste. So both ways are timed, the faster is
-used, and the other is tried again from time to time: ever more seldom while nothing changes.
+idle, to fall asleep and be woken takes as long as that, and what runs then finds its caches cold: whoever looks for a moment first
+has the reply sooner, and the next request out sooner. Where the server needs the processor that the one who looks keeps busy, it is
+the other way round; and over a network looking is a waste. So both ways are timed, the faster is used, and the other is tried again
+from time to time: ever more seldom while nothing changes.
 """
 
 from __future__ import annotations
