@@ -22,6 +22,7 @@ from stepwell.errors import LeaseLost, NotFound, StepwellError
 from stepwell.model.commit import Written
 from stepwell.model.queue import Claimed, ClaimItems, ReturnItem
 from stepwell.queue.standing import StandingClaim
+from stepwell.queue.turns import QuickTurns
 from stepwell.runtime.patience import Patience, is_away
 from stepwell.state.operation import AsyncDriver, read, write_or_raise
 from stepwell.state.pulse import QUEUE, Listening, Pulse
@@ -129,15 +130,17 @@ class Dispatcher:
         self._is_busy = False
         """Whether the last claim gave all that was asked for: then there is likely more."""
         self._bell: _Bell | None = None
+        self._turns = QuickTurns()
 
     async def run(self) -> None:
         """Dispatch until stopped. A store that is away for a while is waited for."""
         bell = self._bell = _Bell(self._pulse)
-        with bell:
+        with bell, self._turns:
             while not self.is_stopping:
                 bell.hush()
                 try:
                     pause = await self._dispatch()
+                    self._turns.want(pause in (None, _NO_ROOM_SECONDS))
                     if pause is not None:
                         await self._rest(bell, pause)
                 except Exception:

@@ -41,7 +41,6 @@ from stepwell.runtime.seed import Seed
 from stepwell.runtime.session import Session
 from stepwell.runtime.start import Starting
 from stepwell.runtime.step_state import StateReading
-from stepwell.runtime.turns import quick_turns
 from stepwell.runtime.wakes import Wakes
 from stepwell.state.executions import Executions
 from stepwell.state.operation import AsyncDriver, read, write
@@ -109,7 +108,7 @@ class Worker:
         keeping = self._loop.create_task(Keeping(self._driver, self.lease_seconds, self._sessions).run())
         beside = [self._loop.create_task(each.run()) for each in self.companions]
         try:
-            with quick_turns(), self._pulse.listen(DUE) as listening:
+            with self._pulse.listen(DUE) as listening:
                 self._woken = listening.wake
                 while not self._is_stopping:
                     try:
