@@ -140,7 +140,6 @@ class Dispatcher:
                 bell.hush()
                 try:
                     pause = await self._dispatch()
-                    self._turns.want(pause in (None, _NO_ROOM_SECONDS))
                     if pause is not None:
                         await self._rest(bell, pause)
                 except Exception:
@@ -178,6 +177,7 @@ class Dispatcher:
             return self._put_off(error)
         else:
             self._failures, self._is_busy = 0, len(claimed) == self._asked[0].limit
+            self._turns.want(self._is_busy)
             self._ask(names)
         finally:
             self._asked.popleft()
@@ -194,6 +194,7 @@ class Dispatcher:
         """The store is away: how long to wait before it is asked again."""
         log.warning("the dispatcher could not claim from its store: %s", error)
         self._is_busy, self._failures = False, self._failures + 1
+        self._turns.want(False)
         return _AWAY_SECONDS[min(self._failures, len(_AWAY_SECONDS)) - 1]
 
     def _ask(self, names: tuple[str, ...]) -> None:

@@ -59,6 +59,15 @@ def test_what_somebody_sets_meanwhile_stays():
     assert sys.getswitchinterval() == pytest.approx(0.01)
 
 
+def test_worker_that_is_full_of_other_runs_has_turns_as_usual():
+    """Their commits had better gather."""
+    intervals.clear()
+    with Stepwell("memory://", concurrency=1) as well:
+        for run in [well.start(tell) for _ in range(5)]:
+            run.result(WAIT)
+    assert intervals == [pytest.approx(USUAL)] * 5
+
+
 def test_dispatcher_has_quick_turns_while_the_queue_is_full_and_puts_them_back():
     intervals.clear()
     with Stepwell("memory://", concurrency=4) as well:
