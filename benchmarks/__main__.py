@@ -6,10 +6,12 @@ import argparse
 import gc
 import importlib
 import pkgutil
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 
 from benchmarks import subjects
@@ -41,11 +43,25 @@ def _stands_for(name: str, full: str) -> bool:
     return full == name or full.startswith(f"{name}.")
 
 
-def run(measures: dict[str, Measure], folder: Path | None, *, is_quick: bool) -> None:
+def parts_of(measures: dict[str, Measure]) -> list[list[str]]:
+    """The names of the measures, those of one subject together."""
+    return [list(names) for _, names in groupby(measures, key=lambda name: name.partition(".")[0])]
+
+
+def run_apart(parts: list[list[str]], folder: Path | None) -> None:
+    """Take the measures of each subject in a process of its own: what one leaves in memory would be in the figures of the next."""
+    with tempfile.TemporaryDirectory(prefix="stepwell-bench-", dir=folder) as parent:
+        print(environment_line(Path(parent), is_quick=False), flush=True)
+        for names in parts:
+            subprocess.run([sys.executable, "-m", "benchmarks", *names, "--folder", parent, "--is-part"], check=True)
+
+
+def run(measures: dict[str, Measure], folder: Path | None, *, is_quick: bool, is_part: bool = False) -> None:
     """Take all measures in turn, each in a new folder, and print what comes."""
     gc.freeze()  # what is imported stays: to look through it before every round would take longer than many a round
     with tempfile.TemporaryDirectory(prefix="stepwell-bench-", dir=folder) as parent:
-        print(environment_line(Path(parent), is_quick=is_quick), flush=True)
+        if not is_part:
+            print(environment_line(Path(parent), is_quick=is_quick), flush=True)
         for number, (name, measure) in enumerate(measures.items(), 1):
             print(f"[{number}/{len(measures)}] {name}", file=sys.stderr, flush=True)
             place, began = Path(parent, str(number)), time.perf_counter()
@@ -62,8 +78,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"what to measure: {', '.join(measures)} (default: everything)")
     parser.add_argument("--quick", action="store_true", help="small and rough: only to see that everything runs")
     parser.add_argument("--folder", type=Path, help="where to put the files; choose the disk that you want to know about")
+    parser.add_argument("--is-part", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    run(chosen(arguments.names, measures), arguments.folder, is_quick=arguments.quick)
+    measures = chosen(arguments.names, measures)
+    parts = parts_of(measures)
+    if len(parts) > 1 and not arguments.quick:
+        run_apart(parts, arguments.folder)
+    else:
+        run(measures, arguments.folder, is_quick=arguments.quick, is_part=arguments.is_part)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from benchmarks.__main__ import all_measures, chosen
+from benchmarks.__main__ import all_measures, chosen, parts_of
 from benchmarks.measurement import Measurement, at_least, at_most
 from benchmarks.rounds import in_turns, median_ratio
 
@@ -130,3 +130,11 @@ def test_a_measurement_without_target_is_neither_met_nor_missed():
     assert line == {"kind": "measurement", "name": "x", "value": 1.235, "unit": "ms", "note": "", "raw_is": ""} | dict.fromkeys(
         ("raw", "ratio", "target", "met")
     )
+
+
+def test_measures_of_a_subject_share_a_process_with_no_others() -> None:
+    parts = parts_of(all_measures())
+    assert [name for part in parts for name in part] == list(all_measures())
+    subjects = [{name.partition(".")[0] for name in part} for part in parts]
+    assert all(len(each) == 1 for each in subjects)
+    assert len(set().union(*subjects)) == len(subjects)

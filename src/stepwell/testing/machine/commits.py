@@ -98,31 +98,22 @@ class CommitRules(Comparison):
         return transaction.commit()
 
     @precondition(has_executions)
-    @rule(pick=picks, writer=writers, value=values)
-    def collide(self, pick: int, writer: int, value: Value) -> None:
-        """T05: of two transactions that began on one revision, the first to commit wins."""
-        name = self.pick_execution(pick)
-        plain = self.executions[name]
-        if plain.state.status in FINAL:
-            return
-        first, second = (self.writers[each].transaction(name).begin() for each in (writer, 1 - writer))
-        first.set_variable("a", value)
-        second.set_variable("b", value)
-        plain.land(plain.state.changed([("set_variable", ("a", value))])[0], first.commit())
-        self.expect(second.commit, Conflict)
-        self.compare_execution(name)
-
-    @precondition(has_executions)
-    @rule(pick=picks, writer=writers, value=values)
-    def follow(self, pick: int, writer: int, value: Value) -> None:
-        """Transactions that were not begun follow each other, whatever either writer has at hand."""
+    @rule(pick=picks, writer=writers, value=values, is_begun=st.booleans())
+    def collide(self, pick: int, writer: int, value: Value, is_begun: bool) -> None:
+        """T05: of two transactions that began on one revision, the first to commit wins; those that were not begun follow each
+        other, whatever either writer has at hand."""
         name = self.pick_execution(pick)
         plain = self.executions[name]
         if plain.state.status in FINAL:
             return
         first, second = (self.writers[each].transaction(name) for each in (writer, 1 - writer))
-        first.set_variable("a", value)
-        second.set_variable("b", value)
+        for variable, transaction in (("a", first), ("b", second)):
+            if is_begun:
+                transaction.begin()
+            transaction.set_variable(variable, value)
         plain.land(plain.state.changed([("set_variable", ("a", value))])[0], first.commit())
-        plain.land(plain.state.changed([("set_variable", ("b", value))])[0], second.commit())
+        if is_begun:
+            self.expect(second.commit, Conflict)
+        else:
+            plain.land(plain.state.changed([("set_variable", ("b", value))])[0], second.commit())
         self.compare_execution(name)
