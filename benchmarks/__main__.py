@@ -52,8 +52,9 @@ def run_apart(parts: list[list[str]], folder: Path | None) -> None:
     """Take the measures of each subject in a process of its own: what one leaves in memory would be in the figures of the next."""
     with tempfile.TemporaryDirectory(prefix="stepwell-bench-", dir=folder) as parent:
         print(environment_line(Path(parent), is_quick=False), flush=True)
-        for names in parts:
-            subprocess.run([sys.executable, "-m", "benchmarks", *names, "--folder", parent, "--is-part"], check=True)
+    where = [] if folder is None else ["--folder", str(folder)]
+    for names in parts:
+        subprocess.run([sys.executable, "-m", "benchmarks", *names, *where, "--is-part"], check=True)
 
 
 def run(measures: dict[str, Measure], folder: Path | None, *, is_quick: bool, is_part: bool = False) -> None:
