@@ -1,8 +1,10 @@
-"""A seat: a contender in a process of its own, as the run sees it. While it is not its turn it has nothing to do."""
+"""A seat: a contender in a process of its own, as the run sees it. While it is not its turn it is stopped: some poll or tidy
+up even then, and the machine belongs to the one who is measured."""
 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -31,17 +33,21 @@ class Seat:
             text=True,
         )
         self.works: list[str] = self._answer()["works"]
+        self._process.send_signal(signal.SIGSTOP)
 
     def take_turn(self, work: str, size: int) -> list[float]:
         """Have it do so much of a piece of work; its figures."""
         assert self._process.stdin is not None
         if self._process.stdin.closed:
             raise ContenderFailed(self.name)
+        self._process.send_signal(signal.SIGCONT)
         try:
             print(json.dumps({"work": work, "size": size}), file=self._process.stdin, flush=True)
         except BrokenPipeError:
             raise ContenderFailed(self.name) from None
-        return self._answer()["figures"]
+        figures = self._answer()["figures"]
+        self._process.send_signal(signal.SIGSTOP)
+        return figures
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -55,6 +61,7 @@ class Seat:
         """End the contender: kindly, then not."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        self._process.send_signal(signal.SIGCONT)
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         try:

@@ -22,7 +22,7 @@ from stepwell.stores.postgres.link import Link, Question
 from stepwell.stores.postgres.queue import claim_question, claimed, enqueue_question, enqueued, recover_question, recovered
 from stepwell.stores.postgres.wire import Row, integers, texts
 
-__all__ = ["Step", "is_ordinary", "is_plain_step", "steps_of", "why_refused", "write_alone", "write_plain"]
+__all__ = ["Step", "is_one_more", "is_ordinary", "is_plain_step", "steps_of", "why_refused", "write_alone", "write_plain"]
 
 _WRITTEN = Written()
 
@@ -79,11 +79,20 @@ def write_plain(link: Link, commit: Commit) -> bool:
     return bool(link.tell("commit_plain", *head, *guard, commit.header, commit.body))
 
 
+def is_one_more(units: Sequence[Unit]) -> bool:
+    """Whether it is one commit to an execution that goes on or ends, and moves no item."""
+    if len(units) != 1 or not isinstance(units[0], Commit):
+        return False
+    commit = units[0]
+    return commit.creation is commit.mark is None and (commit.rest is None or commit.rest.is_final)
+
+
 def write_alone(link: Link, commit: Commit) -> bool:
-    """Write one commit to an execution that goes on, in a statement made for that; whether it landed."""
+    """Write one such commit, in a statement made for that; whether it landed."""
     head = commit.execution_id, commit.revision, commit.digest, commit.signature, commit.committed_ms
     guard = commit.previous, commit.fence, commit.commit_id
-    return bool(link.tell("commit_one", *head, commit.status, *guard, is_named(commit), commit.header, commit.body))
+    row = is_named(commit), commit.header, commit.body
+    return bool(link.tell("commit_one", *head, commit.status, *guard, *row, commit.rest is not None))
 
 
 class Step(NamedTuple):

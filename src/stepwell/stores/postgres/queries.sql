@@ -3,15 +3,21 @@
 -- the arrays, which the caller sorts: two processes never wait for each other in a circle. Nothing relies on a strict isolation
 -- level: a row is locked first and compared as it is then. "Not deleted" is asked as coalesce(...) = 0 wherever an execution is looked
 -- up by its id: in plain words it would match the condition of the indexes for listing, and for a small table the planner may take
--- one of those and keep to it when the table is large.
+-- one of those and keep to it when the table is large. Where the first array of a large statement stands in a SELECT, the planner cannot
+-- see how long it is: it would make a new plan for every group of one, which takes longer than the group.
 
 -- name: commit_one
--- Moves one execution's head, only from exactly the head that the commit was built on, and adds the commit; or does nothing.
+-- Moves one execution's head, only from exactly the head that the commit was built on, and adds the commit; or does nothing. The last
+-- one of an execution also gives its lease back for good.
 -- writes: a row if it landed
 WITH moved AS (
     UPDATE {schema}.executions AS e
     SET revision = $2::bigint, digest = $3::text, signature = $4::bytea, updated_ms = $5::bigint, claims = 0,
-        status = coalesce($6::text, e.status)
+        status = coalesce($6::text, e.status),
+        holder = CASE WHEN NOT $13::boolean THEN e.holder END,
+        lease_until_ms = CASE WHEN NOT $13::boolean THEN e.lease_until_ms END,
+        wake_ms = CASE WHEN NOT $13::boolean THEN e.wake_ms END,
+        is_nudged = e.is_nudged AND NOT $13::boolean
     WHERE e.execution_id = $1::text AND e.revision = $2::bigint - 1 AND e.digest = $7::text AND coalesce(e.deleted_ms, 0) = 0
       AND ($8::bigint IS NULL OR e.fence = $8::bigint)
       AND NOT EXISTS (SELECT 1 FROM {schema}.commits AS c WHERE c.number = e.number AND c.commit_id = $9::text AND c.is_named)
@@ -37,7 +43,7 @@ SELECT number, $2::bigint, $8::text, false, $9::bytea, $10::bytea FROM moved;
 -- also gives its execution's lease back, with the time of the next look at it, which a nudge that came meanwhile makes now.
 -- args: a column each; how far the clock is ahead; the channel for executions that come due. returns: positions that landed, from 1
 WITH given AS (
-    SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::bigint[], $6::text[], $7::text[], $8::bigint[],
+    SELECT * FROM unnest((SELECT $1::text[]), $2::bigint[], $3::text[], $4::bytea[], $5::bigint[], $6::text[], $7::text[], $8::bigint[],
                          $9::text[], $10::boolean[], $11::bytea[], $12::bytea[], $13::boolean[], $14::boolean[], $15::bigint[])
     WITH ORDINALITY AS g (execution_id, revision, digest, signature, updated_ms, status, previous, fence,
                           commit_id, is_named, header, body, rests, is_final, wake_ms, position)
@@ -72,7 +78,7 @@ SELECT position, CASE WHEN is_due THEN pg_notify($17::text, 'due')::text END FRO
 -- from the start; one that is runnable and has none is due at once; one whose first commit rests has no lease, and wakes as that says.
 -- args: a column each; how far the clock is ahead; the channel for executions that come due. returns: the ids that were created
 WITH given AS (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
+    SELECT * FROM unnest((SELECT $1::text[]), $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
                          $9::bytea[], $10::bigint[], $11::text[], $12::boolean[], $13::bytea[], $14::bytea[],
                          $15::text[], $16::bigint[], $17::boolean[], $18::boolean[], $19::bigint[])
     AS g (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms,

@@ -21,10 +21,12 @@ __all__ = [
     "are_enqueues",
     "claim_question",
     "claimed",
+    "enqueue_claimed",
     "enqueue_one",
     "enqueue_question",
     "enqueued",
     "is_new",
+    "is_request_with_claim",
     "recover_question",
     "recovered",
     "write_direct",
@@ -103,6 +105,28 @@ def enqueue_one(link: Link, new: NewItem, ahead_ms: int, channel: str) -> bool:
     body = new.workflow_id, new.version, new.execution_id, new.input, new.queue, new.priority, new.delay_ms, new.run_at_ms
     rest = new.body_digest, new.max_attempts, ahead_ms, channel
     return bool(link.ask("enqueue_one", new.item_id, new.workspace_id, *body, *rest))
+
+
+def is_request_with_claim(units: Sequence[Unit]) -> bool:
+    """Whether the group is one item without names that may start at once, and a claim behind it."""
+    if len(units) != 2 or not isinstance(units[0], Enqueue) or not isinstance(units[1], ClaimItems) or len(units[0].items) != 1:
+        return False
+    [new] = units[0].items
+    return is_plain(new) and new.run_at_ms is None and not new.delay_ms and units[1].limit > 0
+
+
+def enqueue_claimed(link: Link, unit: Enqueue, claim: ClaimItems, ahead_ms: int) -> list[Outcome] | None:
+    """Add such an item as one that is claimed, if the queue is idle; None, and nothing written, if it is not."""
+    [new] = unit.items
+    body = new.workflow_id, new.version, new.execution_id, new.input, new.queue
+    lanes = texts(claim.queues), texts(claim.workflows)
+    rest = new.priority, new.body_digest, new.max_attempts, claim.holder, round(claim.seconds * 1000)
+    rows = link.ask("enqueue_claimed", new.item_id, new.workspace_id, *body, *rest, *lanes, ahead_ms)
+    if not rows:
+        return None
+    fence, attempts, until_ms, enqueued_ms = rows[0]
+    item = Claimed(new.item_id, new.workspace_id, *body[:4], fence, attempts, until_ms, new.queue, enqueued_ms)
+    return [*enqueued([unit], []), Written([item])]
 
 
 def enqueue_question(units: Sequence[Enqueue], ahead_ms: int, channel: str) -> Question:

@@ -18,6 +18,10 @@ WHERE w.workspace_id = $2::text AND t.queue_depth IS NULL
 ON CONFLICT (item_id) DO NOTHING
 RETURNING pg_notify($14::text, 'queue')::text;
 
+-- name: enqueue_claimed
+SELECT * FROM {schema}.enqueue_claimed($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::bytea, $7::text, $8::bigint, $9::text,
+    $10::bigint, $11::text, $12::bigint, $13::text[], $14::text[], $15::bigint);
+
 -- name: claim_items
 SELECT * FROM {schema}.claim_items($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[], $6::bigint);
 
@@ -30,7 +34,7 @@ SELECT pg_advisory_xact_lock(hashtextextended(workspace_id, 5377)) FROM unnest($
 -- item moved on, only if the claim still stands. Items are locked before anything is created, in the order given, as they are elsewhere.
 -- args: as create_group, with item, its status, its fence and its error before the last two. returns: the ids that were created
 WITH given AS (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
+    SELECT * FROM unnest((SELECT $1::text[]), $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
                          $9::bytea[], $10::bigint[], $11::text[], $12::boolean[], $13::bytea[], $14::bytea[],
                          $15::text[], $16::bigint[], $17::boolean[], $18::boolean[], $19::bigint[],
                          $20::text[], $21::text[], $22::bigint[], $23::text[])
@@ -38,7 +42,7 @@ WITH given AS (
           commit_id, is_named, header, body, holder, lease_ms, is_runnable, rests, rest_ms, item_id, item_status, item_fence, item_error)
 ), held AS MATERIALIZED (
     SELECT g.execution_id, g.item_status, g.item_error, i.number, i.status
-    FROM unnest($1::text[], $20::text[], $21::text[], $22::bigint[], $23::text[])
+    FROM unnest((SELECT $1::text[]), $20::text[], $21::text[], $22::bigint[], $23::text[])
          AS g (execution_id, item_id, item_status, item_fence, item_error) CROSS JOIN LATERAL (
         SELECT number, execution_id, status, fence FROM {schema}.items WHERE item_id = g.item_id FOR NO KEY UPDATE
     ) AS i
@@ -80,7 +84,7 @@ SELECT execution_id, CASE WHEN is_due THEN pg_notify($25::text, 'due')::text END
 -- or has another execution by now, stays as it is. Executions are locked before items, each in order of their ids, as elsewhere.
 -- args: as commit_group, with item, its status and its error before the last two. returns: positions that landed, from 1
 WITH given AS (
-    SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[], $5::bigint[], $6::text[], $7::text[], $8::bigint[],
+    SELECT * FROM unnest((SELECT $1::text[]), $2::bigint[], $3::text[], $4::bytea[], $5::bigint[], $6::text[], $7::text[], $8::bigint[],
                          $9::text[], $10::boolean[], $11::bytea[], $12::bytea[], $13::boolean[], $14::boolean[], $15::bigint[],
                          $16::text[], $17::text[], $18::text[])
     WITH ORDINALITY AS g (execution_id, revision, digest, signature, updated_ms, status, previous, fence,

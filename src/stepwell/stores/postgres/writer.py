@@ -22,6 +22,7 @@ from stepwell.stores.postgres.locking import is_one_lock, why_held, write_lock
 from stepwell.stores.postgres.migrating import migrate
 from stepwell.stores.postgres.ordinary import (
     Step,
+    is_one_more,
     is_ordinary,
     is_plain_step,
     steps_of,
@@ -33,10 +34,12 @@ from stepwell.stores.postgres.queue import (
     DIRECT,
     Direct,
     are_enqueues,
+    enqueue_claimed,
     enqueue_one,
     enqueue_question,
     enqueued,
     is_new,
+    is_request_with_claim,
     write_direct,
 )
 from stepwell.stores.postgres.settings import Settings
@@ -52,6 +55,7 @@ _WRITTEN = Written()
 _MOST_NARROW = 10_000
 _TRIES = 5
 _FIRST_PAUSE_SECONDS = 0.005
+_BUSY_SECONDS = 1.0
 
 # The server refused a value, a constraint or a size: the general path finds the unit it was and refuses that one alone. Or another
 # transaction was in the way, and the session is so strict that waiting did not help; the general path says how strict it wants it.
@@ -67,6 +71,8 @@ class Writer:
         self._link: Link | None = None
         self._narrow: set[str] = set()
         """Workspaces that had a limit when an item was added to them: what they say is asked for at once."""
+        self._busy_until = 0.0
+        """Until when the queue is taken to be busy, so that a request is not tried as one to an idle queue first."""
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         """Write each unit whole or not at all, in one transaction; the whole of it is tried again if others were in the way."""
@@ -103,6 +109,8 @@ class Writer:
             return self._write_enqueues
         if len(units) == 1 and isinstance(units[0], DIRECT):
             return self._write_direct
+        if is_request_with_claim(units) and time.monotonic() >= self._busy_until:
+            return self._write_request
         if is_ordinary(units):
             return self._write_steps
         return self._write_lock if is_one_lock(units) else self._write_long
@@ -168,9 +176,8 @@ class Writer:
 
     def _outcomes(self, link: Link, units: Sequence[Unit]) -> list[Outcome | None]:
         """Write a group in one round trip; None for a commit that did not land."""
-        first = units[0]
-        if len(units) == 1 and isinstance(first, Commit) and first.creation is first.rest is first.mark is None:
-            return [_WRITTEN if write_alone(link, first) else None]
+        if is_one_more(units):
+            return [_WRITTEN if write_alone(link, cast(Commit, units[0])) else None]
         steps = steps_of(units, self._clock.ahead_ms(), self._channel)
         outcomes: list[Outcome | None] = [None] * len(units)
         for step, rows in zip(steps, self._ask_steps(link, steps, units), strict=True):
@@ -225,6 +232,17 @@ class Writer:
         if len(self._narrow) < _MOST_NARROW and is_new(outcome):
             self._narrow.add(new.workspace_id)
         return outcome
+
+    def _write_request(self, link: Link, units: Sequence[Any]) -> list[Outcome]:
+        """One request and the claim behind it: a single row if the queue is idle."""
+        try:
+            outcomes = enqueue_claimed(link, units[0], units[1], self._clock.ahead_ms())
+        except Lost as lost:
+            raise self._doubt(lost) from lost
+        if outcomes is None:
+            self._busy_until = time.monotonic() + _BUSY_SECONDS
+            return self._write_steps(link, units)
+        return outcomes
 
     def _write_direct(self, link: Link, units: Sequence[Direct]) -> list[Outcome]:
         try:

@@ -33,7 +33,16 @@ import pytest
 ROLES = ("commit", "concurrency", "due", "group", "history", "lease", "lock", "machine", "scan", "sharing", "state", "ttl", "value")
 """The modules of the suite."""
 
-QUEUE_ROLES = ("combinations", "queue", "queue_claim", "queue_commit", "queue_life", "queue_machine", "queue_state")
+QUEUE_ROLES = (
+    "combinations",
+    "queue",
+    "queue_claim",
+    "queue_commit",
+    "queue_life",
+    "queue_machine",
+    "queue_request",
+    "queue_state",
+)
 """What a store that has a queue must do, too; a test file imports from these what it wants to run."""
 
 # Before anything of them is imported, so that their asserts tell what they compared, as those of any test file do.
