@@ -15,7 +15,7 @@ from stepwell.queue.request import QueueRequest
 
 __all__ = ["AsyncQueue", "BlockingQueue"]
 
-_CONCURRENCY = 200
+_CONCURRENCY = 400
 _LOOK_SECONDS = 0.005
 _arrivals = Arrivals()
 

@@ -84,7 +84,10 @@ class Parts:
         self.clock, self.limits = clock or SystemClock(), limits or Limits()
         self.store, self.address = _store_of(url, self.clock, self.limits)
         self.pulse = Pulse(self.store)
-        self.group = GroupCommit(self._write, is_instant=not self.store.capabilities().has_blocking_writes)
+        can = self.store.capabilities()
+        self.group = GroupCommit(
+            self._write, is_instant=not can.has_blocking_writes, takes_requests_beside=can.takes_requests_beside
+        )
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
         self.copies = Copies(self.executions, self.store, self.clock, signing_key)
         self.definitions = DefinitionOperations(self.store)

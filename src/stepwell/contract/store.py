@@ -37,6 +37,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     has_blocking_writes: bool
     """Whether a write may wait for a disk or a network, so that an event loop must not make it itself."""
     has_archiving: bool = True
+    takes_requests_beside: bool = False
+    """Whether a group that begins with a request for a run (``Enqueue``) may be written while another group is."""
 
 
 class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,10 +87,10 @@ class Store(Protocol):
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         """Write each unit whole or not at all, all of them in one transaction, and give an outcome for each.
 
-        One call at a time: the group committer sees to that. Units take effect in order. A refused unit (``Conflict``,
-        ``AlreadyExists``, ``NotFound``, ``LeaseLost``, ``LimitExceeded``, ...) is given back as a value and never stops the
-        others. If the transaction as a whole fails, the call raises and no unit is written; if it cannot be known whether it
-        landed, it raises ``CommitUnknown``.
+        One call at a time, but for what the store takes beside others: the group committer sees to that. Units take effect in
+        order. A refused unit (``Conflict``, ``AlreadyExists``, ``NotFound``, ``LeaseLost``, ``LimitExceeded``, ...) is given back
+        as a value and never stops the others. If the transaction as a whole fails, the call raises and no unit is written; if it
+        cannot be known whether it landed, it raises ``CommitUnknown``.
 
         For a ``Commit``: the execution exists, its head is (revision - 1, previous), and its fence is the commit's (if it has
         one); all checked in the same transaction as the write. A commit id that the execution has already gives back ``Seen``

@@ -21,7 +21,7 @@ from stepwell.contract.store import Store
 from stepwell.errors import LeaseLost, NotFound, StepwellError
 from stepwell.model.commit import Written
 from stepwell.model.queue import Claimed, ClaimItems, ReturnItem
-from stepwell.queue.standing import StandingClaim
+from stepwell.queue.standing import Ride, StandingClaim
 from stepwell.queue.turns import QuickTurns
 from stepwell.runtime.patience import Patience, is_away
 from stepwell.state.operation import AsyncDriver, read, write_or_raise
@@ -31,7 +31,7 @@ __all__ = ["BATCH", "POLL_SECONDS", "Dispatcher"]
 
 log = logging.getLogger(__name__)
 
-BATCH = 100
+BATCH = 200
 """As many items as one claim takes at most: a claim holds the locks of the workspaces that it takes from."""
 
 _HALF = 16
@@ -171,16 +171,17 @@ class Dispatcher:
         if not self._asked:
             self._note_busy(names)
             return _NO_ROOM_SECONDS
+        asked = await self._answered()
         try:
-            claimed = await self._asked[0].claim
+            claimed = await asked.claim
         except StepwellError as error:  # a lost reply, too: what was claimed unheard is returned when the claim ends
             return self._put_off(error)
         else:
-            self._failures, self._is_busy = 0, len(claimed) == self._asked[0].limit
-            self._turns.want(self._is_busy)
+            self._failures, self._is_busy = 0, len(claimed) == asked.limit
+            self._turns.want(len(claimed) > 1)
             self._ask(names)
         finally:
-            self._asked.popleft()
+            self._asked.remove(asked)
         if claimed:
             self._note_busy(names)
         for item in claimed:
@@ -200,11 +201,36 @@ class Dispatcher:
     def _ask(self, names: tuple[str, ...]) -> None:
         """Have a claim under way; in busy times another one, if the engine has room for the items of both."""
         while names and len(self._asked) < 1 + self._is_busy:
-            room = self._engine.room - sum(asked.limit for asked in self._asked)
-            limit = min(room if not self._is_busy or self._asked or room < 2 * _HALF else (room + 1) // 2, BATCH)
+            limit = min(self._part_of(self._room()), BATCH)
             if limit <= 0 or (self._asked and limit < _HALF):
                 break
             self._asked.append(_Asked(limit, asyncio.ensure_future(self._claim(limit, names))))
+
+    def _part_of(self, room: int) -> int:
+        """How much room the next claim asks for: a half in busy times, when two are under way; in quiet times some is left for the
+        claim that a request may take along."""
+        if self._asked or (self._is_busy and room < 2 * _HALF):
+            return room
+        return (room + 1) // 2 if self._is_busy else room - room // 4
+
+    def _room(self) -> int:
+        """For how many items there is room, with what was asked for. From any thread."""
+        return self._engine.room - sum(asked.limit for asked in tuple(self._asked))
+
+    async def _answered(self) -> _Asked:
+        """A claim that was answered, or the one to wait for. In quiet times a request may take another claim along meanwhile."""
+        if not self._is_busy and len(self._asked) == 1 and not self._asked[0].claim.done():
+            ride = self._standing.offer(self._standing_unit)
+            try:
+                await asyncio.wait((self._asked[0].claim, ride.claimed), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self._keep(ride)
+        return next((asked for asked in self._asked if asked.claim.done()), self._asked[0])
+
+    def _keep(self, ride: Ride) -> None:
+        """Take a standing claim back, or wait for it like any other if it is on its way."""
+        if not self._standing.withdraw(ride):
+            self._asked.append(_Asked(ride.units[0].limit, ride.claimed))
 
     async def _return_asked(self) -> None:
         """Give back what was claimed after the end."""
@@ -223,12 +249,12 @@ class Dispatcher:
             if not await bell.heard(min(pause, _QUIET_SECONDS)):
                 await bell.heard(await self._quiet(pause))
         finally:
-            if ride is not None and not self._standing.withdraw(ride):
-                self._asked.append(_Asked(ride.units[0].limit, ride.claimed))
+            if ride is not None:
+                self._keep(ride)
 
     def _standing_unit(self) -> ClaimItems | None:
         """The claim for what there is room for now. From any thread."""
-        limit = 0 if self.is_stopping else min(self._engine.room, BATCH)
+        limit = 0 if self.is_stopping else min(self._room(), BATCH)
         return self._unit(limit, self._names) if limit > 0 else None
 
     def _unit(self, limit: int, names: tuple[str, ...]) -> ClaimItems:

@@ -1,6 +1,6 @@
 """Turns: how soon a thread of this process gets the interpreter from another one, while a dispatcher is busy here.
 
-The loop of a worker that works off a full queue is busy, and its store's writer is another thread, which needs the interpreter for
+The loop of a worker that works off a queue is busy, and its store's writer is another thread, which needs the interpreter for
 a moment after every reply of the store. Python lets it wait for 5 ms each time, and the store stands idle meanwhile: with 1 ms a
 worker gets through a third more. Elsewhere longer turns are better: more commits gather for the next group. See
 docs/design/0018-turns.md.

@@ -4,6 +4,8 @@ A blocking caller who finds nobody writing becomes the leader and writes at once
 thread change. Whoever comes while a write is under way queues up; when the leader is done, a writer thread takes everything that
 has gathered, in one transaction, and goes on until nobody is left. Async callers always go through that thread, so that an event
 loop never waits for a disk. See docs/design/0003-group-commit.md for why nothing is lost or done twice.
+
+A store may take requests for runs beside all else: then they have a group of their own, and wait for nobody's commits.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from queue import SimpleQueue
 
 from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
 from stepwell.model.commit import Commit, Outcome, Unit
+from stepwell.model.queue import Enqueue
 from stepwell.process import process_id
 
 __all__ = ["GroupCommit"]
@@ -87,8 +90,11 @@ class _Errand(_Ticket):
 class GroupCommit:
     """Serialises writes to one store and shares transactions between the callers that wait."""
 
-    def __init__(self, write_group: WriteGroup, *, is_instant: bool = False, most: int = _MOST) -> None:
+    def __init__(
+        self, write_group: WriteGroup, *, is_instant: bool = False, most: int = _MOST, takes_requests_beside: bool = False
+    ) -> None:
         self._write_group, self._is_instant, self._most = write_group, is_instant, most
+        self._beside = GroupCommit(write_group, most=most) if takes_requests_beside else None
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._waiting: deque[_Ticket] = deque()
@@ -101,6 +107,8 @@ class GroupCommit:
 
     def write(self, unit: Unit) -> Outcome:
         """Write a unit and wait for its outcome."""
+        if type(unit) is Enqueue and self._beside is not None:
+            return self._beside.write(unit)
         if self._process != process_id():
             self._check_process()
         ticket, is_leader = None, False
@@ -127,6 +135,8 @@ class GroupCommit:
         """Write a unit and await its outcome. If the caller is cancelled before the write began, it is not written."""
         if self._is_instant:
             return self.write(unit)
+        if type(unit) is Enqueue and self._beside is not None:
+            return await self._beside.write_async(unit)
         if self._process != process_id():
             self._check_process()
         ticket = _LoopTicket(unit, asyncio.get_running_loop())
@@ -159,6 +169,8 @@ class GroupCommit:
 
     def close(self) -> None:
         """Accept no more, and wait until everything that was accepted is written. After a fork there is nothing to wait for."""
+        if self._beside is not None:
+            self._beside.close()
         if self._process not in (0, process_id()):
             return
         with self._idle:

@@ -10,14 +10,16 @@ import pytest
 
 from stepwell.clock import FakeClock
 from stepwell.errors import StoreUnavailable
+from stepwell.model.commit import Written
 from stepwell.model.limits import Limits
-from stepwell.model.queue import Claimed, ClaimItems
+from stepwell.model.queue import Claimed, ClaimItems, Enqueue
 from stepwell.queue.dispatcher import BATCH, Dispatcher
+from stepwell.queue.standing import StandingClaim
 from stepwell.state.operation import AsyncDriver
 from stepwell.state.pulse import Pulse
 from stepwell.stores.group import GroupCommit
 from stepwell.stores.memory.store import MemoryStore
-from stepwell.testing.conformance.queue_sample import add, statuses
+from stepwell.testing.conformance.queue_sample import add, new_item, statuses
 
 
 class Desk:
@@ -49,7 +51,7 @@ class Bureau:
         add(self.store, *(f"i{number}" for number in range(items)))
         self.limits: list[int] = []
         driver = AsyncDriver(GroupCommit(self._write, is_instant=True), self.store, is_open=True)
-        self.desk = Desk(places, on_start)
+        self.desk, self.standing = Desk(places, on_start), StandingClaim()
         self.dispatcher = Dispatcher(
             engine=self.desk,
             store=self.store,
@@ -58,6 +60,7 @@ class Bureau:
             clock=clock,
             holder="d",
             lease_seconds=30,
+            standing=self.standing,
         )
 
     def _write(self, units):
@@ -129,3 +132,40 @@ def test_room_is_claimed_for_in_halves_once_there_is_more_than_it_holds() -> Non
     bureau = Bureau(4 * BATCH, 2 * BATCH, stop_when_full)
     asyncio.run(bureau.dispatcher.run())
     assert bureau.limits == [BATCH, BATCH]
+
+
+def test_request_takes_a_claim_along_while_the_dispatcher_waits_for_one() -> None:
+    """Its item is started before that one is answered."""
+    started: list[str] = []
+    limits: list[int] = []
+    item = Claimed("a", "default", "orders", 3, "of-a", b"null", 1, 1, 0)
+
+    async def run() -> None:
+        is_asked, is_answered = asyncio.Event(), asyncio.Event()
+
+        async def claim(limit: int, _names: tuple[str, ...]) -> list[Claimed]:
+            limits.append(limit)
+            is_asked.set()
+            await is_answered.wait()
+            return []
+
+        def start(claimed: Claimed) -> None:
+            started.append(claimed.item_id)
+            assert not is_answered.is_set()
+            bureau.dispatcher.stop()
+            is_answered.set()
+
+        bureau = Bureau(0, 8, start)
+        bureau.dispatcher._claim = claim  # type: ignore[method-assign]
+        dispatching = asyncio.ensure_future(bureau.dispatcher.run())
+        await is_asked.wait()
+        ride = bureau.standing.take([Enqueue((new_item("a"),))])
+        assert ride is not None
+        limits.append(ride.units[0].limit)
+        ride.tell(Written([item]))
+        async with asyncio.timeout(60):
+            await dispatching
+
+    asyncio.run(run())
+    assert started == ["a"]
+    assert limits == [6, 2]  # what there is room for, between them

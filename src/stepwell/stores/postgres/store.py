@@ -12,6 +12,7 @@ from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Unit
 from stepwell.model.entry import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
+from stepwell.model.queue import Enqueue
 from stepwell.model.seal import unseal
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
@@ -36,7 +37,7 @@ class PostgresStore(QueueReading):
         self._settings: Settings = parse_url(url)
         self._clock = clock
         statements = statements_of(self._settings.schema)
-        self._writer = Writer(self._settings, statements, clock, limits)
+        self._writer, self._requests = (Writer(self._settings, statements, clock, limits) for _ in range(2))
         self._readers = Readers(self._settings, statements)
         self._listener = Listener(self._settings)
         self._lock = threading.Lock()
@@ -56,9 +57,10 @@ class PostgresStore(QueueReading):
             self._listener.close()
             self._readers.close()
             self._writer.close()
+            self._requests.close()
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(is_shared=True, has_blocking_writes=True)
+        return Capabilities(is_shared=True, has_blocking_writes=True, takes_requests_beside=True)
 
     def durability(self) -> Durability:
         [(fsync, synchronous_commit, full_page_writes)] = self._rows("durability")
@@ -70,7 +72,10 @@ class PostgresStore(QueueReading):
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         self._check_usable()
-        return self._writer.write(units) if units else []
+        if not units:
+            return []
+        # On a connection of their own, opened when it is first needed.
+        return (self._requests if isinstance(units[0], Enqueue) else self._writer).write(units)
 
     def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:  # noqa: ARG002 - any process may have written meanwhile
         return None
