@@ -64,7 +64,7 @@ def kinds(outcomes: Sequence[Outcome]) -> list[type]:
 
 def round_trips(store: PostgresStore, units: list[Unit], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements, or the pipelines of them, that a write sends: one word for each round trip."""
-    link, sent = store._writer._fresh_link(), []
+    link, sent = store._writer_of(units)._fresh_link(), []
     ask_all, exchange = link.ask_all, link._exchange
     with monkeypatch.context() as patch:
         patch.setattr(link, "ask_all", lambda asked: sent.append("+".join(name for name, _ in asked)) or ask_all(asked))
@@ -107,6 +107,31 @@ def test_claims_and_single_enqueues_are_one_statement(store: PostgresStore, monk
     [full] = added(store, new_item("d", "small"))
     assert "small" in str(full)
     assert list(statuses(store)) == ["a", "b", "c"]
+
+
+def test_request_to_an_idle_queue_is_one_statement_with_its_claim(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = "begin+set_bounds+take_desks+enqueue+claim_items+commit"
+    claim = ClaimItems("d", HOUR, 5, workflows=("orders",))
+
+    def sent(name: str, **fields: object) -> list[str]:
+        return round_trips(store, [Enqueue((new_item(name, **fields),)), claim], monkeypatch)
+
+    assert sent("a") == ["enqueue_claimed"]
+    add(store, new_item("waits", workflow_id="other"))
+    assert sent("b") == ["enqueue_claimed", both]
+    assert sent("c") == [both]  # it is busy, as far as is known
+    store._requests._busy_until = 0  # a second later
+    assert sent("d") == ["enqueue_claimed", both]
+    assert statuses(store) == {"a": "CLAIMED", "waits": "PENDING", "b": "CLAIMED", "c": "CLAIMED", "d": "CLAIMED"}
+
+
+def test_last_commit_alone_is_a_short_statement(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    execution = Execution(store, "ends").create(status("RUNNING"), creation=_LEASED)
+    last = execution.commit(status("COMPLETED"), rest=_END, fence=1)
+    assert round_trips(store, [last], monkeypatch) == ["commit_one"]
+    head = store.head("ends")
+    assert head is not None
+    assert (head.status, head.holder, head.lease_until_ms, head.wake_ms) == ("COMPLETED", None, None, None)
 
 
 # The same as the long way.

@@ -72,10 +72,11 @@ class PostgresStore(QueueReading):
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         self._check_usable()
-        if not units:
-            return []
-        # On a connection of their own, opened when it is first needed.
-        return (self._requests if isinstance(units[0], Enqueue) else self._writer).write(units)
+        return self._writer_of(units).write(units) if units else []
+
+    def _writer_of(self, units: Sequence[Unit]) -> Writer:
+        """Requests have a connection of their own, opened when it is first needed."""
+        return self._requests if isinstance(units[0], Enqueue) else self._writer
 
     def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:  # noqa: ARG002 - any process may have written meanwhile
         return None
