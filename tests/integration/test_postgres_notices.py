@@ -18,7 +18,9 @@ from stepwell.model.commit import (
     StateBatch,
     Unlock,
 )
+from stepwell.model.queue import Enqueue
 from stepwell.stores.postgres.store import PostgresStore
+from stepwell.testing.conformance.queue_sample import new_item
 from stepwell.testing.conformance.sample import (
     HOUR,
     Execution,
@@ -90,8 +92,22 @@ def test_listener_comes_back_when_its_connection_is_ended(
     heard(topics, "state")
 
 
+def test_listener_is_not_told_of_what_its_own_store_writes(store: PostgresStore, other: PostgresStore) -> None:
+    """Who writes tells it; to hear it again would have everybody look twice."""
+    topics = queue.Queue[str]()
+    store.listen(topics.put)
+    heard(topics, "")
+    write_state(store, put("a"))
+    landed(write(store, Enqueue((new_item("a"),))))
+    write_state(other, put("b"))
+    assert topics.get(timeout=_PATIENCE_SECONDS) == "state"
+    lease = acquire(other)
+    landed(write(other, Unlock("door", "a", lease.fence)))
+    assert topics.get(timeout=_PATIENCE_SECONDS) == "lock"
+
+
 def test_listeners_of_one_store_share_a_connection_and_other_schemas_are_not_heard(
-    store: PostgresStore, open_url: OpenUrl, fresh_postgres_url: str, postgres_server: PostgresServer
+    store: PostgresStore, other: PostgresStore, open_url: OpenUrl, fresh_postgres_url: str, postgres_server: PostgresServer
 ) -> None:
     first, second = queue.Queue[str](), queue.Queue[str]()
     end = store.listen(first.put)
@@ -99,7 +115,7 @@ def test_listeners_of_one_store_share_a_connection_and_other_schemas_are_not_hea
     store.listen(second.put)
     end()
     write_state(open_url(fresh_postgres_url), put("a"))
-    write_state(store, put("a"))
+    write_state(other, put("a"))
     heard(second, "state")
     assert (first.empty(), second.empty()) == (True, True)
     with postgres_server.connect() as connection:

@@ -234,6 +234,9 @@ class ClaimItems(msgspec.Struct, frozen=True, gc=False):
     """Empty: all."""
     workflows: tuple[str, ...] = ()
     """Empty: all; else only items of these, and others do not stand in their way."""
+    is_riding: bool = False
+    """Whether it goes along with a request, behind it in a group, and others see to the rest: a store may then take the request's
+    item alone, unless its workspace has others that are ready, or is ahead of its turn."""
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):

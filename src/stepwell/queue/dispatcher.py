@@ -255,10 +255,10 @@ class Dispatcher:
     def _standing_unit(self) -> ClaimItems | None:
         """The claim for what there is room for now. From any thread."""
         limit = 0 if self.is_stopping else min(self._room(), BATCH)
-        return self._unit(limit, self._names) if limit > 0 else None
+        return self._unit(limit, self._names, is_riding=True) if limit > 0 else None
 
-    def _unit(self, limit: int, names: tuple[str, ...]) -> ClaimItems:
-        return ClaimItems(self._holder, self._lease_seconds, limit, self.queues, names)
+    def _unit(self, limit: int, names: tuple[str, ...], *, is_riding: bool = False) -> ClaimItems:
+        return ClaimItems(self._holder, self._lease_seconds, limit, self.queues, names, is_riding)
 
     def _note_busy(self, names: tuple[str, ...]) -> None:
         self.workflows, self.idle_since_ms = names, self._clock.now_ms()

@@ -64,6 +64,8 @@ class Link:
         self._look_now = partial(self._look, 0)
         self.used_at = 0.0
         """When it was last given back."""
+        self.server_process = self._pgconn.backend_pid
+        """The process that serves it, as the connection was told; behind a pooler that is nobody's."""
 
     @property
     def is_closed(self) -> bool:

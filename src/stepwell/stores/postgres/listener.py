@@ -31,10 +31,15 @@ LINGER_SECONDS = 30.0
 
 
 class Listener:
-    """One connection and one thread for all who listen to a store. They come with the first, and go some time after the last."""
+    """One connection and one thread for all who listen to a store. They come with the first, and go some time after the last.
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    What the store itself writes is told by who writes it, so its own notifications are not passed on: each would be news twice, and
+    have everybody look again. A notification says which process of the server it is from. Behind a pooler that may be anybody's by
+    now, and then all are passed on.
+    """
+
+    def __init__(self, settings: Settings, is_own: Callable[[int], bool]) -> None:
+        self._settings, self._is_own = settings, is_own
         self._lock = threading.Lock()
         self._wakes: dict[object, Wake] = {}
         self._thread: threading.Thread | None = None
@@ -92,6 +97,7 @@ class Listener:
             return True
 
     def _listen(self, database: Database) -> None:
+        is_direct = database.execute("SELECT pg_backend_pid()").fetchone() == (database.pgconn.backend_pid,)
         database.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel_of(self._settings.schema))))
         # Whatever was sent before this moment was not heard.
         self._tell("")
@@ -101,7 +107,8 @@ class Listener:
             while not self._ended.is_set() and (selector.select(LINGER_SECONDS) or self._wakes):
                 database.pgconn.consume_input()
                 while (notice := database.pgconn.notifies()) is not None:
-                    self._tell(notice.extra.decode())
+                    if not (is_direct and self._is_own(notice.be_pid)):
+                        self._tell(notice.extra.decode())
 
     def _tell(self, topic: str) -> None:
         with self._lock:

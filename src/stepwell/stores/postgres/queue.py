@@ -121,7 +121,7 @@ def enqueue_claimed(link: Link, unit: Enqueue, claim: ClaimItems, ahead_ms: int)
     body = new.workflow_id, new.version, new.execution_id, new.input, new.queue
     lanes = texts(claim.queues), texts(claim.workflows)
     rest = new.priority, new.body_digest, new.max_attempts, claim.holder, round(claim.seconds * 1000)
-    rows = link.ask("enqueue_claimed", new.item_id, new.workspace_id, *body, *rest, *lanes, ahead_ms)
+    rows = link.ask("enqueue_claimed", new.item_id, new.workspace_id, *body, *rest, *lanes, claim.is_riding, ahead_ms)
     if not rows:
         return None
     fence, attempts, until_ms, enqueued_ms = rows[0]

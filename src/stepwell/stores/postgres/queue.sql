@@ -20,7 +20,7 @@ RETURNING pg_notify($14::text, 'queue')::text;
 
 -- name: enqueue_claimed
 SELECT * FROM {schema}.enqueue_claimed($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::bytea, $7::text, $8::bigint, $9::text,
-    $10::bigint, $11::text, $12::bigint, $13::text[], $14::text[], $15::bigint);
+    $10::bigint, $11::text, $12::bigint, $13::text[], $14::text[], $15::boolean, $16::bigint);
 
 -- name: claim_items
 SELECT * FROM {schema}.claim_items($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[], $6::bigint);

@@ -39,7 +39,7 @@ class PostgresStore(QueueReading):
         statements = statements_of(self._settings.schema)
         self._writer, self._requests = (Writer(self._settings, statements, clock, limits) for _ in range(2))
         self._readers = Readers(self._settings, statements)
-        self._listener = Listener(self._settings)
+        self._listener = Listener(self._settings, self._is_served_by)
         self._lock = threading.Lock()
         self._process = process_id()
         self._is_closed = False
@@ -73,6 +73,9 @@ class PostgresStore(QueueReading):
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         self._check_usable()
         return self._writer_of(units).write(units) if units else []
+
+    def _is_served_by(self, server_process: int) -> bool:
+        return server_process in (self._writer.server_process, self._requests.server_process)
 
     def _writer_of(self, units: Sequence[Unit]) -> Writer:
         """Requests have a connection of their own, opened when it is first needed."""

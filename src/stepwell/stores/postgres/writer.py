@@ -125,6 +125,11 @@ class Writer:
             raise
         self._link = Link(database, self._settings, self._statements)
 
+    @property
+    def server_process(self) -> int | None:
+        """The process that serves this writer now."""
+        return None if self._link is None else self._link.server_process
+
     def close(self) -> None:
         """Give the connection back."""
         if self._link is not None:

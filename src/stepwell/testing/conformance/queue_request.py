@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.model.commit import Unit
 from stepwell.model.queue import ClaimItems, Enqueue, PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
-from stepwell.testing.conformance.queue_sample import new_item
-from stepwell.testing.conformance.sample import HOUR
+from stepwell.testing.conformance.queue_sample import add, new_item
+from stepwell.testing.conformance.sample import HOUR, answers, landed, write
 from stepwell.testing.machine.twins import Twins
 
 _LATER_MS = 4 * HOUR * 1000
@@ -99,6 +100,44 @@ def test_a_request_and_a_claim_come_to_the_same_as_one_after_the_other(store: St
         clock.advance(HOUR)
     _write_each(twins, [request, claim], as_group=True)
     twins.compare([], _WORKSPACES, [])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_claim_that_rides_along_takes_the_item_if_it_could_be_claimed_and_nothing_that_could_not(
+    store: Store, clock: FakeClock, case: str
+) -> None:
+    before, request, claim = CASES[case]
+    twins = Twins(store, clock)
+    _write_each(twins, [*_of("acme"), *_of("zeta", weight=2), *before], as_group=False)
+    if case == "one that has become due":
+        clock.advance(HOUR)
+    _, right_outcome = twins.right.write([request, msgspec.structs.replace(claim, limit=100)])
+    right = {item.item_id for item in answers(right_outcome)}
+    _, outcome = store.write([request, msgspec.structs.replace(claim, is_riding=True)])
+    taken = {item.item_id for item in answers(outcome)}
+    assert taken <= right
+    assert len(taken) <= claim.limit
+    if claim.limit > 1 and not any(isinstance(unit, Enqueue) and unit.items[0].item_id == "first" for unit in before):
+        assert taken == right
+
+
+def test_a_claim_that_rides_along_leaves_the_turn_to_those_who_have_it(store: Store) -> None:
+    for unit in [*_of("acme"), *_of("zeta"), *_of("slow", concurrency=0), _request("stuck", "slow")]:
+        landed(write(store, unit))
+    riding = _claim(1, is_riding=True)
+    for number in range(3):
+        _, outcome = store.write([_request(f"a{number}", "acme"), riding])
+        assert [item.item_id for item in answers(outcome)] == [f"a{number}"]
+    add(store, new_item("first", "zeta"))
+    _, outcome = store.write([_request("a3", "acme"), riding])
+    assert [item.item_id for item in answers(outcome)] == ["first"]
+
+
+def test_a_claim_that_rides_along_keeps_the_order_inside_a_workspace(store: Store) -> None:
+    for unit in [*_of("acme"), *_of("zeta"), _request("first")]:
+        landed(write(store, unit))
+    _, outcome = store.write([_request("a"), _claim(1, is_riding=True)])
+    assert [item.item_id for item in answers(outcome)] == ["first"]
 
 
 def test_workspaces_that_started_while_idle_take_their_turns_as_if_claimed_in_the_ordinary_way(
