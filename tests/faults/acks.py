@@ -30,7 +30,8 @@ class AckLog:
     def note(self, receipt: Receipt) -> None:
         """Keep a receipt's ack."""
         ack = Ack(receipt.execution_id, receipt.revision, receipt.commit_id, receipt.digest)
-        os.write(self._file, msgspec.json.encode(ack) + b"\n")
+        # On a line of its own, also if the one before was cut short by a kill.
+        os.write(self._file, b"\n" + msgspec.json.encode(ack) + b"\n")
         os.fdatasync(self._file)
 
     def close(self) -> None:
@@ -39,8 +40,6 @@ class AckLog:
 
     @staticmethod
     def read(path: Path) -> list[Ack]:
-        """All acks; a last line that was cut short by a kill was never relied on by anybody."""
-        if not path.exists():
-            return []
-        whole, _, _ = path.read_bytes().rpartition(b"\n")
-        return [msgspec.json.decode(line, type=Ack) for line in whole.splitlines()]
+        """All acks; a line that was cut short by a kill was never relied on by anybody."""
+        lines = path.read_bytes().splitlines() if path.exists() else []
+        return [msgspec.json.decode(line, type=Ack) for line in lines if line.endswith(b"}")]

@@ -44,16 +44,17 @@ async def attempt(
     limit = step.timeout_seconds
     if seconds is not None:
         limit = seconds if limit is None else min(limit, seconds)
+    if limit is None and not step.process:  # a timeout that never comes is not free
+        return step.encode(await _made(step, context, arguments, keywords, places.threads), context.buffer.limits)
+    timer = asyncio.timeout(limit)
     try:
         if step.process:
-            async with places.processes.borrow() as process, asyncio.timeout(limit):
+            async with places.processes.borrow() as process, timer:
                 return await process.call(step, context, arguments, keywords)
-        if limit is None:  # a timeout that never comes is not free
-            return step.encode(await _made(step, context, arguments, keywords, places.threads), context.buffer.limits)
-        async with asyncio.timeout(limit):
+        async with timer:
             return step.encode(await _made(step, context, arguments, keywords, places.threads), context.buffer.limits)
     except TimeoutError as error:
-        if not isinstance(error.__cause__, asyncio.CancelledError):
+        if not timer.expired():
             raise  # of the step's own making
         raise TimeoutError(f"step {step.name!r} took longer than {limit:g} s") from error
 
