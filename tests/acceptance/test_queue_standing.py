@@ -24,8 +24,9 @@ async def echo(number: int) -> int:
 
 
 def takes_along(units: Any) -> bool:
-    """Whether a group asks for a run, and ends with a claim."""
-    return type(units[-1]) is ClaimItems and any(type(unit) is Enqueue for unit in units)
+    """Whether a group asks for a run and takes the standing claim along, with none of the dispatcher's own, which may be first."""
+    claims = [unit for unit in units if type(unit) is ClaimItems]
+    return len(claims) == 1 and claims[0].is_riding and any(type(unit) is Enqueue for unit in units)
 
 
 class Groups:
