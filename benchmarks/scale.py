@@ -106,12 +106,13 @@ async def _quiet_waits(url: str, workspaces: int, count: int) -> list[float]:
 def _quiet_turns(places: Sequence[tuple[str, float]], workspaces: int, count: int) -> list[list[float]]:
     """The same at each place, where noisy items take so long, one after another in every turn. First, each workspace works off what
     it has."""
-    global _noisy_seconds
+    global _noisy_seconds  # noqa: PLW0603 - the workflow runs in this process
     waits: list[list[float]] = [[] for _ in places]
     for url, _ in places:
         asyncio.run(_quiet_waits(url, workspaces, workspaces))
     for _ in range(_TURNS):
-        for place, (url, _noisy_seconds) in enumerate(places):
+        for place, (url, seconds) in enumerate(places):
+            _noisy_seconds = seconds
             waits[place] += asyncio.run(_quiet_waits(url, workspaces, count // _TURNS))
     return waits
 

@@ -106,6 +106,14 @@ def test_listener_is_not_told_of_what_its_own_store_writes(store: PostgresStore,
     assert topics.get(timeout=_PATIENCE_SECONDS) == "lock"
 
 
+def test_what_a_connection_brings_to_an_end_after_it_was_given_up_is_news(store: PostgresStore) -> None:
+    """T03: its server may commit what nobody here was told of, and only the notification says so."""
+    link = store._writer._fresh_link()
+    assert store._is_served_by(link.server_process)
+    link.close()
+    assert not store._is_served_by(link.server_process)
+
+
 def test_listeners_of_one_store_share_a_connection_and_other_schemas_are_not_heard(
     store: PostgresStore, other: PostgresStore, open_url: OpenUrl, fresh_postgres_url: str, postgres_server: PostgresServer
 ) -> None:

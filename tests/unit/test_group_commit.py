@@ -437,6 +437,12 @@ def test_many_threads_and_coroutines_each_get_their_own_outcome_once() -> None:
         assert mine == [f"t{number}-{turn}" for turn in range(rounds)]
 
 
+async def submitted(group: GroupCommit, unit: Unit) -> Outcome:
+    told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    group.submit(unit, lambda outcome: told.set_result(outcome()))
+    return await told
+
+
 def test_request_waits_for_no_commit_where_the_store_takes_it_beside() -> None:
     is_writing, may_go = threading.Event(), threading.Event()
 
@@ -452,6 +458,7 @@ def test_request_waits_for_no_commit_where_the_store_takes_it_beside() -> None:
         assert is_writing.wait(WAIT)
         assert pool.submit(group.write, Enqueue(())).result(WAIT) == Written(["Enqueue"])
         assert asyncio.run(asyncio.wait_for(group.write_async(Enqueue(())), WAIT)) == Written(["Enqueue"])
+        assert asyncio.run(asyncio.wait_for(submitted(group, Enqueue(())), WAIT)) == Written(["Enqueue"])
         assert not other.done()
         may_go.set()
         assert other.result(WAIT) == Written(["Deletion"])

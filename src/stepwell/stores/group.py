@@ -150,6 +150,9 @@ class GroupCommit:
 
     def submit(self, unit: Unit, told: Told) -> None:
         """Have a unit written without waiting for it; ``told`` is called on the running loop."""
+        if type(unit) is Enqueue and self._beside is not None:
+            self._beside.submit(unit, told)
+            return
         if self._process != process_id():
             self._check_process()
         self._line_up(_Errand(unit, asyncio.get_running_loop(), told))

@@ -127,8 +127,8 @@ class Writer:
 
     @property
     def server_process(self) -> int | None:
-        """The process that serves this writer now."""
-        return None if self._link is None else self._link.server_process
+        """The process that serves this writer; None if its connection was given up, since what comes from there then is news."""
+        return None if self._link is None or self._link.is_closed else self._link.server_process
 
     def close(self) -> None:
         """Give the connection back."""
