@@ -157,7 +157,10 @@ class Awaited:
         self.runner.run(self.well.delete(execution_id))
 
     def write(self, unit: Unit) -> Outcome:
-        return self.runner.run(self.well._parts.group.write_async(unit))
+        return self.runner.run(self._written(unit))
+
+    async def _written(self, unit: Unit) -> Outcome:
+        return await self.well._parts.group.write_async(unit)
 
     def close(self) -> None:
         self.runner.run(self.well.close())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -147,11 +148,12 @@ def test_refused_unit_does_not_stop_its_group(disk: Disk) -> None:
 # Awaited.
 
 
-def test_awaited_writes_leave_the_event_loop_free(disk: Disk) -> None:
-    async def main() -> Outcome:
-        return await disk.group.write_async(Deletion("a"))
+async def awaited(group: GroupCommit, unit: Unit) -> Outcome:
+    return await group.write_async(unit)
 
-    assert asyncio.run(main()) == Written(["a"])
+
+def test_awaited_writes_leave_the_event_loop_free(disk: Disk) -> None:
+    assert asyncio.run(awaited(disk.group, Deletion("a"))) == Written(["a"])
     assert disk.threads[0].name == "stepwell-writer"
 
 
@@ -169,11 +171,7 @@ def test_awaited_writes_of_one_moment_share_a_group(disk: Disk) -> None:
 
 def test_awaited_writes_of_an_instant_store_take_no_thread() -> None:
     disk = Disk(is_instant=True)
-
-    async def main() -> Outcome:
-        return await disk.group.write_async(Deletion("a"))
-
-    assert asyncio.run(main()) == Written(["a"])
+    assert asyncio.run(awaited(disk.group, Deletion("a"))) == Written(["a"])
     assert disk.threads == [threading.current_thread()]
     disk.group.close()
 
@@ -271,7 +269,7 @@ def test_a_loop_that_is_gone_stops_nobody_else(disk: Disk) -> None:
     loop = asyncio.new_event_loop()
     with ThreadPoolExecutor(1) as pool:
         with disk.held():
-            write = disk.group.write_async(Deletion("gone"))
+            write = awaited(disk.group, Deletion("gone"))
             task = loop.create_task(write)
             loop.run_until_complete(asyncio.sleep(0))
             disk.queued.wait_for(1)
@@ -350,6 +348,40 @@ def test_whatever_goes_wrong_everybody_is_told_and_the_next_write_works(disk: Di
     assert disk.group.write(Deletion("d")) == Written(["d"])
 
 
+def test_a_store_that_stops_an_iteration_is_an_error_and_no_hang() -> None:
+    """A future takes every error but this one, and the others of the group must be told all the same."""
+
+    def write(units: Sequence[Unit]) -> list[Outcome]:
+        raise StopIteration
+
+    group = GroupCommit(write)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        asyncio.run(asyncio.wait_for(awaited(group, Deletion("a")), WAIT))
+    group.close()
+
+
+def test_failure_that_nobody_is_left_to_hear_of_is_no_complaint() -> None:
+    """As when the caller is cancelled in the moment when it is told."""
+
+    def write(units: Sequence[Unit]) -> list[Outcome]:
+        raise StoreUnavailable("away")
+
+    group = GroupCommit(write)
+
+    async def main() -> list[str]:
+        complaints: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+        written = asyncio.ensure_future(group.write_async(Deletion("a")))
+        await asyncio.wait([written], timeout=WAIT)
+        assert written.done()
+        del written
+        gc.collect()
+        return complaints
+
+    assert asyncio.run(main()) == []
+    group.close()
+
+
 def test_failure_of_an_awaited_write(disk: Disk) -> None:
     disk.failure = StoreUnavailable("away")
 
@@ -382,7 +414,7 @@ def test_closed_group_takes_no_more(disk: Disk) -> None:
     with pytest.raises(StoreUnavailable, match="closed"):
         disk.group.write(Deletion("a"))
     with pytest.raises(StoreUnavailable, match="closed"):
-        asyncio.run(disk.group.write_async(Deletion("a")))
+        asyncio.run(awaited(disk.group, Deletion("a")))
     assert disk.groups == []
 
 
@@ -457,7 +489,7 @@ def test_request_waits_for_no_commit_where_the_store_takes_it_beside() -> None:
         other = pool.submit(group.write, Deletion("x"))
         assert is_writing.wait(WAIT)
         assert pool.submit(group.write, Enqueue(())).result(WAIT) == Written(["Enqueue"])
-        assert asyncio.run(asyncio.wait_for(group.write_async(Enqueue(())), WAIT)) == Written(["Enqueue"])
+        assert asyncio.run(asyncio.wait_for(awaited(group, Enqueue(())), WAIT)) == Written(["Enqueue"])
         assert asyncio.run(asyncio.wait_for(submitted(group, Enqueue(())), WAIT)) == Written(["Enqueue"])
         assert not other.done()
         may_go.set()

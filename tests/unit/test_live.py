@@ -6,6 +6,7 @@ import threading
 
 from tests.unit.sample import Chain
 
+from stepwell import Stepwell
 from stepwell.model.state import State
 from stepwell.state.live import Live, LiveStates
 
@@ -45,6 +46,29 @@ def test_a_single_state_stays_however_large() -> None:
     assert at_hand(states, "a") == ["a"]
     states.put(live("b", 1))
     assert at_hand(states, "a", "b") == ["b"]
+
+
+def test_of_executions_that_are_over_the_first_goes_when_there_are_too_many_and_others_stay() -> None:
+    states = LiveStates(most_over=2)
+    for name in "abcd":
+        states.put(live(name))
+    for name in "bcd":
+        states.retire(name)
+    assert at_hand(states, "a", "b", "c", "d") == ["a", "c", "d"]
+
+
+def test_commit_that_ends_an_execution_retires_its_state() -> None:
+    with Stepwell("memory://") as well:
+        executions = well._parts.executions
+        executions._live = LiveStates(most_over=0)
+        for name in ("open", "over"):
+            well.create(name)
+            with well.transaction(name) as transaction:
+                transaction.set_status("RUNNING")
+        with well.transaction("over") as transaction:
+            transaction.set_status("COMPLETED")
+        assert [executions.at_hand(name) is not None for name in ("open", "over")] == [True, False]
+        assert well.load("over").status == "COMPLETED"
 
 
 def test_second_object_of_the_same_revision_is_not_taken() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
 from stepwell.faults import fault, is_armed
 from stepwell.model.digest import MASK, common_element, element, state_digest
 from stepwell.model.entry import StateOp
@@ -36,38 +38,29 @@ _MISSING = object()
 _MOST_ELEMENTS = 64
 
 
-class Draft:
+class Draft(msgspec.Struct, gc=False, eq=False):
     """A state with a batch of mutations on top of it, not yet applied."""
 
-    __slots__ = (
-        "_elements",
-        "_pending",
-        "_placed",
-        "accumulator",
-        "base",
-        "digest",
-        "is_over",
-        "items",
-        "mutations",
-        "ops",
-        "size",
-        "status",
-    )
+    base: State
+    accumulator: int
+    digest: str
+    size: int
+    is_over: bool
+    """Whether the execution has ended, as the mutations so far leave it."""
+    status: Status | None = None
+    """The status that this batch sets, if it sets one."""
+    mutations: list[Mutation] = []
+    ops: list[StateOp] = []
+    items: list[NewItem] = []
+    _pending: dict[tuple[str, str], bytes | None] = {}
+    _elements: dict[tuple[str, str], int] = {}
+    _placed: dict[str | None, set[tuple[str, str]]] | None = None
+    """What this batch puts into each scope; kept only once somebody asks, since few batches close or cancel scopes."""
 
-    def __init__(self, base: State) -> None:
-        self.base = base
-        self.mutations: list[Mutation] = []
-        self._pending: dict[tuple[str, str], bytes | None] = {}
-        self._elements: dict[tuple[str, str], int] = {}
-        self._placed: dict[str | None, set[tuple[str, str]]] | None = None
-        """What this batch puts into each scope; kept only once somebody asks, since few batches close or cancel scopes."""
-        self.accumulator, self.digest, self.size = base.accumulator, base.digest, base.size
-        self.status: Status | None = None
-        """The status that this batch sets, if it sets one."""
-        self.is_over = base.sections["status"].get(ONLY) in _FINAL
-        """Whether the execution has ended, as the mutations so far leave it."""
-        self.ops: list[StateOp] = []
-        self.items: list[NewItem] = []
+    @classmethod
+    def on(cls, base: State) -> Draft:
+        """A draft in which nothing is changed yet."""
+        return cls(base, base.accumulator, base.digest, base.size, base.sections["status"].get(ONLY) in _FINAL)
 
     def get(self, section: str, key: str) -> bytes | None:
         """An entry as the mutations so far leave it."""
@@ -77,7 +70,7 @@ class Draft:
     def put(self, section: str, key: str, data: bytes) -> None:
         """Write an entry."""
         self._pending[section, key] = data
-        if self._placed is not None and section in ("scopes", "tokens"):
+        if self._placed is not None and section in _IN_TREE:
             self._placed.setdefault(_parent(section, data), set()).add((section, key))
 
     def put_status(self, data: bytes) -> None:
@@ -118,7 +111,7 @@ class Draft:
         if self._placed is None:
             self._placed = {}
             for (section, key), data in self._pending.items():
-                if data is not None and section in ("scopes", "tokens"):
+                if data is not None and section in _IN_TREE:
                     self._placed.setdefault(_parent(section, data), set()).add((section, key))
         return self._placed
 
@@ -131,45 +124,52 @@ class Draft:
             before = sections[section].get(key)
             if before == data:
                 continue
-            number_of = common_element if section in _COMMON else element
+            name, number_of, is_kept = _HASHED[section]
             if before is not None:
-                known = base.elements.get(address)
-                total -= known if known is not None else number_of(SECTIONS[section], key, before)
+                total -= base.elements.get(address) or number_of(name, key, before)
                 size -= len(key) + len(before)
             if data is not None:
-                number = number_of(SECTIONS[section], key, data)
-                if section not in _WRITTEN_ONCE:
+                number = number_of(name, key, data)
+                if is_kept:
                     self._elements[address] = number
                 total += number
                 size += len(key) + len(data)
-        self.accumulator, self.size = total & MASK, size
-        self.digest = state_digest(self.accumulator)
+        self.accumulator = total = total & MASK
+        self.size, self.digest = size, state_digest(total)
 
     def apply(self) -> State:
         """Bring the base state up to this draft. Only called once the batch is stored, and cannot fail."""
         state, sections, is_watched = self.base, self.base.sections, is_armed()
-        for (section, key), data in self._pending.items():
+        for address, data in self._pending.items():
             if is_watched:
                 fault("commit.applying")
-            entries = sections[section]
-            if section in ("scopes", "tokens"):
-                _follow(state, (section, key), data)
-            if data is None:
-                entries.pop(key, None)
-                state.elements.pop((section, key), None)
+            section, key = address
+            if section in _IN_TREE:
+                _follow(state, address, data)
+            if data is not None:
+                sections[section][key] = data
             else:
-                entries[key] = data
-        if len(state.elements) + len(self._elements) > _MOST_ELEMENTS:
-            state.elements.clear()
-        if len(self._elements) <= _MOST_ELEMENTS:
-            state.elements.update(self._elements)
+                sections[section].pop(key, None)
+                state.elements.pop(address, None)
+        fresh = self._elements
+        if fresh:
+            if len(state.elements) + len(fresh) > _MOST_ELEMENTS:
+                state.elements.clear()
+            if len(fresh) <= _MOST_ELEMENTS:
+                state.elements.update(fresh)
         state.accumulator, state.digest, state.size = self.accumulator, self.digest, self.size
         return state
 
 
+_IN_TREE = frozenset(("scopes", "tokens"))
 _COMMON = frozenset(("status", "step_count", "scopes"))
 _WRITTEN_ONCE = frozenset(("identity", "trigger", "steps"))
-"""What is there to stay: its digest numbers need not be remembered, since hardly any is taken away again."""
+_HASHED = {
+    section: (name, common_element if section in _COMMON else element, section not in _WRITTEN_ONCE)
+    for section, name in SECTIONS.items()
+}
+"""How a section's entries become numbers of the digest: under which name, by which function, and whether the number is remembered.
+What is there to stay need not be, since hardly any of it is taken away again."""
 
 
 def _parent(section: str, data: bytes) -> str | None:

@@ -59,7 +59,7 @@ def plan(base: State, batch: Sequence[Planned], limits: Limits) -> Draft:
     """
     if len(batch) > limits.commit_mutations:
         raise LimitExceeded.of("commit_mutations", limits.commit_mutations, len(batch), "the number of mutations in one commit")
-    draft = Draft(base)
+    draft = Draft.on(base)
     problems: list[Problem] = []
     is_watched = is_armed()
     for number, item in enumerate(batch, 1):

@@ -31,28 +31,39 @@ class Places(Protocol):
         ...
 
 
-async def attempt(
+def attempt(
     step: Step[..., Any],
     context: StepContext,
     arguments: tuple[Any, ...],
     keywords: dict[str, Any],
     places: Places,
     seconds: float | None = None,
-) -> bytes:
+) -> Awaitable[bytes]:
     """Make a step: an async one on this loop, a plain one in a thread, one that asks for it in a process. Its output as canonical
     bytes; ``TimeoutError`` if it takes longer than it may, or than the ``seconds`` that its execution has left."""
     limit = step.timeout_seconds
     if seconds is not None:
         limit = seconds if limit is None else min(limit, seconds)
     if limit is None and not step.process:  # a timeout that never comes is not free
-        return step.encode(await _made(step, context, arguments, keywords, places.threads), context.buffer.limits)
+        return _made(step, context, arguments, keywords, places.threads)
+    return _limited(step, context, arguments, keywords, places, limit)
+
+
+async def _limited(
+    step: Step[..., Any],
+    context: StepContext,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    places: Places,
+    limit: float | None,
+) -> bytes:
     timer = asyncio.timeout(limit)
     try:
         if step.process:
             async with places.processes.borrow() as process, timer:
                 return await process.call(step, context, arguments, keywords)
         async with timer:
-            return step.encode(await _made(step, context, arguments, keywords, places.threads), context.buffer.limits)
+            return await _made(step, context, arguments, keywords, places.threads)
     except TimeoutError as error:
         if not timer.expired():
             raise  # of the step's own making
@@ -61,12 +72,16 @@ async def attempt(
 
 def _made(
     step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any], threads: Executor
-) -> Awaitable[Any]:
+) -> Awaitable[bytes]:
     if step.is_async:
         return _awaited(step, context, arguments, keywords)
+    return _threaded(step, context, partial(step.function, *arguments, **keywords), threads)
+
+
+async def _threaded(step: Step[..., Any], context: StepContext, make: Callable[[], Any], threads: Executor) -> bytes:
     around = copy_context()
     around.run(_enter, context)
-    return in_thread(threads, around, lambda: step.function(*arguments, **keywords))
+    return step.encode(await in_thread(threads, around, make), context.buffer.limits)
 
 
 def _enter(context: StepContext) -> None:
@@ -75,17 +90,17 @@ def _enter(context: StepContext) -> None:
     here.set(context)
 
 
-async def _awaited(step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    # In the same task, since making another for every step costs more than most steps do.
-    inside, on, at = caller.set(None), branch.set(None), here.set(context)
+async def _awaited(step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
+    # In the same task, since making another for every step costs more than most steps do. It is off its branch already.
+    inside, at = caller.set(None), here.set(context)
     try:
-        return await step.function(*arguments, **keywords)
+        output = await step.function(*arguments, **keywords)
     except ON_LOOPS as error:
         raise contained(error) from error.__cause__
     finally:
         here.reset(at)
-        branch.reset(on)
         caller.reset(inside)
+    return step.encode(output, context.buffer.limits)
 
 
 async def in_thread(threads: Executor, context: Context, function: Callable[[], T]) -> T:

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any
 
-__all__ = ["Branch", "branch", "follow_tasks", "is_before"]
+__all__ = ["Branch", "OffBranch", "branch", "follow_tasks", "is_before"]
 
 
 class Branch:
@@ -58,6 +58,20 @@ def is_before(one: str, other: str) -> bool:
 
 branch: ContextVar[Branch | None] = ContextVar("stepwell_branch", default=None)
 """The branch that the running code is on; None outside of workflows."""
+
+
+class OffBranch:
+    """Leaves the branch for as long as a call is made: tasks that a call starts are not the workflow's. If they were counted, the
+    workflow's own tasks would get other numbers in a run that answers the call from the record."""
+
+    __slots__ = ("_left",)
+
+    def __enter__(self) -> None:
+        self._left = branch.get()
+        branch.set(None)
+
+    def __exit__(self, *error: object) -> None:
+        branch.set(self._left)
 
 
 def follow_tasks(loop: asyncio.AbstractEventLoop) -> None:

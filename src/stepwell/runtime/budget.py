@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -29,23 +29,32 @@ def governance_of(identity: Metadata) -> Governance | None:
 _UNLIMITED = Governance()
 
 
+class HasState(Protocol):
+    """Whoever knows an execution's state."""
+
+    @property
+    def state(self) -> State:
+        """The execution's state, up to the last commit."""
+        ...
+
+
 class Budget:
     """Says which steps may still be made."""
 
-    def __init__(self, identity: Metadata, state: State) -> None:
-        self._governance = governance_of(identity) or _UNLIMITED
+    def __init__(self, identity: Metadata, execution: HasState) -> None:
+        self._governance, self._execution = governance_of(identity) or _UNLIMITED, execution
         self._under_way = 0
-        spent = state.sections["variables"].get(SPENT)
+        spent = execution.state.sections["variables"].get(SPENT)
         self._spent: float = 0 if spent is None else decode(spent)
 
-    def begin(self, step: Step[..., Any], key: str, state: State, *, is_free: bool = False) -> None:
+    def begin(self, step: Step[..., Any], key: str, *, is_free: bool = False) -> None:
         """Take a step out of the budget, before it is made; ``GovernanceViolated`` if it may not be. A free one always may."""
         if self._governance is not _UNLIMITED and not is_free:
-            self._check(self._governance, step, key, state)
+            self._check(self._governance, step, key)
         self._under_way += 1
 
-    def _check(self, allowed: Governance, step: Step[..., Any], key: str, state: State) -> None:
-        count = decode(state.sections["step_count"].get(ONLY, b"0")) + self._under_way
+    def _check(self, allowed: Governance, step: Step[..., Any], key: str) -> None:
+        count = decode(self._execution.state.sections["step_count"].get(ONLY, b"0")) + self._under_way
         if allowed.effects is not None and step.effect is not None and step.effect not in allowed.effects:
             raise GovernanceViolated(
                 f"step {step.name!r} has effects of kind {step.effect!r}, and this execution may have only "

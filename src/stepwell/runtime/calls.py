@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from hashlib import sha256
 from itertools import count
@@ -28,6 +28,7 @@ from stepwell.model.mutation import IncrementStepCount
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, recode, to_value
 from stepwell.runtime.attempt import attempt
+from stepwell.runtime.branch import OffBranch
 from stepwell.runtime.budget import Budget
 from stepwell.runtime.context import StepContext
 from stepwell.runtime.inbox import CHILD, SIGNAL
@@ -44,36 +45,51 @@ _MS = timedelta(milliseconds=1)
 _COUNTED = IncrementStepCount()
 
 
+class Busy:
+    """How many calls are busy with something other than waiting: meanwhile, the session does not rest."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __enter__(self) -> None:
+        self.count += 1
+
+    def __exit__(self, *error: object) -> None:
+        self.count -= 1
+
+
 class Calls:
     """Makes the calls of one execution: steps with their attempts, sleeps, signals and children."""
 
     def __init__(self, around: Surroundings, journal: Journal, waits: Waits) -> None:
         self._around, self._journal, self._waits = around, journal, waits
         self._identity = journal.identity
-        self._budget = Budget(journal.identity, journal.state)
-        self.active = 0
-        """How many calls are busy with something other than waiting."""
+        self._budget = Budget(journal.identity, journal)
+        self.busy = Busy()
 
     async def step(
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
-        """A step: the output of its first attempt that gives one."""
-        recorded = self._journal.answer(step.name, position, key)
-        if recorded is not None:
-            return step.decode(step_output(recorded, step.name, key))
-        self._waits.deliver_cancel(position)
-        try:
-            self._budget.begin(step, key, self._journal.state, is_free=self._waits.is_shielded)
-        except GovernanceViolated as error:
-            await self._refuse(step, position, key, error)
-            raise
-        try:
-            return step.decode(await self._tried(step, position, key, arguments, keywords))
-        except GovernanceViolated as error:  # between two attempts
-            await self._refuse(step, position, key, error)
-            raise
-        finally:
-            self._budget.end()
+        """A step: the output of its first attempt that gives one. It leaves its branch by itself."""
+        with OffBranch():
+            recorded = self._journal.answer(step.name, position, key)
+            if recorded is not None:
+                return step.decode(step_output(recorded, step.name, key))
+            self._waits.deliver_cancel(position)
+            try:
+                self._budget.begin(step, key, is_free=self._waits.is_shielded)
+            except GovernanceViolated as error:
+                await self._refuse(step, position, key, error)
+                raise
+            try:
+                return step.decode(await self._tried(step, position, key, arguments, keywords))
+            except GovernanceViolated as error:  # between two attempts
+                await self._refuse(step, position, key, error)
+                raise
+            finally:
+                self._budget.end()
 
     async def _refuse(self, step: Step[..., Any], position: str, key: str, error: GovernanceViolated) -> None:
         """Record that the budget did not allow a step. Compensation is always allowed, since what it mends is done."""
@@ -97,7 +113,8 @@ class Calls:
             began = self._around.clock.now()
             context = StepContext(self._identity, key, number, self._around.limits, self._around.reading)
             try:
-                output = await self.busily(attempt(step, context, arguments, keywords, self._around, self._seconds_left()))
+                with self.busy:
+                    output = await attempt(step, context, arguments, keywords, self._around, self._seconds_left())
             except Exception as error:  # noqa: BLE001 - the policy decides what it means
                 self._check_time(position, error)
                 await self._failed_attempt(step, position, key, number, policy, error, self._spending(context))
@@ -212,7 +229,8 @@ class Calls:
             if journal.token(key).get("execution_id") != child_id:
                 await journal.commit([journal.token_put(key, "child", token)])
             try:
-                return child_id, await self.busily(self._around.start_child(workflow, value, child_id, self._identity))
+                with self.busy:
+                    return child_id, await self._around.start_child(workflow, value, child_id, self._identity)
             except AlreadyExists:
                 log.info("execution %r is no child of %r; trying another id", child_id, self._identity.execution_id)
             except (CommitUnknown, StoreUnavailable) as error:
@@ -228,11 +246,3 @@ class Calls:
         if len((parent + suffix).encode()) > self._around.limits.key_bytes:
             parent = sha256(parent.encode()).hexdigest()
         return parent + suffix
-
-    async def busily(self, work: Awaitable[T]) -> T:
-        """Await something that is not a wait: while it is under way, the session does not rest."""
-        self.active += 1
-        try:
-            return await work
-        finally:
-            self.active -= 1

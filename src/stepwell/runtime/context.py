@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextvars import ContextVar
 from math import inf
 from typing import Protocol
@@ -118,16 +118,18 @@ class WorkflowContext(ExecutionContext):
 class AttemptBuffer(Buffer):
     """What an attempt comes to beside its output: writes that land with it, and what it has spent."""
 
-    def __init__(self, limits: Limits) -> None:
-        super().__init__(limits)
-        self.limits = limits
-        self.landing: list[Planned] = []
-        """What a step in another process wrote."""
-        self.spent: float = 0
+    landing: Sequence[Planned] = ()
+    """What a step in another process wrote."""
+    spent: float = 0
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that hold for the step."""
+        return self._limits
 
     def batch(self) -> list[Planned]:
         """What was collected, in order."""
-        return [*super().batch(), *self.landing]
+        return [*self._batch, *self.landing]
 
 
 class StepContext(ExecutionContext):

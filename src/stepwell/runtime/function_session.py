@@ -19,7 +19,7 @@ from stepwell.model.state import ONLY
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical
 from stepwell.runtime.attempt import in_thread
-from stepwell.runtime.branch import Branch, branch, is_before
+from stepwell.runtime.branch import Branch, OffBranch, branch, is_before
 from stepwell.runtime.compensation import Compensation, Undo
 from stepwell.runtime.context import WorkflowContext, here
 from stepwell.runtime.escape import ON_LOOPS, contained
@@ -99,6 +99,8 @@ class FunctionSession(Session):
     def call_step(self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Run a step once, or answer from the record."""
         position, key = self._next(step.name)
+        if self._workflow.is_async:
+            return self._calls.step(step, position, key, arguments, keywords)
         return self._coloured(lambda: self._calls.step(step, position, key, arguments, keywords))
 
     def call_workflow(self, workflow: Workflow[..., Any], value: Value) -> Any:
@@ -212,15 +214,10 @@ class FunctionSession(Session):
 
 
 async def _off_branch(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Make a call outside of its branch: tasks that a call starts are not the workflow's. If they were counted, the workflow's own
-    tasks would get other numbers in a run that answers the call from the record."""
-    on = branch.get()
-    branch.set(None)
-    try:
+    with OffBranch():
         return await make()
-    finally:
-        branch.set(on)
 
 
 async def _in_context(context: Context, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    context.run(branch.set, None)
     return await asyncio.get_running_loop().create_task(make(), context=context)

@@ -99,7 +99,7 @@ class Journal:
 
     def outcome(self, key: str) -> StepOutput | None:
         """What is recorded under a key."""
-        data = self.state.sections["steps"].get(key)
+        data = self._recorder.state.sections["steps"].get(key)
         return None if data is None else decode_step(data)
 
     def answer(self, name: str, position: str, key: str) -> StepOutput | None:
@@ -132,21 +132,21 @@ class Journal:
 
     def token(self, key: str) -> dict[str, Value]:
         """What the token of a call holds; nothing if it has none."""
-        data = self.state.sections["tokens"].get(key)
+        data = self._recorder.state.sections["tokens"].get(key)
         return {} if data is None else decode_token(data).value
 
     def token_put(self, key: str, node: str, value: dict[str, Value]) -> Planned:
         """The mutation that sets the token of a call."""
         data = Raw(encode_token(Token(key, node, "root", value), self._limits))
-        return UpdateToken(key, data) if key in self.state.sections["tokens"] else AddToken(key, data)
+        return UpdateToken(key, data) if key in self._recorder.state.sections["tokens"] else AddToken(key, data)
 
     def token_drop(self, key: str) -> list[Planned]:
         """The mutation that takes a call's token away, if it has one."""
-        return [RemoveToken(key)] if key in self.state.sections["tokens"] else []
+        return [RemoveToken(key)] if key in self._recorder.state.sections["tokens"] else []
 
     def tokens(self, node: str) -> dict[str, dict[str, Value]]:
         """The tokens of one kind, by key."""
-        found = ((key, decode_token(data)) for key, data in self.state.sections["tokens"].items())
+        found = ((key, decode_token(data)) for key, data in self._recorder.state.sections["tokens"].items())
         return {key: token.value for key, token in found if token.node == node}
 
     def taking(self, letter: Letter | None) -> list[Planned]:
@@ -157,7 +157,7 @@ class Journal:
 
     def get_variable(self, name: str) -> Value:
         """A variable; ``KeyError`` if it was never set."""
-        data = self._variables.get(name) or self.state.sections["variables"].get(name)
+        data = self._variables.get(name) or self._recorder.state.sections["variables"].get(name)
         if data is None:
             raise KeyError(name)
         return decode(data)
@@ -170,4 +170,4 @@ class Journal:
 
     def variable_names(self) -> list[str]:
         """The names of all variables."""
-        return sorted({*self.state.sections["variables"], *self._variables})
+        return sorted({*self._recorder.state.sections["variables"], *self._variables})

@@ -61,7 +61,7 @@ class Making:
 
     def __init__(self, around: DeclaredSurroundings, identity: Metadata, recorder: Recorder, ring: Callable[[Done], None]) -> None:
         self._around, self._identity, self._recorder, self._ring = around, identity, recorder, ring
-        self._budget = Budget(identity, recorder.state)
+        self._budget = Budget(identity, recorder)
         self._tasks: dict[str, _Task] = {}
         self.missing: set[str] = set()
         """Tokens that wait for a step which this process does not know."""
@@ -143,7 +143,7 @@ class Making:
         return Done(completed, context.buffer.batch(), self._budget.spending(context.buffer.spent), step.policy)
 
     async def _made(self, step: Step[..., Any], asked: RunStep, context: StepContext) -> bytes:
-        self._budget.begin(step, asked.key, self._recorder.state, is_free=asked.is_undo)
+        self._budget.begin(step, asked.key, is_free=asked.is_undo)
         try:
             if asked.timeout_seconds is not None:
                 step = copy.copy(step)

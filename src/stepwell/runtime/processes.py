@@ -49,7 +49,7 @@ class Process:
         context.buffer.spent += reply.spent
         if reply.error is not None:
             raise FailedElsewhere(reply.error, reply.names)
-        context.buffer.landing.extend(reply.mutations)
+        context.buffer.landing = reply.mutations
         return bytes(reply.output)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

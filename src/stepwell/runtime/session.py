@@ -61,7 +61,7 @@ class Session(ABC):
     @property
     def is_making(self) -> bool:
         """Whether a step is being made."""
-        return self._calls.active > 0
+        return self._calls.busy.count > 0
 
     @abstractmethod
     async def work(self) -> bytes:
@@ -248,4 +248,4 @@ class Session(ABC):
                     await self._journal.commit(batch, nudges=children)
 
     def _is_busy(self) -> bool:
-        return bool(self._calls.active) or self._journal.is_busy
+        return self._calls.busy.count > 0 or self._journal.is_busy

@@ -124,10 +124,9 @@ class Waits:
 
     def deliver_cancel(self, position: str) -> None:
         """An interrupted execution learns of it at its next call; calls after that one are its cleaning up, and are made."""
-        path = _path(position)
         if self.is_shielded:
             return
-        if self.interruption is not None and path not in self._warned:
+        if self.interruption is not None and (path := _path(position)) not in self._warned:
             self._warned |= _lineage(path)
             raise type(self.interruption)(str(self.interruption.args[0]))
         if self.is_undoing:

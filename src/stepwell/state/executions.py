@@ -205,6 +205,7 @@ class Executions(History):
                 if live.state.revision == commit.revision - 1:
                     settle(draft, commit)
             if draft.status is not None and draft.status in FINAL:
+                self._live.retire(live.execution_id)
                 self.endings.tell(live.execution_id, Ending(draft.status, draft.get("result", ONLY)))
         except Conflict:
             raise  # nothing landed, and the state at hand is what it was

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 from stepwell.model.state import State
 
@@ -23,10 +23,12 @@ class Live:
 
 
 class LiveStates:
-    """The states used last, up to a number and a size. What it holds may be behind the store; users of it compare heads."""
+    """The states used last, up to a number and a size; fewer of executions that are over, since hardly anybody comes back to those.
+    What it holds may be behind the store; users of it compare heads."""
 
-    def __init__(self, *, most: int = 10_000, most_bytes: int = 256 * 1024 * 1024) -> None:
-        self._most, self._most_bytes = most, most_bytes
+    def __init__(self, *, most: int = 10_000, most_bytes: int = 256 * 1024 * 1024, most_over: int = 1_000) -> None:
+        self._most, self._most_bytes, self._most_over = most, most_bytes, most_over
+        self._over: deque[str] = deque()
         self._lock = threading.Lock()
         self._states: OrderedDict[str, Live] = OrderedDict()
         self._bytes = 0
@@ -55,6 +57,13 @@ class LiveStates:
             while len(self._states) > self._most or (self._bytes > self._most_bytes and len(self._states) > 1):
                 self._forget(next(iter(self._states)))
             return live
+
+    def retire(self, execution_id: str) -> None:
+        """An execution is over: its state is at hand until so many others are over."""
+        with self._lock:
+            self._over.append(execution_id)
+            if len(self._over) > self._most_over:
+                self._forget(self._over.popleft())
 
     def forget(self, execution_id: str) -> None:
         """Drop a state that may not match the store."""

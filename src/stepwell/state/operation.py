@@ -12,6 +12,8 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import msgspec
+
 from stepwell.contract.store import Store
 from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.model.commit import Outcome, Seen, Unit, Written
@@ -56,13 +58,10 @@ class Tip(Read):
         self.execution_id = execution_id
 
 
-class Write:
+class Write(msgspec.Struct, frozen=True, gc=False):
     """A unit to be written, together with whatever else is waiting."""
 
-    __slots__ = ("unit",)
-
-    def __init__(self, unit: Unit) -> None:
-        self.unit = unit
+    unit: Unit
 
 
 class Wait:
@@ -131,7 +130,7 @@ class AsyncDriver:
 
     def __init__(self, group: GroupCommit, store: Store, *, readers: int = 8, is_open: bool = False) -> None:
         self._group, self._store = group, store
-        self._was_open = is_open
+        self._is_open = is_open
         self._opening: asyncio.Future[None] | None = None
         self._is_instant = not store.capabilities().has_blocking_writes
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="stepwell-reader")
@@ -144,19 +143,15 @@ class AsyncDriver:
         """Open the store, once, whoever asks first; a failure is tried again by the next."""
         if self._is_closed:
             raise StoreUnavailable("the store is closed; open it again")
-        if self._opening is None or (self._opening.done() and not self._is_open()):
-            self._opening = asyncio.ensure_future(self.call(self._store.open))
-        await asyncio.shield(self._opening)
-
-    def _is_open(self) -> bool:
         opening = self._opening
-        return self._was_open or (
-            opening is not None and opening.done() and not opening.cancelled() and opening.exception() is None
-        )
+        if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
+            opening = self._opening = asyncio.ensure_future(self.call(self._store.open))
+        await asyncio.shield(opening)
+        self._is_open = True
 
     async def run(self, operation: Operation[T]) -> T:
         """Do everything the operation asks for; its result."""
-        if self._is_closed or not self._is_open():
+        if self._is_closed or not self._is_open:
             await self.open()
         try:
             effect = operation.send(None)
@@ -183,7 +178,7 @@ class AsyncDriver:
     @property
     def may_hand_over(self) -> bool:
         """Whether ``hand_over`` can be used now, and there is something to be gained by it."""
-        return not (self._group.is_instant or self._is_closed or self.may_block()) and self._is_open()
+        return not (self._group.is_instant or self._is_closed or self.may_block()) and self._is_open
 
     def hand_over(self, operation: Operation[Any], done: Callable[[Exception | None], None]) -> None:
         """Drive an operation that ends after its first write, without waiting for that: no task is kept for it. ``done`` is called

@@ -14,8 +14,10 @@ import asyncio
 import copy
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from queue import SimpleQueue
+
+import msgspec
 
 from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
 from stepwell.model.commit import Commit, Outcome, Unit
@@ -32,15 +34,15 @@ Told = Callable[[Callable[[], Outcome]], None]
 _MOST = 1_000
 
 
-class _Ticket:
+class _Ticket(msgspec.Struct, eq=False):
     """One caller's unit, and where the outcome is left for it."""
 
-    __slots__ = ("error", "outcome", "unit")
-
-    def __init__(self, unit: Unit) -> None:
-        self.unit = unit
-        self.outcome: Outcome | None = None
-        self.error: BaseException | None = None
+    unit: Unit
+    loop: asyncio.AbstractEventLoop | None = None
+    future: asyncio.Future[Outcome] | None = None
+    """What the caller awaits, if it does."""
+    outcome: Outcome | None = None
+    error: BaseException | None = None
 
     def result(self) -> Outcome:
         if self.error is not None:
@@ -48,42 +50,44 @@ class _Ticket:
         assert self.outcome is not None, "a ticket is read only after its group is done"  # noqa: S101
         return self.outcome
 
+    def tell(self) -> None:
+        """Tell the caller, on its loop."""
+        future = self.future
+        if future is None or future.done():
+            return  # its caller was cancelled
+        if self.error is None and self.outcome is not None:
+            future.set_result(self.outcome)
+            return
+        # A future takes any error but this one.
+        future.set_exception(self.error if not isinstance(self.error, StopIteration | None) else RuntimeError(repr(self.error)))
+        future.exception()  # a caller who is cancelled now does not ask, and nobody shall complain of that
+
+
+def _shut_gate() -> threading.Lock:
+    gate = threading.Lock()
+    gate.acquire()
+    return gate
+
 
 class _ThreadTicket(_Ticket):
-    __slots__ = ("gate",)
+    """That of a caller who blocks."""
 
-    def __init__(self, unit: Unit) -> None:
-        super().__init__(unit)
-        self.gate = threading.Lock()
-        self.gate.acquire()
-
-
-class _LoopTicket(_Ticket):
-    __slots__ = ("future", "loop")
-
-    def __init__(self, unit: Unit, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(unit)
-        self.loop = loop
-        self.future: asyncio.Future[None] = loop.create_future()
+    gate: threading.Lock = msgspec.field(default_factory=_shut_gate)
 
     def tell(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
+        self.gate.release()
 
 
-class _Errand(_Ticket):
+class _Errand(_Ticket, kw_only=True):
     """A unit that nobody waits for: whoever submitted it is called."""
 
-    __slots__ = ("loop", "told")
-
-    def __init__(self, unit: Unit, loop: asyncio.AbstractEventLoop, told: Told) -> None:
-        super().__init__(unit)
-        self.loop, self.told = loop, told
+    told: Told
 
     def tell(self) -> None:
         try:
             self.told(self.result)
         except Exception as error:  # noqa: BLE001 - the others of the group must be told all the same
+            assert self.loop is not None  # noqa: S101
             self.loop.call_exception_handler({"message": "who submitted a write could not take its outcome", "exception": error})
 
 
@@ -131,22 +135,21 @@ class GroupCommit:
             if is_leader:
                 self._hand_over()
 
-    async def write_async(self, unit: Unit) -> Outcome:
-        """Write a unit and await its outcome. If the caller is cancelled before the write began, it is not written."""
+    def write_async(self, unit: Unit) -> Awaitable[Outcome]:
+        """Write a unit; its outcome, to be awaited. If the caller is cancelled before the write began, it is not written."""
         if self._is_instant:
-            return self.write(unit)
+            return self._write_now(unit)
         if type(unit) is Enqueue and self._beside is not None:
-            return await self._beside.write_async(unit)
+            return self._beside.write_async(unit)
         if self._process != process_id():
             self._check_process()
-        ticket = _LoopTicket(unit, asyncio.get_running_loop())
-        self._line_up(ticket)
-        try:
-            await ticket.future
-        except asyncio.CancelledError:
-            self._withdraw(ticket)
-            raise
-        return ticket.result()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Outcome] = loop.create_future()
+        self._line_up(_Ticket(unit, loop, future))
+        return future
+
+    async def _write_now(self, unit: Unit) -> Outcome:
+        return self.write(unit)
 
     def submit(self, unit: Unit, told: Told) -> None:
         """Have a unit written without waiting for it; ``told`` is called on the running loop."""
@@ -155,7 +158,7 @@ class GroupCommit:
             return
         if self._process != process_id():
             self._check_process()
-        self._line_up(_Errand(unit, asyncio.get_running_loop(), told))
+        self._line_up(_Errand(unit, asyncio.get_running_loop(), told=told))
 
     @property
     def is_instant(self) -> bool:
@@ -193,11 +196,6 @@ class GroupCommit:
         if self._process and not self._is_instant:
             raise StoreUnavailable("the store was used before a fork and cannot be used after it; open another one in the child")
         self._process = process_id()
-
-    def _withdraw(self, ticket: _Ticket) -> None:
-        with self._lock:
-            if ticket in self._waiting:
-                self._waiting.remove(ticket)
 
     def _hand_over(self) -> None:
         """The leader is done: pass what has gathered to the writer thread, or leave the place free."""
@@ -237,11 +235,13 @@ class GroupCommit:
     def _take(self) -> list[_Ticket]:
         """The next group; none means that the writing place was given up."""
         with self._lock:
-            count = min(len(self._waiting), self._most)
-            tickets = [self._waiting.popleft() for _ in range(count)]
-            if not tickets:
-                self._give_up_place()
-        return tickets
+            while self._waiting:
+                count = min(len(self._waiting), self._most)
+                taken = [self._waiting.popleft() for _ in range(count)]
+                if tickets := [ticket for ticket in taken if ticket.future is None or not ticket.future.cancelled()]:
+                    return tickets
+            self._give_up_place()
+        return []
 
     def _write_tickets(self, tickets: list[_Ticket]) -> None:
         try:
@@ -259,15 +259,15 @@ class GroupCommit:
         self._answer(tickets)
 
     def _answer(self, tickets: list[_Ticket]) -> None:
-        loops: dict[asyncio.AbstractEventLoop, list[_LoopTicket | _Errand]] = {}
+        loops: dict[asyncio.AbstractEventLoop, list[_Ticket]] = {}
         for ticket in tickets:
-            if isinstance(ticket, _LoopTicket | _Errand):
+            if ticket.loop is not None:
                 loops.setdefault(ticket.loop, []).append(ticket)
-            elif isinstance(ticket, _ThreadTicket):
-                ticket.gate.release()
+            else:
+                ticket.tell()
         for loop, waiting in loops.items():
             try:
-                loop.call_soon_threadsafe(_resolve, waiting)
+                loop.call_soon_threadsafe(_tell, waiting)
             except RuntimeError:
                 continue  # the loop was closed: nobody is there to be told
 
@@ -282,6 +282,6 @@ def _error_for(unit: Unit, error: BaseException) -> BaseException:
         return error
 
 
-def _resolve(tickets: list[_LoopTicket | _Errand]) -> None:
+def _tell(tickets: list[_Ticket]) -> None:
     for ticket in tickets:
         ticket.tell()
