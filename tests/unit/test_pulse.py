@@ -47,7 +47,7 @@ def is_woken(listening: Listening) -> bool:
 
 
 def is_quiet(listening: Listening) -> bool:
-    return not listening._heard.is_set()
+    return not listening._has_heard
 
 
 def test_store_is_listened_to_only_while_somebody_waits(pulse: Pulse, wire: Wire) -> None:
@@ -108,7 +108,7 @@ class Ear(threading.Event):
 
 def test_a_wait_ends_in_time_without_news(pulse: Pulse) -> None:
     with pulse.listen(STATE) as listening:
-        ear = listening._heard = Ear()
+        ear = listening._bell = Ear()
         listening.wait(0.01)
         listening.wait(-5)
         listening.wait(60)
@@ -124,7 +124,7 @@ def _endless(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_endless")
 def test_a_thread_that_waits_is_woken(pulse: Pulse) -> None:
     with pulse.listen(STATE) as listening:
-        ear = listening._heard = Ear()
+        ear = listening._bell = Ear()
         threading.Thread(target=lambda: ear.begun.wait() and pulse.beat(STATE)).start()
         listening.wait(600)
         assert ear.spans == [600]

@@ -18,10 +18,9 @@ from stepwell.model.mutation import (
     Mutation,
 )
 from stepwell.model.queue import NewItem
-from stepwell.model.record import decode_scope, decode_token
+from stepwell.model.record import decode_scope, decode_status, decode_token
 from stepwell.model.state import ONLY, SECTIONS, State
 from stepwell.model.status import FINAL, Status
-from stepwell.model.value import decode
 
 __all__ = ["Draft", "Planned", "quoted"]
 
@@ -94,7 +93,7 @@ class Draft(msgspec.Struct, gc=False, eq=False):
     def current_status(self) -> Status | None:
         """The execution's status as the mutations so far leave it; None before it is created."""
         data = self.get("status", ONLY)
-        return None if data is None else Status(decode(data))
+        return None if data is None else decode_status(data)
 
     def inside(self, scope_id: str) -> Iterator[tuple[str, str]]:
         """The scopes and tokens that stand directly in a scope, as the mutations so far leave them."""

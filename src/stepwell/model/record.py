@@ -12,7 +12,7 @@ import msgspec
 from stepwell.errors import InvalidInput
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
-from stepwell.model.status import StepStatus
+from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "decode_loop",
     "decode_metadata",
     "decode_scope",
+    "decode_status",
     "decode_step",
     "decode_token",
     "decode_trigger",
@@ -168,6 +169,7 @@ class _PlainTrigger(msgspec.Struct, frozen=True, tag="plain", tag_field="kind"):
 _encode = msgspec.json.Encoder(order="deterministic").encode
 encode_record = _encode
 decode_metadata = msgspec.json.Decoder(Metadata).decode
+decode_status = msgspec.json.Decoder(Status).decode
 decode_step = msgspec.json.Decoder(StepOutput).decode
 decode_loop = msgspec.json.Decoder(LoopContext).decode
 decode_token = msgspec.json.Decoder(Token).decode

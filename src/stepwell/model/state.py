@@ -22,6 +22,7 @@ from stepwell.model.record import (
     decode_loop,
     decode_metadata,
     decode_scope,
+    decode_status,
     decode_step,
     decode_token,
     decode_trigger,
@@ -175,7 +176,7 @@ class ExecutionState:
     @property
     def status(self) -> Status:
         """Where the execution stands."""
-        return Status(decode(self._entries["status"][ONLY]))
+        return decode_status(self._entries["status"][ONLY])
 
     @property
     def metadata(self) -> dict[str, Value]:

@@ -25,11 +25,11 @@ from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create
 from stepwell.model.queue import ItemMark
 from stepwell.model.receipt import Receipt, sign_head
-from stepwell.model.record import Metadata, encode_record
+from stepwell.model.record import Metadata, decode_status, encode_record
 from stepwell.model.state import ONLY, ExecutionState, State
 from stepwell.model.status import FINAL, Status
 from stepwell.model.validation import plan
-from stepwell.model.value import Value, canonical, decode
+from stepwell.model.value import Value, canonical
 from stepwell.state.endings import Ending, Endings
 from stepwell.state.history import History, no_execution
 from stepwell.state.live import Live, LiveStates
@@ -110,7 +110,10 @@ class Executions(History):
         session = Session(live, Terms(commit_id), self._new_id)
         creation = creation or Creation(identity.workflow_id, identity.version, identity.parent_id)
         receipt = yield from self.commit(session, batch, creation)
-        self._live.put(live)
+        data = live.state.sections["identity"].get(ONLY)
+        if data is not None:  # else it was there before
+            live.state.name(data, identity)
+            self._live.put(live)
         return receipt
 
     def keep(self, live: Live) -> None:
@@ -157,7 +160,7 @@ class Executions(History):
         if live is None or self._store.known_tip(execution_id) != live.state.receipt:
             return None
         with live.lock:
-            return Status(decode(live.state.sections["status"][ONLY]))
+            return decode_status(live.state.sections["status"][ONLY])
 
     def commit(self, session: Session, batch: Sequence[Planned], creation: Creation | None = None) -> Operation[Receipt]:
         """Validate, persist, apply: the whole batch or none of it. The receipt is the proof."""

@@ -50,45 +50,59 @@ def is_running(loop: asyncio.AbstractEventLoop) -> bool:
         return False
 
 
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 class Listening:
     """Somebody who waits for a topic. What happens after it began is never missed."""
 
+    __slots__ = ("_bell", "_future", "_has_heard", "_loop", "_pulse", "topic")
+
     def __init__(self, pulse: Pulse, topic: str) -> None:
         self._pulse, self.topic = pulse, topic
-        self._heard = threading.Event()
+        self._has_heard = False
+        # What one sleeps on is there before one looks whether one has heard, and who wakes says so first: so nobody oversleeps.
+        self._bell: threading.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._heard_async: asyncio.Event | None = None
+        self._future: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
         """Say that something happened. From any thread."""
-        self._heard.set()
-        if self._loop is None or self._heard_async is None:
+        self._has_heard = True
+        bell, loop, future = self._bell, self._loop, self._future
+        if bell is not None:
+            bell.set()
+        if loop is None or future is None:
             return
-        if is_running(self._loop):
-            self._heard_async.set()
+        if is_running(loop):
+            _end(future)
         else:
             with suppress(RuntimeError):  # the loop was closed: nobody is there to be told
-                self._loop.call_soon_threadsafe(self._heard_async.set)
+                loop.call_soon_threadsafe(_end, future)
 
     def wait(self, seconds: float) -> None:
         """Sleep until something happens, or a while, but no longer than ``seconds``. Then look again."""
-        self._heard.wait(min(max(seconds, 0), _LONGEST_SLEEP_SECONDS))
-        self._heard.clear()
+        bell = self._bell = self._bell or threading.Event()
+        if not self._has_heard:
+            bell.wait(min(max(seconds, 0), _LONGEST_SLEEP_SECONDS))
+        bell.clear()
+        self._has_heard = False
 
     async def wait_async(self, seconds: float) -> None:
         """The same for a caller that awaits."""
-        if self._heard_async is None:
-            self._loop, self._heard_async = asyncio.get_running_loop(), asyncio.Event()
-        if not self._heard.is_set():
+        loop = self._loop = asyncio.get_running_loop()
+        future = self._future = loop.create_future()
+        if not self._has_heard:
             # Not for less than a moment: a timer may come a hair before its time, and waits for that hair would come to no end.
             seconds = min(max(seconds, _SHORTEST_SLEEP_SECONDS), _LONGEST_SLEEP_SECONDS)
-            timer = asyncio.get_running_loop().call_later(seconds, self._heard_async.set)
+            timer = loop.call_later(seconds, _end, future)
             try:
-                await self._heard_async.wait()
+                await future
             finally:
                 timer.cancel()
-        self._heard.clear()
-        self._heard_async.clear()
+        self._future, self._has_heard = None, False
 
     def __enter__(self) -> Listening:
         self._pulse.join(self)
