@@ -9,16 +9,15 @@ docs/design/0018-turns.md.
 from __future__ import annotations
 
 import sys
-import threading
 from types import TracebackType
+
+from stepwell.process import Setting
 
 __all__ = ["TURN_SECONDS", "QuickTurns"]
 
 TURN_SECONDS = 0.001
 
-_lock = threading.Lock()
-_wanted_by = 0
-_before = 0.0
+_interval = Setting(sys.getswitchinterval, sys.setswitchinterval, lambda before: min(before, TURN_SECONDS))
 
 
 class QuickTurns:
@@ -38,12 +37,8 @@ class QuickTurns:
         """Say whether turns should be quick from now on."""
         if wants is self._wants:
             return
-        global _wanted_by, _before  # noqa: PLW0603 - it is the process's setting, and there is one of it
-        with _lock:
-            self._wants = wants
-            _wanted_by += 1 if wants else -1
-            if wants and _wanted_by == 1:
-                _before = sys.getswitchinterval()
-                sys.setswitchinterval(min(_before, TURN_SECONDS))
-            elif _wanted_by == 0 and sys.getswitchinterval() == min(_before, TURN_SECONDS):
-                sys.setswitchinterval(_before)
+        self._wants = wants
+        if wants:
+            _interval.want()
+        else:
+            _interval.let_go()

@@ -27,6 +27,7 @@ from stepwell.model.state import State
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value
 from stepwell.runtime.branch import follow_tasks
+from stepwell.runtime.collecting import RareCollections
 from stepwell.runtime.declared import DeclaredSession
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.draining import Companion, Draining
@@ -108,7 +109,7 @@ class Worker:
         keeping = self._loop.create_task(Keeping(self._driver, self.lease_seconds, self._sessions).run())
         beside = [self._loop.create_task(each.run()) for each in self.companions]
         try:
-            with self._pulse.listen(DUE) as listening:
+            with RareCollections(), self._pulse.listen(DUE) as listening:
                 self._woken = listening.wake
                 while not self._is_stopping:
                     try:
