@@ -58,8 +58,6 @@ def _end(future: asyncio.Future[None]) -> None:
 class Listening:
     """Somebody who waits for a topic. What happens after it began is never missed."""
 
-    __slots__ = ("_bell", "_future", "_has_heard", "_loop", "_pulse", "topic")
-
     def __init__(self, pulse: Pulse, topic: str) -> None:
         self._pulse, self.topic = pulse, topic
         self._has_heard = False
