@@ -31,7 +31,7 @@ if hasattr(os, "register_at_fork"):
 
 class Setting(Generic[T]):
     """A setting of the process, and what becomes of it while anybody here wants it another way. When nobody does any more, what was
-    there before is put back; unless somebody else has set it meanwhile, who then keeps what he wants."""
+    there before is put back, unless somebody else has set it meanwhile: that stays."""
 
     def __init__(self, get: Callable[[], T], put: Callable[[T], None], wanted: Callable[[T], T]) -> None:
         self._get, self._put, self._wanted = get, put, wanted
