@@ -19,10 +19,14 @@ FROM generate_series(1, 5000) AS number
 """
 DUE = "UPDATE {schema}.executions SET wake_ms = 1 WHERE execution_id IN ('waiting-7', 'waiting-70', 'waiting-700')"
 READS = "SELECT seq_scan, idx_tup_fetch FROM pg_stat_xact_user_tables WHERE schemaname = %s AND relname = 'executions'"
+STATISTICS = pytest.mark.parametrize("statistics", ["", "ANALYZE", "VACUUM ANALYZE"])
+STATEMENTS = pytest.mark.parametrize(
+    ("statement", "more"), [("lock_due", []), ("claim_due", ["holder", 1000])], ids=["lock", "claim"]
+)
 
 
-@pytest.mark.parametrize("statistics", ["", "ANALYZE", "VACUUM ANALYZE"])
-@pytest.mark.parametrize(("statement", "more"), [("lock_due", []), ("claim_due", ["holder", 1000])], ids=["lock", "claim"])
+@STATISTICS
+@STATEMENTS
 def test_only_what_is_due_is_looked_at_however_many_wait(
     postgres_server: PostgresServer, postgres_url: str, postgres_schema: str, statement: str, more: list[object], statistics: str
 ) -> None:
@@ -42,3 +46,34 @@ def test_only_what_is_due_is_looked_at_however_many_wait(
             [(scans, fetched)] = connection.execute(READS, [postgres_schema]).fetchall()
     assert {row[0] for row in rows} == {"waiting-7", "waiting-70", "waiting-700"}
     assert (scans, fetched < 50) == (0, True)
+
+
+@pytest.mark.parametrize("mode", ["generic", "custom"])
+@STATISTICS
+@STATEMENTS
+def test_entries_of_what_was_due_once_are_not_passed_again_and_again(
+    postgres_server: PostgresServer,
+    postgres_url: str,
+    postgres_schema: str,
+    statement: str,
+    more: list[object],
+    statistics: str,
+    mode: str,
+) -> None:
+    """Until they are vacuumed, a scan of the index itself marks them for the next one; one for a bitmap does not."""
+    store = PostgresStore(postgres_url, SystemClock(), Limits())
+    store.open()
+    store.close()
+    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
+        connection.execute(WAITING.format(schema=postgres_schema))
+        connection.execute(f"UPDATE {postgres_schema}.executions SET wake_ms = 1")
+        connection.execute(f"UPDATE {postgres_schema}.executions SET wake_ms = 4000000000000 + number")
+        if statistics:
+            connection.execute(f"{statistics} {postgres_schema}.executions")
+        connection.execute(f"SET plan_cache_mode = force_{mode}_plan")
+        text = f"EXPLAIN {statements_of(postgres_schema)[statement].decode()}"
+        rows = psycopg.RawCursor(connection).execute(text, [["orders"], 0, 100, [1], *more]).fetchall()
+    plan = "\n".join(str(row[0]) for row in rows)
+    assert "Index Scan using executions_by_wake" in plan, plan
+    assert "Bitmap Index Scan on executions_by_wake" not in plan, plan
+    assert "Seq Scan" not in plan, plan

@@ -127,15 +127,18 @@ FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
 
 -- name: lock_due
 -- Locks executions of some workflows that are due, the longest due first, but none that another process is at. The time is a value of
--- its own and the order that of executions_by_wake, so that only what is due is looked at, however many wait.
+-- its own and the order that of executions_by_wake, so that only what is due is looked at, however many wait. Who it is asked about is
+-- in a CASE, of which the server cannot guess how few it lets through: else it takes the index for a bitmap, and such a scan passes the
+-- entries of what was due once, and is not any more, again and again, until they are vacuumed.
 -- args: workflows, how far the clock is ahead, how many, the newest version of each workflow. returns: as lock_heads
 WITH clock AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint AS now_ms)
 SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
        signature, parent_id, created_ms, updated_ms, wake_ms, claims, deleted_ms, is_nudged
 FROM {schema}.executions
-WHERE wake_ms <= (SELECT now_ms FROM clock) AND coalesce(deleted_ms, 0) = 0
-  AND (holder IS NULL OR lease_until_ms <= (SELECT now_ms FROM clock)) AND workflow_id = ANY($1::text[])
-  AND version <= ($4::bigint[])[array_position($1::text[], workflow_id)]
+WHERE wake_ms <= (SELECT now_ms FROM clock)
+  AND CASE WHEN coalesce(deleted_ms, 0) = 0 AND (holder IS NULL OR lease_until_ms <= (SELECT now_ms FROM clock))
+                AND workflow_id = ANY($1::text[]) AND version <= ($4::bigint[])[array_position($1::text[], workflow_id)]
+           THEN true ELSE false END
 ORDER BY wake_ms, number LIMIT $3::bigint
 FOR NO KEY UPDATE OF executions SKIP LOCKED;
 
@@ -148,19 +151,20 @@ WITH clock AS MATERIALIZED (
 ), due AS MATERIALIZED (
     SELECT number, wake_ms
     FROM {schema}.executions
-    WHERE wake_ms <= (SELECT now_ms FROM clock) AND coalesce(deleted_ms, 0) = 0
-      AND (holder IS NULL OR lease_until_ms <= (SELECT now_ms FROM clock)) AND workflow_id = ANY($1::text[])
-      AND version <= ($4::bigint[])[array_position($1::text[], workflow_id)]
+    WHERE wake_ms <= (SELECT now_ms FROM clock)
+      AND CASE WHEN coalesce(deleted_ms, 0) = 0 AND (holder IS NULL OR lease_until_ms <= (SELECT now_ms FROM clock))
+                    AND workflow_id = ANY($1::text[]) AND version <= ($4::bigint[])[array_position($1::text[], workflow_id)]
+               THEN true ELSE false END
     ORDER BY wake_ms, number LIMIT $3::bigint
     FOR NO KEY UPDATE OF executions SKIP LOCKED
 ), leased AS (
     UPDATE {schema}.executions AS e
     SET holder = $5::text, fence = e.fence + 1, lease_until_ms = clock.now_ms + $6::bigint, wake_ms = clock.now_ms + $6::bigint,
         claims = e.claims + 1, is_nudged = false
-    FROM due AS d, clock WHERE e.number = d.number
-    RETURNING e.number, e.execution_id, e.fence, e.lease_until_ms, d.wake_ms
+    FROM clock WHERE e.number = ANY(ARRAY(SELECT number FROM due))
+    RETURNING e.number, e.execution_id, e.fence, e.lease_until_ms
 )
-SELECT execution_id, fence, lease_until_ms FROM leased ORDER BY wake_ms, number;
+SELECT execution_id, fence, lease_until_ms FROM leased JOIN due USING (number) ORDER BY due.wake_ms, number;
 
 -- name: heads
 -- The rows of executions, deleted ones included, without a lock: to say why a commit was refused.
