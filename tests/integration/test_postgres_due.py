@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import psycopg
 import pytest
 from tests.support.postgres_server import PostgresServer
@@ -25,25 +28,39 @@ STATEMENTS = pytest.mark.parametrize(
 )
 
 
-@STATISTICS
-@STATEMENTS
-def test_only_what_is_due_is_looked_at_however_many_wait(
-    postgres_server: PostgresServer, postgres_url: str, postgres_schema: str, statement: str, more: list[object], statistics: str
-) -> None:
-    """A plan that was made when the table was empty, or the order of another index, would read all that wait."""
+@pytest.fixture
+def connection(postgres_server: PostgresServer, postgres_url: str, postgres_schema: str) -> Iterator[psycopg.Connection[Any]]:
+    """To a store in which many executions wait and none is due."""
     store = PostgresStore(postgres_url, SystemClock(), Limits())
     store.open()
     store.close()
     with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
         connection.execute(WAITING.format(schema=postgres_schema))
-        connection.execute(DUE.format(schema=postgres_schema))
-        if statistics:
-            connection.execute(f"{statistics} {postgres_schema}.executions")
-        connection.execute("SET plan_cache_mode = force_generic_plan")  # as it is for a statement that was run a few times
-        with connection.transaction():
-            text = statements_of(postgres_schema)[statement].decode()
-            rows = psycopg.RawCursor(connection).execute(text, [["orders"], 0, 100, [1], *more]).fetchall()
-            [(scans, fetched)] = connection.execute(READS, [postgres_schema]).fetchall()
+        yield connection
+
+
+def settle(connection: psycopg.Connection[Any], schema: str, statistics: str, mode: str) -> None:
+    """What the server knows of the table, and for how many runs of a statement it plans."""
+    if statistics:
+        connection.execute(f"{statistics} {schema}.executions")
+    connection.execute(f"SET plan_cache_mode = force_{mode}_plan")
+
+
+def ask(connection: psycopg.Connection[Any], text: str, more: list[object]) -> list[tuple[Any, ...]]:
+    return psycopg.RawCursor(connection).execute(text, [["orders"], 0, 100, [1], *more]).fetchall()
+
+
+@STATISTICS
+@STATEMENTS
+def test_only_what_is_due_is_looked_at_however_many_wait(
+    connection: psycopg.Connection[Any], postgres_schema: str, statement: str, more: list[object], statistics: str
+) -> None:
+    """A plan that was made when the table was empty, or the order of another index, would read all that wait."""
+    connection.execute(DUE.format(schema=postgres_schema))
+    settle(connection, postgres_schema, statistics, "generic")  # as it is for a statement that was run a few times
+    with connection.transaction():
+        rows = ask(connection, statements_of(postgres_schema)[statement].decode(), more)
+        [(scans, fetched)] = connection.execute(READS, [postgres_schema]).fetchall()
     assert {row[0] for row in rows} == {"waiting-7", "waiting-70", "waiting-700"}
     assert (scans, fetched < 50) == (0, True)
 
@@ -52,27 +69,13 @@ def test_only_what_is_due_is_looked_at_however_many_wait(
 @STATISTICS
 @STATEMENTS
 def test_entries_of_what_was_due_once_are_not_passed_again_and_again(
-    postgres_server: PostgresServer,
-    postgres_url: str,
-    postgres_schema: str,
-    statement: str,
-    more: list[object],
-    statistics: str,
-    mode: str,
+    connection: psycopg.Connection[Any], postgres_schema: str, statement: str, more: list[object], statistics: str, mode: str
 ) -> None:
     """Until they are vacuumed, a scan of the index itself marks them for the next one; one for a bitmap does not."""
-    store = PostgresStore(postgres_url, SystemClock(), Limits())
-    store.open()
-    store.close()
-    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
-        connection.execute(WAITING.format(schema=postgres_schema))
-        connection.execute(f"UPDATE {postgres_schema}.executions SET wake_ms = 1")
-        connection.execute(f"UPDATE {postgres_schema}.executions SET wake_ms = 4000000000000 + number")
-        if statistics:
-            connection.execute(f"{statistics} {postgres_schema}.executions")
-        connection.execute(f"SET plan_cache_mode = force_{mode}_plan")
-        text = f"EXPLAIN {statements_of(postgres_schema)[statement].decode()}"
-        rows = psycopg.RawCursor(connection).execute(text, [["orders"], 0, 100, [1], *more]).fetchall()
+    connection.execute(f"UPDATE {postgres_schema}.executions SET wake_ms = 1")
+    connection.execute(f"UPDATE {postgres_schema}.executions SET wake_ms = 4000000000000 + number")
+    settle(connection, postgres_schema, statistics, mode)
+    rows = ask(connection, f"EXPLAIN {statements_of(postgres_schema)[statement].decode()}", more)
     plan = "\n".join(str(row[0]) for row in rows)
     assert "Index Scan using executions_by_wake" in plan, plan
     assert "Bitmap Index Scan on executions_by_wake" not in plan, plan
