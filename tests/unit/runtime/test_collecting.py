@@ -48,7 +48,7 @@ def test_collections_are_rare_while_anybody_wants_it_and_not_after() -> None:
     assert gc.get_threshold() == USUAL
 
 
-@pytest.mark.parametrize("threshold", [(50_000, 5, 5), (0, 10, 10)], ids=["rarer", "none at all"])
+@pytest.mark.parametrize("threshold", [(2 * YOUNG, 5, 5), (0, 10, 10)], ids=["rarer", "none at all"])
 def test_what_its_user_has_chosen_stays(threshold: tuple[int, int, int]) -> None:
     gc.set_threshold(*threshold)
     with RareCollections():
