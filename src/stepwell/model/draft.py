@@ -49,8 +49,8 @@ class Draft(msgspec.Struct, gc=False, eq=False):
     status: Status | None = None
     """The status that this batch sets, if it sets one."""
     mutations: list[Mutation] = []
-    ops: list[StateOp] = []
-    items: list[NewItem] = []
+    ops: list[StateOp] | None = None
+    items: list[NewItem] | None = None
     _pending: dict[tuple[str, str], bytes | None] = {}
     _elements: dict[tuple[str, str], int] = {}
     _placed: dict[str | None, set[tuple[str, str]]] | None = None
@@ -71,6 +71,18 @@ class Draft(msgspec.Struct, gc=False, eq=False):
         self._pending[section, key] = data
         if self._placed is not None and section in _IN_TREE:
             self._placed.setdefault(_parent(section, data), set()).add((section, key))
+
+    def write_state(self, op: StateOp) -> None:
+        """Have an operation on scoped state ride along."""
+        if self.ops is None:
+            self.ops = []
+        self.ops.append(op)
+
+    def enqueue(self, item: NewItem) -> None:
+        """Have a queue item ride along."""
+        if self.items is None:
+            self.items = []
+        self.items.append(item)
 
     def put_status(self, data: bytes) -> None:
         """Write the entry that says where the execution stands."""

@@ -94,11 +94,11 @@ def build_commit(
         None if key is None else sign_head(key, execution_id, revision, digest, draft.digest),
         creation,
         store_snapshot(state) if snapshot_due(state) else None,
-        tuple(draft.ops),
+        () if draft.ops is None else tuple(draft.ops),
         guards,
         rest,
         nudges,
-        tuple(draft.items),
+        () if draft.items is None else tuple(draft.items),
         mark,
         is_named,
     )

@@ -45,7 +45,6 @@ from stepwell.model.mutation import (
 from stepwell.model.record import CancelScope, Presence, decode_scope, decode_step, decode_token, encode_record
 from stepwell.model.state import ONLY, SECTIONS, State
 from stepwell.model.status import FINAL, Status, StepStatus, may_follow
-from stepwell.model.value import decode
 
 __all__ = ["plan", "refusal"]
 
@@ -228,8 +227,7 @@ def _cancel_scope(draft: Draft, mutation: CancelScopeMutation) -> None:
 def _increment_step_count(draft: Draft, mutation: IncrementStepCount) -> None:
     if mutation.by < 1:
         raise InvalidInput("the step count only grows; increment it by 1 or more")
-    count = decode(draft.get("step_count", ONLY) or b"0")
-    draft.put("step_count", ONLY, b"%d" % (count + mutation.by))
+    draft.put("step_count", ONLY, b"%d" % (int(draft.get("step_count", ONLY) or 0) + mutation.by))
 
 
 def _set_metadata(draft: Draft, mutation: SetMetadata) -> None:
@@ -258,12 +256,12 @@ def _set_status(draft: Draft, mutation: SetStatus) -> None:
 
 def _write_state(draft: Draft, mutation: WriteState) -> None:
     """Scoped state is the store's to check; here it only rides along and is part of the receipt."""
-    draft.ops.append(mutation.op)
+    draft.write_state(mutation.op)
 
 
 def _enqueue_item(draft: Draft, mutation: EnqueueItem) -> None:
     """The same for queue items: whether there is room for one is the store's to say."""
-    draft.items.append(mutation.whole())
+    draft.enqueue(mutation.whole())
 
 
 def _need_token(draft: Draft, token_id: str) -> bytes:

@@ -15,8 +15,8 @@ from stepwell.process import Setting
 __all__ = ["YOUNG", "RareCollections"]
 
 YOUNG = 50_000
-"""So many objects are made, and not dropped again, until Python looks through the young ones; it has 700. Two hundred executions that
-are under way at once are fewer, so they come and go without being looked through."""
+"""So many objects are made, and not dropped again, until Python looks through the young ones; it has 700. Two hundred executions
+that are under way at once are fewer, so they come and go without being looked through."""
 
 Threshold = tuple[int, int, int]
 

@@ -7,7 +7,7 @@ before the code goes on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, Token, copy_context
 from typing import Any, TypeVar, cast
 
@@ -48,14 +48,12 @@ class FunctionSession(Session):
         self._is_over = False
         self._compensation = Compensation(self._journal, self._calls, self._waits)
 
-    async def work(self) -> bytes:
+    def work(self) -> Awaitable[bytes]:
         """Run the code to its end."""
         # Known to have failed before: the code is run to find what is to be undone, and goes no further than its record.
         self._waits.is_undoing = self._compensation.is_under_way
-        try:
-            return await self._run_code()
-        finally:
-            self._is_over = True
+        arguments = self._workflow.bind(decode_trigger(self._journal.state.sections["trigger"][ONLY]))
+        return self._in_task(arguments) if self._workflow.is_async else self._in_thread(arguments)
 
     async def undo(self, status: Status, failure: dict[str, Value]) -> tuple[Status, dict[str, Value]]:
         """Make the compensations that the code asked for, the last one first. Steps of other branches end before that."""
@@ -63,31 +61,31 @@ class FunctionSession(Session):
             await asyncio.sleep(0.01)
         return await self._compensation.make(status, failure)
 
-    async def _run_code(self) -> bytes:
-        trigger = decode_trigger(self._journal.state.sections["trigger"][ONLY])
-        arguments = self._workflow.bind(trigger)
-        if self._workflow.is_async:
-            return self._workflow.encode(await self._code(arguments), self._around.limits)
+    async def _in_thread(self, arguments: dict[str, Any]) -> bytes:
         context = copy_context()
         context.run(self._enter)
-        result = await in_thread(self._around.code_threads, context, lambda: self._workflow.function(**arguments))
+        try:
+            result = await in_thread(self._around.code_threads, context, lambda: self._workflow.function(**arguments))
+        finally:
+            self._is_over = True
         return self._workflow.encode(result, self._around.limits)
 
     def _enter(self) -> tuple[Token[Any], Token[Any], Token[Any]]:
         return caller.set(self), branch.set(Branch()), here.set(WorkflowContext(self._identity, self))
 
-    async def _code(self, arguments: dict[str, Any]) -> Any:
+    async def _in_task(self, arguments: dict[str, Any]) -> bytes:
         # In the session's own task, since making another costs as much as all else that is done for a small workflow.
         self._task, (inside, on, at) = asyncio.current_task(), self._enter()
         try:
-            return await self._workflow.function(**arguments)
+            result = await self._workflow.function(**arguments)
         except ON_LOOPS as error:  # here, since what leaves a task is the loop's
             raise contained(error) from error.__cause__
         finally:
-            self._task = None
+            self._task, self._is_over = None, True
             here.reset(at)
             branch.reset(on)
             caller.reset(inside)
+        return self._workflow.encode(result, self._around.limits)
 
     def interrupt(self) -> None:
         """Stop the code. That of a plain function learns of it at its next call."""

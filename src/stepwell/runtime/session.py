@@ -64,7 +64,7 @@ class Session(ABC):
         return self._calls.busy.count > 0
 
     @abstractmethod
-    async def work(self) -> bytes:
+    def work(self) -> Awaitable[bytes]:
         """Come to the execution's output, as canonical bytes; whatever else is raised is how it fails."""
 
     @abstractmethod

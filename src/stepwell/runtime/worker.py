@@ -233,14 +233,18 @@ class Worker:
         return task
 
     async def _run(self, lease: Lease, is_new: bool, recorder: Recorder | None) -> None:
-        wake = None
+        wake, task = None, asyncio.current_task()
         try:
-            wake = await self._run_session(lease, is_new, recorder)
-            if wake is not None:
-                self._wakes.add(wake)
+            session = await self._prepare(lease, is_new, recorder)
+            if session is not None:
+                self._inside.add(task)
+                wake = await session.run()
+                if wake is not None:
+                    self._wakes.add(wake)
         except Exception as error:  # noqa: BLE001 - the others go on
             _log_end(lease.name, error)
         finally:
+            self._inside.discard(task)
             if recorder is not None and recorder.is_parting:
                 self._parting += 1
                 self._sessions.pop(lease.name, None)
@@ -255,7 +259,8 @@ class Worker:
             self._kept.pop(execution_id, None)
             self._executions.endings.stop(execution_id)
 
-    async def _run_session(self, lease: Lease, is_new: bool, recorder: Recorder | None = None) -> int | None:
+    async def _prepare(self, lease: Lease, is_new: bool, recorder: Recorder | None) -> FunctionSession | DeclaredSession | None:
+        """A session that is to be run; None if it is left to others, or was given up."""
         kept = self._kept[lease.name][1]
         try:
             found = await self._open(lease, is_new, recorder)
@@ -272,12 +277,7 @@ class Worker:
         self._sessions[lease.name] = session
         if self._is_stopping:
             session.hand_back()
-        task = asyncio.current_task()
-        self._inside.add(task)
-        try:
-            return await session.run()
-        finally:
-            self._inside.discard(task)
+        return session
 
     async def _open(
         self, lease: Lease, is_new: bool, recorder: Recorder | None

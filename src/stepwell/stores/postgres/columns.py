@@ -14,7 +14,7 @@ __all__ = ["creation_columns", "is_named", "later_columns"]
 
 def is_named(commit: Commit) -> bool:
     """Whether a commit is looked up by its id, and not by the revision that the id says."""
-    return revision_in(commit.commit_id) != commit.revision
+    return commit.is_named and revision_in(commit.commit_id) != commit.revision
 
 
 def later_columns(commits: Sequence[Commit], *, is_marked: bool) -> list[bytes]:

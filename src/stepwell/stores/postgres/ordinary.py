@@ -57,7 +57,8 @@ def _is_simple(commit: Commit) -> bool:
         or commit.items
         or commit.snapshot is not None
         or len(commit.execution_id) + len(commit.commit_id) + len(commit.workspace_id) > _SHORT
-        or revision_in(commit.commit_id) not in (None, commit.revision)  # it may have landed at that other revision
+        # It may have landed at the revision that its id says.
+        or (commit.is_named and revision_in(commit.commit_id) not in (None, commit.revision))
     ):
         return False
     # Whoever creates an execution from an item has claimed it; whoever ends one takes the item as it is.
