@@ -219,7 +219,9 @@ FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[]) AS g (item_id, wo
 WHERE i.item_id = g.item_id;
 
 -- name: recover_items
--- Returns items whose claim has ended, the longest first, and drops ended ones that are older than their tier keeps them.
+-- Returns items whose claim has ended, the longest first, and drops ended ones that are older than their tier keeps them. Which ones
+-- is looked up once, as an array, and that they have ended is asked in words that fit no index: else the server, which foresees few that
+-- have ended, goes through all of them and looks up the old ones anew for each.
 -- args: how many at most, what to say, how far the clock is ahead, the channel. returns: the ids of the returned
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $3::bigint AS now_ms
@@ -246,15 +248,15 @@ WITH RECURSIVE clock AS MATERIALIZED (
     RETURNING i.item_id, e.lease_until_ms, e.number
 ), dropped AS (
     DELETE FROM {schema}.items
-    WHERE finished_ms IS NOT NULL AND number IN (
+    WHERE coalesce(finished_ms, -1) >= 0 AND number = ANY (ARRAY(
         SELECT o.number
         FROM clock CROSS JOIN lanes AS l JOIN {schema}.workspaces AS w ON w.workspace_id = l.workspace_id
         JOIN {schema}.tiers AS t ON t.name = w.tier CROSS JOIN LATERAL (
             SELECT i.number FROM {schema}.items AS i
             WHERE i.workspace_id = l.workspace_id AND i.queue = l.queue AND i.finished_ms IS NOT NULL
               AND i.finished_ms <= now_ms - round(t.retention_seconds * 1000)::bigint
-            LIMIT $1::bigint) AS o
-        WHERE t.retention_seconds IS NOT NULL LIMIT $1::bigint)
+            ORDER BY i.finished_ms LIMIT $1::bigint) AS o
+        WHERE t.retention_seconds IS NOT NULL LIMIT $1::bigint))
 ), forgotten AS (
     DELETE FROM {schema}.state_held
 ), told AS (
