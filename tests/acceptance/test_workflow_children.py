@@ -12,6 +12,8 @@ from tests.acceptance.conftest import working_well
 
 import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, Status, Stepwell, step, workflow
+from stepwell.flow import define, subworkflow
+from stepwell.model.commit import Claim
 from stepwell.runtime.inbox import CHILD, delivery, fresh_key
 from stepwell.state.operation import write_or_raise
 
@@ -237,6 +239,49 @@ def test_fork_of_a_parent_has_children_of_its_own(well: Any) -> None:
         well.run("n:1").result(WAIT)
     well.run("m:1").signal("go", "still here")
     assert run.result(WAIT) == "still here"
+
+
+DECLARED = define("declared-middle", subworkflow("leaf"))
+WAYS = pytest.mark.parametrize(("way", "call"), [(middle, "1"), (DECLARED, "leaf")], ids=["function", "declared"])
+
+
+def wait_and_fork(url: str, way: Any, call: str, fork_id: str) -> Stepwell:
+    """A run ``m:7`` that waits for its child, and its fork, which nobody has taken up: all its tokens are the original's."""
+    with Stepwell(url) as first:
+        first.start(way, "a", execution_id="m:7")
+        _wait_until(lambda: _status(first, "m:7", f"m:7:{call}") == [Status.WAITING] * 2)
+    well = Stepwell(url, worker=False)
+    well.fork("m:7", fork_id)
+    return well
+
+
+def goes_on(well: Stepwell, call: str) -> bool:
+    """Whether the original's child waits as before, and its end is the original's."""
+    well.run(f"m:7:{call}").signal("go", "still here")
+    return well.run("m:7").result(WAIT) == "still here" and calls == {}
+
+
+@pytest.mark.parametrize("fork_id", ["n", "m"], ids=["of another name", "of a name that the original's begins with"])
+@WAYS
+def test_child_of_the_original_goes_on_when_a_fork_is_cancelled_before_it_began(
+    file_url: str, way: Any, call: str, fork_id: str
+) -> None:
+    with wait_and_fork(file_url, way, call, fork_id) as sender:
+        sender.run(fork_id).cancel()
+    with Stepwell(file_url) as well:
+        with pytest.raises(ExecutionCancelled):
+            well.run(fork_id).result(WAIT)
+        assert goes_on(well, call)
+
+
+@WAYS
+def test_child_of_the_original_goes_on_when_a_fork_is_given_up_before_it_began(file_url: str, way: Any, call: str) -> None:
+    with wait_and_fork(file_url, way, call, "n") as sender:
+        sender._parts.store.write([Claim("n", "a worker that dies", 0.001)] * 3)
+    with Stepwell(file_url) as well:
+        with pytest.raises(ExecutionFailed, match="WorkerCrashed"):
+            well.run("n").result(WAIT)
+        assert goes_on(well, call)
 
 
 def _status(well: Any, *names: str) -> list[Any]:

@@ -75,6 +75,27 @@ def test_rounds_of_a_loop_that_were_made_before_stay_old_and_later_ones_are_new(
         assert well.run("r").result(WAIT) == ["old 0", "old 1", "new 2"]
 
 
+def test_run_that_waits_right_behind_the_place_has_passed_it(file_url: str):
+    @workflow(name="patched-wait")
+    async def before() -> None:
+        await stepwell.wait_signal("go")
+
+    assert take_up(file_url, before) == []
+
+    @workflow(name="patched-wait")
+    async def after() -> str:
+        made = await new_way(1) if stepwell.patched("one more step") else "nothing"
+        await stepwell.wait_signal("go")
+        return made
+
+    with Stepwell(file_url) as well:
+        well.run("r").signal("go")
+        assert well.run("r").result(WAIT) == "nothing"
+        assert well.start(after, execution_id="s").execution_id == "s"
+        well.run("s").signal("go")
+        assert well.run("s").result(WAIT) == "new 1"
+
+
 def test_each_branch_knows_by_itself_what_it_has_passed(file_url: str):
     @workflow(name="patched-branches")
     async def before() -> None:

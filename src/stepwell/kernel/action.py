@@ -64,7 +64,7 @@ def _attempt(thread: Thread, node: Action, args: Value, *, uses: str = "", code:
 def _start_child(run: Interpreter, thread: Thread, node: Subworkflow, args: Value) -> None:
     number = thread.value.get("attempt", 0) + 1
     child_id = f"{run.execution_id}:{thread.key}" + (f"#{number}" if number > 1 else "")
-    thread.value["child"] = child_id
+    thread.value |= {"child": child_id, "parent": run.execution_id}
     run.kids[child_id] = thread
     if node.timeout_seconds is not None and not node.is_detached:
         run.wake_at(thread, run.now_ms + round(node.timeout_seconds * 1000))

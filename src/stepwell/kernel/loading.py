@@ -45,7 +45,7 @@ def _thread(run: Interpreter, token: Token, parent: Thread | None) -> Thread:
     value: dict[str, Any] = token.value
     thread = Thread(token.token_id, place, parent, value["slot"], tuple(value["at"]))
     thread.value = {key: each for key, each in value.items() if key not in _OWN}
-    if not str(value.get("child", "")).startswith(f"{run.execution_id}:"):
+    if value.get("parent") != run.execution_id:
         thread.value.pop("child", None)  # a fork has its original's tokens, whose children are not its own
     if "item" in value:
         thread.item = value["item"]

@@ -153,7 +153,7 @@ class Calls:
             raise StepFailed(step.name, told["kind"], told["message"], key, told["class"]) from error
         log.info("step %r of execution %r failed (attempt %d): %s", key, self._identity.execution_id, number, error)
         due = self._around.clock.now_ms() + round(policy.delay(number, random.random()) * 1000)  # noqa: S311
-        token = {"attempt": number, "error": told, "due_ms": due, "policy": to_value(policy)}
+        token = {"position": position, "attempt": number, "error": told, "due_ms": due, "policy": to_value(policy)}
         await self._journal.commit([self._journal.token_put(key, "retry", token), *spending])
         await self._waits.wait(key, position, "retry", step.name, due)
 
@@ -180,7 +180,7 @@ class Calls:
         token = journal.token(key)
         due = token["due_ms"] if token else self._around.clock.now_ms() + round(seconds * 1000)
         if not token:
-            await journal.commit([journal.token_put(key, "sleep", {"due_ms": due})])
+            await journal.commit([journal.token_put(key, "sleep", {"position": position, "due_ms": due})])
         await self._waits.wait(key, position, "sleep", "", due)
         await journal.commit([*journal.token_drop(key), journal.record(key, position, StepStatus.COMPLETED, b"null", 0, "sleep")])
 
@@ -193,7 +193,8 @@ class Calls:
             token = journal.token(key)
             due = token["due_ms"] if token else None if seconds is None else self._around.clock.now_ms() + round(seconds * 1000)
             if not token:
-                await journal.commit([journal.token_put(key, "signal", {"name": name, "due_ms": due})])
+                waiting = {"position": position, "name": name, "due_ms": due}
+                await journal.commit([journal.token_put(key, "signal", waiting)])
             letter = await self._waits.wait(key, position, SIGNAL, name, due)
             output = {"timed_out": True} if letter is None else {"value": letter.value}
             batch = [*journal.token_drop(key), journal.record(key, position, StepStatus.COMPLETED, recode(output), 0, label)]
@@ -225,7 +226,8 @@ class Calls:
         journal = self._journal
         for turn in count():
             child_id = self._child_id(position, turn)
-            token = {"execution_id": child_id, "parent_id": self._identity.execution_id, "due_ms": None}
+            parent_id = self._identity.execution_id
+            token = {"position": position, "execution_id": child_id, "parent_id": parent_id, "due_ms": None}
             if journal.token(key).get("execution_id") != child_id:
                 await journal.commit([journal.token_put(key, "child", token)])
             try:

@@ -334,7 +334,8 @@ class DeclaredSession:
         log.error("execution %r fails: %s", self.execution_id, error["message"])
         sections, result = self._recorder.state.sections, {"error": error}
         tokens = [decode_token(data) for data in sections["tokens"].values()]
-        children = [CancelChild(token.value["child"]) for token in tokens if "child" in token.value]
+        own = [token.value for token in tokens if token.value.get("parent") == self.execution_id]
+        children = [CancelChild(value["child"]) for value in own if "child" in value]
         batch: list[Planned] = [RemoveToken(token.token_id) for token in tokens]
         batch += [ExitScope(scope_id) for scope_id in reversed(sections["scopes"]) if scope_id != "root"]
         if decode(sections["status"][ONLY]) == Status.PENDING:

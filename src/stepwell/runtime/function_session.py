@@ -200,7 +200,7 @@ class FunctionSession(Session):
 
     def _is_replaying(self) -> bool:
         on = branch.get()
-        return on is not None and self._journal.is_recorded(on.upcoming())
+        return on is not None and self._journal.was_reached(on.upcoming())
 
     def _coloured(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Any:
         """Code of an async workflow awaits; code of a plain one is in a thread and blocks."""

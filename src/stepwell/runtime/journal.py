@@ -34,6 +34,9 @@ class Journal:
         self.end: Abandoned | None = None
         """Why nothing more is taken from this session, once that is so."""
         self._recorded = {decode_step(data).node_id: name for name, data in recorder.state.sections["steps"].items()}
+        waiting = [decode_token(data).value for data in recorder.state.sections["tokens"].values()]
+        self._waiting: set[Value] = {value.get("position") for value in waiting if isinstance(value, dict)}
+        """Positions of calls that were waiting when the session began: what the code did before them is in the state."""
         self._buffered: list[Planned] = []
         self._is_kept = False
         """Whether what is buffered was refused once, together with something else."""
@@ -93,9 +96,9 @@ class Journal:
 
     # Outcomes of calls.
 
-    def is_recorded(self, position: str) -> bool:
-        """Whether the call at a position has its outcome."""
-        return position in self._recorded
+    def was_reached(self, position: str) -> bool:
+        """Whether the code has come to the call at a position before: its outcome is recorded, or it waits."""
+        return position in self._recorded or position in self._waiting
 
     def outcome(self, key: str) -> StepOutput | None:
         """What is recorded under a key."""

@@ -26,7 +26,7 @@ from stepwell.state.operation import Operation
 
 __all__ = ["restored"]
 
-_OF_AN_ATTEMPT = frozenset({"attempt", "error", "retries_ms", "child", "missing", "looked"})
+_OF_AN_ATTEMPT = frozenset({"attempt", "error", "retries_ms", "child", "parent", "missing", "looked"})
 
 
 def restored(executions: Executions, definitions: DefinitionOperations, state: ExecutionState) -> Operation[list[Planned] | None]:

@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
-from stepwell import AddressRefused, InvalidInput, RequestFailed
+from stepwell import AddressRefused, ExecutionFailed, InvalidInput, RequestFailed, Stepwell
+from stepwell.flow import define
+from stepwell.flow import http_request as request_node
 from stepwell.runtime.builtin import http_step
 from stepwell.runtime.builtin.address import is_public, public_addresses
 from stepwell.runtime.builtin.http_step import http_request
+from stepwell.runtime.builtin.steps import builtin_step
 
 seen: list[tuple[str, str, dict[str, str], bytes]] = []
 
@@ -122,6 +125,80 @@ def test_slow_server_is_not_waited_for() -> None:
     request = http_step._request_of("http://api.example/")  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(TimeoutError):
         http_step.send(request, time.monotonic() - 1)
+
+
+_PATIENCE_SECONDS = 10
+"""Of a server that is to be left before: far more than a request to it may take, and far less than one takes without a limit."""
+
+
+class Silent:
+    """A server that hears a request and says nothing more, until the other side has left or a long time has passed."""
+
+    def __init__(self, says: bytes) -> None:
+        self._says, self._socket = says, socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://api.example:{self._socket.getsockname()[1]}/"
+        self._socket.settimeout(_PATIENCE_SECONDS)
+        self.was_left = False
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with self._socket, self._socket.accept()[0] as connection:
+            connection.settimeout(_PATIENCE_SECONDS)
+            try:
+                with connection.makefile("rb") as heard:
+                    while heard.readline() not in (b"\r\n", b""):
+                        pass
+                connection.sendall(self._says)
+                self.was_left = connection.recv(1) == b""
+            except ConnectionError:
+                self.was_left = True
+            except TimeoutError:
+                connection.sendall(b"" if self._says else b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+    def is_left(self) -> bool:
+        """Whether the other side closed its connection while it had no answer."""
+        self._thread.join()
+        return self.was_left
+
+
+@pytest.fixture(params=[b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nplain"], ids=["says nothing", "stops in the middle"])
+def silent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Silent:
+    """A server that does not answer, or not to the end."""
+    monkeypatch.setattr(http_step, "public_addresses", lambda _host, _port: [(socket.AF_INET, "127.0.0.1")])
+    return Silent(request.param)
+
+
+def test_request_ends_when_its_own_time_is_over_though_the_server_has_not_answered(silent: Silent) -> None:
+    step = builtin_step("stepwell.http_request", 0.05)
+    assert step is not None
+    with pytest.raises(TimeoutError):
+        step.function(silent.url)
+    assert silent.is_left()
+
+
+def test_request_of_a_run_fails_when_its_time_is_over_and_leaves_no_connection_behind(silent: Silent) -> None:
+    with Stepwell("memory://") as well:
+        run = well.start(define("reach-out", request_node(silent.url, timeout_seconds=0.05)))
+        with pytest.raises(ExecutionFailed, match="TimeoutError"):
+            run.result(60)
+        assert silent.is_left()
+
+
+def test_answer_that_is_cut_off_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_step, "public_addresses", lambda _host, _port: [(socket.AF_INET, "127.0.0.1")])
+
+    def cut_off(server: socket.socket) -> None:
+        with server, server.accept()[0] as connection:
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nplain")
+
+    server = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=cut_off, args=(server,))
+    thread.start()
+    with pytest.raises(ConnectionError, match="4 bytes before the end"):
+        http_request(f"http://api.example:{server.getsockname()[1]}/")
+    thread.join()
 
 
 @pytest.mark.parametrize(

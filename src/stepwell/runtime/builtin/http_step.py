@@ -134,6 +134,8 @@ def _read(response: http.client.HTTPResponse, connection: _Connection, most: int
             raise RequestFailed(f"{connection.host!r} answered with more than {most:,} bytes; raise max_bytes, or ask for less")
         if connection.sock is not None:
             connection.sock.settimeout(_left(deadline))
+    if response.length:
+        raise ConnectionError(f"{connection.host!r} closed the connection {response.length:,} bytes before the end of its answer")
     return b"".join(parts)
 
 
