@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any, cast
 
 import msgspec
 
@@ -34,8 +35,8 @@ class Journal:
         self.end: Abandoned | None = None
         """Why nothing more is taken from this session, once that is so."""
         self._recorded = {decode_step(data).node_id: name for name, data in recorder.state.sections["steps"].items()}
-        waiting = [decode_token(data).value for data in recorder.state.sections["tokens"].values()]
-        self._waiting: set[Value] = {value.get("position") for value in waiting if isinstance(value, dict)}
+        tokens = recorder.state.sections["tokens"].values()
+        self._waiting = {position for data in tokens if (position := _position_of(decode_token(data))) is not None}
         """Positions of calls that were waiting when the session began: what the code did before them is in the state."""
         self._buffered: list[Planned] = []
         self._is_kept = False
@@ -174,3 +175,8 @@ class Journal:
     def variable_names(self) -> list[str]:
         """The names of all variables."""
         return sorted({*self._recorder.state.sections["variables"], *self._variables})
+
+
+def _position_of(token: Token) -> str | None:
+    """Which call waits; None for a token that somebody has added by hand."""
+    return cast("dict[str, Any]", token.value).get("position") if isinstance(token.value, dict) else None
