@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -282,6 +283,16 @@ def test_child_of_the_original_goes_on_when_a_fork_is_given_up_before_it_began(f
         with pytest.raises(ExecutionFailed, match="WorkerCrashed"):
             well.run("n").result(WAIT)
         assert goes_on(well, call)
+
+
+@WAYS
+def test_parent_whose_id_is_as_long_as_it_may_be_has_children(well: Any, way: Any, call: str) -> None:
+    """With its own id and the call's in it, a child's would be too long."""
+    run = well.start(way, "a", execution_id="m" * 512)
+    child_id = f"{sha256(run.execution_id.encode()).hexdigest()}:{call}"
+    _wait_until(lambda: _status(well, child_id) == [Status.WAITING])
+    well.run(child_id).signal("go", "still here")
+    assert run.result(WAIT) == "still here"
 
 
 def _status(well: Any, *names: str) -> list[Any]:

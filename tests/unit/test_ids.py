@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.sample import keys
 
 from stepwell.errors import InvalidInput, LimitExceeded
-from stepwell.model.ids import check_key, new_commit_id, new_id, revision_in
+from stepwell.model.ids import check_key, child_id_of, new_commit_id, new_id, revision_in
 
 ODD_BUT_SAFE = [
     " ", ".", "..", "/", "a:step:b", "a:shared:b", "*", "[a]", "{x}", "%", "%2F", "_", "'", '"', "`", ";", "--", "\n", "\r\n", "\t",
@@ -86,3 +87,11 @@ def test_commit_id_says_its_revision(revision: int) -> None:
 )
 def test_an_id_of_the_users_own_says_none(text: str) -> None:
     assert revision_in(text) is None
+
+
+@given(parent=st.text(min_size=1, max_size=600), call=st.text(min_size=1, max_size=600), maximum=st.integers(129, 512))
+def test_ids_of_children_fit_and_say_whose_they_are_as_far_as_there_is_room(parent: str, call: str, maximum: int) -> None:
+    child_id = child_id_of(parent, call, maximum)
+    assert len(child_id.encode()) <= maximum
+    assert child_id == child_id_of(parent, call, maximum)
+    assert (child_id == f"{parent}:{call}") is (len(f"{parent}:{call}".encode()) <= maximum)

@@ -18,6 +18,7 @@ from stepwell.kernel.facts import Facts
 from stepwell.kernel.region import keep_undo, leave
 from stepwell.kernel.thread import UNDO, Thread
 from stepwell.kernel.trouble import Trouble, trouble
+from stepwell.model.ids import child_id_of
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical, recode
 
@@ -63,7 +64,8 @@ def _attempt(thread: Thread, node: Action, args: Value, *, uses: str = "", code:
 
 def _start_child(run: Interpreter, thread: Thread, node: Subworkflow, args: Value) -> None:
     number = thread.value.get("attempt", 0) + 1
-    child_id = f"{run.execution_id}:{thread.key}" + (f"#{number}" if number > 1 else "")
+    call = thread.key + (f"#{number}" if number > 1 else "")
+    child_id = child_id_of(run.execution_id, call, run.board.limits.key_bytes)
     thread.value |= {"child": child_id, "parent": run.execution_id}
     run.kids[child_id] = thread
     if node.timeout_seconds is not None and not node.is_detached:

@@ -6,10 +6,11 @@ import os
 import random
 import time
 from collections.abc import Callable
+from hashlib import sha256
 
 from stepwell.errors import InvalidInput, LimitExceeded
 
-__all__ = ["MAX_KEY_BYTES", "NewId", "check_key", "made_revision", "new_commit_id", "new_id", "revision_in"]
+__all__ = ["MAX_KEY_BYTES", "NewId", "check_key", "child_id_of", "made_revision", "new_commit_id", "new_id", "revision_in"]
 
 MAX_KEY_BYTES = 512
 
@@ -53,6 +54,18 @@ def new_id() -> str:
 def new_commit_id(revision: int, fresh: str) -> str:
     """The id of a commit that Stepwell names itself: it says its revision, so a store finds it without an index."""
     return f"r{revision}.{fresh}"
+
+
+def child_id_of(parent_id: str, call: str, maximum: int = MAX_KEY_BYTES) -> str:
+    """The id of an execution that another one starts by a call. Of what is too long there is a digest in it."""
+    for parent, name in ((parent_id, call), (_digest(parent_id), call)):
+        if len((child_id := f"{parent}:{name}").encode()) <= maximum:
+            return child_id
+    return f"{_digest(parent_id)}:{_digest(call)}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def revision_in(commit_id: str) -> int | None:

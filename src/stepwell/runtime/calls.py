@@ -6,7 +6,6 @@ import logging
 import random
 from collections.abc import Sequence
 from datetime import timedelta
-from hashlib import sha256
 from itertools import count
 from typing import Any, TypeVar
 
@@ -24,6 +23,7 @@ from stepwell.errors import (
 from stepwell.flow.program import Step, Workflow
 from stepwell.flow.retry import Retry
 from stepwell.model.draft import Planned
+from stepwell.model.ids import child_id_of
 from stepwell.model.mutation import IncrementStepCount
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, recode, to_value
@@ -243,8 +243,5 @@ class Calls:
 
     def _child_id(self, position: str, turn: int = 0) -> str:
         """Positions hold digits and strokes only, so the last colon says where a parent's id ends: no two calls share an id."""
-        suffix = f":{position}" + (f"~{turn}" if turn else "")
-        parent = self._identity.execution_id
-        if len((parent + suffix).encode()) > self._around.limits.key_bytes:
-            parent = sha256(parent.encode()).hexdigest()
-        return parent + suffix
+        call = position + (f"~{turn}" if turn else "")
+        return child_id_of(self._identity.execution_id, call, self._around.limits.key_bytes)
