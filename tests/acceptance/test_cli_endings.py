@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import Shell, shell
+from tests.support.command_line import Shell, program, shell
 
 from stepwell import errors
 from stepwell.cli.ending import ExitCode, code_of
@@ -47,6 +47,30 @@ def test_errors_are_json_if_that_is_asked_for(shell: Shell):
     error = json.loads(shell("show", "nothing", "--json").err)["error"]
     assert (error["kind"], error["code"], error["exit_code"]) == ("NotFound", "SW-200", 3)
     assert json.loads(shell("--json", "show").err)["error"]["exit_code"] == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        (2, ("show", "a", "--at", "x")),
+        (2, ("list", "--nope")),
+        (2, ("nope",)),
+        (2, ("state", "nope")),
+        (5, ("run", "shop.py:checkout", "--input", "{bad")),
+        (3, ("run", "shop.py:checkout", "--input", "@nofile")),
+    ],
+)
+def test_json_may_be_asked_for_behind_the_argument_that_is_refused(shell: Shell, code: int, arguments: tuple[str, ...]):
+    done = shell(*arguments, "--json")
+    assert (done.code, done.out, json.loads(done.err)["error"]["exit_code"]) == (code, "", code)
+    for plain in (shell(*arguments), shell(*arguments, "--", "--json")):
+        assert plain.err.startswith("error: ")
+
+
+def test_json_may_be_asked_for_behind_the_argument_that_a_program_refuses(shell: Shell):
+    with program(shell, "list", "--nope", "--json") as child:
+        _, err = child.communicate()
+    assert json.loads(err)["error"]["exit_code"] == child.returncode == 2
 
 
 def test_surprise_is_one_line_and_with_debug_a_traceback(shell: Shell, monkeypatch: pytest.MonkeyPatch):

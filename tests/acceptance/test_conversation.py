@@ -136,6 +136,72 @@ def test_a_conversation_lasts_as_long_as_it_is_told(well: Stepwell, clock: FakeC
     assert well.conversations.get("long") == {"k": 1}
 
 
+WRITES: dict[str, Callable[[Stepwell, Any], object]] = {
+    "set": lambda well, lasting: lasting.set("c", {"k": 2}),
+    "turn": lambda well, lasting: lasting.turn("c", _silent(well), "d"),
+}
+
+
+def _silent(well: Stepwell) -> Any:
+    async def silent_async(state: dict[str, Any], message: Any) -> Answer:
+        return Answer()
+
+    return silent_async if isinstance(well, Awaited) else lambda state, message: Answer()
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_all_of_a_conversation_takes_the_ttl_of_its_last_write(
+    well: Stepwell, clock: FakeClock, write: Callable[[Stepwell, Any], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "_CHUNK_TURNS", 1)
+    for message in "abc":
+        well.conversations.lasting(60).turn("c", _silent(well), message, user="ada")
+    write(well, well.conversations)
+    clock.advance(23 * HOUR)
+    assert users(well) == ["c"]
+    assert well.conversations.get("c") is not None
+    assert [turn.message for turn in well.conversations.history("c")][:3] == ["a", "b", "c"]
+    write(well, well.conversations.lasting(60))
+    clock.advance(61)
+    assert well.state.conversation("c").keys() == [], "no part outlives the others"
+    assert well.conversations.get("c") is None
+    assert well.conversations.history("c") == []
+    assert users(well) == []
+    say(well, "c", "new")
+    assert [(turn.number, turn.message) for turn in well.conversations.history("c")] == [(1, "new")]
+
+
+def test_what_outlived_its_conversation_does_not_come_back_with_a_new_one(
+    well: Stepwell, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part that is read by itself, as one of its scope's keys, lives longer than the others."""
+    monkeypatch.setattr(conversation, "_CHUNK_TURNS", 1)
+    for message in ("old", "older"):
+        say(well, "c", message)
+    scope = well.state.conversation("c")
+    clock.advance(23 * HOUR)
+    left = ["history/00000000", "history/00000001", "state"]
+    assert list(scope.get_many(left)) == left
+    clock.advance(2 * HOUR)
+    assert scope.keys() == left
+    assert well.conversations.get("c") is None
+    assert well.conversations.history("c") == []
+    well.conversations.set("c", {})
+    assert well.conversations.history("c") == []
+    for count, message in enumerate(("new", "newer"), 1):
+        result = say(well, "c", message)
+        assert (result.turn.number, result.state) == (count, {"said": message})
+        assert [turn.message for turn in well.conversations.history("c")] == ["new", "newer"][:count]
+
+
+def test_a_turn_after_the_end_begins_without_what_was_left(well: Stepwell, clock: FakeClock) -> None:
+    well.conversations.set("c", {"secret": 1})
+    clock.advance(23 * HOUR)
+    well.state.conversation("c").get("state")
+    clock.advance(2 * HOUR)
+    assert say(well, "c").state == {"said": "hello"}
+
+
 def test_a_new_conversation_under_an_old_name_has_nothing_of_the_old_one(well: Stepwell, clock: FakeClock) -> None:
     say(well, "c", "old", user="ada")
     clock.advance(DAY + 1)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.acceptance.conftest import OpenWell
 from tests.acceptance.faces import Awaited
 from tests.support import places
 
@@ -20,6 +21,7 @@ from stepwell import (
     InvalidInput,
     LeaseLost,
     LimitExceeded,
+    Limits,
     LockHeld,
     Stepwell,
     Turn,
@@ -27,6 +29,7 @@ from stepwell import (
 from stepwell.faults import armed
 from stepwell.model.commit import Acquire, Written
 from stepwell.model.lock import conversation_lock
+from stepwell.model.value import canonical
 from stepwell.state import conversation
 
 url = places.url
@@ -135,6 +138,29 @@ def test_a_long_message_after_short_ones_fits_if_it_fits_alone(well: Stepwell) -
     for message in messages:
         take_turn(well, lambda state, message: Answer(), message)
     assert [turn.message for turn in well.conversations.history("c")] == messages
+
+
+def test_history_goes_on_in_a_well_of_small_values(open_well: OpenWell, url: str) -> None:
+    well = open_well(url, limits=Limits(value_bytes=2_000))
+    messages = [str(number) * 50 for number in range(10, 70)]
+    for message in messages:
+        take_turn(well, lambda state, message: Answer(), message)
+    assert [turn.message for turn in well.conversations.history("c")] == messages
+
+
+def test_history_goes_on_after_the_limit_of_values_was_lowered(open_well: OpenWell, file_url: str) -> None:
+    large, small = open_well(file_url), open_well(file_url, limits=Limits(value_bytes=2_000))
+    take_turn(large, echo, "a" * 3_000)
+    take_turn(small, echo, "b")
+    assert [turn.message for turn in small.conversations.history("c")] == ["a" * 3_000, "b"]
+
+
+@pytest.mark.parametrize("spare", [-1, 0, 1])
+def test_a_chunk_is_filled_up_to_the_limit_of_values_and_no_further(spare: int) -> None:
+    chunk, record = ["a" * 100], "b" * 100
+    limits = Limits(value_bytes=len(canonical([*chunk, record])) + spare)
+    full = ([*chunk, record], 7) if spare >= 0 else ([record], 8)
+    assert conversation._append(chunk, 7, record, limits) == full
 
 
 def test_a_message_over_the_limit_is_refused_before_the_function_runs(well: Stepwell) -> None:

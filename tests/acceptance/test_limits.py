@@ -40,6 +40,44 @@ def test_limits_are_refused_before_any_write_and_named(open_well: OpenWell, url:
         well.create("x" * 11)
 
 
+def test_raised_limits_count_for_what_is_cached(open_well: OpenWell, url: str) -> None:
+    scope = open_well(url, limits=Limits(value_bytes=1_000_000, depth=100)).state.globals
+    deep: object = "x" * 300_000
+    for _ in range(80):
+        deep = [deep]
+    scope.set("k", deep)
+    cached = scope.cached()
+    assert cached.get("k") == cached.get("k") == deep
+    cached.close()
+
+
+def test_raised_limits_count_for_what_is_merged(open_well: OpenWell, url: str) -> None:
+    scope = open_well(url, limits=Limits(value_bytes=1_000_000)).state.globals
+    large, larger = "x" * 300_000, "y" * 800_000
+    scope.set("k", [large])
+    assert scope.merge("k", ["y"], "union") == [large, "y"] == scope.get("k")
+    with pytest.raises(LimitExceeded, match="over the limit value_bytes=1,000,000"):
+        scope.merge("k", [larger], "union")
+    assert scope.get("k") == [large, "y"]
+
+
+def test_ids_and_names_stay_at_512_bytes_where_keys_may_be_longer(open_well: OpenWell, url: str) -> None:
+    well = open_well(url, limits=Limits(key_bytes=1_000))
+    name = "x" * 513
+    well.state.globals.set(name, 1)
+    assert well.state.globals.get(name) == 1
+    for use in (
+        lambda: well.create(name),
+        lambda: well.state.custom(name).set("k", 1),
+        lambda: well.state.workspace(name).set("k", 1),
+        lambda: well.lock(name).acquire(),
+        lambda: well.conversations.set(name, {}),
+        lambda: well.conversations.set("c", {}, user=name),
+    ):
+        with pytest.raises(LimitExceeded, match="is 513, over the limit key_bytes=512"):
+            use()
+
+
 def test_full_scope_takes_new_keys_once_others_have_expired(open_well: OpenWell, url: str, clock: FakeClock) -> None:
     well = open_well(url, clock=clock, limits=Limits(scope_keys=3))
     scope = well.state.globals

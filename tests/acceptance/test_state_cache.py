@@ -231,14 +231,14 @@ def test_news_between_a_read_and_its_keeping_are_not_missed(url: str, monkeypatc
         well.state.globals.set("k", "old")
         monkeypatch.setattr(well._parts.store, "listen", lambda wake: lambda: None)
         cache = well.state.globals.cached(3600)
-        encode = cache_module.canonical
+        encode = cache_module.recode
 
         def interrupted(value: object) -> bytes:
-            monkeypatch.setattr(cache_module, "canonical", encode)
+            monkeypatch.setattr(cache_module, "recode", encode)
             well.state.globals.set("k", "new")
             return encode(value)
 
-        monkeypatch.setattr(cache_module, "canonical", interrupted)
+        monkeypatch.setattr(cache_module, "recode", interrupted)
         assert cache.get("k") == "old"
         assert cache.get("k") == "new"
 

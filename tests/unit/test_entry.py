@@ -179,6 +179,18 @@ def test_touch_starts_a_sliding_ttl_anew_and_leaves_the_revision() -> None:
     assert rows.do(Touch(S, "a")) == [False]
 
 
+@pytest.mark.parametrize("ttl_ms", [50, 1_000])
+def test_touch_can_give_a_sliding_ttl_another_length(ttl_ms: int) -> None:
+    rows = Rows()
+    rows.do(put("a", ttl_ms=100, sliding=True), put("fixed", ttl_ms=100))
+    assert rows.do(Touch(S, "a", ttl_ms), Touch(S, "fixed", ttl_ms)) == [True, False]
+    assert rows.entries[S, "a"] == StoredEntry(b"1", 1, 1_000 + ttl_ms, ttl_ms, sliding=True)
+    rows.now_ms += 10
+    rows.do(Touch(S, "a"))
+    assert rows.entries[S, "a"].expires_ms == 1_010 + ttl_ms, "the next one goes by the new length"
+    assert rows.entries[S, "fixed"].expires_ms == 1_100
+
+
 def test_increment_keeps_a_fixed_end_and_renews_a_sliding_one() -> None:
     rows = Rows()
     rows.do(put("fixed", ttl_ms=100), put("sliding", ttl_ms=100, sliding=True), put("none"))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import click
@@ -110,17 +111,20 @@ class Group(click.Group):
 class RootGroup(Group):
     """The command line: errors become one line and an exit code."""
 
-    def main(self, *arguments: Any, standalone_mode: bool = True, **options: Any) -> Any:  # noqa: ARG002 - click's signature
+    def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **options: Any) -> Any:  # noqa: ARG002 - click's signature
         """Run a command. Whatever it raises ends in one line on standard error, and in an exit code."""
         given = Settings()
         try:
             with logging_to_screen(given):
-                code = super().main(*arguments, standalone_mode=False, obj=given, **options)
+                code = super().main(args, *rest, standalone_mode=False, obj=given, **options)
         except (SystemExit, click.exceptions.Exit):
             raise
         except BaseException as error:
             if given.is_debug:
                 raise
+            # What stands behind the argument that is refused was not read any more.
+            typed = sys.argv[1:] if args is None else args
+            given.is_json = given.is_json or "--json" in takewhile(lambda each: each != "--", typed)
             code = complain(given, error)
         sys.exit(int(code or 0))
 

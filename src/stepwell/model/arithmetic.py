@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepwell.errors import InvalidInput
-from stepwell.model.value import Value, canonical
+from stepwell.model.value import Value, recode
 
 __all__ = ["merged", "summed"]
 
@@ -26,7 +26,7 @@ def merged(key: str, how: str, before: Value, given: Value) -> Value:
         if not isinstance(before, list) or not isinstance(given, list):
             raise InvalidInput(f"key {key!r} holds no list, so nothing can be united with it")
         both: list[Value] = [*before, *given]
-        members = {canonical(each): each for each in both}
+        members = {recode(each): each for each in both}
         return [members[data] for data in sorted(members)]
     if not _is_number(before) or not _is_number(given):
         raise InvalidInput(f"key {key!r} holds no number, so {how} cannot be taken")
@@ -35,7 +35,7 @@ def merged(key: str, how: str, before: Value, given: Value) -> Value:
 
 
 def _rank(number: Value) -> tuple[Value, bytes]:
-    return number, canonical(number)
+    return number, recode(number)
 
 
 def _is_number(value: object) -> bool:

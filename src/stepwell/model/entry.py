@@ -96,9 +96,10 @@ class Merge(_Op, frozen=True, gc=False, tag="merge"):
 
 
 class Touch(_Op, frozen=True, gc=False, tag="touch"):
-    """Start a sliding TTL anew."""
+    """Start a sliding TTL anew; with ``ttl_ms``, as one of that length."""
 
     key: str
+    ttl_ms: int | None = None
 
 
 class Clear(_Op, frozen=True, gc=False, tag="clear"):
@@ -348,7 +349,8 @@ def _touch(state: Resolution, op: Touch) -> bool:
     if found is None or not found.sliding:
         return False
     # The value did not change, so the revision stays: a reader must not break somebody's compare-and-set.
-    state.entries[op.scope, op.key] = msgspec.structs.replace(found, expires_ms=state.now_ms + (found.ttl_ms or 0))
+    ttl_ms = (found.ttl_ms or 0) if op.ttl_ms is None else op.ttl_ms
+    state.entries[op.scope, op.key] = msgspec.structs.replace(found, expires_ms=state.now_ms + ttl_ms, ttl_ms=ttl_ms)
     return True
 
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Protocol
 
 from stepwell.model.entry import Entry
-from stepwell.model.value import Value, canonical, decode
+from stepwell.model.value import Value, decode, recode
 from stepwell.span import Span
 from stepwell.state.pulse import STATE, Listening, Pulse
 from stepwell.state.span import held_seconds
@@ -63,7 +63,7 @@ class _Cache(Listening):
             if len(self._values) >= _MOST_KEYS:
                 self._values.clear()
             # The age counts from the question, since the answer may be as old as that.
-            self._values[key] = (era, asked_at, None if entry is None else canonical(entry.value))
+            self._values[key] = (era, asked_at, None if entry is None else recode(entry.value))
 
 
 class _Readable(Protocol):

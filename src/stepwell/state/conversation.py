@@ -15,7 +15,7 @@ from stepwell.model.entry import ABSENT, Clear, Delete, Put, StateOp, StoredEntr
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
-from stepwell.model.value import Value, canonical, decode, from_value
+from stepwell.model.value import Value, canonical, decode, from_value, recode
 from stepwell.span import Span
 from stepwell.state.locks import HeldLock, guards_of
 from stepwell.state.operation import Operation, read
@@ -124,7 +124,7 @@ class ConversationOperations:
         """The state of a conversation, or None. A use: it then lives for the whole TTL again."""
         found = yield from self._rows(conversation_id, _STATE, _ABOUT)
         yield from self._slide(conversation_id, found.get(_ABOUT))
-        return _value(found.get(_STATE))
+        return _value(found.get(_STATE)) if _ABOUT in found else None
 
     def get_as(self, conversation_id: str, kind: type[T]) -> Operation[T | None]:
         """The state checked against a type and given as an instance of it."""
@@ -140,7 +140,7 @@ class ConversationOperations:
             before = _about(found.get(_ABOUT))
             about = msgspec.structs.replace(before, user=user or before.user, updated_ms=self._clock.now_ms())
             ops = self._state_ops(conversation_id, dict(state), before, about, _revision(found.get(_ABOUT)))
-            ops += self._touch_chunks(conversation_id, about)
+            ops += self._touch_chunks(conversation_id, about, self._ttl_ms)
             try:
                 yield from self._shared.write(*ops, guards=guards_of(lock))
             except Conflict:
@@ -166,7 +166,9 @@ class ConversationOperations:
         found = yield from self._rows(conversation_id, _ABOUT)
         yield from self._slide(conversation_id, found.get(_ABOUT))
         rows = yield from read(lambda: self._store.scan(path, prefix=_HISTORY, limit=self._limits.scope_keys))
-        turns = [from_value(each, Turn) for _, row in rows for each in decode(row.data or b"[]")]
+        # Of a conversation that was there before, chunks may be left that live longer than the rest of it did.
+        own = set(_chunk_keys(_about(found.get(_ABOUT))))
+        turns = [from_value(each, Turn) for key, row in rows if key in own for each in decode(row.data or b"[]")]
         return turns if limit is None else turns[max(len(turns) - limit, 0) :]
 
     def of_user(self, user: str) -> Operation[list[ConversationSummary]]:
@@ -184,10 +186,12 @@ class ConversationOperations:
         found = yield from self._rows(conversation_id, _ABOUT)
         about, revision = _about(found.get(_ABOUT)), _revision(found.get(_ABOUT))
         yield from self._slide(conversation_id, found.get(_ABOUT))
-        chunk = _chunk_key(about.chunk)
-        found = yield from self._rows(conversation_id, _STATE, chunk)
+        # Where there is no conversation, nothing that is left of an earlier one goes into the new one.
+        parts = _STATE, *_chunk_keys(about)[-1:]
+        found = {} if revision == ABSENT else (yield from self._rows(conversation_id, *parts))
         state: dict[str, Value] = _value(found.get(_STATE)) or {}
-        return OpenTurn(conversation_id, state, about, revision, _value(found.get(chunk)) or [], user or about.user, monotonic())
+        chunk: list[Value] = _value(found.get(_chunk_key(about.chunk))) or []
+        return OpenTurn(conversation_id, state, about, revision, chunk, user or about.user, monotonic())
 
     def close_turn(self, turn: OpenTurn, lock: HeldLock, message: Value, answer: object) -> Operation[TurnResult]:
         """Merge what was collected and save state and history together, only if the lock is still held."""
@@ -199,7 +203,7 @@ class ConversationOperations:
         chunk, number = _append(turn.chunk, turn.about.chunk, _record(record), self._limits)
         about = About(turn.user, record.number, now, took_ms, checked.progress, number)
         ops = self._state_ops(turn.conversation_id, state, turn.about, about, turn.revision)
-        ops += self._touch_chunks(turn.conversation_id, about)
+        ops += self._touch_chunks(turn.conversation_id, about, self._ttl_ms)
         ops.append(self._put(self._path(turn.conversation_id), _chunk_key(number), chunk))
         try:
             yield from self._shared.write(*ops, guards=guards_of(lock))
@@ -220,9 +224,9 @@ class ConversationOperations:
             ops.append(self._put(self._user_path(about.user), conversation_id, about.updated_ms))
         return ops
 
-    def _touch_chunks(self, conversation_id: str, about: About) -> list[StateOp]:
+    def _touch_chunks(self, conversation_id: str, about: About, ttl_ms: int | None = None) -> list[StateOp]:
         path = self._path(conversation_id)
-        return [Touch(path, _chunk_key(number)) for number in range(about.chunk + 1) if about.turns]
+        return [Touch(path, key, ttl_ms) for key in _chunk_keys(about)]
 
     def _slide(self, conversation_id: str, row: StoredEntry | None) -> Operation[None]:
         """Start the time to live of all parts of a conversation anew, if enough of it has gone by: they must end together."""
@@ -281,13 +285,20 @@ def _record(turn: Turn) -> Value:
 def _append(chunk: list[Value], number: int, record: Value, limits: Limits) -> tuple[list[Value], int]:
     """The chunk that a turn goes to: the last one, or a new one when that is full."""
     longer = [*chunk, record]
-    if len(longer) > _CHUNK_TURNS or (chunk and len(canonical(record, limits)) + len(canonical(chunk, limits)) > _CHUNK_BYTES):
+    most_bytes = min(_CHUNK_BYTES, limits.value_bytes)
+    # The one is a comma. A chunk that is over a limit that was lowered since stays as it is, and is not held against the turn.
+    if len(longer) > _CHUNK_TURNS or (chunk and len(recode(chunk)) + 1 + len(canonical(record, limits)) > most_bytes):
         return [record], number + 1
     return longer, number
 
 
 def _chunk_key(number: int) -> str:
     return f"{_HISTORY}{number:08d}"
+
+
+def _chunk_keys(about: About) -> list[str]:
+    """The chunks of a conversation's history, oldest first."""
+    return [_chunk_key(number) for number in range(about.chunk + 1) if about.turns]
 
 
 def _value(row: StoredEntry | None) -> Value:
