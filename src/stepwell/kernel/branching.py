@@ -159,7 +159,7 @@ def _merged(run: Interpreter, frame: Thread) -> Value:
         case "list":
             return list(outputs.values())
         case "winner":
-            return None if tally.winner is None else outputs[tally.winner]
+            return None if tally.winner is None else outputs.get(tally.winner)  # what failed and was passed over gave nothing
         case "combine":
             return _combined(frame, outputs)
         case _:

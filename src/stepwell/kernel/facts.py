@@ -138,8 +138,9 @@ class Facts(Mapping[str, Any]):
         place = self._run.plan.places[name]
         at = self._iteration_of(place)
         found = ending(self._run, place, at)
-        if found is None and at and at[-1] and at == self._thread.at[: len(at)]:
-            # Not done in this iteration: what it gave in the one before.
+        is_of_loop = bool(at) and isinstance(self._run.plan.rounds[name][-1].node, Loop)
+        if found is None and is_of_loop and at[-1] and at == self._thread.at[: len(at)]:
+            # Not done in this iteration: what it gave in the one before. Instances of an each have none before them.
             found = ending(self._run, place, (*at[:-1], at[-1] - 1))
         if found is None:
             raise KeyError(name)

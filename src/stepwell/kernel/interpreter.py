@@ -258,8 +258,13 @@ class Interpreter:
     def record_and_go_on(self, thread: Thread, output: bytes) -> None:
         """Record a node's output, and go on from it."""
         self.board.record(thread.key, thread.place.name, StepStatus.COMPLETED, output, self.now_ms)
-        self.frames.pop(thread.key, None)
+        self._close_frame(thread)
         self.done(thread, output)
+
+    def _close_frame(self, thread: Thread) -> None:
+        """Nobody asks for items of a loop any more; unless another thread has its place, and runs on without it."""
+        if self.frames.get(thread.key) is thread:
+            del self.frames[thread.key]
 
     def record_failure(self, place: Place, at: At, error: Trouble) -> None:
         """Record that a branch failed, unless the step that it is has said so."""
@@ -292,6 +297,7 @@ class Interpreter:
     def drop(self, thread: Thread) -> None:
         """A thread is at its end."""
         self.quiet(thread)
+        self._close_frame(thread)
         thread.is_gone = True
         self.threads.pop(thread.id, None)
         if thread.parent is not None:
