@@ -8,27 +8,45 @@ code makes its decisions only from its input and from what steps gave it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any
 
-__all__ = ["Branch", "OffBranch", "branch", "follow_tasks", "is_before"]
+__all__ = ["Branch", "Family", "OffBranch", "branch", "follow_tasks", "is_before"]
+
+
+class Family:
+    """The branches of one workflow's code."""
+
+    def __init__(self, began: Callable[[str, str], None]) -> None:
+        self.began = began
+        """Told the paths of a branch and of another that it starts."""
+        self.tasks: set[asyncio.Future[Any]] = set()
+        """The tasks that the code has started and that are not over."""
 
 
 class Branch:
     """One thread of a workflow's code."""
 
-    __slots__ = ("_calls", "_children", "_names", "_undos", "path")
+    __slots__ = ("_calls", "_children", "_family", "_names", "_undos", "path")
 
-    def __init__(self, path: str = "") -> None:
-        self.path = path
+    def __init__(self, family: Family, path: str = "") -> None:
+        self._family, self.path = family, path
         self._calls = self._children = self._undos = 0
         self._names: dict[str, int] = {}
 
     def child(self) -> Branch:
         """The branch of a task that this one starts now."""
+        path = self.upcoming_branch()
         self._children += 1
-        return Branch(f"{self.path}{self._children}/")
+        self._family.began(self.path, path)
+        return Branch(self._family, path)
+
+    def follow(self, task: asyncio.Future[Any]) -> None:
+        """A task of this workflow's code has been started."""
+        tasks = self._family.tasks
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
     def next_call(self, name: str) -> tuple[str, str]:
         """The position of the next call, and the key that it is recorded under: its name, and a number from the second on."""
@@ -47,6 +65,10 @@ class Branch:
     def upcoming(self) -> str:
         """The position that the next call will have."""
         return f"{self.path}{self._calls + 1}"
+
+    def upcoming_branch(self) -> str:
+        """The path that the next task's branch will have."""
+        return f"{self.path}{self._children + 1}/"
 
 
 def is_before(one: str, other: str) -> bool:
@@ -86,7 +108,10 @@ def follow_tasks(loop: asyncio.AbstractEventLoop) -> None:
             context = options.get("context") or copy_context()
             context.run(branch.set, parent.child())
             options["context"] = context
-        return before(loop, coro, **options) if before is not None else asyncio.Task(coro, loop=loop, **options)
+        task = before(loop, coro, **options) if before is not None else asyncio.Task(coro, loop=loop, **options)
+        if parent is not None:
+            parent.follow(task)
+        return task
 
     start.follows_branches = True  # pyright: ignore[reportFunctionMemberAccess] - marks our own factory
     loop.set_task_factory(start)  # pyright: ignore[reportArgumentType] - the protocol's options vary between versions

@@ -45,21 +45,6 @@ _MS = timedelta(milliseconds=1)
 _COUNTED = IncrementStepCount()
 
 
-class Busy:
-    """How many calls are busy with something other than waiting: meanwhile, the session does not rest."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __enter__(self) -> None:
-        self.count += 1
-
-    def __exit__(self, *error: object) -> None:
-        self.count -= 1
-
-
 class Calls:
     """Makes the calls of one execution: steps with their attempts, sleeps, signals and children."""
 
@@ -67,7 +52,6 @@ class Calls:
         self._around, self._journal, self._waits = around, journal, waits
         self._identity = journal.identity
         self._budget = Budget(journal.identity, journal)
-        self.busy = Busy()
 
     async def step(
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
@@ -112,13 +96,16 @@ class Calls:
             number += 1
             began = self._around.clock.now()
             context = StepContext(self._identity, key, number, self._around.limits, self._around.reading)
+            self._waits.making.add(position)
             try:
-                with self.busy:
-                    output = await attempt(step, context, arguments, keywords, self._around, self._seconds_left())
+                output = await attempt(step, context, arguments, keywords, self._around, self._seconds_left())
             except Exception as error:  # noqa: BLE001 - the policy decides what it means
+                self._waits.making.discard(position)
                 self._check_time(position, error)
                 await self._failed_attempt(step, position, key, number, policy, error, self._spending(context))
                 continue
+            finally:
+                self._waits.making.discard(position)
             ended = self._around.clock.now()
             took = (ended - began) // _MS
             done = self._journal.record(key, position, StepStatus.COMPLETED, output, took, step.name, ended)
@@ -223,22 +210,31 @@ class Calls:
 
     async def _begin_child(self, workflow: Workflow[..., Any], value: Value, position: str, key: str) -> tuple[str, Value]:
         """Start a child under an id that no one else has; its id, and what it told if it has ended before."""
-        journal = self._journal
+        journal, parent_id, before = self._journal, self._identity.execution_id, self._journal.token(key)
+        known = before.get("execution_id") if before.get("parent_id") == parent_id else None
         for turn in count():
             child_id = self._child_id(position, turn)
-            parent_id = self._identity.execution_id
-            token = {"position": position, "execution_id": child_id, "parent_id": parent_id, "due_ms": None}
-            if journal.token(key).get("execution_id") != child_id:
+            if known not in (None, child_id):
+                continue
+            token: dict[str, Value] = {"position": position, "execution_id": child_id, "parent_id": parent_id, "due_ms": None}
+            if self._waits.has_told:
+                token["is_cleanup"] = True
+            if known is None:
                 await journal.commit([journal.token_put(key, "child", token)])
+            self._waits.making.add(position)
             try:
-                with self.busy:
-                    return child_id, await self._around.start_child(workflow, value, child_id, self._identity)
+                news = await self._around.start_child(workflow, value, child_id, self._identity)
+                if known is None and news is not None and child_status(news) == StepStatus.CANCELLED:
+                    continue  # by the end of this execution, which was retried then
+                return child_id, news
             except AlreadyExists:
                 log.info("execution %r is no child of %r; trying another id", child_id, self._identity.execution_id)
             except (CommitUnknown, StoreUnavailable) as error:
                 # As with a commit: not for the code to handle, and started before is as good as started.
                 journal.end = Abandoned(error)
                 raise journal.end from error
+            finally:
+                self._waits.making.discard(position)
         raise AssertionError  # the count does not end
 
     def _child_id(self, position: str, turn: int = 0) -> str:

@@ -19,7 +19,7 @@ from stepwell.model.state import ONLY
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical
 from stepwell.runtime.attempt import in_thread
-from stepwell.runtime.branch import Branch, OffBranch, branch, is_before
+from stepwell.runtime.branch import Branch, Family, OffBranch, branch, is_before
 from stepwell.runtime.compensation import Compensation, Undo
 from stepwell.runtime.context import WorkflowContext, here
 from stepwell.runtime.escape import ON_LOOPS, contained
@@ -46,6 +46,7 @@ class FunctionSession(Session):
         self._patches: dict[str, str] = {}
         self._task: asyncio.Task[Any] | None = None
         self._is_over = False
+        self._family = Family(self._waits.branch_began)
         self._compensation = Compensation(self._journal, self._calls, self._waits)
 
     def work(self) -> Awaitable[bytes]:
@@ -57,8 +58,13 @@ class FunctionSession(Session):
 
     async def undo(self, status: Status, failure: dict[str, Value]) -> tuple[Status, dict[str, Value]]:
         """Make the compensations that the code asked for, the last one first. Steps of other branches end before that."""
-        while self._is_busy():  # noqa: ASYNC110 - two counters to watch, on a way that is rarely taken
+        while self._is_busy():  # two counters to watch, on a way that is rarely taken
             await asyncio.sleep(0.01)
+            if not self._is_busy():
+                await asyncio.sleep(0)  # whose step has ended plans its compensation before the others are made
+        if self._waits.is_undoing and self._family.tasks:
+            # They come to the end of their record, and say on their way what is to be undone.
+            await asyncio.wait(self._family.tasks)
         return await self._compensation.make(status, failure)
 
     async def _in_thread(self, arguments: dict[str, Any]) -> bytes:
@@ -71,7 +77,7 @@ class FunctionSession(Session):
         return self._workflow.encode(result, self._around.limits)
 
     def _enter(self) -> tuple[Token[Any], Token[Any], Token[Any]]:
-        return caller.set(self), branch.set(Branch()), here.set(WorkflowContext(self._identity, self))
+        return caller.set(self), branch.set(Branch(self._family)), here.set(WorkflowContext(self._identity, self))
 
     async def _in_task(self, arguments: dict[str, Any]) -> bytes:
         # In the session's own task, since making another costs as much as all else that is done for a small workflow.
@@ -144,13 +150,14 @@ class FunctionSession(Session):
         try:
             return list(await asyncio.gather(*tasks))
         finally:
-            for task in tasks:
-                task.cancel()
+            if not self._waits.is_suspended:  # else steps that are under way end first, as elsewhere
+                for task in tasks:
+                    task.cancel()
 
     def compensate(self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Have a step made if the run fails or is cancelled later."""
         on = branch.get()
-        if on is None or self._is_over:
+        if on is None or self._waits.is_shielded:
             raise InvalidInput("stepwell.compensate() belongs into the workflow's own code")
         position, key = on.next_undo(step.name)
         self._compensation.plan(Undo(position, key, step, arguments, keywords))
@@ -191,7 +198,7 @@ class FunctionSession(Session):
     def _next(self, name: str) -> tuple[str, str]:
         if self._is_handing_back and not self._waits.is_suspended:
             self._waits.suspend()
-        if self._waits.is_suspended or self._is_over:
+        if self._waits.is_suspended or (self._is_over and not self._waits.is_undoing):
             raise Suspended  # what is over: tasks that the code started and did not wait for
         on = branch.get()
         if on is None:
@@ -200,7 +207,7 @@ class FunctionSession(Session):
 
     def _is_replaying(self) -> bool:
         on = branch.get()
-        return on is not None and self._journal.was_reached(on.upcoming())
+        return on is not None and self._journal.was_reached(on.upcoming(), on.upcoming_branch())
 
     def _coloured(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Any:
         """Code of an async workflow awaits; code of a plain one is in a thread and blocks."""

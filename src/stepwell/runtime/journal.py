@@ -38,6 +38,9 @@ class Journal:
         tokens = recorder.state.sections["tokens"].values()
         self._waiting = {position for data in tokens if (position := _position_of(decode_token(data))) is not None}
         """Positions of calls that were waiting when the session began: what the code did before them is in the state."""
+        reached = {*self._recorded, *self._waiting}
+        self._branches = {position[: end + 1] for position in reached for end, sign in enumerate(position) if sign == "/"}
+        """Paths of branches in which there had been calls then."""
         self._buffered: list[Planned] = []
         self._is_kept = False
         """Whether what is buffered was refused once, together with something else."""
@@ -97,9 +100,9 @@ class Journal:
 
     # Outcomes of calls.
 
-    def was_reached(self, position: str) -> bool:
-        """Whether the code has come to the call at a position before: its outcome is recorded, or it waits."""
-        return position in self._recorded or position in self._waiting
+    def was_reached(self, position: str, branch: str) -> bool:
+        """Whether the code has come before to the call at a position, since its outcome is recorded or it waits, or to a branch."""
+        return position in self._recorded or position in self._waiting or branch in self._branches
 
     def outcome(self, key: str) -> StepOutput | None:
         """What is recorded under a key."""

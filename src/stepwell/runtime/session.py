@@ -61,7 +61,7 @@ class Session(ABC):
     @property
     def is_making(self) -> bool:
         """Whether a step is being made."""
-        return self._calls.busy.count > 0
+        return bool(self._waits.making)
 
     @abstractmethod
     def work(self) -> Awaitable[bytes]:
@@ -173,13 +173,14 @@ class Session(ABC):
         if nudges or not self._journal.part(batch, _END):
             await self._journal.commit(batch, rest=_END, nudges=nudges)
 
-    def _farewell(self) -> tuple[list[Planned], tuple[str, ...]]:
+    def _farewell(self, *, is_end: bool = True) -> tuple[list[Planned], tuple[str, ...]]:
         """What tells the children that nobody waits for them any more: one letter each, and a mark that it was sent."""
         batch: list[Planned] = []
         children: list[str] = []
         for key, token in self._journal.tokens("child").items():
-            # A fork has its original's tokens, whose children are not its own.
-            if token.get("parent_id") == self.execution_id and not token.get("is_told"):
+            # A fork has its original's tokens, whose children are not its own; and what cleans up goes on until the end.
+            is_own = token.get("parent_id") == self.execution_id
+            if is_own and not token.get("is_told") and (is_end or not token.get("is_cleanup")):
                 child_id = token["execution_id"]
                 letter = put(child_id, self._identity.workspace_id, CANCEL, "", None, FROM_PARENT)
                 batch += [WriteState(letter), self._journal.token_put(key, "child", {**token, "is_told": True})]
@@ -188,7 +189,8 @@ class Session(ABC):
 
     async def _rest(self) -> int | None:
         """Give the execution back to the store, to be woken when a wait may be over."""
-        times = (self._waits.soonest_ms, None if self._waits.has_told else self._identity.deadline_ms)
+        has_no_deadline = self._waits.has_told or self._waits.is_shielded
+        times = (self._waits.soonest_ms, None if has_no_deadline else self._identity.deadline_ms)
         return await self._leave(min((each for each in times if each is not None), default=None))
 
     async def _retreat(self, reason: Exception) -> int | None:
@@ -241,11 +243,11 @@ class Session(ABC):
         """Look into the inbox and hand out what came. That it is cancelled is passed on to children at once."""
         self._waits.hand_out(await self._around.letters(self.execution_id, self._identity.workspace_id))
         if self._waits.cancel is not None:
-            batch, children = self._farewell()
+            batch, children = self._farewell(is_end=False)
             if children:
                 # If this session is at its end or its commits are not taken, its end or the next session tells them.
                 with suppress(Abandoned, ValidationFailed):
                     await self._journal.commit(batch, nudges=children)
 
     def _is_busy(self) -> bool:
-        return self._calls.busy.count > 0 or self._journal.is_busy
+        return bool(self._waits.making) or self._journal.is_busy

@@ -56,6 +56,8 @@ class Waits:
         self._taken: set[str] = set()
         self._warned: set[str] = set()
         self._linger: asyncio.TimerHandle | None = None
+        self.making: set[str] = set()
+        """Positions of calls that are busy with something other than waiting: meanwhile, the session does not rest."""
         self.is_suspended = False
         """Whether the code is being unwound: whatever it still calls on its way out is not made."""
         self.cancel: Letter | None = None
@@ -114,8 +116,19 @@ class Waits:
             return
         self.interruption = error
         for wait in self._waits.values():
-            self._warned |= _lineage(wait.path)
+            if not wait.future.done():
+                self._warn(wait.path)
         self.fail(error)
+
+    def _warn(self, path: str) -> None:
+        """A branch is told, and those that it came from hear of it, too; but not one that is making a step meanwhile."""
+        making = {_path(position) for position in self.making}
+        self._warned |= {each for each in _lineage(path) if each == path or each not in making}
+
+    def branch_began(self, parent: str, child: str) -> None:
+        """What a branch starts after it was told is its cleaning up."""
+        if _path(parent) in self._warned:
+            self._warned.add(_path(child))
 
     @property
     def has_told(self) -> bool:
@@ -127,7 +140,7 @@ class Waits:
         if self.is_shielded:
             return
         if self.interruption is not None and (path := _path(position)) not in self._warned:
-            self._warned |= _lineage(path)
+            self._warn(path)
             raise type(self.interruption)(str(self.interruption.args[0]))
         if self.is_undoing:
             raise Undoing

@@ -1,0 +1,281 @@
+"""Branches of a workflow's code: what one does while others wait, fail, are cancelled, rest or begin again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.support.waiting import until
+
+import stepwell
+from stepwell import ExecutionCancelled, ExecutionFailed, Retry, Status, Stepwell, step, workflow
+from stepwell.testing import SkippingClock, TestWell
+
+WAIT = 30
+made: list[Any] = []
+booked: set[str] = set()
+faults: set[str] = set()
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    yield
+    for each in (made, booked, faults):
+        each.clear()
+
+
+@pytest.fixture
+def well() -> Iterator[TestWell]:
+    with TestWell(SkippingClock()) as opened:
+        yield opened
+
+
+@step
+async def make(name: Any, seconds: float = 10) -> Any:
+    await asyncio.sleep(seconds)
+    if name in faults:
+        raise LookupError(f"no {name}")
+    made.append(name)
+    return name
+
+
+# A cancel is told to each branch once.
+
+
+@workflow
+async def cleans_up_in_branches() -> None:
+    try:
+        await stepwell.wait_signal("paid")
+    except ExecutionCancelled:
+        await stepwell.map(make, [1, 2, 3])
+        async with asyncio.TaskGroup() as group:
+            group.create_task(make(4))
+        raise
+
+
+def test_branches_that_clean_up_are_not_told_of_the_cancel_again(well: TestWell) -> None:
+    run = well.start(cleans_up_in_branches)
+    well.clock.advance("1m")
+    run.cancel()
+    with pytest.raises(ExecutionCancelled):
+        run.result(WAIT)
+    assert sorted(made) == [1, 2, 3, 4]
+
+
+async def wait_for_a_note() -> None:
+    await stepwell.wait_signal("note")
+
+
+@workflow
+async def works_beside_a_wait() -> None:
+    beside = asyncio.ensure_future(wait_for_a_note())
+    for number in range(20):
+        await make(number)
+    await beside
+
+
+def test_branch_that_makes_a_step_learns_of_a_cancel_though_another_one_waits(well: TestWell) -> None:
+    run = well.start(works_beside_a_wait)
+    well.clock.advance(25)
+    run.cancel()
+    with pytest.raises(ExecutionCancelled):
+        run.result(WAIT)
+    assert made == [0, 1, 2]
+
+
+@workflow
+async def refunding(seconds: float) -> None:
+    await make(f"first after {seconds}", seconds)
+    await make(f"second after {seconds}", seconds)
+
+
+@workflow
+async def cleans_up_by_children() -> None:
+    try:
+        await stepwell.wait_signal("paid")
+    except ExecutionCancelled:
+        await asyncio.gather(refunding(1), refunding(5), refunding(9))
+        raise
+
+
+def test_children_that_clean_up_are_not_cancelled_when_the_first_of_them_ends(well: TestWell) -> None:
+    run = well.start(cleans_up_by_children, execution_id="r")
+    well.clock.advance("1m")
+    run.cancel()
+    with pytest.raises(ExecutionCancelled):
+        run.result(WAIT)
+    assert [well.run(f"r:{call}").status() for call in (2, 3, 4)] == [Status.COMPLETED] * 3
+    assert len(made) == 6
+
+
+# Compensation that a branch has planned.
+
+
+@step(retry=Retry(attempts=9, first_seconds=3600, factor=1, max_seconds=3600))
+async def free(name: str) -> None:
+    if "free" in faults:
+        raise ConnectionError("down")
+    booked.discard(name)
+
+
+async def book(name: str, seconds: float) -> None:
+    booked.add(await make(name, seconds))
+    stepwell.compensate(free, name)
+
+
+@workflow
+async def books_side_by_side() -> None:
+    await asyncio.gather(book("hotel", 30), book("flight", 5))
+
+
+def test_what_a_branch_had_under_way_when_another_failed_is_undone_too(well: TestWell) -> None:
+    faults.add("flight")
+    with pytest.raises(ExecutionFailed):
+        well.start(books_side_by_side).result(WAIT)
+    assert (made, booked) == (["hotel"], set())
+
+
+async def book_and_wait(name: str) -> None:
+    await book(name, 1)
+    await stepwell.wait_signal("never")
+
+
+@workflow
+async def books_beside() -> None:
+    beside = asyncio.ensure_future(book_and_wait("hotel"))
+    await make("flight")
+    await beside
+
+
+def test_compensation_of_a_branch_is_found_again_after_a_rest(well: TestWell) -> None:
+    faults.update(("flight", "free"))
+    run = well.start(books_beside)
+    well.clock.advance("10m")
+    assert (run.status(), booked) == (Status.WAITING, {"hotel"})
+    faults.discard("free")
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    assert booked == set()
+
+
+@workflow(timeout="1m")
+def fails_in_time() -> None:
+    made.append("code")
+    stepwell.compensate(free, "hotel")
+    raise ValueError("no")
+
+
+def test_compensation_that_waits_beyond_the_deadline_is_not_looked_at_until_then(well: TestWell) -> None:
+    faults.add("free")
+    run = well.start(fails_in_time)
+    well.clock.advance("30m")
+    assert run.status() == Status.WAITING
+    assert len(made) <= 3
+    assert len(run.receipts()) < 10
+
+
+# Children of a parent that is retried.
+
+
+@workflow
+async def kid(name: str) -> str:
+    return await make(name, 1 if name == "b" else 60)
+
+
+@workflow
+async def has_three() -> list[str]:
+    return await stepwell.map(kid, ["a", "b", "c"])
+
+
+def test_children_that_were_cancelled_with_their_parent_are_made_anew_when_it_is_retried(well: TestWell) -> None:
+    faults.add("b")
+    run = well.start(has_three)
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    well.clock.advance("10m")
+    faults.clear()
+    run.retry()
+    assert run.result(WAIT) == ["a", "b", "c"]
+
+
+# What is before a branch is before what was done in it.
+
+
+async def part() -> None:
+    stepwell.current().variables["phase"] = "waiting"
+    await stepwell.wait_signal("go")
+    await stepwell.wait_signal("go on")
+
+
+@workflow
+async def sets_before_branches() -> bool:
+    stepwell.current().variables["phase"] = "begun"
+    await asyncio.gather(part())
+    return True
+
+
+def test_variable_that_was_set_before_branches_is_not_set_again_after_a_rest_in_them(well: TestWell) -> None:
+    run = well.start(sets_before_branches)
+    well.clock.advance("1m")
+    run.signal("go")
+    well.clock.advance("1m")
+    assert (run.status(), run.state().get_variable("phase")) == (Status.WAITING, "waiting")
+
+
+def test_run_that_rests_in_branches_has_passed_what_is_before_them(file_url: str) -> None:
+    async def old(number: int) -> str:
+        await stepwell.wait_signal(f"go {number}")
+        return f"old {number}"
+
+    async def new(number: int) -> str:
+        await stepwell.wait_signal(f"go {number}")
+        return f"new {number}"
+
+    @workflow(name="branches.patched")
+    async def before() -> list[str]:
+        return await stepwell.map(old, [1, 2])
+
+    with Stepwell(file_url) as well:
+        run = well.start(before, execution_id="r")
+        until(lambda: run.status() == Status.WAITING)
+
+    @workflow(name="branches.patched")
+    async def after() -> list[str]:  # pyright: ignore[reportUnusedFunction] - it takes the other's place
+        return await stepwell.map(new if stepwell.patched("p") else old, [1, 2])
+
+    with Stepwell(file_url) as well:
+        well.run("r").signal("go 1")
+        well.run("r").signal("go 2")
+        assert well.run("r").result(WAIT) == ["old 1", "old 2"]
+
+
+# A worker that stops lets steps end.
+
+
+def test_steps_of_a_map_that_are_under_way_end_before_their_worker_stops(file_url: str) -> None:
+    begun: list[int] = []
+    ended: list[int] = []
+    go_on = asyncio.Event()
+
+    @step(name="branches.slow")
+    async def slow(number: int) -> None:
+        begun.append(number)
+        if number == 0:
+            await go_on.wait()
+        else:
+            await go_on.wait()
+            await asyncio.sleep(0.05)
+        ended.append(number)
+
+    @workflow(name="branches.many")
+    async def many() -> None:
+        asyncio.get_running_loop().call_later(0.2, go_on.set)
+        await stepwell.map(slow, range(6), concurrency=3)
+
+    well = Stepwell(file_url)
+    well.start(many)
+    until(lambda: len(begun) == 3)
+    well.close()
+    assert sorted(ended) == [0, 1, 2]
