@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stepwell import Status, step
-from stepwell.flow import call, choice, define, each, otherwise, parallel, sequence, wait, when
+from stepwell.flow import approval, call, choice, define, each, otherwise, parallel, sequence, wait, when
 from stepwell.testing import SkippingClock, TestWell
 
 WAIT = 30
@@ -70,3 +70,14 @@ def test_instances_that_run_on_know_their_items(well: TestWell, seconds: int) ->
     well.clock.advance("10m")
     steps = [run.state().get_step_output(f"s[{number}]") for number in range(2)]
     assert [(each.status, each.output) for each in steps] == [(Status.COMPLETED, "x"), (Status.COMPLETED, "y")]
+
+
+def test_those_who_are_asked_after_an_escalation_can_approve_though_somebody_before_them_refused(well: TestWell) -> None:
+    people = {"approvers": ["a", "b"], "escalate_to": ["x", "y"]}
+    asked = approval("go on?", needed=1, timeout="1h", on_timeout="escalate", name="ap", **people)
+    run = well.start(define("w", asked))
+    run.signal("ap", {"by": "a", "is_approved": False})
+    well.clock.advance("61m")
+    run.signal("ap", {"by": "x", "is_approved": False})
+    run.signal("ap", {"by": "y", "is_approved": True})
+    assert run.result(WAIT)["is_approved"] is True

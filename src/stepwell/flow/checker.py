@@ -6,6 +6,7 @@ definition can get into comes on top of this.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any, cast
@@ -14,15 +15,25 @@ from stepwell.errors import InvalidDefinition, Problem, StepwellError
 from stepwell.flow.definition import Definition
 from stepwell.flow.finding import Finding, Findings, shown_path
 from stepwell.flow.located import Located, Mark, Reading, TooManyFaults
-from stepwell.flow.node import Scope
+from stepwell.flow.node import Graph, Scope, Subworkflow
 from stepwell.flow.node_rules import Known, node_findings
-from stepwell.flow.outline import Outline, Path, Place
+from stepwell.flow.outline import Outline, Path, Place, kind_word
 from stepwell.flow.reading import MAX_DEPTH, read_definition
 from stepwell.flow.reference_rules import reference_findings
 from stepwell.flow.rendering import plain_definition
 from stepwell.model.ids import check_key
 
-__all__ = ["Finding", "check", "checked", "findings_of"]
+__all__ = ["MAX_NAME_BYTES", "Finding", "check", "checked", "findings_of"]
+
+MAX_NAME_BYTES = 256
+"""Half of what a key may have: a run makes keys of names by adding to them, such as the numbers of iterations."""
+
+# What the kernel makes of names. A node with such a name would be taken for another, or for a token that is no node's.
+_ITERATION = re.compile(r"\[[0-9]+\]\Z")
+_ATTEMPT = re.compile(r"#[0-9]+\Z")
+_TOKEN_ROOT, _TOKEN_PREFIXES = "(root)", ("(after) ", "(undo) ")
+_TOKEN_SLOTS = ("(loose)", "(undo)")
+_ROOT_SCOPE = "root"
 
 
 def check(
@@ -88,7 +99,7 @@ def findings_of(definition: Definition, *, steps: Collection[str] | None, workfl
     outline = Outline(definition)
     scopes = [place.name for place in outline if isinstance(place.node, Scope)]
     yield from _name_findings(outline)
-    known = Known(steps, workflows, ["root", *scopes])
+    known = Known(steps, workflows, [_ROOT_SCOPE, *scopes])
     for place in outline:
         yield from node_findings(place, known)
     yield from reference_findings(outline)
@@ -102,20 +113,51 @@ def _name_findings(outline: Outline) -> Findings:
         message = f"the name {given!r} is taken by another node, at {shown_path(first.path)}"
         yield Finding((*place.path, "name") if place.node.name else place.path, message)
     for place in outline:
-        yield from _key_finding(place.name, "the name", (*place.path, "name"))
+        yield from _node_name_findings(place)
         yield from _slot_findings(place)
     for name in outline.definition.variables:
         yield from _key_finding(name, "the name of a variable", ("variables", name))
+
+
+def _node_name_findings(place: Place) -> Findings:
+    is_key = not place.node.name and place.parent is not None and isinstance(place.parent.node, Graph)
+    path = place.path if is_key else (*place.path, "name" if place.node.name else kind_word(place.node))
+    for message in _name_faults(place):
+        yield Finding(path, message, is_about_key=is_key)
+
+
+def _name_faults(place: Place) -> Iterator[str]:
+    name, node = place.name, place.node
+    size = len(name.encode(errors="surrogatepass"))
+    if size > MAX_NAME_BYTES:
+        yield f"the name of a node has at most {MAX_NAME_BYTES} bytes, since a run adds to it; this one has {size:,}"
+    else:
+        yield from _key_faults(name, "the name")
+    if _ITERATION.search(name):
+        yield f"the name {name!r} ends in a number in brackets, as only iterations do; choose another"
+    if name == _TOKEN_ROOT or name.startswith(_TOKEN_PREFIXES):
+        yield f"the name {name!r} is one that a run uses itself; choose another"
+    if isinstance(node, Subworkflow) and _ATTEMPT.search(name):
+        yield f"the name {name!r} ends in # and a number, as only further attempts of a subworkflow do; choose another"
+    if isinstance(node, Scope) and name == _ROOT_SCOPE:
+        yield f"a scope cannot have the name {name!r}: that is the whole run"
 
 
 def _slot_findings(place: Place) -> Iterator[Finding]:
     for slot, child in place.children.items():
         if not slot:
             yield Finding(child.path, "a branch or node needs a name", is_about_key=True)
+        if slot in _TOKEN_SLOTS:
+            yield Finding(child.path, f"the name {slot!r} is one that a run uses itself; choose another", is_about_key=True)
 
 
 def _key_finding(name: str, what: str, path: Path) -> Iterator[Finding]:
+    for message in _key_faults(name, what):
+        yield Finding(path, message)
+
+
+def _key_faults(name: str, what: str) -> Iterator[str]:
     try:
         check_key(name, what)
     except StepwellError as error:
-        yield Finding(path, str(error.message))
+        yield str(error.message)

@@ -212,6 +212,11 @@ def _range(place: Place, bounds: Range) -> Findings:
         yield from _number_or_template((*here, key), value)
     if bounds.step == 0:
         yield Finding((*here, "step"), "the loop has no bound: a step of 0 goes nowhere")
+    elif isinstance(bounds.start, int) and isinstance(bounds.stop, int) and isinstance(bounds.step, int):
+        try:
+            len(range(bounds.start, bounds.stop, bounds.step))
+        except OverflowError:
+            yield Finding(here, "the range has more numbers than can be counted in 64 bits")
 
 
 def _items(path: tuple[str | int, ...], items: Any) -> Findings:
@@ -253,3 +258,6 @@ def _approval(place: Place, node: Approval) -> Findings:
     if node.approvers and node.needed > len(node.approvers):
         message = f"{node.needed} of {len(node.approvers)} approvers can never agree"
         yield Finding((*place.path, "needed"), message)
+    if node.escalate_to and node.needed > len(node.escalate_to):
+        message = f"{node.needed} of {len(node.escalate_to)} approvers can never agree"
+        yield Finding((*place.path, "escalate_to"), message)

@@ -71,8 +71,8 @@ class Place:
         """The template of an action's input.
 
         Without a ``with``, a node is given the output of the nearest node before it in its sequence that has one; the first is
-        given what its container is: the item in a loop, an instance or a deferred choice, and in the end ``trigger.input``. A
-        node of a graph is given its predecessor's output, or an object of them by name.
+        given what its container is: the item in a loop, an instance or a branch of a deferred choice, and in the end
+        ``trigger.input``. A node of a graph is given its predecessor's output, or an object of them by name.
         """
         written = getattr(self.node, "args", UNSET)
         return self.form("args") if written is not UNSET else self._form("", self.inherited)
@@ -221,8 +221,10 @@ def _inherit_inside(place: Place) -> None:
         before = _ITEM_ARGS
     if isinstance(place.node, Action):  # its only child undoes it, and is given what it gave
         before = _output_of(place)
-    for child in place.children.values():
-        child.inherited = before
+    for slot, child in place.children.items():
+        # Where no signal came in time, there is none to be the item.
+        is_late = isinstance(place.node, Deferred) and slot == "on_timeout"
+        child.inherited = place.inherited if is_late else before
         if isinstance(place.node, Sequence) and _has_output(child.node):
             before = _output_of(child)
 

@@ -138,11 +138,20 @@ def _fault(asked: Asked, outline: Outline, predecessors: dict[tuple[str, str], s
 
 def _item_fault(asked: Asked) -> str:
     word = asked.reference.path[0]
-    givers = (Loop, Each, Deferred) if word == "item" else (Loop, Each)
-    is_inside = asked.place is not None and any(isinstance(place.node, givers) for place in asked.place.ancestors())
-    if asked.has_item or is_inside:
+    if asked.has_item or any(_is_given(place, str(word)) for place in _trail(asked.place)):
         return ""
     return f"there is no {word} here: it is known only inside a loop or each"
+
+
+def _is_given(place: Place, word: str) -> bool:
+    """Whether the node around a place gives it an item or index. A deferred choice gives the signal, so none when it is late."""
+    match place.parent:
+        case Place(node=Loop() | Each()):
+            return True
+        case Place(node=Deferred()):
+            return word == "item" and place.slot != "on_timeout"
+        case _:
+            return False
 
 
 def _place_fault(asked: Asked, outline: Outline, predecessors: dict[tuple[str, str], set[str]]) -> tuple[str, str]:

@@ -191,7 +191,7 @@ class _Builder:
         if not isinstance(name, str):
             what = "a list or mapping" if key.is_container else f"{name!r}"
             self.reading.fault(key.mark, f"a key must be a text, not {what}; put it in quotes")
-        elif name == "<<":
+        elif name == "<<" and not key.inner:  # in quotes it is a text like any other
             self.reading.fault(key.mark, "merge keys (<<) are refused; write the keys out")
         elif not owner.put(name, part, key.mark):
             self.reading.fault(key.mark, f"the key {name!r} stands twice; first in line {owner.keys[name].line}")

@@ -239,7 +239,7 @@ def _total(node: Loop | Each) -> int | None:
         return None
     try:
         return _counted(template.fill({}), is_range=isinstance(node, Loop) and node.range is not None)
-    except (ValidationFailed, ValueError, TypeError):
+    except (ValidationFailed, ValueError, TypeError, OverflowError):
         return None
 
 

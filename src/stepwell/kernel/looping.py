@@ -50,7 +50,11 @@ def _extent(run: Interpreter, frame: Thread, node: Loop) -> dict[str, Value]:
         start, stop, step = (whole_number(filled[part], f"{part} of {place.name!r}", None) for part in bounds)
         if not step:
             raise InvalidInput(f"the step of the range of {place.name!r} is 0")
-        return {"range": [start, stop, step], "total": len(range(start, stop, step))}
+        try:
+            total = len(range(start, stop, step))
+        except OverflowError:
+            raise InvalidInput(f"the range of {place.name!r} has more numbers than can be counted in 64 bits") from None
+        return {"range": [start, stop, step], "total": total}
     if node.count is not None:
         return {"total": whole_number(place.form("count").fill(facts), f"the count of {place.name!r}")}
     return {}

@@ -184,9 +184,12 @@ def _decide(run: Interpreter, thread: Thread, node: Approval, value: Value) -> N
     thread.value["decisions"] = made
     run.board.touch(thread)
     agreed = sum(1 for each in made if each["is_approved"])
-    refused = len(made) - agreed
-    most_refusals = len(people) - node.needed if people else node.needed - 1
-    if agreed >= node.needed or refused > most_refusals:
+    if people:  # of those who are asked now; others were, before it was escalated
+        could_agree = agreed + len(set(people) - {each["by"] for each in made})
+        is_refused = could_agree < node.needed
+    else:
+        is_refused = len(made) - agreed >= node.needed
+    if agreed >= node.needed or is_refused:
         run.quiet(thread)
         run.record_and_go_on(thread, canonical({"is_approved": agreed >= node.needed, "decisions": made}, run.board.limits))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 from hypothesis import strategies as st
@@ -53,9 +54,12 @@ texts = st.text(letters, max_size=20).map(lambda text: text.replace("{{", "{ {")
     ]
 )
 """Any text that is no template, and those that YAML is known to read as something else."""
-names = st.text(letters.filter(lambda letter: letter != "\0"), min_size=1, max_size=12)
-keys = names | st.just("k" * 1100)
-"""Keys of values; YAML reads a long one only in a form of its own."""
+names = st.text(letters.filter(lambda letter: letter != "\0"), min_size=1, max_size=12).filter(
+    lambda name: not re.search(r"(\[[0-9]+\]|#[0-9]+)\Z|^\(", name)
+)
+"""Names of nodes and branches, without those that the kernel makes of names."""
+keys = names | st.sampled_from(["k" * 1100, "<<"])
+"""Keys of values; YAML reads a long one only in a form of its own, and another means something without quotes."""
 templates = st.sampled_from(
     [
         "{{ trigger.input }}",
@@ -170,7 +174,7 @@ class Trees:
                     {},
                     {"timeout_seconds": 60.0},
                     {"timeout_seconds": 60.0, "on_timeout": "default", "default": {"is_approved": False}},
-                    {"timeout_seconds": 60.0, "on_timeout": "escalate", "escalate_to": ("{{ variables.boss }}",)},
+                    {"timeout_seconds": 60.0, "on_timeout": "escalate", "escalate_to": ("{{ variables.boss }}", "eve")},
                 ]
             )
         )

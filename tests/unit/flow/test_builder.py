@@ -69,7 +69,7 @@ def test_a_builder_and_a_document_give_the_same_tree() -> None:
         graph({"x": "x", "y": "y"}, [("x", "y", "steps.x.output.ok")]),
         scope(signal("go", timeout=timedelta(minutes=1)), timeout="1h", cancel_on="stop", name="region"),
         deferred({"yes": log("yes"), "no": cancel_scope("region")}, timeout="1d", on_timeout=map_data({"late": True})),
-        approval("Ship it?", approvers=["ann", "bob"], needed=2, timeout="3d", on_timeout="escalate", escalate_to=["eve"]),
+        approval("Ship it?", approvers=["ann", "bob"], needed=2, timeout="3d", on_timeout="escalate", escalate_to=["eve", "joe"]),
         set_variables(done=True),
         validate("{{ steps.approval.output }}", {"type": "object"}),
         http_request("https://example.org", method="POST", json={"a": 1}, secret_headers={"Authorization": "x"}),
@@ -123,7 +123,7 @@ do:
     needed: 2
     timeout_seconds: 3d
     on_timeout: escalate
-    escalate_to: [eve]
+    escalate_to: [eve, joe]
   - set_variables: {done: true}
   - validate: {value: "{{ steps.approval.output }}", schema: {type: object}}
   - http_request: {url: "https://example.org", method: POST, json: {a: 1}, secret_headers: {Authorization: x}}

@@ -38,6 +38,9 @@ from stepwell.flow import (
     when,
 )
 from stepwell.flow.node import Choice, Each, Graph, Loop, Parallel, Sequence, Step
+from stepwell.kernel.thread import LOOSE, ROOT, UNDO
+
+ONE_BOSS = "do.escalate_to: 2 of 1 approvers can never agree"
 
 
 def faults(node: Node, **known: object) -> list[str]:
@@ -92,6 +95,10 @@ def test_a_sound_definition_has_no_faults() -> None:
         (loop("a", while_="trigger.input.x"), "do.while: the loop has no bound: give it max_iterations"),
         (loop("a", until="trigger.input.x"), "do.until: the loop has no bound: give it max_iterations"),
         (loop("a", range=(0, 9, 0)), "do.range.step: the loop has no bound: a step of 0 goes nowhere"),
+        (
+            loop("a", range=Range(start=-(2**63), stop=2**63 - 1)),
+            "do.range: the range has more numbers than can be counted in 64 bits",
+        ),
         (loop("a", count="three"), "do.count: expected a whole number or a template, not the text 'three'"),
         (loop("a", items="abc"), "do.items: items must be a list or a template that gives one"),
         (loop("a", count=1, collect=Keep()), "do.collect: keep either the first or the last so many"),
@@ -105,6 +112,11 @@ def test_a_sound_definition_has_no_faults() -> None:
         (approval("ok?", timeout=1, on_timeout="escalate"), "do.on_timeout: escalate to whom? Give 'escalate_to'"),
         (approval("ok?", default=1), "do: what to do at the timeout is said, but there is no timeout_seconds"),
         (approval("ok?", approvers=["a"], needed=2), "do.needed: 2 of 1 approvers can never agree"),
+        (
+            approval("ok?", approvers=["a", "b"], needed=2, timeout=1, on_timeout="escalate", escalate_to=["c"]),
+            ONE_BOSS,
+        ),
+        (approval("ok?", needed=2, timeout=1, on_timeout="escalate", escalate_to=["{{ variables.boss }}"]), ONE_BOSS),
         (signal(""), "do.signal: a signal needs a name"),
         (call("a", compensate=call("b", compensate="c")), "do.compensate.compensate: what undoes a step cannot itself be undone"),
         (sequence(throw("no"), "after"), "do.sequence[1]: this can never run: the node before it always fails"),
@@ -124,6 +136,8 @@ def test_what_only_looks_odd_is_no_fault() -> None:
     assert faults(sequence(call("stepwell.throw", "no", on_error="continue"), "after")) == []
     assert faults(choice(when("trigger.input.a", "x"), when("trigger.input.a", "y"), mode="all")) == []
     assert faults(loop("a", range=Range(start=9, stop=0, step=-3))) == []
+    assert faults(loop("a", range=Range(start=0, stop=2**63 - 1))) == []
+    assert faults(approval("ok?", approvers=["a"], timeout=1, on_timeout="escalate", escalate_to=["c"])) == []
     assert faults(cancel_scope("root")) == []
 
 
@@ -223,6 +237,10 @@ def test_long_graphs_are_checked_without_recursion() -> None:
         (sequence(loop("a", count=2), asks("loops.loop.index")), "loops.loop has no 'index'"),
         (asks("item.x"), "there is no item here: it is known only inside a loop or each"),
         (deferred({"go": asks("index")}), "there is no index here: it is known only inside a loop or each"),
+        (
+            deferred({"go": "a"}, timeout=1, on_timeout=asks("item")),
+            "there is no item here: it is known only inside a loop or each",
+        ),
         (asks("state.workfow.x"), "state is read as state.SCOPE.KEY with a scope of"),
         (asks("state.workflow[trigger.input]"), "state.workflow[...] must be written state.workflow.KEY, with a fixed key"),
         (asks("state.custom.x"), "state.custom.x must be written state.custom.NAME.KEY"),
@@ -246,6 +264,8 @@ def test_a_reference_that_cannot_lead_anywhere_is_found(node: Node, fault: str) 
         loop(asks("item"), items=[1]),
         each(asks("index"), count=2),
         deferred({"go": asks("item")}),
+        deferred({"go": deferred({"on": "a"}, timeout=1, on_timeout=asks("item"))}),
+        each(deferred({"go": "a"}, timeout=1, on_timeout=asks("item + index")), items=[1]),
         graph({"a": "x", "b": "y", "c": asks("steps.a.output")}, [("a", "b"), ("b", "c")]),
         sequence("a", loop("b", while_="steps.a.output", max_iterations=2)),
         loop("b", while_="steps.b.output ?? true", max_iterations=2),
@@ -287,6 +307,50 @@ def test_names_are_unique() -> None:
     assert faults(node) == [
         "do.sequence[1].name: the name 'x' is taken by another node, at do.sequence[0]",
         "do.sequence[2].graph.x: the name 'x' is taken by another node, at do.sequence[0]",
+    ]
+
+
+BRACKETS = "ends in a number in brackets, as only iterations do; choose another"
+OWN = "is one that a run uses itself; choose another"
+ATTEMPT = "ends in # and a number, as only further attempts of a subworkflow do; choose another"
+
+
+@pytest.mark.parametrize(
+    ("node", "fault"),
+    [
+        (call("a", name="a[0]"), f"do.name: the name 'a[0]' {BRACKETS}"),
+        (loop("a", count=1, name="x\ny[1][23]"), f"do.name: the name 'x\\ny[1][23]' {BRACKETS}"),
+        (call("a[0]"), f"do.step: the name 'a[0]' {BRACKETS}"),
+        (graph({"a[0]": "a"}), f"do.graph.a[0]: the name 'a[0]' {BRACKETS}"),
+        (call("a", name=ROOT), f"do.name: the name '(root)' {OWN}"),
+        (call("a", name="(after) b"), f"do.name: the name '(after) b' {OWN}"),
+        (call("a", name=f"{UNDO} b"), f"do.name: the name '(undo) b' {OWN}"),
+        (parallel(**{LOOSE: "a"}), f"do.parallel.(loose): the name '(loose)' {OWN}"),
+        (deferred({UNDO: "a"}), f"do.deferred.(undo): the name '(undo)' {OWN}"),
+        (graph({LOOSE: "a"}), f"do.graph.(loose): the name '(loose)' {OWN}"),
+        (subworkflow("a", name="a#2"), f"do.name: the name 'a#2' {ATTEMPT}"),
+        (subworkflow("a#10"), f"do.subworkflow: the name 'a#10' {ATTEMPT}"),
+        (scope("a", name="root"), "do.name: a scope cannot have the name 'root': that is the whole run"),
+    ],
+)
+def test_a_name_that_the_kernel_gives_to_something_else_is_refused(node: Node, fault: str) -> None:
+    assert faults(node) == [fault]
+
+
+@pytest.mark.parametrize(
+    "name", ["a[b]", "a[]", "[0]a", "a[0]\n", "a[٣]", "a#2", "(after)", "(undo)", "root", "(roots)", "é" * 128]
+)
+def test_a_name_that_only_resembles_one_of_the_kernel_is_fine(name: str) -> None:
+    assert faults(call("a", name=name)) == []
+
+
+def test_a_name_leaves_room_for_what_a_run_adds_to_it() -> None:
+    node = sequence(call("a", name="é" * 129), graph({"g" * 257: "b"}), subworkflow("c" * 600), call("d", name="d" * 256))
+    long = "the name of a node has at most 256 bytes, since a run adds to it; this one has"
+    assert faults(node) == [
+        f"do.sequence[0].name: {long} 258",
+        f"do.sequence[1].graph.{'g' * 257}: {long} 257",
+        f"do.sequence[2].subworkflow: {long} 600",
     ]
 
 

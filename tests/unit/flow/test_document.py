@@ -132,6 +132,24 @@ def test_all_faults_come_at_once_with_their_places_in_the_order_of_the_document(
     ]
 
 
+def test_names_that_are_refused_are_found_at_once_where_they_stand() -> None:
+    text = f"""\
+name: a
+do:
+  - loop: {{step: ok, name: a}}
+    count: 2
+  - {{step: ok, name: "a[0]"}}
+  - a[1]
+  - {{step: "b[0]"}}
+  - parallel: {{x: x, (loose): y}}
+  - deferred: {{"(undo)": z}}
+  - graph: {{"(root)": x}}
+  - {{subworkflow: c, name: "c#2"}}
+  - {{step: d, name: {"d" * 257}}}
+"""
+    assert [fault.split()[0] for fault in faults(text)] == ["5:23", "6:5", "7:13", "8:22", "9:16", "10:13", "11:29", "12:21"]
+
+
 def test_a_fault_in_an_expression_has_a_caret_under_it() -> None:
     assert faults('name: a\ndo:\n  loop: x\n  until: "index >"\n  max_iterations: 3') == [
         "4:18 the expression ends where a value should stand\n    index >\n           ^"
@@ -221,6 +239,13 @@ def test_words_that_other_readers_take_for_truth_values_are_texts() -> None:
 def test_true_false_null_and_numbers_are_what_they_are() -> None:
     definition = parse("name: a\ndo: {map_data: [true, False, null, ~, 1, -1, 1.0, 1e3, .5]}")
     assert repr(definition.root.args) == "[True, False, None, None, 1, -1, 1.0, 1000.0, 0.5]"
+
+
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_the_sign_of_a_merge_is_a_key_like_any_other_in_quotes(quote: str) -> None:
+    definition = parse(f"name: a\ndo: {{map_data: {{{quote}<<{quote}: {{b: 1}}, c: <<}}}}")
+    assert definition.root == Step(uses="stepwell.map_data", args={"<<": {"b": 1}, "c": "<<"})
+    assert parse(render(definition)) == definition
 
 
 def test_an_alias_stands_for_what_it_names() -> None:

@@ -129,7 +129,7 @@ def test_arrows_of_the_chart_join_shapes_that_are_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ['a"b', "<script>alert(1)</script>", "a&b;#c", "\x01\x02", "x" * 300, "日本語の名前", "end", "a\nb", "]]>", "`x`"]
+    "name", ['a"b', "<script>alert(1)</script>", "a&b;#c", "\x01\x02", "x" * 250, "日本語の名前", "end", "a\nb", "]]>", "`x`"]
 )
 def test_odd_names_do_no_harm(name: str) -> None:
     definition = define(name, call("x", name=name), parallel(branches={name: "y"}), graph({name + "!": "z"}))

@@ -7,7 +7,22 @@ from typing import Any
 import pytest
 from tests.unit.kernel.driver import Driver, run
 
-from stepwell.flow import Keep, call, choice, define, each, edge, graph, loop, otherwise, parallel, sequence, set_variables, when
+from stepwell.flow import (
+    Keep,
+    Range,
+    call,
+    choice,
+    define,
+    each,
+    edge,
+    graph,
+    loop,
+    otherwise,
+    parallel,
+    sequence,
+    set_variables,
+    when,
+)
 
 
 def boom(_: Any) -> Any:
@@ -203,6 +218,20 @@ def test_condition_that_cannot_be_worked_out_fails_the_run() -> None:
 def test_loops_go_on_as_long_as_they_say(options: Any, seen: Any, reload: bool) -> None:
     done = run(define("w", loop(call("s", "{{ item }}"), **options)), 2, reload=reload)
     assert done.output == seen
+    assert done.is_clean()
+
+
+def test_a_range_that_cannot_be_counted_is_an_invalid_input() -> None:
+    done = run(define("w", loop("s", range=Range(start="{{ trigger.input }}", stop=2**63 - 1))), -(2**63))
+    assert done.error["kind"] == "InvalidInput"
+    assert done.error["message"] == "the range of 'loop' has more numbers than can be counted in 64 bits"
+    assert done.is_clean()
+
+
+def test_the_longest_range_that_can_be_counted_begins_like_any_other() -> None:
+    longest = loop("s", range=Range(stop=2**63 - 1), break_when="true")
+    done = run(define("w", longest, output="{{ loops.loop.total_items }}"))
+    assert done.output == 2**63 - 1
     assert done.is_clean()
 
 

@@ -222,6 +222,15 @@ def test_compensation_that_fails_does_not_stop_the_others() -> None:
     assert done.view.steps["unb"].status == "FAILED"
 
 
+def test_what_a_run_adds_to_the_longest_name_has_room(reload: bool) -> None:
+    longest = "n" * 256
+    body = loop(loop(call("a", name=longest, compensate="undo"), count=2), count=12)
+    done = run(define("w", body, throw("no")), reload=reload)
+    assert done.error["kind"] == "Thrown"
+    assert f"{longest}[11][1]" in done.keys
+    assert done.is_clean()
+
+
 def test_each_iteration_and_instance_is_undone_with_its_own_item() -> None:
     body = call("a", "{{ item }}", compensate=call("una", "{{ item }}"))
     done = run(

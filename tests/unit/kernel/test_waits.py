@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.kernel.driver import Driver, run
 
-from stepwell import Retry
+from stepwell import InvalidDefinition, Retry
 from stepwell.flow import (
     approval,
     call,
@@ -139,6 +139,13 @@ def test_deferred_choice_that_nobody_makes() -> None:
     assert driver.error["kind"] == "TimeoutError"
 
 
+def test_what_runs_when_no_signal_came_is_given_what_the_deferred_choice_is(reload: bool) -> None:
+    late = deferred({"yes": "y"}, timeout="1m", on_timeout="late")
+    assert run(define("w", late), 7, reload=reload).output == 7
+    assert run(define("w", call("before", 8), late), 7, reload=reload).output == 8
+    assert run(define("w", each(late, items=[1, 2])), 7, reload=reload).output == [1, 2]
+
+
 # Approvals.
 
 
@@ -172,6 +179,18 @@ def test_approval_that_nobody_answers() -> None:
     driver = Driver(define("w", approval("Ship?", timeout="1h", on_timeout="default", default={"is_approved": False})))
     driver.advance(3600)
     assert driver.output == {"is_approved": False}
+
+
+def test_an_escalated_approval_is_granted_when_all_who_are_asked_then_have_approved(reload: bool) -> None:
+    asked: dict[str, Any] = {"approvers": ["ann", "bob", "cy"], "needed": 2, "timeout": "1h", "on_timeout": "escalate"}
+    with pytest.raises(InvalidDefinition, match="2 of 1 approvers can never agree"):
+        define("w", approval("Ship?", **asked, escalate_to=["boss"]))
+    driver = Driver(define("w", approval("Ship?", **asked, escalate_to=["boss", "chair"])), reload=reload)
+    driver.advance(3600)
+    driver.signal("approval", {"by": "boss", "is_approved": True})
+    assert driver.end is None
+    driver.signal("approval", {"by": "chair", "is_approved": True})
+    assert driver.output["is_approved"] is True
 
 
 def test_approval_is_escalated_once(reload: bool) -> None:
