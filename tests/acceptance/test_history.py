@@ -21,6 +21,8 @@ from stepwell import (
     Stepwell,
     verify_proof,
 )
+from stepwell.model.snapshot import read_snapshot, write_snapshot
+from stepwell.model.state import State
 
 KEY = b"a key kept outside the store"
 
@@ -199,6 +201,61 @@ def test_snapshot_of_another_workspace_under_the_same_id_is_refused(
     with pytest.raises(InvalidSnapshot, match="workspace mismatch"):
         well.restore(run, other.snapshot("run"))
     assert well.load(run).identity.workspace_id == "acme"
+
+
+def test_snapshot_of_another_history_at_the_start_of_the_chain_is_refused(open_well: OpenWell, url: str, tmp_path: Path) -> None:
+    """B4: its receipt was archived here; what the chain starts from still says which one it was."""
+    here, there = open_well(url), open_well("memory://")
+    here.create("run")
+    there.restore("run", here.snapshot("run"))
+    write(here, "run", who="here")
+    write(there, "run", who="there")
+    mine, theirs = here.snapshot("run"), there.snapshot("run")
+    here.archive("run", tmp_path / "proof")
+    for _ in range(2):  # with nothing after the start of the chain, and with a commit
+        with pytest.raises(InvalidSnapshot, match="not of this execution's history"):
+            here.restore("run", theirs)
+        assert here.restore("run", mine).variables == {"who": "here"}
+    assert here.load("run").revision == 3
+    assert here.verify("run").ok
+
+
+def test_snapshot_from_before_the_start_of_the_chain_is_refused(well: Stepwell, run: str, tmp_path: Path) -> None:
+    """B4: nothing is left here that could tell whose it is."""
+    snapshot = well.snapshot(run)
+    write(well, run, n=6)
+    well.archive(run, tmp_path / "proof")
+    with pytest.raises(InvalidSnapshot, match="is of revision 5, and the history here starts at 6"):
+        well.restore(run, snapshot)
+    assert well.load(run).revision == 6
+
+
+@pytest.mark.parametrize("through", [None, 5])
+def test_snapshot_of_another_state_with_the_receipt_of_this_history_is_refused(
+    well: Stepwell, run: str, through: int | None, tmp_path: Path
+) -> None:
+    """B4: somebody who knows the format can give any entries their digests; the receipt still names the state's own."""
+    snapshot, state = read_snapshot(well.snapshot(run))
+    entries = state.copy_entries()
+    entries["variables"]["n"] = b"99"
+    forged = write_snapshot(State.of(entries, snapshot.revision, snapshot.receipt, None))
+    if through is not None:
+        well.archive(run, tmp_path / "proof", through=through)
+    with pytest.raises(InvalidSnapshot, match="not of this execution's history"):
+        well.restore(run, forged)
+    assert well.load(run).revision == 5
+
+
+@pytest.mark.parametrize("revision", [-1, -(2**70), 2**31, 2**40, 2**70])
+def test_snapshot_of_a_revision_that_cannot_be_is_refused(well: Stepwell, run: str, revision: int) -> None:
+    """B4."""
+    snapshot, state = read_snapshot(well.snapshot(run))
+    forged = write_snapshot(State.of(state.copy_entries(), revision, snapshot.receipt, None))
+    with pytest.raises(InvalidSnapshot):
+        well.restore(run, forged)
+    assert well.load(run).revision == 5
+    with Stepwell("memory://", worker=False) as elsewhere, pytest.raises(InvalidSnapshot):
+        elsewhere.restore(run, forged)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ class Repeated(Execution):
     """An execution whose commits have the same ids each time that its history is made."""
 
     def _build(self, mutations: Sequence[Mutation], fields: dict[str, Any]) -> tuple[DraftOfState, Commit]:
-        own = {"commit_id": new_commit_id(self.state.revision + 1, "again"), "is_named": "commit_id" in fields}
+        own = {"commit_id": new_commit_id(self.state.revision + 1, "0" * 32), "is_named": "commit_id" in fields}
         return super()._build(mutations, {**own, **fields})
 
 
@@ -81,7 +81,7 @@ def plain_history(store: RedisStore) -> list[object]:
     first, second, third = (Repeated(store, name).create() for name in ("one", "two", "three"))
     outcomes = store.write([first.foresee()])
     outcomes += store.write([first.foresee(signature=b"signed"), second.foresee(variable("n")), Repeated(store, "four").commit()])
-    ahead = {"revision": 9, "commit_id": new_commit_id(9, "again"), "is_named": False}
+    ahead = {"revision": 9, "commit_id": new_commit_id(9, "0" * 32), "is_named": False}
     for late in (first.commit(**ahead), first.commit(revision=9), first.commit(previous="0" * 64), first.commit(fence=4)):
         outcomes += store.write([late])
         outcomes += store.write([second.foresee(), late, third.foresee()])
@@ -203,7 +203,7 @@ def test_write_is_worked_out_again_if_a_touch_came_between_its_reading_and_its_s
 
 def test_id_of_a_user_that_looks_like_one_of_ours_is_seen_at_any_revision(site: Site) -> None:
     execution = Execution(site.store, "run").create()
-    at_its_own, elsewhere = execution.foresee(commit_id="r1.mine"), execution.foresee(commit_id="r1.other")
+    at_its_own, elsewhere = execution.foresee(commit_id=f"r1.{'a' * 32}"), execution.foresee(commit_id=f"r1.{'b' * 32}")
     assert [type(each) for each in site.store.write([at_its_own, elsewhere])] == [Written, Written]
     later = execution.commit(variable("n", 1))
     for commit in (at_its_own, elsewhere):

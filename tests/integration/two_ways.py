@@ -36,5 +36,5 @@ class Repeated(Execution):
     """An execution whose commits have the same ids each time that its history is made."""
 
     def _build(self, mutations: Sequence[Mutation], fields: dict[str, Any]) -> tuple[Draft, Commit]:
-        own = {"commit_id": new_commit_id(self.state.revision + 1, "again"), "is_named": "commit_id" in fields}
+        own = {"commit_id": new_commit_id(self.state.revision + 1, "0" * 32), "is_named": "commit_id" in fields}
         return super()._build(mutations, {**own, **fields})

@@ -77,13 +77,37 @@ def test_new_ids_never_meet_and_sort_by_time() -> None:
     assert all(len(each) == 32 and check_key(each, "id") for each in found)
 
 
-@pytest.mark.parametrize("revision", [0, 7, 123_456_789])
+HEX = "0123456789abcdef" * 2
+
+
+@pytest.mark.parametrize("revision", [0, 7, 123_456_789, 2**31 - 1])
 def test_commit_id_says_its_revision(revision: int) -> None:
     assert revision_in(new_commit_id(revision, new_id())) == revision
 
 
 @pytest.mark.parametrize(
-    "text", ["", "order-7", "r", "r.", "r7", "r7.", "rx.abc", "r-1.abc", "r1e3.a", "r٣.a", "R7.a", " r7.a", "r99999999999999.a"]
+    "text",
+    [
+        "",
+        "order-7",
+        "r",
+        "r.",
+        "r7",
+        "r7.",
+        "r7.abc",
+        f"rx.{HEX}",
+        f"r-1.{HEX}",
+        f"r1e3.{HEX}",
+        f"r٣.{HEX}",
+        f"R7.{HEX}",
+        f" r7.{HEX}",
+        f"r7.{HEX}0",
+        f"r7.{HEX}\n",
+        f"r7.{HEX.upper()}",
+        f"r{2**31}.{HEX}",
+        f"r{2**32}.{HEX}",
+        f"r99999999999999.{HEX}",
+    ],
 )
 def test_an_id_of_the_users_own_says_none(text: str) -> None:
     assert revision_in(text) is None

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 from tests.unit.sample import NOW, Chain, step, story
 
 from stepwell import Stepwell
-from stepwell.errors import Corrupted
+from stepwell.errors import Corrupted, NotFound
 from stepwell.model.commit import Head, Loaded, StoredCommit
 from stepwell.model.digest import sha256_hex
 from stepwell.model.ledger import fast_forward, rebuild, replay, snapshot_due, verify
 from stepwell.model.receipt import Receipt, decode_header, encode_header, sign_head
-from stepwell.model.snapshot import StoredSnapshot, store_snapshot
+from stepwell.model.snapshot import StoredSnapshot, store_snapshot, stored_state
 from stepwell.model.state import State
 
 replace = msgspec.structs.replace
@@ -197,6 +198,15 @@ def test_rewritten_chain_is_found_by_a_kept_receipt() -> None:
     assert chain.verify(anchors=chain.receipts).ok
 
 
+def test_every_kept_receipt_of_a_revision_is_compared() -> None:
+    """T50: two that were kept of one revision cannot both be of the history; the order they are given in says nothing."""
+    chain, forged = story(), rewritten()
+    good, bad = chain.receipts[3], forged.receipts[3]
+    for anchors in ([bad, good], [good, bad]):
+        assert "not the one you kept" in chain.verify(anchors=anchors).problems[0]
+    assert chain.verify(anchors=[good, good]).ok
+
+
 def test_tail_cut_together_with_the_head_is_found_by_the_signature() -> None:
     """T50."""
     chain = story(key=b"secret")
@@ -310,10 +320,10 @@ def snapshotted() -> tuple[Chain, StoredSnapshot]:
 def test_snapshot_that_loading_starts_from_is_checked_against_the_chain() -> None:
     """T50: entries edited, accumulator left as it was, digests made to fit; the commits after it would still add up."""
     chain, stored = snapshotted()
-    assert verify(chain.head, None, chain.rows, newest=stored).ok
+    assert verify(chain.head, None, chain.rows, snapshots=[stored]).ok
     forged = reseal(stored, stored.data.replace(b'"version":1', b'"version":9'))
     assert forged.data != stored.data
-    result = verify(chain.head, None, chain.rows, newest=forged)
+    result = verify(chain.head, None, chain.rows, snapshots=[forged])
     assert f"the snapshot at revision {stored.revision} is not of the state there" in result.problems[0]
 
 
@@ -325,11 +335,109 @@ def test_verify_of_a_well_looks_at_the_snapshot_that_loading_starts_from() -> No
             with well.transaction("run") as tx:
                 tx.set_variable("blob", [number, "x" * 20_000])
         assert well.verify("run").ok
-        snapshots = well._parts.store._executions.rows["run"].snapshots
+        snapshots = kept_snapshots(well)
         snapshots[-1] = reseal(snapshots[-1], snapshots[-1].data.replace(b'"workflow_id":"manual"', b'"workflow_id":"forged"'))
         result = well.verify("run")
     assert not result.ok
     assert "is not of the state there" in result.problems[0]
+
+
+Snapshots = list[StoredSnapshot]
+
+
+def travelled() -> tuple[Stepwell, Snapshots]:
+    """A well with an execution of many stored snapshots, and these as its store keeps them."""
+    well = Stepwell("memory://", worker=False)
+    well.create("run", context={"balance": 70})
+    for number in range(20):
+        with well.transaction("run") as tx:
+            tx.set_variable("blob", [number, "x" * 20_000])
+    assert len(kept_snapshots(well)) > 2
+    return well, kept_snapshots(well)
+
+
+def kept_snapshots(well: Stepwell) -> Snapshots:
+    return well._parts.store._executions.rows["run"].snapshots
+
+
+def with_other_entries(stored: StoredSnapshot) -> StoredSnapshot:
+    """Other entries, with accumulator and digests made to fit."""
+    state = stored_state(stored)
+    entries = state.copy_entries()
+    entries["context"]["balance"] = b"999999"
+    return store_snapshot(State.of(entries, state.revision, state.receipt, None))
+
+
+FORGERIES: dict[str, Callable[[StoredSnapshot], StoredSnapshot]] = {
+    "all digests made to fit": with_other_entries,
+    "accumulator left as it was": lambda stored: reseal(stored, stored.data.replace(b'"balance":70', b'"balance":9999')),
+}
+
+
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
+@pytest.mark.parametrize("which", [0, 1, -1])
+def test_forged_snapshot_is_found_wherever_it_is_and_nothing_is_built_on_it(
+    which: int, forge: Callable[[StoredSnapshot], StoredSnapshot], tmp_path: Path
+) -> None:
+    """T50: not only the newest one; also loading an older revision starts from a snapshot."""
+    well, snapshots = travelled()
+    with well:
+        good, at = snapshots[which], snapshots[which].revision
+        snapshots[which] = forge(good)
+        assert snapshots[which] != good
+        assert f"the snapshot at revision {at} is not of the state there" in well.verify("run").problems[0]
+        for revision in (at, at + 1):
+            for use in (
+                lambda revision=revision: well.load("run", at=revision),
+                lambda revision=revision: well.fork("run", "branch", at=revision),
+                lambda revision=revision: well.diff("run", 0, revision),
+                lambda revision=revision: well.archive("run", tmp_path / "proof", through=revision),
+            ):
+                with pytest.raises(Corrupted, match="execution 'run' is quarantined"):
+                    use()
+        with pytest.raises(NotFound):
+            well.load("branch")
+        assert not (tmp_path / "proof").exists()
+        assert well.load("run", at=at - 1).context == {"balance": 70}
+        snapshots[which] = good
+        assert well.verify("run").ok
+        assert well.load("run", at=at).context == {"balance": 70}
+
+
+def test_forged_base_is_not_loaded_while_a_receipt_follows_it(tmp_path: Path) -> None:
+    """T50: its own receipt is archived, but the next one names the state that it follows."""
+    well, _ = travelled()
+    with well:
+        well.archive("run", tmp_path / "proof", through=10)
+        assert well.load("run", at=10).context == {"balance": 70}
+        snapshots = kept_snapshots(well)
+        snapshots[0] = with_other_entries(snapshots[0])
+        assert not well.verify("run").ok
+        with pytest.raises(Corrupted, match="not of the state that the receipts name"):
+            well.load("run", at=10)
+
+
+def test_snapshot_does_not_stand_in_for_a_missing_receipt() -> None:
+    """T50: where a snapshot is, its revision could be shown without any receipt."""
+    well, snapshots = travelled()
+    with well:
+        at = snapshots[0].revision
+        store = well._parts.store
+        load = store.load
+        store.load = lambda name, to=None, since=None: without(load(name, to, since), at)
+        with pytest.raises(Corrupted, match=f"the receipt at revision {at} is missing"):
+            well.load("run", at=at)
+
+
+def without(loaded: Loaded, revision: int) -> Loaded:
+    return replace(loaded, commits=[row for row in loaded.commits if row.revision != revision])
+
+
+def test_state_at_the_head_has_the_receipt_of_the_head() -> None:
+    chain = story()
+    head = replace(chain.head, digest="0" * 64)
+    with pytest.raises(Corrupted, match="not the one in its head"):
+        rebuild(Loaded(head, None, chain.rows), at=head.revision)
 
 
 # Loading.

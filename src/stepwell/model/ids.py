@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 from collections.abc import Callable
 from hashlib import sha256
 
 from stepwell.errors import InvalidInput, LimitExceeded
 
-__all__ = ["MAX_KEY_BYTES", "NewId", "check_key", "child_id_of", "made_revision", "new_commit_id", "new_id", "revision_in"]
+__all__ = ["MAX_KEY_BYTES", "MOST_REVISIONS", "NewId", "check_key", "child_id_of", "new_commit_id", "new_id", "revision_in"]
 
 MAX_KEY_BYTES = 512
 
@@ -68,16 +69,13 @@ def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
+_MADE = re.compile(r"r([0-9]{1,10})\.[0-9a-f]{32}", re.ASCII)
+MOST_REVISIONS = 2**31
+"""No execution has so many; one beyond it, that somebody else has thought of, would be at another's place in some stores."""
+
+
 def revision_in(commit_id: str) -> int | None:
-    """The revision that an id made by ``new_commit_id`` says; None for an id that a user chose."""
-    head, dot, rest = commit_id.partition(".")
-    if dot and rest and head[:1] == "r" and len(head) < 12 and head[1:].isascii() and head[1:].isdigit():
-        return int(head[1:])
-    return None
-
-
-def made_revision(commit_id: str) -> int | None:
-    """The same, only for an id whose rest is one of ``new_id``: what a user chose is not taken for ours."""
-    _, _, rest = commit_id.partition(".")
-    is_ours = len(rest) == 32 and all(digit in "0123456789abcdef" for digit in rest)
-    return revision_in(commit_id) if is_ours else None
+    """The revision that an id made by ``new_commit_id`` from one of ``new_id`` says; None for an id that a user chose."""
+    found = _MADE.fullmatch(commit_id)
+    revision = MOST_REVISIONS if found is None else int(found[1])
+    return revision if revision < MOST_REVISIONS else None

@@ -20,7 +20,17 @@ from stepwell.model.snapshot import StoredSnapshot, store_snapshot, stored_state
 from stepwell.model.state import State
 from stepwell.model.validation import plan
 
-__all__ = ["Verification", "build_commit", "fast_forward", "rebuild", "replay", "settle", "snapshot_due", "verify"]
+__all__ = [
+    "Verification",
+    "build_commit",
+    "check_vouched",
+    "fast_forward",
+    "rebuild",
+    "replay",
+    "settle",
+    "snapshot_due",
+    "verify",
+]
 
 _NO_LIMITS = Limits(execution_bytes=2**62, commit_mutations=2**62)
 
@@ -125,11 +135,33 @@ def rebuild(loaded: Loaded, *, at: int | None = None) -> State:
         target = head.revision if at is None else at
         if state.revision != target:
             raise _Broken(f"its commits end at revision {state.revision}, not {target}")
-        if at is None and state.receipt != head.digest:
+        if target == head.revision and state.receipt != head.digest:
             raise _Broken("its last receipt is not the one in its head")
     except (_Broken, InvalidSnapshot) as error:
-        raise Corrupted(f"execution {head.execution_id!r} is quarantined: {error.args[0]}") from None
+        raise _quarantined(head, error) from None
     return state
+
+
+def check_vouched(state: State, beside: Loaded) -> None:
+    """``Corrupted`` unless a state that was built on a snapshot is the one that a receipt names.
+
+    A snapshot's own digests can be made to fit any content. ``beside`` has the receipts of the state's revision and of the next.
+    Only where the chain starts there is none of its own; the next one, if there is one, names the state that it follows.
+    """
+    head, at = beside.head, state.revision
+    try:
+        if state.add_up() != state.accumulator:
+            raise _Broken(f"the snapshot that revision {at} is built on does not add up to its digest")
+        row = beside.commits[0] if beside.commits else None
+        if at > head.base_revision and (row is None or row.revision != at):
+            raise _Broken(f"the receipt at revision {at} is missing")
+        if row is not None:
+            receipt = Receipt.read(row.header, row.body)
+            named = (receipt.digest, receipt.after) if row.revision == at else (receipt.previous, receipt.before)
+            if named != (state.receipt, state.digest):
+                raise _Broken(f"the snapshot that revision {at} is built on is not of the state that the receipts name")
+    except _Broken as error:
+        raise _quarantined(head, error) from None
 
 
 def fast_forward(state: State, loaded: Loaded) -> bool:
@@ -143,6 +175,10 @@ def fast_forward(state: State, loaded: Loaded) -> bool:
 
 class _Broken(Exception):
     """A stored row that does not fit the ones before it; says which and how."""
+
+
+def _quarantined(head: Head, error: Exception) -> Corrupted:
+    return Corrupted(f"execution {head.execution_id!r} is quarantined: {error.args[0]}")
 
 
 def _fast_forward(state: State, head: Head, rows: Sequence[StoredCommit]) -> None:
@@ -216,15 +252,19 @@ def verify(
     *,
     key: bytes | None = None,
     anchors: Iterable[Receipt] = (),
-    newest: StoredSnapshot | None = None,
+    snapshots: Iterable[StoredSnapshot] = (),
 ) -> Verification:
     """Walk a whole chain: every link, every digest, every state, its end against the head, and receipts kept elsewhere.
 
-    ``newest`` is the snapshot that loading starts from; it must be of the very state that the chain comes to there. The walk
-    stops at the first broken link, since nothing after that can be trusted.
+    ``snapshots`` are those after the base, which loading starts from; each must be of the very state that the chain comes to there.
+    The walk stops at the first broken link, since nothing after that can be trusted.
     """
     state, walked = State(), 0
-    kept = {receipt.revision: receipt for receipt in anchors}
+    kept: dict[int, list[Receipt]] = {}
+    for receipt in anchors:
+        kept.setdefault(receipt.revision, []).append(receipt)
+    # Only what they come to: together they can weigh twice as much as all commits.
+    seals = {stored.revision: _seal(stored) for stored in snapshots}
     problems: list[str] = []
     try:
         if base is not None:
@@ -236,7 +276,7 @@ def verify(
             replay(state, head, row)
             walked += 1
             _compare_with_kept(state, kept)
-            if newest is not None and newest.revision == state.revision and newest != store_snapshot(state):
+            if state.revision in seals and seals[state.revision] != _seal(store_snapshot(state)):
                 raise _Broken(f"the snapshot at revision {state.revision} is not of the state there; loading would show another")
         problems += _end_problems(state, head, key)
     except (_Broken, InvalidSnapshot) as error:
@@ -246,10 +286,15 @@ def verify(
     return Verification(not problems, tuple(problems), walked, state.receipt)
 
 
-def _compare_with_kept(state: State, kept: dict[int, Receipt]) -> None:
-    receipt = kept.pop(state.revision, None)
-    if receipt is not None and (receipt.digest, receipt.after) != (state.receipt, state.digest):
-        raise _Broken(f"the receipt at revision {state.revision} is not the one you kept; history was rewritten")
+def _seal(stored: StoredSnapshot) -> str:
+    """A digest over all of a stored snapshot, whatever a damaged file gave for it."""
+    return sha256_hex(msgspec.msgpack.encode(stored))
+
+
+def _compare_with_kept(state: State, kept: dict[int, list[Receipt]]) -> None:
+    for receipt in kept.pop(state.revision, ()):
+        if (receipt.digest, receipt.after) != (state.receipt, state.digest):
+            raise _Broken(f"the receipt at revision {state.revision} is not the one you kept; history was rewritten")
 
 
 def _end_problems(state: State, head: Head, key: bytes | None) -> list[str]:

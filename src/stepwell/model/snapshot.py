@@ -8,6 +8,7 @@ import msgspec
 
 from stepwell.errors import InvalidInput, InvalidSnapshot
 from stepwell.model.digest import sha256_hex
+from stepwell.model.ids import MOST_REVISIONS
 from stepwell.model.record import decode_metadata
 from stepwell.model.state import ONLY, SECTIONS, ExecutionState, State
 
@@ -74,6 +75,8 @@ def read_snapshot(data: object) -> tuple[Snapshot, State]:
     state = _rebuild(snapshot, None)
     if state.digest != snapshot.state:
         raise InvalidSnapshot("the snapshot's entries do not add up to its state digest; it was changed after it was made")
+    if not 0 <= snapshot.revision < MOST_REVISIONS:
+        raise InvalidSnapshot(f"the snapshot is of revision {snapshot.revision}, and there is none such")
     who = state.identity
     if (who.execution_id, who.workspace_id) != (snapshot.execution_id, snapshot.workspace_id):
         raise InvalidSnapshot("the snapshot's label and its content name different executions")

@@ -10,12 +10,12 @@ import msgspec
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, InvalidInput, InvalidSnapshot
-from stepwell.model.commit import Adoption, Archiving, Creation, Head, StoredCommit
+from stepwell.model.commit import Adoption, Archiving, Creation, Head
 from stepwell.model.ids import check_key
 from stepwell.model.mutation import Restore
 from stepwell.model.receipt import Receipt, sign_head
 from stepwell.model.record import Metadata, encode_record
-from stepwell.model.snapshot import read_snapshot, store_snapshot, write_snapshot
+from stepwell.model.snapshot import Snapshot, read_snapshot, store_snapshot, write_snapshot
 from stepwell.model.state import ONLY, Change, ExecutionState, State, difference
 from stepwell.state.executions import MANUAL, Executions
 from stepwell.state.operation import Operation, read, write_or_raise
@@ -52,7 +52,7 @@ class Copies:
                 raise InvalidSnapshot(
                     f"workspace mismatch: the snapshot is of {snapshot.workspace_id!r}, not of {head.workspace_id!r}"
                 )
-            yield from self._check_of_this_history(head, snapshot.revision, snapshot.receipt)
+            yield from self._check_of_this_history(head, snapshot)
             session = yield from self._executions.begin(execution_id)
             entries = _raw_entries(state)
             yield from self._executions.commit(session, [Restore(execution_id, snapshot.revision, entries)])
@@ -75,11 +75,26 @@ class Copies:
             )
         )
 
-    def _check_of_this_history(self, head: Head, revision: int, digest: str) -> Operation[None]:
-        rows = yield from read(lambda: self._store.history(head.execution_id, revision - 1, 1))
-        row = rows[0] if rows else None
-        if revision > head.revision or (row is not None and row.revision == revision and _digest(row) != digest):
+    def _check_of_this_history(self, head: Head, snapshot: Snapshot) -> Operation[None]:
+        oldest, revision = max(head.base_revision, 0), snapshot.revision
+        if revision < oldest:
+            raise InvalidSnapshot(
+                f"the snapshot is of revision {revision}, and the history here starts at {oldest}, so whether it is of this "
+                "execution's history cannot be told; what was archived or never moved here is not restored"
+            )
+        named = None if revision > head.revision else (yield from self._named_at(head.execution_id, revision))
+        if named != (snapshot.receipt, snapshot.state):
             raise InvalidSnapshot("the snapshot is not of this execution's history: its receipt is not in the chain")
+
+    def _named_at(self, execution_id: str, revision: int) -> Operation[tuple[str, str]]:
+        """The digests of the receipt and of the state at a revision."""
+        rows = yield from read(lambda: self._store.history(execution_id, revision - 1, 1))
+        if rows and rows[0].revision == revision:
+            receipt = Receipt.read(rows[0].header, rows[0].body)
+            return receipt.digest, receipt.after
+        # The chain starts there: what it starts from has no receipt here any more, but says which one it had.
+        state = yield from self._executions.state_at(execution_id, revision)
+        return state.receipt, state.digest
 
     def fork(self, execution_id: str, new_id: str, at: int | None) -> Operation[Receipt]:
         """Start a new execution from the state of another, now or at a revision. The first one is left as it is."""
@@ -137,10 +152,6 @@ def _forked(identity: Metadata, new_id: str, clock: Clock) -> Metadata:
 
 def _raw_entries(state: State) -> dict[str, dict[str, msgspec.Raw]]:
     return {section: {key: msgspec.Raw(data) for key, data in rows.items()} for section, rows in state.sections.items() if rows}
-
-
-def _digest(row: StoredCommit) -> str:
-    return Receipt.read(row.header, row.body).digest
 
 
 def _write_file(path: Path, data: bytes) -> None:

@@ -172,6 +172,8 @@ class Executions(History):
                 if live.state.revision != session.revision:
                     raise _moved_on(session)
                 draft = plan(live.state, batch, self.limits)
+                if live.state.revision != session.revision:  # a function of the batch has committed something itself
+                    raise _moved_on(session)
                 commit, receipt = build_commit(
                     draft,
                     execution_id=live.execution_id,

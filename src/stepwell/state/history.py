@@ -8,11 +8,12 @@ from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import InvalidInput, NotFound, ReceiptArchived
 from stepwell.model.commit import Head, Loaded, StoredCommit
 from stepwell.model.entry import StoredEntry
-from stepwell.model.ids import check_key, made_revision
-from stepwell.model.ledger import Verification, rebuild, verify
+from stepwell.model.ids import check_key, revision_in
+from stepwell.model.ledger import Verification, check_vouched, rebuild, verify
 from stepwell.model.limits import Limits
 from stepwell.model.proof import write_proof
 from stepwell.model.receipt import Receipt, read_receipts
+from stepwell.model.snapshot import StoredSnapshot
 from stepwell.model.state import State
 from stepwell.state.operation import Operation, read
 
@@ -30,9 +31,9 @@ class History:
     def __init__(self, store: Store, limits: Limits, signing_key: bytes | None) -> None:
         self._store, self.limits, self._key = store, limits, signing_key
 
-    def _load(self, execution_id: str, at: int | None = None) -> Operation[Loaded]:
+    def _load(self, execution_id: str, at: int | None = None, since: int | None = None) -> Operation[Loaded]:
         check_key(execution_id, "execution_id", self.limits.key_bytes)
-        loaded = yield from read(lambda: self._store.load(execution_id, at))
+        loaded = yield from read(lambda: self._store.load(execution_id, at, since))
         if loaded is None:
             raise no_execution(execution_id)
         return loaded
@@ -41,10 +42,13 @@ class History:
         if type(at) is not int or at < 0:
             raise InvalidInput(f"a revision is a whole number, 0 or more, not {at!r}")
         loaded = yield from self._load(execution_id, min(at, _NEVER))
-        oldest = max(loaded.head.base_revision, 0)
-        if not oldest <= at <= loaded.head.revision:
-            raise NotFound(f"execution {execution_id!r} has revisions {oldest} to {loaded.head.revision}, not {at}")
-        return rebuild(loaded, at=at)
+        _check_retained(loaded.head, at)
+        state = rebuild(loaded, at=at)
+        if loaded.snapshot is not None:
+            beside = yield from self._load(execution_id, at + 1, since=at - 1)
+            _check_retained(beside.head, at)  # archiving may have come between
+            check_vouched(state, beside)
+        return state
 
     def head(self, execution_id: str) -> Operation[Head]:
         """The execution's row."""
@@ -83,7 +87,7 @@ class History:
 
     def check_not_archived(self, execution_id: str, commit_id: str) -> Operation[None]:
         """Once it is archived nothing is left of an id of ours. It says its revision, so at least a wrong answer is not given."""
-        revision = made_revision(commit_id)
+        revision = revision_in(commit_id)
         head = None if revision is None else (yield from read(lambda: self._store.head(execution_id)))
         if revision is not None and head is not None and revision <= head.base_revision:
             raise ReceiptArchived(
@@ -116,14 +120,23 @@ class History:
         if head is None:
             raise no_execution(execution_id)
         rows = (row for row in self._pages(execution_id, head.base_revision) if row.revision <= head.revision)
-        loaded, base = self._store.load(execution_id), self._store.base(execution_id)
-        newest = None if loaded is None else loaded.snapshot
-        result = verify(head, base, rows, key=self._key, anchors=anchors, newest=newest)
+        base, snapshots = self._store.base(execution_id), self._snapshots(head)
+        result = verify(head, base, rows, key=self._key, anchors=anchors, snapshots=snapshots)
         # Archiving moves the start of the chain; a walk that it overtook is walked again.
         now = self._store.head(execution_id)
         if not result.ok and now is not None and now.base_revision != head.base_revision:
             return self._verify(execution_id, anchors)
         return result
+
+    def _snapshots(self, head: Head) -> Iterator[StoredSnapshot]:
+        """Those after the base, newest first: loading the revision before one starts from the next older one."""
+        at = head.revision
+        while (loaded := self._store.load(head.execution_id, at)) is not None:
+            stored = loaded.snapshot
+            if stored is None or stored.revision <= head.base_revision:
+                return
+            yield stored
+            at = stored.revision - 1
 
     def export(self, execution_id: str) -> Operation[bytes]:
         """One execution's proof as a file's bytes, to be verified offline by ``stepwell.verify_proof``."""
@@ -133,6 +146,12 @@ class History:
     def proof(self, head: Head, through: int) -> bytes:
         rows = (row for row in self._pages(head.execution_id, head.base_revision) if row.revision <= through)
         return write_proof(head, self._store.base(head.execution_id), rows, self._key)
+
+
+def _check_retained(head: Head, at: int) -> None:
+    oldest = max(head.base_revision, 0)
+    if not oldest <= at <= head.revision:
+        raise NotFound(f"execution {head.execution_id!r} has revisions {oldest} to {head.revision}, not {at}")
 
 
 def no_execution(execution_id: str) -> NotFound:

@@ -69,7 +69,9 @@ class _TransactionBase(Buffer):
     def _commit_at_once(self) -> Operation[Receipt]:
         """Begin and commit in one. Nobody can have looked in between, so the state at hand is good enough to try with: it is the
         newest if the commit is taken, and if it is not, it is brought up to the store first."""
-        session = self._session = self._executions.guess(self.execution_id, self._terms)
+        # What a function of the user's is given must be the newest: it may not take the old one well.
+        is_plain = not any(callable(item) for item in self.batch())
+        session = self._session = self._executions.guess(self.execution_id, self._terms) if is_plain else None
         guessed = None if session is None else session.live.state.receipt
         try:
             session = session or (yield from self._begin())

@@ -19,7 +19,7 @@ from stepwell.errors import StepwellError
 from stepwell.model.commit import Acquire, Adoption, Claim, Commit, Creation, Head, Lease, Outcome, StateBatch, Unit, Written
 from stepwell.model.draft import Draft
 from stepwell.model.entry import Put, StateOp, StoredEntry
-from stepwell.model.ids import new_commit_id
+from stepwell.model.ids import new_commit_id, new_id
 from stepwell.model.ledger import Verification, build_commit, fast_forward, rebuild, settle, verify
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, Mutation, RecordStep, SetStatus, SetVariable
@@ -260,7 +260,7 @@ class Execution:
             execution_id=self.id,
             workspace_id=self.workspace,
             # The id is inside the receipt, so it has to be known before the commit is built.
-            commit_id=fields.get("commit_id") or new_commit_id(self.state.revision + 1, fresh_id()),
+            commit_id=fields.get("commit_id") or new_commit_id(self.state.revision + 1, new_id()),
             committed_at=self.created_at + timedelta(seconds=self.state.revision + 1),
             creation=Creation(self.workflow, 3) if isinstance(mutations[0], Create) else None,
             is_named="commit_id" in fields,

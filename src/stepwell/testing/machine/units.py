@@ -136,7 +136,7 @@ class Units(QueueUnits):
         return Commit(
             execution_id=name,
             workspace_id=workspace,
-            commit_id=self._fresh("named") if is_named else new_commit_id(revision, self._fresh("")),
+            commit_id=self._fresh("named") if is_named else new_commit_id(revision, _digest(self._fresh(""))[:32]),
             digest=_digest(self._fresh("digest")),
             header=f"header {self._made}".encode(),
             body=f"body {self._made}".encode(),
