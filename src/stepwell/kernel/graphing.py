@@ -7,6 +7,7 @@ is never made again, and costs the same however many arrows there are.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from stepwell.flow.expression import compile_expression
@@ -26,9 +27,28 @@ if TYPE_CHECKING:
 __all__ = ["enter_graph", "node_ended", "recount_graph", "resume_graph"]
 
 
+class _Nodes(Tally):
+    """The tally of a graph. It knows which nodes have ended: one that is retried may have arrows to them, and they stay so."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self, slots: Iterable[str]) -> None:
+        super().__init__(slots)
+        self.ended: set[str] = set()
+
+    def count(self, slot: str, error: Trouble | None, *, is_optional: bool = False) -> None:
+        super().count(slot, error, is_optional=is_optional)
+        self.ended.add(slot)
+
+    def skip(self, slot: str) -> None:
+        """A node is not to be run."""
+        self.excused += 1
+        self.ended.add(slot)
+
+
 def enter_graph(run: Interpreter, frame: Thread, node: Graph) -> None:
     """Begin at the starts."""
-    frame.tally = Tally(node.nodes)
+    frame.tally = _Nodes(node.nodes)
     frame.tally.pending = deque(run.plan.arrows(frame.place).starts)
     run.board.touch(frame)
     _begin_more(run, frame, node)
@@ -88,9 +108,10 @@ def _taken(run: Interpreter, frame: Thread, slot: str, edges: list[Edge]) -> lis
 
 def _arrive(run: Interpreter, frame: Thread, edge: Edge, is_taken: bool, dead: deque[str]) -> None:
     """One more arrow to a node is decided."""
-    slot, place, tally = edge.target, frame.place.children[edge.target], frame.tally
-    assert tally is not None  # noqa: S101 - it has begun
+    slot, place, tally = edge.target, frame.place.children[edge.target], cast("_Nodes", frame.tally)
     child = frame.children.get(key_of(place, frame.at))
+    if slot in tally.ended or (child is not None and not child.value.get("left")):
+        return  # it began without the source, which had failed and was retried
     if child is None:
         child = run.spawn(frame, slot, place, frame.at)
         child.value = {"left": run.plan.arrows(frame.place).degree[slot], "taken": 0}
@@ -102,7 +123,7 @@ def _arrive(run: Interpreter, frame: Thread, edge: Edge, is_taken: bool, dead: d
         tally.pending.append(slot)
         return
     run.drop(child)
-    tally.excused += 1
+    tally.skip(slot)
     run.board.record(key_of(place, frame.at), place.name, StepStatus.SKIPPED, b"null", run.now_ms)
     dead.append(slot)
 
@@ -124,7 +145,7 @@ def _finish(run: Interpreter, frame: Thread) -> None:
 def recount_graph(run: Interpreter, frame: Thread) -> None:
     """Build the tally again from the tokens that are there and what is recorded."""
     node, arrows = cast("Graph", frame.place.node), run.plan.arrows(frame.place)
-    tally = frame.tally = Tally(node.nodes)
+    tally = frame.tally = _Nodes(node.nodes)
     tally.pending.clear()
     there = {child.slot: child for child in frame.children.values()}
     for slot in node.nodes:
@@ -135,7 +156,7 @@ def recount_graph(run: Interpreter, frame: Thread) -> None:
             if is_ready or (slot not in there and slot in arrows.starts):
                 tally.pending.append(slot)
         elif found.status == StepStatus.SKIPPED:
-            tally.excused += 1
+            tally.skip(slot)
         else:
             own = run.board.step(key_of(place, frame.at))
             is_failed = own is not None and own.status == StepStatus.FAILED and getattr(place.node, "on_error", "") != "continue"

@@ -90,7 +90,7 @@ class RecordStep(_Mutation, frozen=True, gc=False, tag="record_step"):
 
 
 class ReopenStep(_Mutation, frozen=True, gc=False, tag="reopen_step"):
-    """Let a step that failed be tried again. A step that gave an output keeps it."""
+    """Let a step that failed be tried again, or one that was skipped be reached. A step that gave an output keeps it."""
 
     name: str
 

@@ -159,7 +159,8 @@ def _record_step(draft: Draft, mutation: RecordStep) -> None:
 
 def _reopen_step(draft: Draft, mutation: ReopenStep) -> None:
     data = draft.get("steps", mutation.name)
-    if data is None or decode_step(data).status != StepStatus.FAILED:
+    # What was skipped has done nothing; it may be reached after all when the failure before it is retried.
+    if data is None or decode_step(data).status not in (StepStatus.FAILED, StepStatus.SKIPPED):
         raise AlreadyRecorded(f"step {mutation.name!r} did not fail, so what is recorded of it stays")
     draft.remove("steps", mutation.name)
 

@@ -1,0 +1,183 @@
+"""Retrying declared workflows: graphs that went on after a failure, children that were cancelled with it, and what was undone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stepwell import Conflict, ExecutionFailed, Status, step
+from stepwell.flow import call, define, edge, graph, loop, map_data, parallel, scope, sequence, subworkflow, throw, wait
+from stepwell.testing import SkippingClock, TestWell
+
+WAIT = 60
+calls: Counter[str] = Counter()
+is_mended: list[bool] = []
+
+
+@step(name="r.note")
+async def note(name: str) -> str:
+    calls[name] += 1
+    return name
+
+
+@step(name="r.broken")
+async def broken(_value: Any = None) -> str:
+    calls["broken"] += 1
+    if not is_mended:
+        raise ValueError("broken")
+    return "mended"
+
+
+@pytest.fixture
+def well() -> Iterator[TestWell]:
+    calls.clear()
+    is_mended.clear()
+    with TestWell(SkippingClock()) as opened:
+        yield opened
+
+
+def failed_run(well: TestWell, root: Any, execution_id: str = "p") -> Any:
+    run = well.start(define("r-retried", root), 1, execution_id=execution_id)
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    is_mended.append(True)
+    return run
+
+
+def retried(well: TestWell, root: Any) -> Any:
+    """A run that has failed, was retried, and has succeeded."""
+    run = failed_run(well, root)
+    run.retry()
+    run.result(WAIT)
+    assert well.load("p").tokens == {}
+    assert run.verify().ok
+    return run
+
+
+def statuses(run: Any) -> dict[str, str]:
+    return {key: str(step.status) for key, step in run.state().get_all_step_outputs().items()}
+
+
+def noted(*names: str) -> dict[str, Any]:
+    return {name: call("r.note", name) for name in names}
+
+
+# Graphs.
+
+
+def long_graph(**more: Any) -> Any:
+    """``b`` fails long before ``c`` is over, and with that the graph."""
+    nodes = {**noted("a", "x", "y", "unchosen"), "b": call("r.broken"), "c": wait("50s")}
+    arrows = [edge("a", "b"), edge("a", "c"), edge("b", "x"), edge("x", "y"), edge("a", "unchosen", when="false")]
+    return graph(nodes, arrows, fail_fast=False, **more)
+
+
+def test_retried_graph_goes_on_from_a_node_that_failed_while_others_went_on(well: TestWell) -> None:
+    run = retried(well, long_graph())
+    assert calls == {"a": 1, "broken": 2, "x": 1, "y": 1}
+    assert statuses(run)["y"] == "COMPLETED"
+    assert statuses(run)["unchosen"] == "SKIPPED"
+
+
+def test_retried_graph_runs_no_more_at_once_than_allowed(well: TestWell) -> None:
+    retried(well, long_graph(max_concurrency=1))
+    assert calls == {"a": 1, "broken": 2, "x": 1, "y": 1}
+
+
+def test_node_that_fails_again_is_retried_again(well: TestWell) -> None:
+    run = failed_run(well, long_graph())
+    is_mended.clear()
+    run.retry()
+    with pytest.raises(ExecutionFailed, match="broken"):
+        run.result(WAIT)
+    assert statuses(run)["y"] == "SKIPPED"
+    is_mended.append(True)
+    run.retry()
+    run.result(WAIT)
+    assert calls == {"a": 1, "broken": 3, "x": 1, "y": 1}
+
+
+def test_graph_in_a_loop_is_retried_in_its_iteration(well: TestWell) -> None:
+    run = retried(well, loop(long_graph(), count=2))
+    assert calls == {"a": 2, "broken": 3, "x": 2, "y": 2}
+    assert statuses(run)["y[0]"] == "COMPLETED"
+
+
+def test_node_that_waits_for_other_arrows_waits_for_the_retried_one_again(well: TestWell) -> None:
+    nodes = {**noted("j"), "b": call("r.broken"), "c": wait("50s")}
+    root = parallel(
+        graph(nodes, [edge("b", "j"), edge("c", "j", when="false")], fail_fast=False),
+        sequence(wait("5s"), call("r.broken", name="end")),
+    )
+    run = retried(well, root)  # the failure beside the graph ended it while j waited for c
+    assert statuses(run)["j"] == "COMPLETED"
+    assert calls == {"broken": 4, "j": 1}
+
+
+def test_node_that_went_on_without_the_retried_one_is_not_run_again(well: TestWell) -> None:
+    nodes = {**noted("a", "j", "k"), "b": call("r.broken"), "c": wait("50s")}
+    arrows = [edge("a", "j"), edge("b", "j"), edge("j", "k"), edge("a", "c")]
+    retried(well, graph(nodes, arrows, fail_fast=False))
+    assert calls == {"a": 1, "broken": 2, "j": 1, "k": 1}
+
+
+def test_graph_that_is_a_failed_branch_begins_again_without_what_it_has_done(well: TestWell) -> None:
+    run = retried(well, parallel(long_graph(), wait("100s"), fail_fast=False))
+    assert calls == {"a": 1, "broken": 2, "x": 1, "y": 1}
+    assert statuses(run)["unchosen"] == "SKIPPED"
+
+
+def test_nodes_that_ended_with_the_failure_are_passed_once(well: TestWell) -> None:
+    nodes = {**noted("a", "after"), "at_once": map_data(1), "unchosen": map_data(2), "end": throw("no")}
+    arrows = [edge("a", "at_once"), edge("at_once", "after"), edge("a", "unchosen", when="false"), edge("a", "end")]
+    run = failed_run(well, graph(nodes, arrows))
+    run.retry()
+    with pytest.raises(ExecutionFailed, match="Thrown: no"):
+        run.result(WAIT)
+    assert statuses(run) == {"a": "COMPLETED", "at_once": "COMPLETED", "unchosen": "SKIPPED", "end": "FAILED"}
+
+
+# Children.
+
+
+def test_child_that_was_cancelled_with_the_failure_is_started_anew(well: TestWell) -> None:
+    well.definitions.put(define("r-kid", wait("50s"), call("r.note", "kid")))
+    run = retried(well, parallel(subworkflow("r-kid", name="kid"), "r.broken"))
+    assert run.result(WAIT) == {"kid": "kid", "r.broken": "mended"}
+    assert well.run("p:kid").status() == Status.CANCELLED
+    assert well.run("p:kid#2").status() == Status.COMPLETED
+    assert calls == {"broken": 2, "kid": 1}
+
+
+# What was undone.
+
+
+def undoable(name: str) -> Any:
+    return call("r.note", name, compensate=map_data({"undone": name}, name=f"undo_{name}"))
+
+
+def test_run_that_was_compensated_at_once_is_not_retried(well: TestWell) -> None:
+    run = failed_run(well, sequence(undoable("a"), "r.broken"))
+    assert statuses(run)["undo_a"] == "COMPLETED"
+    with pytest.raises(Conflict, match="compensated"):
+        run.retry()
+    assert run.status() == Status.FAILED
+
+
+@pytest.mark.parametrize("undo", [map_data(1, name="undo"), call("r.note", "undo", name="undo")], ids=["at once", "by a step"])
+def test_run_with_a_branch_that_was_undone_before_its_end_is_not_retried(well: TestWell, undo: Any) -> None:
+    branch = scope(sequence(call("r.note", "a", compensate=undo), "r.broken"))
+    run = failed_run(well, parallel(branch, wait("50s"), fail_fast=False))
+    with pytest.raises(Conflict, match="compensated"):
+        run.retry()
+
+
+def test_run_that_went_on_after_a_scope_was_undone_is_retried(well: TestWell) -> None:
+    late = scope(sequence(undoable("late"), wait("50s")), timeout="5s", name="late")
+    beaten = parallel(scope(sequence(undoable("beaten"), throw("no"))), sequence(wait("5s"), call("r.note", "won")), join="any")
+    run = retried(well, sequence(late, beaten, "r.broken"))
+    assert statuses(run)["late"] == "CANCELLED"
+    assert calls == {"late": 1, "beaten": 1, "won": 1, "broken": 2}
