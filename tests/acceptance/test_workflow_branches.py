@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from tests.support.waiting import until
 
 import stepwell
-from stepwell import ExecutionCancelled, ExecutionFailed, Retry, Status, Stepwell, step, workflow
+from stepwell import ExecutionCancelled, ExecutionFailed, Retry, Status, StepFailed, Stepwell, step, workflow
 from stepwell.testing import SkippingClock, TestWell
 
 WAIT = 30
+begun: list[Any] = []
 made: list[Any] = []
 booked: set[str] = set()
 faults: set[str] = set()
@@ -22,7 +24,7 @@ faults: set[str] = set()
 @pytest.fixture(autouse=True)
 def _clean() -> Iterator[None]:
     yield
-    for each in (made, booked, faults):
+    for each in (begun, made, booked, faults):
         each.clear()
 
 
@@ -34,7 +36,8 @@ def well() -> Iterator[TestWell]:
 
 @step
 async def make(name: Any, seconds: float = 10) -> Any:
-    await asyncio.sleep(seconds)
+    begun.append(name)
+    await asyncio.sleep(seconds / 2 if name in faults else seconds)
     if name in faults:
         raise LookupError(f"no {name}")
     made.append(name)
@@ -255,13 +258,13 @@ def test_run_that_rests_in_branches_has_passed_what_is_before_them(file_url: str
 
 
 def test_steps_of_a_map_that_are_under_way_end_before_their_worker_stops(file_url: str) -> None:
-    begun: list[int] = []
+    entered: list[int] = []
     ended: list[int] = []
     go_on = asyncio.Event()
 
     @step(name="branches.slow")
     async def slow(number: int) -> None:
-        begun.append(number)
+        entered.append(number)
         if number == 0:
             await go_on.wait()
         else:
@@ -276,6 +279,79 @@ def test_steps_of_a_map_that_are_under_way_end_before_their_worker_stops(file_ur
 
     well = Stepwell(file_url)
     well.start(many)
-    until(lambda: len(begun) == 3)
+    until(lambda: len(entered) == 3)
     well.close()
     assert sorted(ended) == [0, 1, 2]
+
+
+# What a group has cancelled stays cancelled.
+
+
+@workflow
+async def passes_over_a_failure() -> list[Any]:
+    with suppress(StepFailed):
+        await stepwell.map(make, ["bad", "b", "c", "d"], concurrency=2)
+    return [await stepwell.wait_signal(f"go {number}") for number in range(3)]
+
+
+def test_steps_that_a_failure_has_cancelled_are_not_begun_again_after_each_rest(well: TestWell) -> None:
+    faults.add("bad")
+    run = well.start(passes_over_a_failure)
+    for number in range(3):
+        well.clock.advance("10m")
+        run.signal(f"go {number}", number)
+    assert run.result(WAIT) == [0, 1, 2]
+    assert max(begun.count(name) for name in ("b", "c")) == 1
+
+
+async def hear() -> Any:
+    return await stepwell.wait_signal("x")
+
+
+async def fail_soon() -> None:
+    await make("bad", 1)
+
+
+@workflow
+async def hears_after_a_failure(kind: str) -> Any:
+    beside = {"signal": hear, "sleep": lambda: stepwell.sleep("1h"), "child": lambda: kid("a")}[kind]
+
+    async def branch() -> Any:
+        return await beside()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail_soon())
+            group.create_task(branch())
+    except* StepFailed:
+        pass
+    return await stepwell.wait_signal("x")
+
+
+@pytest.mark.parametrize("kind", ["signal", "sleep", "child"])
+def test_wait_that_a_failure_has_cancelled_takes_nothing_any_more(well: TestWell, kind: str) -> None:
+    faults.add("bad")
+    run = well.start(hears_after_a_failure, kind)
+    well.clock.advance("10m")
+    assert run.status() == Status.WAITING
+    run.signal("x", "hello")
+    assert run.result(WAIT) == "hello"
+
+
+@workflow
+async def tells_of_its_failure() -> list[Any]:
+    try:
+        return await stepwell.map(make, ["bad", "b"])
+    except StepFailed:
+        await make("told", 1)
+        raise
+
+
+def test_run_that_is_retried_makes_what_the_failure_had_cancelled(well: TestWell) -> None:
+    faults.add("bad")
+    run = well.start(tells_of_its_failure)
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    faults.clear()
+    run.retry()
+    assert run.result(WAIT) == ["bad", "b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ from stepwell.runtime.attempt import attempt
 from stepwell.runtime.branch import OffBranch
 from stepwell.runtime.budget import Budget
 from stepwell.runtime.context import StepContext
-from stepwell.runtime.inbox import CHILD, SIGNAL
+from stepwell.runtime.inbox import CHILD, SIGNAL, Letter
 from stepwell.runtime.journal import Journal
 from stepwell.runtime.outcome import child_result, child_status, error_names, error_value, step_output
 from stepwell.runtime.surroundings import Surroundings
@@ -60,6 +61,8 @@ class Calls:
         with OffBranch():
             recorded = self._journal.answer(step.name, position, key)
             if recorded is not None:
+                if recorded.status == StepStatus.SKIPPED:
+                    await self._waits.stay()
                 return step.decode(step_output(recorded, step.name, key))
             self._waits.deliver_cancel(position)
             try:
@@ -89,7 +92,7 @@ class Calls:
         # A call keeps the policy that it failed under first: a later one is for later calls.
         policy = msgspec.convert(token["policy"], Retry) if "policy" in token else step.retry
         if waits_until is not None:
-            await self._waits.wait(key, position, "retry", step.name, waits_until)
+            await self._wait(key, position, "retry", step.name, waits_until, step.name)
         while True:
             if number:
                 self._budget.again(key, is_free=self._waits.is_shielded)
@@ -99,6 +102,9 @@ class Calls:
             self._waits.making.add(position)
             try:
                 output = await attempt(step, context, arguments, keywords, self._around, self._seconds_left())
+            except asyncio.CancelledError:
+                self._give_up(key, position, step.name)
+                raise
             except Exception as error:  # noqa: BLE001 - the policy decides what it means
                 self._waits.making.discard(position)
                 self._check_time(position, error)
@@ -142,7 +148,25 @@ class Calls:
         due = self._around.clock.now_ms() + round(policy.delay(number, random.random()) * 1000)  # noqa: S311
         token = {"position": position, "attempt": number, "error": told, "due_ms": due, "policy": to_value(policy)}
         await self._journal.commit([self._journal.token_put(key, "retry", token), *spending])
-        await self._waits.wait(key, position, "retry", step.name, due)
+        await self._wait(key, position, "retry", step.name, due, step.name)
+
+    async def _wait(self, key: str, position: str, kind: str, name: str, due: int | None, label: str) -> Letter | None:
+        try:
+            return await self._waits.wait(key, position, kind, name, due)
+        except asyncio.CancelledError:
+            self._give_up(key, position, label)
+            raise
+
+    def _give_up(self, key: str, position: str, name: str) -> None:
+        """The code has cancelled a call, as a group does with the others when one fails. That is part of its way: when it comes by
+        here again, the failure is there at once, and the others must not begin before they are cancelled again."""
+        if self._is_going_on():
+            record = self._journal.record(key, position, StepStatus.SKIPPED, b"null", 0, name)
+            self._journal.buffer(*self._journal.token_drop(key), record)
+
+    def _is_going_on(self) -> bool:
+        """Whether it is the code that cancels, and not the end of the session."""
+        return self._journal.end is None and not self._waits.is_suspended
 
     def _check_time(self, position: str, error: Exception) -> None:
         """If it is the execution whose time is over, that is what its code is told, and not that a step was slow."""
@@ -161,14 +185,17 @@ class Calls:
     async def sleep(self, seconds: float, position: str, key: str) -> None:
         """A sleep: over when its time has come."""
         journal = self._journal
-        if journal.answer("sleep", position, key) is not None:
+        recorded = journal.answer("sleep", position, key)
+        if recorded is not None:
+            if recorded.status == StepStatus.SKIPPED:
+                await self._waits.stay()
             return
         self._waits.deliver_cancel(position)
         token = journal.token(key)
         due = token["due_ms"] if token else self._around.clock.now_ms() + round(seconds * 1000)
         if not token:
             await journal.commit([journal.token_put(key, "sleep", {"position": position, "due_ms": due})])
-        await self._waits.wait(key, position, "sleep", "", due)
+        await self._wait(key, position, "sleep", "", due, "sleep")
         await journal.commit([*journal.token_drop(key), journal.record(key, position, StepStatus.COMPLETED, b"null", 0, "sleep")])
 
     async def signal(self, name: str, seconds: float | None, position: str, key: str) -> Value:
@@ -182,10 +209,12 @@ class Calls:
             if not token:
                 waiting = {"position": position, "name": name, "due_ms": due}
                 await journal.commit([journal.token_put(key, "signal", waiting)])
-            letter = await self._waits.wait(key, position, SIGNAL, name, due)
+            letter = await self._wait(key, position, SIGNAL, name, due, label)
             output = {"timed_out": True} if letter is None else {"value": letter.value}
             batch = [*journal.token_drop(key), journal.record(key, position, StepStatus.COMPLETED, recode(output), 0, label)]
             await journal.commit([*batch, *journal.taking(letter)])
+        elif recorded.status == StepStatus.SKIPPED:
+            return await self._waits.stay()
         else:
             output = recorded.output
         if "timed_out" in output:
@@ -199,10 +228,17 @@ class Calls:
         if recorded is not None:
             return child_result(workflow, self._child_id(position), recorded.output, key)
         self._waits.deliver_cancel(position)
+        if journal.token(key).get("is_given_up"):
+            await self._waits.stay()
         child_id, news = await self._begin_child(workflow, value, position, key)
         letter = None
         if news is None:
-            letter = await self._waits.wait(key, position, CHILD, child_id, None)
+            try:
+                letter = await self._waits.wait(key, position, CHILD, child_id, None)
+            except asyncio.CancelledError:
+                if self._is_going_on():  # the token stays, since the child does
+                    journal.buffer(journal.token_put(key, "child", {**journal.token(key), "is_given_up": True}))
+                raise
             news = None if letter is None else letter.value
         record = journal.record(key, position, child_status(news), recode(news), 0, workflow.name)
         await journal.commit([*journal.token_drop(key), record, *journal.taking(letter)])

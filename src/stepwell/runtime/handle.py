@@ -153,6 +153,8 @@ class RunOperations:
         else:
             # Only the call that failed the run: failures that its code has handled are part of its way.
             again = [ReopenStep(name) for name in _failed(state, [error.get("step")])]
+            # What its code gave up because of that, too: nobody may give it up this time.
+            again += [ReopenStep(name) for name, step in state.steps.items() if step.status == StepStatus.SKIPPED]
         if child_id is not None:
             again = [*again, *(yield from self._old_news(child_id, session.live.workspace_id))]
             yield from self._retry_child(child_id)

@@ -56,6 +56,7 @@ class Waits:
         self._taken: set[str] = set()
         self._warned: set[str] = set()
         self._linger: asyncio.TimerHandle | None = None
+        self._staying: list[asyncio.Future[Any]] = []
         self.making: set[str] = set()
         """Positions of calls that are busy with something other than waiting: meanwhile, the session does not rest."""
         self.is_suspended = False
@@ -99,6 +100,14 @@ class Waits:
             raise
         self._waits.pop(key, None)
         return None if outcome is _TIMED_OUT else outcome
+
+    async def stay(self) -> Any:
+        """Wait for nothing, as a call does that was cancelled before: whoever cancelled it does so again."""
+        if self.is_undoing:
+            raise Undoing
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._staying.append(future)
+        return await future
 
     def hand_out(self, found: list[Letter]) -> None:
         """Give messages to the waits that they are for; a cancel request ends every wait."""
@@ -152,13 +161,15 @@ class Waits:
 
     def fail(self, error: BaseException) -> None:
         """End every wait with an error."""
-        for wait in self._waits.values():
-            if not wait.future.done():
-                wait.future.set_exception(error)
+        for future in (*(wait.future for wait in self._waits.values()), *self._staying):
+            if not future.done():
+                future.set_exception(error)
 
     def stop(self) -> None:
         """The session is over: nothing is timed any more."""
         self._is_busy = bool  # says no, and lets go of the session: as a ring they would have to wait for a garbage collection
+        for future in self._staying:
+            future.cancel()
         timers = [self._linger, *(wait.timer for wait in self._waits.values())]
         for timer in timers:
             if timer is not None:
