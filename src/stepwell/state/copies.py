@@ -76,12 +76,9 @@ class Copies:
         )
 
     def _check_of_this_history(self, head: Head, snapshot: Snapshot) -> Operation[None]:
-        oldest, revision = max(head.base_revision, 0), snapshot.revision
-        if revision < oldest:
-            raise InvalidSnapshot(
-                f"the snapshot is of revision {revision}, and the history here starts at {oldest}, so whether it is of this "
-                "execution's history cannot be told; what was archived or never moved here is not restored"
-            )
+        revision = snapshot.revision
+        if revision < head.base_revision:
+            return  # what it could be compared with was archived: its user knows where it is from
         named = None if revision > head.revision else (yield from self._named_at(head.execution_id, revision))
         if named != (snapshot.receipt, snapshot.state):
             raise InvalidSnapshot("the snapshot is not of this execution's history: its receipt is not in the chain")
