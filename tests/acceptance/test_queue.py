@@ -225,6 +225,18 @@ def test_a_taken_execution_id_fails_the_item_and_keeps_no_slot(well: Any):
     assert well.load("mine").revision == 0
 
 
+def test_the_result_of_an_item_whose_execution_id_was_taken_is_not_that_of_the_other_run(well: Any):
+    """Of the same workflow in the same workspace: only the item's own id tells them apart."""
+    well.queue.pause("default")
+    item = well.enqueue(echo, 1, execution_id="mine")
+    assert well.start(echo, 2, execution_id="mine").result(WAIT) == 2
+    well.queue.resume("default")
+    while item.state().status is not ItemStatus.FAILED:
+        pass
+    with pytest.raises(ExecutionFailed, match="failed before it started: AlreadyExists"):
+        item.result(WAIT)
+
+
 def test_a_singleton_is_not_asked_for_twice_while_it_has_not_ended(idle_well: Any):
     first = idle_well.enqueue(echo, 1, singleton=True)
     assert idle_well.enqueue(echo, 2, singleton=True).item_id == first.item_id

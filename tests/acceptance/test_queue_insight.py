@@ -9,7 +9,7 @@ import pytest
 from tests.acceptance.conftest import OpenWell
 from tests.support.queues import clocked_url, queue_url
 
-from stepwell import FakeClock, InvalidInput, ItemStatus, NotFound, workflow
+from stepwell import FakeClock, InvalidInput, ItemStatus, NotFound, QueueRequest, workflow
 
 __all__ = ["clocked_url", "queue_url"]
 
@@ -131,3 +131,14 @@ def test_ended_items_go_when_their_tier_keeps_them_no_longer(well: Any, clock: F
     well.queue.recover()
     with pytest.raises(NotFound):
         item.state()
+
+
+def test_recovery_drops_all_that_is_old_however_much_that_is(open_well: OpenWell, queue_url: str):
+    """More than goes into one unit: else what ends faster than sweeps come would stay for good."""
+    well: Any = open_well(queue_url, worker=False)
+    well.workspaces.put("acme", tier="startup")
+    for item in well.enqueue_many(QueueRequest(workflow=echo, value=1, workspace="acme") for _ in range(1_001)):
+        item.cancel()
+    well.workspaces.put_tier("startup", retention_seconds=0)
+    well.queue.recover()
+    assert well.queue.list(workspace="acme") == []

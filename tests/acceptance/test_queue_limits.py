@@ -109,6 +109,7 @@ def test_a_tier_keeps_what_is_not_changed(well: Any):
         {"weight": None},
         {"weight": float("nan")},
         {"rate_per_second": -0.1},
+        {"rate_per_second": 1e-307},
         {"queue_depth": -1},
         {"state_bytes": "many"},
         {"state_bytes": -1},
@@ -229,9 +230,28 @@ def test_bad_queues_are_refused(queues: Any):
 
 
 @pytest.mark.parametrize(
-    "options", [{"concurrency": -1}, {"concurrency": True}, {"rate_per_second": -1}, {"rate_per_second": "fast"}]
+    "options",
+    [{"concurrency": -1}, {"concurrency": True}, {"rate_per_second": -1}, {"rate_per_second": "fast"}, {"rate_per_second": 1e-307}],
 )
 def test_a_bad_queue_is_refused(well: Any, options: dict[str, Any]):
     with pytest.raises(InvalidInput):
         well.queue.put("mail", **options)
     assert well.queue.get("mail").concurrency is None
+
+
+def test_one_start_in_a_year_is_the_least_rate_and_none_at_all_is_allowed(well: Any):
+    for rate in (0, 1 / (366 * 86_400)):
+        assert well.queue.put("mail", rate_per_second=rate).rate_per_second == rate
+        assert well.workspaces.put_tier("scale", rate_per_second=rate).rate_per_second == rate
+    with pytest.raises(InvalidInput, match="from 3e-08 on, or 0"):
+        well.workspaces.put_tier("scale", rate_per_second=1e-9)
+
+
+def test_demand_does_not_count_what_a_full_queue_keeps_waiting(well: Any):
+    well.queue.put("mail", concurrency=1)
+    items = [well.enqueue(held, number, queue="mail") for number in range(10)]
+    assert entered.acquire(timeout=WAIT)
+    demand = well.queue.demand()
+    assert (demand.ready, demand.running, demand.startable, demand.wanted) == (9, 1, 0, 1)
+    gate.set()
+    assert [item.result(WAIT) for item in items] == list(range(10))

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pytest
 from tests.acceptance.conftest import OpenWell
 from tests.support.queues import clocked_url, queue_url
 
 from stepwell import FakeClock, InvalidInput, NotFound, workflow
 from stepwell.app import Stepwell
+from stepwell.model.commit import StateBatch
+from stepwell.model.entry import Put
+from stepwell.queue.schedule import Timing
 from stepwell.queue.scheduler import fire_due
+from stepwell.queue.schedules import PATH, decode_schedule, encode_schedule
+from stepwell.state.operation import write_or_raise
 
 __all__ = ["clocked_url", "queue_url"]
 
@@ -130,6 +136,27 @@ def test_missed_ticks_are_caught_up_by_the_policy(blocking_well: Stepwell, clock
     assert fired == {"last": 1, "all": 3}
 
 
+def store(well: Stepwell, name: str, data: bytes) -> None:
+    """Put a schedule as another process would that knows more than this one."""
+    well._driver.run(write_or_raise(StateBatch((Put(PATH, name, msgspec.Raw(data)),))))
+
+
+def test_a_schedule_that_cannot_be_evaluated_here_stops_no_other(
+    blocking_well: Stepwell, clock: FakeClock, caplog: pytest.LogCaptureFixture
+):
+    blocking_well.schedules.put("other", report, 7, every=60)
+    known = decode_schedule(blocking_well._parts.store.entries(PATH, ["other"])["other"].data or b"")
+    on_mars = msgspec.structs.replace(known, name="mars", timing=Timing(cron="* * * * *", zone="Mars/Olympus"))
+    store(blocking_well, "mars", encode_schedule(on_mars))
+    store(blocking_well, "newer", b'{"of":"a later release"}')
+    clock.advance(60)
+    assert fire(blocking_well) == 5
+    assert blocking_well._parts.store.items(_all())[0].key == f"schedule:other:{clock.now_ms()}"
+    told = [record.getMessage() for record in caplog.records]
+    assert any("'mars'" in each and "no time zone 'Mars/Olympus'" in each for each in told)
+    assert any("'newer'" in each and "missing required field" in each for each in told)
+
+
 def test_a_paused_schedule_fires_nothing_until_it_is_resumed(blocking_well: Stepwell, clock: FakeClock):
     blocking_well.schedules.put("often", report, 7, every=60)
     assert blocking_well.schedules.pause("often").is_paused
@@ -168,6 +195,8 @@ def test_backfill_fires_the_ticks_of_the_past_once(well: Any, clock: FakeClock):
     assert [item.is_new for item in again] == [True, False, False, False, False]
     with pytest.raises(InvalidInput):
         well.schedules.backfill("hourly", start.replace(tzinfo=None), clock.now())
+    with pytest.raises(InvalidInput, match="9999"):
+        well.schedules.backfill("hourly", start, datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))))
     with pytest.raises(InvalidInput, match="10,000"):
         well.schedules.backfill("hourly", start - timedelta(days=600), clock.now())
 
@@ -186,6 +215,7 @@ def test_an_interval_is_backfilled_to_before_it_began(well: Any, clock: FakeCloc
         ({"cron": "nonsense"}, InvalidInput),
         ({"cron": "* * * * *", "zone": "Nowhere"}, InvalidInput),
         ({"every": 60, "catch_up": "some"}, InvalidInput),
+        ({"at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))}, InvalidInput),
         ({"every": 60, "workspace": "nowhere"}, NotFound),
         ({"every": 60, "workflow": "unknown"}, NotFound),
         ({"every": 60, "value": "text"}, InvalidInput),

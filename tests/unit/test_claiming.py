@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.model.claiming import Candidate, Choosing, Contender, LaneKey, Queued, free_slots, later_rate_ms, rate_allowance
+from stepwell.model.claiming import (
+    Candidate,
+    Choosing,
+    Contender,
+    LaneKey,
+    Queued,
+    changed_rate_ms,
+    free_slots,
+    later_rate_ms,
+    rate_allowance,
+)
 
 NOW = 1_790_000_000_000
 WORKSPACES, QUEUES, WORKFLOWS = ("a", "b", "c"), ("q", "r"), ("v", "w")
@@ -176,3 +186,23 @@ def test_whoever_asks_often_gets_the_whole_rate(rate: float, seconds: int) -> No
         rate_ms = later_rate_ms(rate, rate_ms, now, count)
         started += count
     assert started >= int(rate * seconds)
+
+
+@given(st.sampled_from([0.3, 1, 3, 50]), st.lists(st.integers(0, 3_000), min_size=1, max_size=40))
+def test_rate_that_stays_the_same_is_changed_to_nothing_else(rate: float, pauses: list[int]) -> None:
+    now, rate_ms = NOW, 0.0
+    for pause in pauses:
+        now += pause
+        rate_ms = later_rate_ms(rate, rate_ms, now, rate_allowance(rate, rate_ms, now))
+        assert changed_rate_ms(rate, rate_ms, now) == pytest.approx(rate_ms, abs=4)
+
+
+@pytest.mark.parametrize(("rate", "next_ms"), [(100, 10), (2, 500), (0.5, 2000)])
+def test_raised_rate_is_owed_no_more_than_it_could_be_by_itself(rate: float, next_ms: int) -> None:
+    owed = changed_rate_ms(rate, later_rate_ms(0.001, 0, NOW, 1), NOW)
+    assert [rate_allowance(rate, owed, NOW + round(after)) for after in (0, 0.9 * next_ms, next_ms)] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("rate", [None, 0])
+def test_rate_that_says_nothing_about_the_next_start_leaves_it(rate: float | None) -> None:
+    assert changed_rate_ms(rate, NOW * 2, NOW) == NOW * 2

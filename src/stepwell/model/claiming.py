@@ -12,7 +12,18 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Candidate", "Choosing", "Contender", "LaneKey", "More", "Queued", "free_slots", "later_rate_ms", "rate_allowance"]
+__all__ = [
+    "Candidate",
+    "Choosing",
+    "Contender",
+    "LaneKey",
+    "More",
+    "Queued",
+    "changed_rate_ms",
+    "free_slots",
+    "later_rate_ms",
+    "rate_allowance",
+]
 
 _UNBOUNDED = 2**53
 
@@ -81,6 +92,15 @@ def later_rate_ms(rate_per_second: float | None, rate_ms: float, now_ms: int, st
     if not rate_per_second or not started:
         return rate_ms
     return max(rate_ms, now_ms) + started * 1000 / rate_per_second
+
+
+def changed_rate_ms(rate_per_second: float | None, rate_ms: float, now_ms: int) -> float:
+    """When the next start is due once this is the rate: no later than starts by this rate alone could have put it off.
+
+    So a raised rate holds at once, and one that is put again changes nothing. It is for the moment in which a rate is put: at every
+    look, it would put off the next start for good.
+    """
+    return min(rate_ms, now_ms + max(1000, 1000 / rate_per_second)) if rate_per_second else rate_ms
 
 
 More = Callable[[LaneKey, Candidate], Queued]

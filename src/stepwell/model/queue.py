@@ -91,8 +91,8 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"a tier's name is in small letters: {self.name.lower()!r}, not {self.name!r}")
         for what, least in (("concurrency", 0), ("queue_depth", 0), ("state_bytes", 0)):
             _at_least(getattr(self, what), least, f"{what} of tier {self.name!r}", (int,))
-        for what in ("rate_per_second", "retention_seconds"):
-            _at_least(getattr(self, what), 0, f"{what} of tier {self.name!r}", (int, float))
+        _at_least(self.retention_seconds, 0, f"retention_seconds of tier {self.name!r}", (int, float))
+        _check_rate(self.rate_per_second, f"tier {self.name!r}")
         if isinstance(self.weight, bool) or not isinstance(self.weight, int | float) or not 0.001 <= self.weight <= 1_000_000:
             raise InvalidInput(f"weight of tier {self.name!r} is a number from 0.001 to 1,000,000, not {self.weight!r}")
 
@@ -102,6 +102,16 @@ def _at_least(value: object, least: float, what: str, kinds: tuple[type, ...]) -
         return
     if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= 2**53:  # pyright: ignore[reportOperatorIssue]
         raise InvalidInput(f"{what} is a number from {least:g} on, or None for no limit, not {value!r}")
+
+
+_LEAST_RATE = 3e-8
+"""Per second: one start in a year. With much less, the time of the next start is no number that a store can count with."""
+
+
+def _check_rate(rate: float | None, whose: str) -> None:
+    _at_least(rate, 0, f"rate_per_second of {whose}", (int, float))
+    if rate is not None and 0 < rate < _LEAST_RATE:
+        raise InvalidInput(f"rate_per_second of {whose} is a number from {_LEAST_RATE:g} on, or 0 for no starts, not {rate!r}")
 
 
 TIERS = (
@@ -132,6 +142,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int | None = None
     """How many of its items are active at once, over all workspaces."""
     rate_per_second: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_rate(self.rate_per_second, f"queue {self.name!r}")
 
 
 class NewItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -313,9 +326,10 @@ class Redrive(msgspec.Struct, frozen=True, gc=False):
 class RecoverItems(msgspec.Struct, frozen=True, gc=False):
     """Return items whose claim has expired: PENDING again, or FAILED if that was their last attempt. The answer is their ids.
 
-    Also drops ended items that are older than their workspace's tier keeps them."""
+    Also drops ended items that are older than their workspace's tier keeps them; how many is the last answer, behind the ids."""
 
     limit: int = 1_000
+    """So many are returned at most, and so many dropped. When it was as many, there may be more."""
 
 
 class PutTier(msgspec.Struct, frozen=True, gc=False):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import ceil
 
 import msgspec
 
-from stepwell.model.queue import Lane, Tier, Workspace
+from stepwell.model.claiming import free_slots, rate_allowance
+from stepwell.model.queue import Lane, QueueSettings, Tier, Workspace
 
 __all__ = ["Demand", "LaneStats", "caps_of", "demand_of", "metrics_of", "percentile", "stats_of"]
 
@@ -40,7 +42,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     """Items that are ready, whether or not their workspaces have slots left."""
     running: int
     startable: int
-    """Ready items that could start now if a worker had room: what more workers would help with."""
+    """Ready items that could start now if a worker had room: what more workers would help with. Where a rate holds them
+    up, it is a second's worth, the most that may start at once."""
     oldest_seconds: float
 
     @property
@@ -82,25 +85,38 @@ def caps_of(workspaces: Iterable[Workspace], tiers: Iterable[Tier]) -> dict[str,
     return {workspace.workspace_id: by_tier.get(workspace.tier) for workspace in workspaces}
 
 
-def demand_of(stats: Sequence[LaneStats], paused: frozenset[str]) -> Demand:
-    """The demand of all lanes together. Workspaces and queues that are paused have none."""
-    running: dict[str, int] = {}
-    ready: dict[str, int] = {}
-    caps: dict[str, int | None] = {}
+def demand_of(
+    stats: Sequence[LaneStats], workspaces: Iterable[Workspace], tiers: Iterable[Tier], queues: Iterable[QueueSettings]
+) -> Demand:
+    """The demand of all lanes together. What is paused, full, or has a rate of 0 has none."""
+    used_by, used_in = Counter[str](), Counter[str]()
     for lane in stats:
-        running[lane.workspace_id] = running.get(lane.workspace_id, 0) + lane.running
-        caps[lane.workspace_id] = lane.cap
-        if not paused & {f"workspace:{lane.workspace_id}", f"queue:{lane.queue}"}:
-            ready[lane.workspace_id] = ready.get(lane.workspace_id, 0) + lane.ready
-    startable = sum(
-        count if (cap := caps[name]) is None else min(count, max(cap - running[name], 0)) for name, count in ready.items()
-    )
+        used_by[lane.workspace_id] += lane.running
+        used_in[lane.queue] += lane.running
+    by_tier = {tier.name: tier for tier in tiers}
+    room_of = {
+        each.workspace_id: 0 if each.is_paused else _room(by_tier[each.tier], used_by[each.workspace_id]) for each in workspaces
+    }
+    settings = {lane.queue: QueueSettings(name=lane.queue) for lane in stats} | {each.name: each for each in queues}
+    room_in = {name: 0 if each.is_paused else _room(each, used_in[name]) for name, each in settings.items()}
+    startable = 0
+    # Lanes of which one side has no limit come first: what they take of the other side would go to one item whichever lane took it.
+    for lane in sorted(stats, key=lambda lane: -max(room_of[lane.workspace_id], room_in[lane.queue])):
+        count = min(lane.ready, room_of[lane.workspace_id], room_in[lane.queue])
+        room_of[lane.workspace_id] -= count
+        room_in[lane.queue] -= count
+        startable += count
     return Demand(
         ready=sum(lane.ready for lane in stats),
-        running=sum(running.values()),
+        running=used_by.total(),
         startable=startable,
         oldest_seconds=max((lane.oldest_seconds for lane in stats), default=0.0),
     )
+
+
+def _room(limits: Tier | QueueSettings, used: int) -> int:
+    """How many more may start at once. When the latest did is not known here, so a rate is taken to have its whole second left."""
+    return min(free_slots(limits.concurrency, used), rate_allowance(limits.rate_per_second, 0, 0))
 
 
 _METRICS = (

@@ -158,8 +158,8 @@ class QueueOperations:
 
     def _check_own(self, item: Item) -> Operation[None]:
         """An item also fails because somebody else took its execution's id while it waited; how that one ends is not its result."""
-        head = yield from self._executions.head(item.execution_id)
-        if (head.workspace_id, head.workflow_id) != (item.workspace_id, item.workflow_id):
+        live = yield from self._executions.newest(item.execution_id)
+        if live.state.identity.item_id != item.item_id:
             raise ExecutionFailed(f"queue item {item.item_id!r} failed before it started: {item.error}")
 
     def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[Item | None]:
@@ -240,14 +240,20 @@ class QueueOperations:
         query = ItemQuery(workspace_id=workspace, queue=queue, status=status, workflow_id=workflow, before=before, limit=limit)
         return (yield from read(lambda: self._store.items(query)))
 
-    def recover(self) -> Operation[list[str]]:
-        """Return items whose claim has expired, and drop ended ones that are old enough; the ids of those returned."""
+    def recover(self, seconds: float = inf) -> Operation[list[str]]:
+        """Return items whose claim has expired, and drop ended ones that are old enough; the ids of those returned.
+
+        In units of a limited size, so that nobody waits for long behind one. What is left after so many seconds stays for the next.
+        """
         found: list[str] = []
+        unit, ends = RecoverItems(), monotonic() + seconds
         while True:
-            outcome = yield from write_or_raise(RecoverItems())
-            ids = [each for each in outcome.answers if isinstance(each, str)] if isinstance(outcome, Written) else []
+            outcome = yield from write_or_raise(unit)
+            answers = outcome.answers if isinstance(outcome, Written) else ()
+            ids = [each for each in answers if isinstance(each, str)]
+            dropped = sum(each for each in answers if isinstance(each, int))
             found += ids
-            if len(ids) < RecoverItems().limit:
+            if max(len(ids), dropped) < unit.limit or monotonic() >= ends:
                 return found
 
     # Named queues.
@@ -284,9 +290,7 @@ class QueueOperations:
         return (yield from read(self._demand))
 
     def _demand(self) -> Demand:
-        paused = {f"workspace:{each.workspace_id}" for each in self._store.workspaces() if each.is_paused}
-        paused |= {f"queue:{each.name}" for each in self._store.queues() if each.is_paused}
-        return demand_of(self._stats(None), frozenset(paused))
+        return demand_of(self._stats(None), self._store.workspaces(), self._store.tiers(), self._store.queues())
 
     def workers(self) -> Operation[list[WorkerPresence]]:
         """Those that take items from the queue."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -18,11 +18,12 @@ from stepwell.model.queue import DEFAULT_QUEUE, NewItem
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import DEFAULT_LIMITS
 
-__all__ = ["QueueRequest", "Runnable", "new_item", "workspace_queue"]
+__all__ = ["LATEST_MS", "QueueRequest", "Runnable", "moment_ms", "new_item", "workspace_queue"]
 
 _MOST_PRIORITY = 1_000_000
 _MOST_ATTEMPTS = 1_000
-_LATEST = 2**53
+LATEST_MS = to_ms(datetime.max.replace(tzinfo=UTC))
+"""The last moment that can be shown as a datetime in UTC; spans of up to a hundred years from now are far before it."""
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -73,9 +74,13 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
         raise InvalidInput("give either a delay or run_at, not both")
     if request.singleton and request.debounce is not None:
         raise InvalidInput("give either singleton or debounce, not both: one keeps the first request, the other the last")
+    if request.execution_id is not None and (request.key is not None or request.debounce is not None):
+        # Another key, or a later request of the debounced name, would be an item with the same id, which could only fail.
+        raise InvalidInput("give execution_id without key and debounce: the same id again is the same item already")
     delay_ms = 0 if request.delay is None else _span_ms(request.delay, "delay")
     if request.debounce is not None:
         delay_ms = max(delay_ms, _span_ms(request.debounce, "debounce"))
+    key = None if request.key is None else check_key(request.key, "key")
     own_id = None if request.execution_id is None else check_key(request.execution_id, "execution_id")
     item = NewItem(
         item_id=new_id(),
@@ -87,20 +92,20 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
         queue=check_key(request.queue, "a queue's name"),
         priority=_whole(request.priority, "priority", -_MOST_PRIORITY, _MOST_PRIORITY),
         delay_ms=delay_ms,
-        run_at_ms=None if request.run_at is None else _moment_ms(request.run_at),
-        key=_key_of(request, own_id),
+        run_at_ms=None if request.run_at is None else moment_ms(request.run_at, "run_at"),
+        key=_key_of(request, key, own_id),
         singleton=_singleton_of(request, workflow),
-        debounce=None if request.debounce is None else f"{workflow.name}/{request.key or ''}",
+        debounce=None if request.debounce is None else f"{workflow.name}/{key or ''}",
         max_attempts=_whole(request.max_attempts, "max_attempts", 1, _MOST_ATTEMPTS),
     )
     return item if item.key is None else msgspec.structs.replace(item, body_digest=_digest(item, own_id))
 
 
-def _key_of(request: QueueRequest, own_id: str | None) -> str | None:
+def _key_of(request: QueueRequest, key: str | None, own_id: str | None) -> str | None:
     if request.debounce is not None:
         return None  # the key names what is debounced, and the same name comes again with other bodies
-    if request.key is not None:
-        return f"key:{check_key(request.key, 'key')}"
+    if key is not None:
+        return f"key:{key}"
     # The same id again is the same run, as with ``start``.
     return None if own_id is None else f"execution:{own_id}"
 
@@ -126,10 +131,15 @@ def _span_ms(span: Span, what: str) -> int:
     return round(seconds_of(span, what) * 1000)
 
 
-def _moment_ms(moment: object) -> int:
+def moment_ms(moment: object, what: str) -> int:
+    """A moment that a user gave, in milliseconds since 1970; what is before that counts as then. One that could be stored and
+    never be shown again is refused."""
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
-        raise InvalidInput("run_at is a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)")
-    return min(max(to_ms(moment), 0), _LATEST)
+        raise InvalidInput(f"{what} is a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1), not {moment!r}")
+    milliseconds = to_ms(moment)
+    if milliseconds > LATEST_MS:
+        raise InvalidInput(f"{what} is no later than the year 9999 in UTC, not {moment}")
+    return max(milliseconds, 0)
 
 
 def _whole(number: object, what: str, least: int, most: int) -> int:

@@ -8,6 +8,7 @@ there is one, not two.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Literal
@@ -21,6 +22,7 @@ from stepwell.flow.duration import Span, seconds_of
 from stepwell.model.ids import check_key
 from stepwell.model.queue import DEFAULT_QUEUE, NewItem
 from stepwell.model.value import Value, decode
+from stepwell.queue.request import LATEST_MS, moment_ms
 
 __all__ = ["CATCH_UP", "Schedule", "ScheduleSummary", "Timing", "due_ticks", "item_of", "next_tick", "ticks_between", "timing_of"]
 
@@ -121,7 +123,7 @@ def timing_of(cron: str | None, zone: str | None, every: Span | None, at: dateti
         cron=None if cron is None else check_key(cron, "a cron expression"),
         zone="UTC" if zone is None else check_key(zone, "a time zone"),
         every_ms=None if every is None else _interval_ms(every),
-        at_ms=None if at is None else _at_ms(at),
+        at_ms=None if at is None else moment_ms(at, "at"),
     )
     if next_tick(timing, now_ms, now_ms) is None:
         what = f"cron {cron!r}" if cron is not None else f"at {at}"
@@ -134,12 +136,6 @@ def _interval_ms(every: Span) -> int:
     if milliseconds < _SHORTEST_MS:
         raise InvalidInput(f"every is at least {_SHORTEST_MS / 1000:g} s, not {every!r}")
     return milliseconds
-
-
-def _at_ms(at: object) -> int:
-    if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise InvalidInput("at is a datetime with a time zone, such as datetime(2027, 1, 1, 9, tzinfo=UTC)")
-    return to_ms(at)
 
 
 def next_tick(timing: Timing, since_ms: int, after_ms: int) -> int | None:
@@ -160,8 +156,8 @@ def _ticks(timing: Timing, since_ms: int, after_ms: int) -> Iterator[int]:
         yield from _cron_ticks(timing.cron, timing.zone, after_ms)
     elif timing.every_ms is not None:
         count = max((after_ms - since_ms) // timing.every_ms + 1, 1)
-        while True:
-            yield since_ms + count * timing.every_ms
+        while (tick := since_ms + count * timing.every_ms) <= LATEST_MS:
+            yield tick
             count += 1
     elif timing.at_ms is not None and timing.at_ms > after_ms:
         yield timing.at_ms
@@ -190,8 +186,12 @@ def _cron_ticks(expression: str, zone: str, after_ms: int) -> Iterator[int]:
         ticks = CronSim(_NICKNAMES.get(expression, expression), start)
     except CronSimError as error:
         raise InvalidInput(f"{expression!r} is no cron expression: {error}") from None
-    for tick in ticks:
-        yield to_ms(tick.astimezone(UTC))
+    with suppress(OverflowError):  # after the last year that a datetime has there are no ticks
+        for tick in ticks:
+            moment = to_ms(tick)
+            # Asked in an hour that has come a second time, CronSim begins with the fixed times of the first.
+            if moment > after_ms:
+                yield moment
 
 
 def due_ticks(schedule: Schedule, now_ms: int) -> tuple[list[int], int | None]:

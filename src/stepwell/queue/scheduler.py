@@ -13,9 +13,9 @@ from contextlib import suppress
 
 import msgspec
 
-from stepwell.errors import StepwellError
+from stepwell.errors import InvalidInput, StepwellError
 from stepwell.queue.schedule import Schedule, due_ticks
-from stepwell.queue.schedules import ScheduleOperations
+from stepwell.queue.schedules import ScheduleOperations, decode_schedule
 from stepwell.state.operation import AsyncDriver, Operation
 
 __all__ = ["Scheduler", "fire_due"]
@@ -23,31 +23,42 @@ __all__ = ["Scheduler", "fire_due"]
 log = logging.getLogger(__name__)
 
 _LONGEST_SLEEP_SECONDS = 5.0
-"""Schedules that other processes have put are seen this soon."""
+"""Schedules that other processes have put are seen this soon, and what could not be fired is tried again."""
 
 
 def fire_due(schedules: ScheduleOperations) -> Operation[float | None]:
     """Fire what is due; in how many seconds something is due again, or None if nothing is planned."""
     found, now = yield from schedules.due()
     soonest: int | None = None
-    for schedule, revision in found:
-        upcoming = yield from _fire(schedules, schedule, revision, now)
-        if upcoming is not None and not schedule.is_paused:
+    for name, data, revision in found:
+        try:
+            upcoming = yield from _fire(schedules, decode_schedule(data), revision, now)
+        except (InvalidInput, msgspec.DecodeError) as error:
+            # Its time zone is not known here, perhaps, or a later release has put it: no reason to hold up the others.
+            log.warning("schedule %r cannot be worked out here, and is looked at again: %s", name, error)
+            upcoming = _again(now)
+        if upcoming is not None:
             soonest = upcoming if soonest is None else min(soonest, upcoming)
     return None if soonest is None else max(soonest - now, 0) / 1000
 
 
 def _fire(schedules: ScheduleOperations, schedule: Schedule, revision: int, now_ms: int) -> Operation[int | None]:
+    if schedule.is_paused:
+        return None
     ticks, upcoming = due_ticks(schedule, now_ms)
     if not ticks and upcoming == schedule.next_ms:
         return upcoming
     for answer in (yield from schedules.fire(schedule, ticks)) if ticks else ():
         if isinstance(answer, StepwellError):
             log.warning("schedule %r could not be fired, and is tried again: %s", schedule.name, answer)
-            return now_ms + round(_LONGEST_SLEEP_SECONDS * 1000)
+            return _again(now_ms)
     last = ticks[-1] if ticks else schedule.last_ms
     yield from schedules.move(msgspec.structs.replace(schedule, next_ms=upcoming, last_ms=last), revision)
     return upcoming
+
+
+def _again(now_ms: int) -> int:
+    return now_ms + round(_LONGEST_SLEEP_SECONDS * 1000)
 
 
 class Scheduler:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -21,7 +21,7 @@ from stepwell.model.queue import DEFAULT_QUEUE, Enqueued, NewItem
 from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
 from stepwell.queue.item import AsyncQueueItem, QueueItem
 from stepwell.queue.operations import QueueOperations
-from stepwell.queue.request import QueueRequest
+from stepwell.queue.request import QueueRequest, moment_ms
 from stepwell.queue.schedule import (
     CATCH_UP,
     Schedule,
@@ -110,7 +110,7 @@ class ScheduleOperations:
     def all(self) -> Operation[list[Schedule]]:
         """All schedules, by name."""
         rows = yield from read(lambda: _scan(self._store))
-        return [schedule for schedule, _ in rows]
+        return [decode_schedule(data) for _, data, _ in rows]
 
     def delete(self, name: str) -> Operation[bool]:
         """Fire no more; whether it was there."""
@@ -149,10 +149,7 @@ class ScheduleOperations:
     def backfill(self, name: str, start: datetime, end: datetime) -> Operation[list[Enqueued]]:
         """Ask for the runs of all ticks from one moment to another; those that were fired before are not fired again."""
         schedule = yield from self.get(name)
-        for what, moment in (("start", start), ("end", end)):
-            if not isinstance(moment, datetime) or moment.utcoffset() is None:
-                raise InvalidInput(f"{what} is a datetime with a time zone, not {moment!r}")
-        first, last = (round(each.astimezone(UTC).timestamp() * 1000) for each in (start, end))
+        first, last = moment_ms(start, "start"), moment_ms(end, "end")
         since = schedule.since_ms
         if schedule.timing.every_ms is not None and first <= since:
             # Intervals go on backwards from where they began.
@@ -182,8 +179,8 @@ class ScheduleOperations:
 
     # What fires them.
 
-    def due(self) -> Operation[tuple[list[tuple[Schedule, int]], int]]:
-        """All schedules with their revisions, and the store's time."""
+    def due(self) -> Operation[tuple[list[tuple[str, bytes, int]], int]]:
+        """All schedules as they are stored, by name, with their revisions, and the store's time."""
         return (yield from read(lambda: (_scan(self._store), self._store.now_ms())))
 
     def move(self, schedule: Schedule, revision: int) -> Operation[bool]:
@@ -203,11 +200,11 @@ def _moved(schedule: Schedule, revision: int) -> StateBatch:
     return StateBatch((Put(PATH, schedule.name, msgspec.Raw(encode_schedule(schedule)), expected=revision),))
 
 
-def _scan(store: Store) -> list[tuple[Schedule, int]]:
-    found: list[tuple[Schedule, int]] = []
+def _scan(store: Store) -> list[tuple[str, bytes, int]]:
+    found: list[tuple[str, bytes, int]] = []
     after: str | None = None
     while rows := store.scan(PATH, after=after):
-        found += [(decode_schedule(row.data), row.revision) for _, row in rows if row.data is not None]
+        found += [(name, row.data, row.revision) for name, row in rows if row.data is not None]
         after = rows[-1][0]
     return found
 

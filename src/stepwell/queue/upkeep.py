@@ -38,7 +38,8 @@ def recover_alone(queue: QueueOperations, locks: LockOperations, claim_seconds: 
     except LockHeld:
         return None
     try:
-        return (yield from queue.recover())
+        # No longer than the lock is kept anyhow: a worker that sweeps leaves no word of itself, and stops only behind it.
+        return (yield from queue.recover(least))
     finally:
         yield from locks.release(held, least)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import count
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 
 import stepwell
-from stepwell import QueueRequest, Stepwell
+from stepwell import InvalidInput, QueueRequest, Stepwell
 from stepwell.flow.program import Workflow
 from stepwell.model.queue import NewItem
 from stepwell.queue.request import new_item, workspace_queue
@@ -52,7 +53,6 @@ def test_whatever_differs_is_another_body():
         item(key="k", priority=1),
         item(key="k", delay=1),
         item(key="k", max_attempts=4),
-        item(key="k", execution_id="e"),
         item(key="k", singleton=True),
     ]
     assert len({each.body_digest for each in bodies}) == len(bodies)
@@ -68,6 +68,27 @@ def test_a_debounced_request_is_delayed_by_at_least_that():
     assert item(debounce=5, delay=9).delay_ms == 9_000
     assert item(debounce=5, key="a").debounce != item(debounce=5, key="b").debounce
     assert item(debounce=5, key="a").key is None
+
+
+def test_the_key_of_a_debounced_request_is_checked_like_any_other():
+    with pytest.raises(InvalidInput):
+        item(debounce=5, key="")
+    with pytest.raises(InvalidInput):
+        item(debounce=5, key=7)
+
+
+@pytest.mark.parametrize("options", [{"key": "k"}, {"debounce": 5}])
+def test_an_execution_id_goes_with_no_other_name_of_the_request(options: dict[str, Any]):
+    """Two names could come to two items with the same execution id, and the second could only fail."""
+    with pytest.raises(InvalidInput, match="without key and debounce"):
+        item(execution_id="e", **options)
+
+
+def test_a_time_after_the_last_year_that_a_datetime_has_is_refused():
+    assert item(run_at=datetime.max.replace(tzinfo=UTC)).run_at_ms == 253_402_300_799_999
+    with pytest.raises(InvalidInput, match="9999"):
+        item(run_at=datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))))
+    assert item(run_at=datetime.min.replace(tzinfo=UTC)).run_at_ms == 0
 
 
 def test_the_version_is_that_of_the_workflow():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from itertools import islice
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import islice, pairwise
 
 import msgspec
 import pytest
@@ -54,6 +54,41 @@ def test_a_fixed_time_in_a_doubled_hour_ticks_once():
     ]
 
 
+def test_after_a_fixed_time_in_a_doubled_hour_it_ticks_on_the_next_day():
+    # Berlin, 27 October 2024, 02:10 for the second time: 02:30 was fired when it came first.
+    now = to_ms(datetime(2024, 10, 27, 1, 10, tzinfo=UTC))
+    following = next_tick(Timing(cron="30 2 * * *", zone="Europe/Berlin"), 0, now)
+    assert following == to_ms(datetime(2024, 10, 28, 1, 30, tzinfo=UTC))
+
+
+CHANGES = {
+    "Europe/Berlin": (datetime(2024, 3, 31, 1, tzinfo=UTC), datetime(2024, 10, 27, 1, tzinfo=UTC)),
+    "America/New_York": (datetime(2024, 3, 10, 7, tzinfo=UTC), datetime(2024, 11, 3, 6, tzinfo=UTC)),
+    "Australia/Lord_Howe": (datetime(2024, 4, 6, 15, tzinfo=UTC), datetime(2024, 10, 5, 15, 30, tzinfo=UTC)),
+}
+CRONS = (
+    "30 2 * * *",
+    "15 1 * * *",
+    "45 1,2 * * *",
+    "0 2 * * *",
+    "15 */2 * * *",
+    "*/20 * * * *",
+    "*/15 2 * * *",
+    "30 1 * * 0",
+    "0 30 * * * *",
+)
+
+
+@pytest.mark.parametrize("cron", CRONS)
+@pytest.mark.parametrize("zone", CHANGES)
+@given(is_later=st.booleans(), offset=st.integers(-4 * 60 * MINUTE, 4 * 60 * MINUTE))
+def test_ticks_around_a_change_of_the_clocks_come_later_and_later(zone: str, cron: str, is_later: bool, offset: int):
+    after = to_ms(CHANGES[zone][is_later]) + offset
+    ticks = list(islice(ticks_between(Timing(cron=cron, zone=zone), 0, after + 1, 2**53), 8))
+    assert len(ticks) == 8
+    assert all(earlier < later for earlier, later in pairwise([after, *ticks]))
+
+
 def test_every_half_hour_goes_on_through_both_changes_of_the_clocks():
     for day in (datetime(2026, 3, 28, 23, tzinfo=UTC), datetime(2026, 10, 24, 23, tzinfo=UTC)):
         ticks = islice(ticks_between(Timing(cron="*/30 * * * *", zone="Europe/Berlin"), 0, to_ms(day), 2**53), 12)
@@ -65,6 +100,12 @@ def test_an_interval_counts_from_where_it_began():
     assert list(islice(ticks_between(timing, NOW, NOW, 2**53), 3)) == [NOW + 10_000, NOW + 20_000, NOW + 30_000]
     assert next_tick(timing, NOW, NOW + 10_000) == NOW + 20_000
     assert next_tick(timing, NOW, NOW + 9_999) == NOW + 10_000
+
+
+@pytest.mark.parametrize("timing", [Timing(every_ms=100 * 365 * 24 * 60 * MINUTE), Timing(cron="0 0 29 2 */7")])
+def test_ticks_end_with_the_last_year_that_a_datetime_has(timing: Timing):
+    ticks = list(islice(ticks_between(timing, NOW, NOW, 2**53), 1_000))
+    assert 9_900 < from_ms(ticks[-1]).year < 10_000
 
 
 def test_a_single_moment_ticks_once():
@@ -91,6 +132,7 @@ def test_a_single_moment_ticks_once():
         (None, None, "soon", None),
         (None, None, None, datetime(2026, 4, 1)),  # noqa: DTZ001 - refused for that
         (None, None, None, datetime(2020, 4, 1, tzinfo=UTC)),
+        (None, None, None, datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))),  # in the year 10,000, in UTC
     ],
 )
 def test_what_is_wrong_or_never_comes_is_refused(cron: str | None, zone: str | None, every: object, at: datetime | None):
@@ -117,6 +159,11 @@ def test_missed_ticks_are_caught_up_as_the_policy_says(timing: Timing):
     assert due_ticks(schedule(timing, catch_up="all", next_ms=first), late) == (every, NOW + 11 * MINUTE)
     assert due_ticks(schedule(timing, catch_up="last", next_ms=first), late) == (every[-1:], NOW + 11 * MINUTE)
     assert due_ticks(schedule(timing, catch_up="none", next_ms=first), late) == (every[-1:], NOW + 11 * MINUTE)
+
+
+def test_without_catching_up_only_the_newest_of_the_ticks_that_are_due_is_fired():
+    often = schedule(Timing(every_ms=10_000), next_ms=NOW + 10_000)
+    assert due_ticks(often, NOW + 35_000) == ([NOW + 30_000], NOW + 40_000)
 
 
 def test_without_catching_up_a_tick_that_is_long_past_is_dropped():

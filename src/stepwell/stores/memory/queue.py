@@ -10,7 +10,17 @@ from stepwell.clock import Clock
 from stepwell.errors import Conflict, NotFound, StepwellError
 from stepwell.faults import fault
 from stepwell.model.admission import admit, unknown_workspace
-from stepwell.model.claiming import Candidate, Choosing, Contender, LaneKey, Queued, free_slots, later_rate_ms, rate_allowance
+from stepwell.model.claiming import (
+    Candidate,
+    Choosing,
+    Contender,
+    LaneKey,
+    Queued,
+    changed_rate_ms,
+    free_slots,
+    later_rate_ms,
+    rate_allowance,
+)
 from stepwell.model.commit import Outcome, Written
 from stepwell.model.lifecycle import cancelled, claimed, claimed_answer, entered, has_ended, marked, recovered, redriven, returned
 from stepwell.model.queue import (
@@ -194,9 +204,10 @@ class Queue:
         expired.sort(key=lambda item: (item.lease_until_ms or 0, item.number))
         for item in expired[: unit.limit]:
             self._change(item, recovered(item, now), undo)
-        for item in [item for item in items if has_ended(item) and self._is_old(item, now)][: unit.limit]:
+        old = [item for item in items if has_ended(item) and self._is_old(item, now)][: unit.limit]
+        for item in old:
             self._change(item, None, undo)
-        return Written([item.item_id for item in expired[: unit.limit]])
+        return Written([*(item.item_id for item in expired[: unit.limit]), len(old)])
 
     def _is_old(self, item: Item, now_ms: int) -> bool:
         kept = self._tier_of(item.workspace_id).retention_seconds
@@ -204,7 +215,14 @@ class Queue:
 
     def _put_tier(self, unit: PutTier, undo: Undo) -> Outcome:
         undo.put(self._tiers, unit.tier.name, unit.tier)
+        for name, tenant in list(self._tenants.items()):
+            if tenant.workspace.tier == unit.tier.name:
+                undo.put(self._tenants, name, self._with_changed_rate(tenant))
         return Written()
+
+    def _with_changed_rate(self, tenant: _Tenant) -> _Tenant:
+        rate = self._tiers[tenant.workspace.tier].rate_per_second
+        return replace(tenant, rate_ms=changed_rate_ms(rate, tenant.rate_ms, self._clock.now_ms()))
 
     def _put_workspace(self, unit: PutWorkspace, undo: Undo) -> Outcome:
         wanted = unit.workspace
@@ -213,12 +231,14 @@ class Queue:
         before = self._tenants.get(wanted.workspace_id)
         created_ms = self._clock.now_ms() if before is None else before.workspace.created_ms
         after = _Tenant(replace(wanted, created_ms=created_ms)) if before is None else before
-        undo.put(self._tenants, wanted.workspace_id, replace(after, workspace=replace(wanted, created_ms=created_ms)))
+        after = self._with_changed_rate(replace(after, workspace=replace(wanted, created_ms=created_ms)))
+        undo.put(self._tenants, wanted.workspace_id, after)
         return Written()
 
     def _put_queue(self, unit: PutQueue, undo: Undo) -> Outcome:
         before = self._queues.get(unit.settings.name)
-        undo.put(self._queues, unit.settings.name, _Named(unit.settings, before.rate_ms if before else 0.0))
+        rate_ms = changed_rate_ms(unit.settings.rate_per_second, before.rate_ms, self._clock.now_ms()) if before else 0.0
+        undo.put(self._queues, unit.settings.name, _Named(unit.settings, rate_ms))
         return Written()
 
     # Claiming.

@@ -59,8 +59,8 @@ def write_direct(link: Link, unit: Direct, ahead_ms: int, channel: str) -> Outco
             return outcome
         case PutTier():
             tier = unit.tier
-            numbers = (tier.queue_depth, tier.state_bytes, _text(tier.retention_seconds))
-            link.ask("put_tier", tier.name, tier.concurrency, _text(tier.weight), _text(tier.rate_per_second), *numbers, channel)
+            numbers = _text(tier.rate_per_second), tier.queue_depth, tier.state_bytes, _text(tier.retention_seconds)
+            link.ask("put_tier", tier.name, tier.concurrency, _text(tier.weight), *numbers, channel, ahead_ms)
             return Written()
         case PutWorkspace():
             wanted = unit.workspace
@@ -70,7 +70,8 @@ def write_direct(link: Link, unit: Direct, ahead_ms: int, channel: str) -> Outco
             return Written()
         case PutQueue():
             queue = unit.settings
-            link.ask("put_queue", queue.name, queue.is_paused, queue.concurrency, _text(queue.rate_per_second), channel)
+            rate = _text(queue.rate_per_second)
+            link.ask("put_queue", queue.name, queue.is_paused, queue.concurrency, rate, channel, ahead_ms)
             return Written()
 
 
@@ -91,8 +92,9 @@ def recover_question(unit: RecoverItems, ahead_ms: int, channel: str) -> Questio
 
 
 def recovered(rows: Sequence[Row]) -> Written:
-    """The ids of the items that were returned."""
-    return Written([row[0] for row in rows])
+    """The ids of the items that were returned, and how many were dropped."""
+    *returned, (_, dropped, *_) = rows
+    return Written([*(row[0] for row in returned), dropped])
 
 
 def _text(number: float | None) -> str | None:

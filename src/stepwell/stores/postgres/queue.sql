@@ -180,12 +180,16 @@ FROM {schema}.items WHERE item_id IN (
 ORDER BY item_id FOR NO KEY UPDATE;
 
 -- name: desks
--- How many items each workspace may have waiting (NULL: any number), and how many wait, counted no further than that.
+-- How many items each workspace may have waiting (NULL: any number), and how many wait, counted no further than that and those that
+-- may go in this transaction.
+-- args: the workspaces, how many may go
 SELECT w.workspace_id, t.queue_depth, CASE WHEN t.queue_depth IS NOT NULL THEN
     (SELECT count(*) FROM (SELECT 1 FROM {schema}.items AS i
-                           WHERE i.workspace_id = w.workspace_id AND i.status = 'PENDING' AND i.is_ready LIMIT t.queue_depth) AS ready)
+                           WHERE i.workspace_id = w.workspace_id AND i.status = 'PENDING' AND i.is_ready
+                           LIMIT t.queue_depth + $2::bigint) AS ready)
   + (SELECT count(*) FROM (SELECT 1 FROM {schema}.items AS i
-                           WHERE i.workspace_id = w.workspace_id AND i.status = 'PENDING' AND NOT i.is_ready LIMIT t.queue_depth) AS delayed)
+                           WHERE i.workspace_id = w.workspace_id AND i.status = 'PENDING' AND NOT i.is_ready
+                           LIMIT t.queue_depth + $2::bigint) AS delayed)
   END
 FROM unnest($1::text[]) AS g (workspace_id)
 JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id JOIN {schema}.tiers AS t ON t.name = w.tier;
@@ -222,7 +226,8 @@ WHERE i.item_id = g.item_id;
 -- Returns items whose claim has ended, the longest first, and drops ended ones that are older than their tier keeps them. Which ones
 -- is looked up once, as an array, and that they have ended is asked in words that fit no index: else the server, which foresees few that
 -- have ended, goes through all of them and looks up the old ones anew for each.
--- args: how many at most, what to say, how far the clock is ahead, the channel. returns: the ids of the returned
+-- args: how many at most, what to say, how far the clock is ahead, the channel
+-- returns: the ids of those returned, and in a last row how many were dropped
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $3::bigint AS now_ms
 ), lanes (workspace_id, queue) AS (
@@ -257,16 +262,26 @@ WITH RECURSIVE clock AS MATERIALIZED (
               AND i.finished_ms <= now_ms - round(t.retention_seconds * 1000)::bigint
             ORDER BY i.finished_ms LIMIT $1::bigint) AS o
         WHERE t.retention_seconds IS NOT NULL LIMIT $1::bigint))
+    RETURNING 1
 ), forgotten AS (
     DELETE FROM {schema}.state_held
 ), told AS (
     SELECT pg_notify($4::text, 'queue') FROM (SELECT 1 FROM returned LIMIT 1) AS any_of_them
 )
-SELECT item_id, (SELECT count(pg_notify) FROM told) FROM returned ORDER BY lease_until_ms, number;
+SELECT item_id, (SELECT count(pg_notify) FROM told) AS count, lease_until_ms, number FROM returned
+UNION ALL
+SELECT NULL, (SELECT count(*) FROM dropped), NULL, NULL
+ORDER BY lease_until_ms, number;
 
 -- name: put_tier
+-- Makes a tier or changes it; what its rate makes of the next starts of its workspaces is model.claiming.changed_rate_ms.
 WITH forgotten AS (
     DELETE FROM {schema}.state_held
+), changed AS (
+    UPDATE {schema}.workspaces SET rate_ms = latest_ms
+    FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $9::bigint
+                 + greatest(1000, 1000 / nullif($4::text::double precision, 0)) AS latest_ms) AS rate
+    WHERE tier = $1::text AND $4::text::double precision > 0 AND rate_ms > latest_ms
 )
 INSERT INTO {schema}.tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds)
 VALUES ($1::text, $2::bigint, $3::text::double precision, $4::text::double precision, $5::bigint, $6::bigint, $7::text::double precision)
@@ -276,21 +291,27 @@ SET concurrency = excluded.concurrency, weight = excluded.weight, rate_per_secon
 RETURNING pg_notify($8::text, 'queue')::text;
 
 -- name: put_workspace
--- Makes a workspace or changes it, if its tier is there; when it was made, its pass and its rate stay. returns: a row if the tier is there
+-- Makes a workspace or changes it, if its tier is there; when it was made and its pass stay, and its next start as the rate allows.
+-- returns: a row if the tier is there
 WITH forgotten AS (
     DELETE FROM {schema}.state_held WHERE workspace_id = $1::text
 )
 INSERT INTO {schema}.workspaces (workspace_id, tier, is_paused, created_ms)
 SELECT $1::text, name, $3::boolean, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $4::bigint
 FROM {schema}.tiers WHERE name = $2::text
-ON CONFLICT (workspace_id) DO UPDATE SET tier = excluded.tier, is_paused = excluded.is_paused
+ON CONFLICT (workspace_id) DO UPDATE
+SET tier = excluded.tier, is_paused = excluded.is_paused, rate_ms = least(workspaces.rate_ms, (
+    SELECT excluded.created_ms + greatest(1000, 1000 / t.rate_per_second)
+    FROM {schema}.tiers AS t WHERE t.name = excluded.tier AND t.rate_per_second > 0))
 RETURNING pg_notify($5::text, 'queue')::text;
 
 -- name: put_queue
 INSERT INTO {schema}.queues (name, is_paused, concurrency, rate_per_second)
 VALUES ($1::text, $2::boolean, $3::bigint, $4::text::double precision)
 ON CONFLICT (name) DO UPDATE
-SET is_paused = excluded.is_paused, concurrency = excluded.concurrency, rate_per_second = excluded.rate_per_second
+SET is_paused = excluded.is_paused, concurrency = excluded.concurrency, rate_per_second = excluded.rate_per_second,
+    rate_ms = least(queues.rate_ms, CASE WHEN excluded.rate_per_second > 0 THEN
+        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $6::bigint + greatest(1000, 1000 / excluded.rate_per_second) END)
 RETURNING pg_notify($5::text, 'queue')::text;
 
 -- name: tiers

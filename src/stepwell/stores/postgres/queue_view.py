@@ -82,7 +82,8 @@ class QueueFootprint:
                 ],
             )
         if workspaces:
-            yield "desks", [texts(workspaces)]
+            # So many of those that wait may go before the last request is looked at.
+            yield "desks", [texts(workspaces), len(self._items) + len(self._marked) + len(self._executions)]
 
 
 class QueueView:
@@ -102,7 +103,8 @@ class QueueView:
         for row in (*answers.get("lock_marked", ()), *answers.get("lock_items", ()), *answers.get("lock_called", ())):
             self._note(item_of(row))
         for workspace_id, depth, waiting in answers.get("desks", ()):
-            self._rooms[workspace_id] = free_slots(depth, waiting or 0)
+            # Less than none where items that came back wait beyond the depth: as many must go before there is room.
+            self._rooms[workspace_id] = free_slots(None, 0) if depth is None else depth - waiting
 
     def has_changes(self) -> bool:
         """Whether there is anything to write."""
@@ -162,8 +164,8 @@ class QueueView:
         self._changed.add(before.item_id)
         if (before.workflow_id, before.version, before.input) != (after.workflow_id, after.version, after.input):
             self._requested.add(before.item_id)
-        if before.status is ItemStatus.PENDING and after.status is not ItemStatus.PENDING and before.workspace_id in self._rooms:
-            self._rooms[before.workspace_id] += 1
+        if before.workspace_id in self._rooms:
+            self._rooms[before.workspace_id] += (before.status is ItemStatus.PENDING) - (after.status is ItemStatus.PENDING)
         if after.status is not ItemStatus.DISPATCHED:
             self._topics.add("queue")
 

@@ -35,7 +35,8 @@ def queue_written(unit: Any, rest: Sequence[Any]) -> Written:
         case ReturnItem() | CancelItem() | Redrive():
             return Written([read_item(rest[0])])
         case RecoverItems():
-            return Written([item_id.decode() for item_id in rest])
+            *ids, dropped = rest
+            return Written([*(item_id.decode() for item_id in ids), dropped])
         case _:
             return Written()
 

@@ -91,7 +91,7 @@ class QueueCalls:
         return "recover_items", (*self._start(), unit.limit, EXPIRED, self._ttl_ms, self._keys.prefix, _GONE)
 
     def put_tier(self, unit: PutTier) -> tuple[str, Arguments]:
-        return "put_tier", (self._id, self._keys.queue_channel, unit.tier.name, pack_tier(unit.tier))
+        return "put_tier", (self._id, self._keys.queue_channel, unit.tier.name, pack_tier(unit.tier), self._ahead_ms())
 
     def put_workspace(self, unit: PutWorkspace) -> tuple[str, Arguments]:
         wanted = unit.workspace
@@ -99,7 +99,8 @@ class QueueCalls:
         return "put_workspace", (self._id, self._keys.queue_channel, name, wanted.tier, is_paused, self._ahead_ms())
 
     def put_queue(self, unit: PutQueue) -> tuple[str, Arguments]:
-        return "put_queue", (self._id, self._keys.queue_channel, encoded(unit.settings.name), pack_queue(unit.settings))
+        settings = unit.settings
+        return "put_queue", (self._id, self._keys.queue_channel, encoded(settings.name), pack_queue(settings), self._ahead_ms())
 
 
 _BUILDERS: dict[type, Callable[[QueueCalls, Any], tuple[str, Arguments]]] = {

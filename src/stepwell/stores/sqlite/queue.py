@@ -249,15 +249,17 @@ class QueueWriting:
             item = self.item(item_id)
             if item is not None:
                 self._move(item, recovered(item, self._now_ms))
-        for (number,) in self._rows("old_items", self._now_ms, unit.limit):
+        old = self._rows("old_items", self._now_ms, unit.limit)
+        for (number,) in old:
             self._db.run(SQL["drop_item"], number)
             fault("queue.item_moved")
-        return Written(expired)
+        return Written([*expired, len(old)])
 
     def put_tier(self, unit: PutTier) -> Outcome:
         tier = unit.tier
         limits = (tier.rate_per_second, tier.queue_depth, tier.state_bytes, tier.retention_seconds)
         self._db.run(SQL["put_tier"], tier.name, tier.concurrency, tier.weight, *limits)
+        self._db.run(SQL["change_rates"], tier.name, self._now_ms)
         return Written()
 
     def put_workspace(self, unit: PutWorkspace) -> Outcome:
@@ -269,7 +271,7 @@ class QueueWriting:
 
     def put_queue(self, unit: PutQueue) -> Outcome:
         queue = unit.settings
-        self._db.run(SQL["put_queue"], queue.name, queue.is_paused, queue.concurrency, queue.rate_per_second)
+        self._db.run(SQL["put_queue"], queue.name, queue.is_paused, queue.concurrency, queue.rate_per_second, self._now_ms)
         return Written()
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
-from stepwell.model.queue import ClaimItems, ItemMark, PutQueue, PutWorkspace, QueueSettings, Workspace
+from stepwell.model.commit import Unit
+from stepwell.model.queue import ClaimItems, ItemMark, PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
 from stepwell.stores.group import GroupCommit
 from stepwell.testing.conformance.concurrency import write_together
 from stepwell.testing.conformance.queue_sample import (
@@ -207,6 +208,44 @@ def test_rate_of_a_queue_holds_over_all_workspaces(store: Store, clock: FakeCloc
     assert Counter(claimed.workspace_id for claimed in claim_items(store)) == {"acme": 1, "default": 1}
     clock.advance(HOUR)
     assert len(claim_items(store)) == 2
+
+
+RAISES: dict[str, list[Unit]] = {
+    "of the tier": [PutTier(Tier(name="acme", rate_per_second=1 / HOUR))],
+    "by another tier": [
+        PutTier(Tier(name="faster", rate_per_second=1 / HOUR)),
+        PutWorkspace(Workspace(workspace_id="acme", tier="faster")),
+    ],
+    "of the queue": [PutQueue(QueueSettings(name="mail", rate_per_second=1 / HOUR))],
+}
+
+
+@pytest.mark.parametrize("which", RAISES)
+def test_raised_rate_holds_at_once_for_those_who_started_by_the_old_one(store: Store, clock: FakeClock, which: str) -> None:
+    slow = 0.001 / HOUR
+    put_workspace(store, "acme", rate_per_second=None if which == "of the queue" else slow)
+    put_queue(store, rate_per_second=slow if which == "of the queue" else None)
+    add(store, *(new_item(workspace="acme", queue="mail") for _ in range(5)))
+    assert [len(claim_items(store)) for _ in range(2)] == [1, 0]
+    for unit in RAISES[which]:
+        landed(write(store, unit))
+    assert claim_items(store) == []
+    clock.advance(0.8 * HOUR)
+    assert claim_items(store) == []
+    clock.advance(0.3 * HOUR)
+    assert [len(claim_items(store)) for _ in range(2)] == [1, 0]
+
+
+def test_rate_that_is_put_again_gives_nobody_more(store: Store, clock: FakeClock) -> None:
+    put_workspace(store, "acme", rate_per_second=1 / HOUR)
+    add(store, *(new_item(workspace="acme") for _ in range(5)))
+    assert len(claim_items(store)) == 1
+    clock.advance(0.8 * HOUR)
+    put_workspace(store, "acme", rate_per_second=1 / HOUR)
+    assert claim_items(store) == []
+    clock.advance(0.3 * HOUR)
+    put_workspace(store, "acme", rate_per_second=1 / HOUR)
+    assert [len(claim_items(store)) for _ in range(2)] == [1, 0]
 
 
 # Fairness.

@@ -11,7 +11,7 @@ import pytest
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, InvalidInput, LeaseLost, NotFound
-from stepwell.model.queue import CancelItem, Claimed, Enqueue, Item, ItemMark, Redrive, ReturnItem
+from stepwell.model.queue import CancelItem, Claimed, Enqueue, Item, ItemMark, RecoverItems, Redrive, ReturnItem
 from stepwell.testing.conformance.queue_sample import (
     add,
     added,
@@ -364,3 +364,14 @@ def test_ended_items_stay_as_long_as_their_tier_says(store: Store, clock: FakeCl
     assert recover(store) == []
     assert list(statuses(store, "short")) == ["short-live", "short-waiting"]
     assert len(statuses(store, "ever")) == 5
+
+
+def test_recovery_says_how_many_old_items_it_dropped(store: Store, clock: FakeClock) -> None:
+    """T33: whoever asks for a page knows by it whether there may be another."""
+    put_workspace(store, "short", retention_seconds=HOUR)
+    for number in range(5):
+        end(store, claimed_item(store, f"i{number}", workspace="short"))
+    claimed_item(store, "late", workspace="short")
+    clock.advance(2 * HOUR)
+    assert [answers(write(store, RecoverItems(2))) for _ in range(4)] == [["late", 2], [2], [1], [0]]
+    assert statuses(store) == {"late": "PENDING"}

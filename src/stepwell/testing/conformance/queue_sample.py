@@ -92,7 +92,8 @@ def end(store: Store, *items: Claimed, status: str = "COMPLETED") -> None:
 
 def recover(store: Store, limit: int = 1_000) -> list[str]:
     """The ids of the items that a recovery returned."""
-    return answers(write(store, RecoverItems(limit)))
+    *ids, _ = answers(write(store, RecoverItems(limit)))
+    return ids
 
 
 def ids_of(items: list[Claimed] | list[Item]) -> list[str]:

@@ -197,8 +197,11 @@ class Twins:
 
 def _in_order(answers: Sequence[object]) -> Sequence[object]:
     """Answers in order, but leases and ids by name: what came due, or expired, within a moment has no order."""
-    if all(isinstance(answer, Lease | str) for answer in answers):
-        return sorted(answers, key=lambda answer: answer.name if isinstance(answer, Lease) else str(answer))
+    # Behind the ids of what expired stands how many were dropped.
+    end = len(answers) - 1 if answers and isinstance(answers[-1], int) else len(answers)
+    if all(isinstance(answer, Lease | str) for answer in answers[:end]):
+        names = sorted(answers[:end], key=lambda answer: answer.name if isinstance(answer, Lease) else str(answer))
+        return [*names, *answers[end:]]
     return answers
 
 

@@ -56,7 +56,7 @@ async def _start(process: Process, case: Case) -> None:
 
 async def _enqueue(process: Process, case: Case) -> None:
     name = case.execution_id
-    await process.well.enqueue(case.workflow, case.input, workspace=case.workspace, key=name, execution_id=name, max_attempts=1000)
+    await process.well.enqueue(case.workflow, case.input, workspace=case.workspace, execution_id=name, max_attempts=1000)
 
 
 async def _once_it_exists(do: Callable[[], Awaitable[None]]) -> None:

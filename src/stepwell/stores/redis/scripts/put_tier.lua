@@ -1,12 +1,21 @@
 -- put_tier.lua: makes a tier or changes it; every script that needs its limits reads them anew.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 channel for the queue  3 name  4 packed limits (see queue_rows.py)
+--       5 milliseconds that the clock is ahead
 -- Gives 'ok' or 'lost'.
+--@include time.lua
 --@include order.lua
 --@include store.lua
+--@include rates.lua
 if is_lost(ARGV[1], KEYS[1]) then
   return 'lost'
 end
 redis.call('HSET', KEYS[2] .. ':tiers', ARGV[3], ARGV[4])
+for _, workspace in ipairs(redis.call('HKEYS', KEYS[2] .. ':rates')) do
+  local row = redis.call('HGET', KEYS[2] .. ':workspaces', workspace)
+  if row and cmsgpack.unpack(row)[1] == ARGV[3] then
+    change_rate(KEYS[2] .. ':rates', workspace, cmsgpack.unpack(ARGV[4])[3], now_ms(ARGV[5]))
+  end
+end
 redis.call('PUBLISH', ARGV[2], '')
 return 'ok'

@@ -6,6 +6,7 @@
 --@include time.lua
 --@include order.lua
 --@include store.lua
+--@include rates.lua
 if is_lost(ARGV[1], KEYS[1]) then
   return 'lost'
 end
@@ -15,5 +16,7 @@ end
 local before = redis.call('HGET', KEYS[2] .. ':workspaces', ARGV[3])
 local created = before and cmsgpack.unpack(before)[3] or now_ms(ARGV[6])
 redis.call('HSET', KEYS[2] .. ':workspaces', ARGV[3], cmsgpack.pack({ARGV[4], ARGV[5] == '1', created}))
+local tier = cmsgpack.unpack(redis.call('HGET', KEYS[2] .. ':tiers', ARGV[4]))
+change_rate(KEYS[2] .. ':rates', ARGV[3], tier[3], now_ms(ARGV[6]))
 redis.call('PUBLISH', ARGV[2], '')
 return 'ok'

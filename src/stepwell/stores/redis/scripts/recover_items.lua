@@ -4,7 +4,7 @@
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 most of each  5 the error of an expired one
 --       6 TTL of executions in ms or '0'  7 what every key begins with  8 the error of an item whose execution is gone
--- Gives {'ok', id, ...} or 'lost'.
+-- Gives {'ok', id, ..., how many were dropped} or 'lost'.
 --@include order.lua
 --@include store.lua
 --@include time.lua
@@ -99,4 +99,5 @@ for i = 1, #workspaces, 2 do
     left = left - drop_old(workspaces[i], keeps, left)
   end
 end
+ids[#ids + 1] = tonumber(ARGV[4]) - left
 return ids

@@ -1,0 +1,39 @@
+"""How long a recovery goes on: by what its units answer, and by the time that it was given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepwell.model.commit import Written
+from stepwell.model.queue import RecoverItems
+from stepwell.queue.operations import QueueOperations
+from stepwell.state.operation import Write
+
+MOST = RecoverItems().limit
+IDS = [f"i{number}" for number in range(MOST)]
+NOTHING: Any = None
+
+
+def recovered(answers: list[list[Any]], **fields: Any) -> tuple[list[str], int]:
+    """What a recovery gives whose units are answered so, and how many of the answers it did not ask for."""
+    operation = QueueOperations(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING).recover(**fields)
+    left, effect = list(answers), next(operation)
+    while True:
+        assert effect == Write(RecoverItems())
+        try:
+            effect = operation.send(Written(left.pop(0)))
+        except StopIteration as end:
+            return end.value, len(left)
+
+
+@pytest.mark.parametrize("full", [[*IDS, 0], [MOST], [*IDS, MOST], ["a", MOST]])
+def test_recovery_goes_on_while_it_returns_or_drops_as_much_as_a_unit_may(full: list[Any]) -> None:
+    found, left = recovered([full, full, ["last", MOST - 1], [0]])
+    assert found == [*full[:-1], *full[:-1], "last"]
+    assert left == 1
+
+
+def test_recovery_leaves_the_rest_when_its_time_is_over() -> None:
+    assert recovered([["a", MOST], [0]], seconds=0) == (["a"], 1)
