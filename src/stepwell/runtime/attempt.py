@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from stepwell.flow.program import Step, caller
 from stepwell.runtime.branch import branch
 from stepwell.runtime.context import StepContext, here
-from stepwell.runtime.escape import ON_LOOPS, contain, contained
+from stepwell.runtime.escape import contain, contained
 from stepwell.runtime.processes import Processes
 
 __all__ = ["Places", "attempt", "in_thread"]
@@ -95,7 +95,9 @@ async def _awaited(step: Step[..., Any], context: StepContext, arguments: tuple[
     inside, at = caller.set(None), here.set(context)
     try:
         output = await step.function(*arguments, **keywords)
-    except ON_LOOPS as error:
+    except Exception:
+        raise
+    except BaseException as error:  # noqa: BLE001 - each is raised again, or as what it means here
         raise contained(error) from error.__cause__
     finally:
         here.reset(at)

@@ -60,7 +60,8 @@ class Branch:
 
     def _key(self, name: str) -> str:
         count = self._names[name] = self._names.get(name, 0) + 1
-        return f"{self.path}{name}" if count == 1 else f"{self.path}{name}#{count}"
+        # A name that looks like another's second call always has its number, so that no two calls share a key.
+        return f"{self.path}{name}" if count == 1 and "#" not in name else f"{self.path}{name}#{count}"
 
     def upcoming(self) -> str:
         """The position that the next call will have."""

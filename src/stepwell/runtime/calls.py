@@ -226,7 +226,8 @@ class Calls:
         journal = self._journal
         recorded = journal.answer(workflow.name, position, key)
         if recorded is not None:
-            return child_result(workflow, self._child_id(position), recorded.output, key)
+            child_id = recorded.output.get("child_id") or self._child_id(position)
+            return child_result(workflow, child_id, recorded.output, key)
         self._waits.deliver_cancel(position)
         if journal.token(key).get("is_given_up"):
             await self._waits.stay()
@@ -240,7 +241,9 @@ class Calls:
                     journal.buffer(journal.token_put(key, "child", {**journal.token(key), "is_given_up": True}))
                 raise
             news = None if letter is None else letter.value
-        record = journal.record(key, position, child_status(news), recode(news), 0, workflow.name)
+        # Which one it was goes with it, if somebody else had the id that a first one has.
+        told = news if news is None or child_id == self._child_id(position) else {**news, "child_id": child_id}
+        record = journal.record(key, position, child_status(news), recode(told), 0, workflow.name)
         await journal.commit([*journal.token_drop(key), record, *journal.taking(letter)])
         return child_result(workflow, child_id, news, key)
 

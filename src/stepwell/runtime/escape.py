@@ -13,31 +13,29 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import TypeVar
 
-from stepwell.runtime.outcome import error_names, error_value
+from stepwell.runtime.outcome import Told, error_names, error_value
+from stepwell.runtime.waiting import Unwinding
 
-__all__ = ["ON_LOOPS", "Escaped", "contain", "contained"]
+__all__ = ["Escaped", "contain", "contained"]
 
 T = TypeVar("T")
 
-ON_LOOPS = (SystemExit, KeyboardInterrupt, asyncio.CancelledError)
-"""What is contained on a loop. Not ``GeneratorExit``, by which a loop ends coroutines."""
 
-_IN_THREADS = (*ON_LOOPS, StopIteration, GeneratorExit, CancelledError)
-
-
-class Escaped(Exception):
+class Escaped(Told):
     """An order to stop that a step or a workflow gave, told as the error that it was."""
 
     def __init__(self, error: BaseException) -> None:
-        kind = type(error).__name__
-        message = f"the code raised {kind}({error}), which ends this call and nothing else"
-        super().__init__(message)
-        self.told, self.names = error_value(error) | {"message": message}, error_names(error)
+        told = error_value(error)
+        message = f"the code raised {told['kind']}({told['message']}), which ends this call and nothing else"
+        super().__init__(message, told | {"message": message}, error_names(error))
 
 
 def contained(error: BaseException) -> BaseException:
-    """What to raise on a loop instead of an order to stop: a failure, unless it is the user's, or of whoever cancels the task."""
+    """What to raise on a loop instead of what is no ``Exception``: a failure, unless it is the user's, or of whoever cancels the
+    task, or unwinds the code. Not ``GeneratorExit``, by which a loop ends coroutines."""
     match error:
+        case GeneratorExit() | BaseExceptionGroup() | Unwinding():
+            is_meant = True
         case KeyboardInterrupt():
             is_meant = threading.current_thread() is threading.main_thread()  # the only one that gets the signal
         case asyncio.CancelledError():
@@ -52,5 +50,11 @@ def contain(function: Callable[[], T]) -> T:
     """Call a function in a thread of a worker, where no order to stop is meant for the thread."""
     try:
         return function()
-    except _IN_THREADS as error:
+    except (BaseExceptionGroup, Unwinding):
+        raise
+    except (StopIteration, CancelledError) as error:
+        raise Escaped(error) from error
+    except Exception:
+        raise
+    except BaseException as error:
         raise Escaped(error) from error

@@ -22,7 +22,7 @@ from stepwell.runtime.attempt import in_thread
 from stepwell.runtime.branch import Branch, Family, OffBranch, branch, is_before
 from stepwell.runtime.compensation import Compensation, Undo
 from stepwell.runtime.context import WorkflowContext, here
-from stepwell.runtime.escape import ON_LOOPS, contained
+from stepwell.runtime.escape import contained
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.session import Session
 from stepwell.runtime.side_by_side import side_by_side
@@ -84,7 +84,9 @@ class FunctionSession(Session):
         self._task, (inside, on, at) = asyncio.current_task(), self._enter()
         try:
             result = await self._workflow.function(**arguments)
-        except ON_LOOPS as error:  # here, since what leaves a task is the loop's
+        except Exception:
+            raise
+        except BaseException as error:  # noqa: BLE001 - each is raised again, or as what it means here, where it is not the loop's
             raise contained(error) from error.__cause__
         finally:
             self._task, self._is_over = None, True
@@ -186,7 +188,7 @@ class FunctionSession(Session):
 
     def set_variable(self, name: str, value: Value) -> None:
         """Set a variable with the next commit; what is done again after a crash is already in the state."""
-        if not self._is_replaying():
+        if not self._is_replaying() and not self._waits.is_suspended:  # what is unwound is run again from its start
             self._journal.set_variable(name, value)
 
     def variable_names(self) -> list[str]:

@@ -11,7 +11,7 @@ from stepwell.model.record import StepOutput
 from stepwell.model.status import StepStatus
 from stepwell.model.value import recode
 
-__all__ = ["child_result", "child_status", "error_names", "error_value", "step_output"]
+__all__ = ["Told", "child_result", "child_status", "error_names", "error_value", "step_output"]
 
 
 def step_output(step: StepOutput, name: str, key: str) -> bytes:
@@ -49,11 +49,19 @@ def child_result(workflow: Workflow[..., Any], child_id: str, news: Any, key: st
             raise NotFound(f"child execution {child_id!r} left no result")
 
 
+class Told(Exception):
+    """An error that stands for another one, which was raised elsewhere and told."""
+
+    def __init__(self, message: str, told: dict[str, Any], names: list[str]) -> None:
+        super().__init__(message)
+        self.told, self.names = told, names
+        """What ``error_value`` and ``error_names`` made of it there."""
+
+
 def error_value(error: BaseException) -> dict[str, Any]:
     """An error as it is recorded: kind, message, code and class, what to do, and the step or child that it comes from."""
-    told = getattr(error, "told", None)
-    if isinstance(told, dict):
-        return told  # pyright: ignore[reportUnknownVariableType] - it was told in another process by this function
+    if isinstance(error, Told):
+        return error.told
     code = error.code if isinstance(error, StepwellError) else None
     found = classify(error)
     value = {
@@ -78,16 +86,18 @@ def _message(error: BaseException) -> str:
     if isinstance(error, StepwellError):
         return error.message
     if not isinstance(error, BaseExceptionGroup):
-        return str(error)
+        try:
+            return str(error)
+        except Exception:  # noqa: BLE001 - of the user's own class: nothing is known of it but that it failed
+            return "what it says cannot be shown"
     inside = cast("BaseExceptionGroup[BaseException]", error).exceptions
     return f"{error.message}: " + "; ".join(f"{type(each).__name__}: {_message(each)}" for each in inside)
 
 
 def error_names(error: BaseException) -> list[str]:
     """All names that a policy may know an error by: its classes, its code, its error class."""
-    names = getattr(error, "names", None)
-    if isinstance(names, list):
-        return names  # pyright: ignore[reportUnknownVariableType] - they were told in another process by this function
+    if isinstance(error, Told):
+        return error.names
     code = [error.code] if isinstance(error, StepwellError) else []
     return [*(kind.__name__ for kind in type(error).__mro__), *code, str(classify(error).error_class)]
 

@@ -29,7 +29,7 @@ from stepwell.model.record import Metadata
 from stepwell.runtime.context import StepContext, here
 from stepwell.runtime.outcome import error_names, error_value
 
-__all__ = ["FailedElsewhere", "Reply", "Task", "main", "read_frame", "write_frame"]
+__all__ = ["Reply", "Task", "main", "read_frame", "write_frame"]
 
 _LENGTH = struct.Struct(">I")
 
@@ -56,14 +56,6 @@ class Reply(msgspec.Struct, frozen=True):
     spent: float = 0
     error: dict[str, Any] | None = None
     names: list[str] = []
-
-
-class FailedElsewhere(Exception):
-    """What a step raised in its process, as it was told."""
-
-    def __init__(self, told: dict[str, Any], names: list[str]) -> None:
-        super().__init__(told["message"])
-        self.told, self.names = told, names
 
 
 def write_frame(stream: IO[bytes], data: bytes) -> None:

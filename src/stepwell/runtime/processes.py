@@ -21,7 +21,8 @@ import msgspec
 from stepwell.errors import InvalidInput, ProcessDied
 from stepwell.flow.program import Step
 from stepwell.runtime.context import StepContext
-from stepwell.runtime.process_work import FailedElsewhere, Reply, Task, read_frame, write_frame
+from stepwell.runtime.outcome import Told
+from stepwell.runtime.process_work import Reply, Task, read_frame, write_frame
 
 __all__ = ["Process", "Processes"]
 
@@ -48,7 +49,7 @@ class Process:
         reply = msgspec.json.decode(await self._in_thread(lambda: self._exchange(task)), type=Reply)
         context.buffer.spent += reply.spent
         if reply.error is not None:
-            raise FailedElsewhere(reply.error, reply.names)
+            raise Told(reply.error["message"], reply.error, reply.names)
         context.buffer.landing = reply.mutations
         return bytes(reply.output)
 

@@ -10,7 +10,7 @@ from stepwell.clock import Clock
 from stepwell.errors import ExecutionCancelled
 from stepwell.runtime.inbox import CANCEL, Letter
 
-__all__ = ["LINGER_SECONDS", "Abandoned", "Suspended", "Undoing", "Waits"]
+__all__ = ["LINGER_SECONDS", "Abandoned", "Suspended", "Undoing", "Unwinding", "Waits"]
 
 LINGER_SECONDS = 0.2
 """How long a session with nothing but waits stays at hand before it rests: long enough for an answer that is on its way."""
@@ -18,11 +18,15 @@ LINGER_SECONDS = 0.2
 _TIMED_OUT = object()
 
 
-class Suspended(BaseException):
-    """Unwinds the code of a workflow that rests. Not an Exception, so that ``except Exception`` does not catch it."""
+class Unwinding(BaseException):
+    """Ends the code of a workflow where it is. Not an Exception, so that ``except Exception`` does not catch it."""
 
 
-class Abandoned(BaseException):
+class Suspended(Unwinding):
+    """Unwinds the code of a workflow that rests."""
+
+
+class Abandoned(Unwinding):
     """Unwinds the code of a workflow whose commits are not taken any more; another session goes on from the record."""
 
     def __init__(self, reason: Exception) -> None:
@@ -30,7 +34,7 @@ class Abandoned(BaseException):
         self.reason = reason
 
 
-class Undoing(BaseException):
+class Undoing(Unwinding):
     """Unwinds the code of a workflow that has failed before and is being compensated: it goes no further than its record."""
 
 
