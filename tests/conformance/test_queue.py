@@ -8,6 +8,7 @@ from stepwell.testing.conformance.fixtures import MakeStore
 from stepwell.testing.conformance.queue import *  # noqa: F403
 from stepwell.testing.conformance.queue_claim import *  # noqa: F403
 from stepwell.testing.conformance.queue_commit import *  # noqa: F403
+from stepwell.testing.conformance.queue_depth import *  # noqa: F403
 from stepwell.testing.conformance.queue_life import *  # noqa: F403
 from stepwell.testing.conformance.queue_machine import *  # noqa: F403
 from stepwell.testing.conformance.queue_request import *  # noqa: F403

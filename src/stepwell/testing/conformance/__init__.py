@@ -38,6 +38,7 @@ QUEUE_ROLES = (
     "queue",
     "queue_claim",
     "queue_commit",
+    "queue_depth",
     "queue_life",
     "queue_machine",
     "queue_request",
