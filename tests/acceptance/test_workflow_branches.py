@@ -257,7 +257,8 @@ def test_run_that_rests_in_branches_has_passed_what_is_before_them(file_url: str
 # A worker that stops lets steps end.
 
 
-def test_steps_of_a_map_that_are_under_way_end_before_their_worker_stops(file_url: str) -> None:
+@pytest.mark.parametrize("way", ["map", "group"])
+def test_steps_of_branches_that_are_under_way_end_before_their_worker_stops(file_url: str, way: str) -> None:
     entered: list[int] = []
     ended: list[int] = []
     go_on = asyncio.Event()
@@ -272,10 +273,19 @@ def test_steps_of_a_map_that_are_under_way_end_before_their_worker_stops(file_ur
             await asyncio.sleep(0.05)
         ended.append(number)
 
+    async def twice(number: int) -> None:
+        await slow(number)
+        await slow(number + 3)
+
     @workflow(name="branches.many")
     async def many() -> None:
         asyncio.get_running_loop().call_later(0.2, go_on.set)
-        await stepwell.map(slow, range(6), concurrency=3)
+        if way == "map":
+            await stepwell.map(slow, range(6), concurrency=3)
+            return
+        async with asyncio.TaskGroup() as group:
+            for number in range(3):
+                group.create_task(twice(number))
 
     well = Stepwell(file_url)
     well.start(many)

@@ -65,6 +65,8 @@ class Calls:
                     await self._waits.stay()
                 return step.decode(step_output(recorded, step.name, key))
             self._waits.deliver_cancel(position)
+            if self._waits.is_holding:
+                await self._hold()
             try:
                 self._budget.begin(step, key, is_free=self._waits.is_shielded)
             except GovernanceViolated as error:
@@ -157,6 +159,11 @@ class Calls:
             self._give_up(key, position, label)
             raise
 
+    async def _hold(self) -> None:
+        """The worker is to stop: what is not on record is not begun. Compensation is seen through."""
+        if not self._waits.is_shielded:
+            await self._waits.stay()
+
     def _give_up(self, key: str, position: str, name: str) -> None:
         """The code has cancelled a call, as a group does with the others when one fails. That is part of its way: when it comes by
         here again, the failure is there at once, and the others must not begin before they are cancelled again."""
@@ -191,6 +198,8 @@ class Calls:
                 await self._waits.stay()
             return
         self._waits.deliver_cancel(position)
+        if self._waits.is_holding:
+            await self._hold()
         token = journal.token(key)
         due = token["due_ms"] if token else self._around.clock.now_ms() + round(seconds * 1000)
         if not token:
@@ -204,6 +213,8 @@ class Calls:
         recorded = journal.answer(label, position, key)
         if recorded is None:
             self._waits.deliver_cancel(position)
+            if self._waits.is_holding:
+                await self._hold()
             token = journal.token(key)
             due = token["due_ms"] if token else None if seconds is None else self._around.clock.now_ms() + round(seconds * 1000)
             if not token:
@@ -229,6 +240,8 @@ class Calls:
             child_id = recorded.output.get("child_id") or self._child_id(position)
             return child_result(workflow, child_id, recorded.output, key)
         self._waits.deliver_cancel(position)
+        if self._waits.is_holding:
+            await self._hold()
         if journal.token(key).get("is_given_up"):
             await self._waits.stay()
         child_id, news = await self._begin_child(workflow, value, position, key)

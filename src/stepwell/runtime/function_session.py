@@ -152,9 +152,8 @@ class FunctionSession(Session):
         try:
             return list(await asyncio.gather(*tasks))
         finally:
-            if not self._waits.is_suspended:  # else steps that are under way end first, as elsewhere
-                for task in tasks:
-                    task.cancel()
+            for task in tasks:
+                task.cancel()
 
     def compensate(self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Have a step made if the run fails or is cancelled later."""
@@ -198,7 +197,7 @@ class FunctionSession(Session):
     # Which call it is, and in which colour it is made.
 
     def _next(self, name: str) -> tuple[str, str]:
-        if self._is_handing_back and not self._waits.is_suspended:
+        if self._is_handing_back and not self._waits.is_suspended and not (self._workflow.is_async and self._is_busy()):
             self._waits.suspend()
         if self._waits.is_suspended or (self._is_over and not self._waits.is_undoing):
             raise Suspended  # what is over: tasks that the code started and did not wait for

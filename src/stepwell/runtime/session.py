@@ -222,7 +222,7 @@ class Session(ABC):
 
     def hand_back(self) -> None:
         """Stop soon, so that another worker can go on: at once if nothing is under way, else at the next call."""
-        self._is_handing_back = True
+        self._is_handing_back = self._waits.is_holding = True
         if not self._is_busy():
             self._waits.suspend()
 

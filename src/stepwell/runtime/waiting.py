@@ -61,6 +61,8 @@ class Waits:
         self._warned: set[str] = set()
         self._linger: asyncio.TimerHandle | None = None
         self._staying: list[asyncio.Future[Any]] = []
+        self.is_holding = False
+        """Whether calls that are not on record wait for the code to be unwound, until steps of other branches have ended."""
         self.making: set[str] = set()
         """Positions of calls that are busy with something other than waiting: meanwhile, the session does not rest."""
         self.is_suspended = False
@@ -106,7 +108,7 @@ class Waits:
         return None if outcome is _TIMED_OUT else outcome
 
     async def stay(self) -> Any:
-        """Wait for nothing, as a call does that was cancelled before: whoever cancelled it does so again."""
+        """Wait to be unwound, or to be cancelled, as a call does that was cancelled before: whoever did it does it again."""
         if self.is_undoing:
             raise Undoing
         future: asyncio.Future[Any] = self._loop.create_future()
