@@ -14,7 +14,6 @@ import pytest
 
 from stepwell.errors import CommitUnknown, Conflict, LimitExceeded, StoreFull, StoreUnavailable
 from stepwell.model.commit import Commit, Deletion, Outcome, Unit, Written
-from stepwell.model.queue import Enqueue
 from stepwell.stores.group import GroupCommit
 
 WAIT = 60  # for what must happen; reached only by a failing test
@@ -467,34 +466,3 @@ def test_many_threads_and_coroutines_each_get_their_own_outcome_once() -> None:
     for number in range(threads):
         mine = [name for name in written if name.startswith(f"t{number}-")]
         assert mine == [f"t{number}-{turn}" for turn in range(rounds)]
-
-
-async def submitted(group: GroupCommit, unit: Unit) -> Outcome:
-    told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-    group.submit(unit, lambda outcome: told.set_result(outcome()))
-    return await told
-
-
-def test_request_waits_for_no_commit_where_the_store_takes_it_beside() -> None:
-    is_writing, may_go = threading.Event(), threading.Event()
-
-    def write(units: Sequence[Unit]) -> list[Outcome]:
-        if isinstance(units[0], Deletion):
-            is_writing.set()
-            assert may_go.wait(WAIT)
-        return [Written([type(unit).__name__]) for unit in units]
-
-    group = GroupCommit(write, takes_requests_beside=True)
-    with ThreadPoolExecutor(2) as pool:
-        other = pool.submit(group.write, Deletion("x"))
-        assert is_writing.wait(WAIT)
-        assert pool.submit(group.write, Enqueue(())).result(WAIT) == Written(["Enqueue"])
-        assert asyncio.run(asyncio.wait_for(awaited(group, Enqueue(())), WAIT)) == Written(["Enqueue"])
-        assert asyncio.run(asyncio.wait_for(submitted(group, Enqueue(())), WAIT)) == Written(["Enqueue"])
-        assert not other.done()
-        may_go.set()
-        assert other.result(WAIT) == Written(["Deletion"])
-    group.close()
-    for unit in (Enqueue(()), Deletion("x")):
-        with pytest.raises(StoreUnavailable, match="closed"):
-            group.write(unit)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
 from stepwell.clock import Clock, SystemClock, from_ms
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
-from stepwell.contract.store import ExecutionQuery, Store
+from stepwell.contract.store import ExecutionQuery, RequestStore, Store
 from stepwell.errors import InvalidInput, LockHeld, StepwellError, StoreUnavailable
 from stepwell.model.commit import Acquire, Head, Outcome, Unit
 from stepwell.model.ids import check_key, new_id
@@ -20,6 +22,7 @@ from stepwell.model.lock import probe_lock
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.status import Status
 from stepwell.queue.assembly import QueueParts
+from stepwell.queue.standing import Ride
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.worker import Worker
 from stepwell.span import Span, seconds_of
@@ -85,9 +88,8 @@ class Parts:
         self.store, self.address = _store_of(url, self.clock, self.limits)
         self.pulse = Pulse(self.store)
         can = self.store.capabilities()
-        self.group = GroupCommit(
-            self._write, is_instant=not can.has_blocking_writes, takes_requests_beside=can.takes_requests_beside
-        )
+        begin = self._begin_requests if can.takes_requests_beside else None
+        self.group = GroupCommit(self._write, is_instant=not can.has_blocking_writes, begin_requests=begin)
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
         self.copies = Copies(self.executions, self.store, self.clock, signing_key)
         self.definitions = DefinitionOperations(self.store)
@@ -107,19 +109,40 @@ class Parts:
         )
 
     def _write(self, units: Sequence[Unit]) -> list[Outcome]:
-        ride = self.queue.standing.take(units)
+        ride, together = self._boarded(units)
+        return self._written(units, ride, partial(self.store.write, together))
+
+    def _begin_requests(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]]:
+        """Send requests off, if that can be done without waiting; what sees to the rest."""
+        ride, together = self._boarded(units)
         try:
-            outcomes = self.store.write(units if ride is None else (*units, *ride.units))
+            begun = cast(RequestStore, self.store).begin(together)
         except BaseException as error:
-            if ride is not None:
-                ride.tell(error)
-            # It may have landed all the same, so whoever waits or remembers had better look.
-            self.pulse.beat("")
+            self._failed(ride, error)
+            raise
+        return partial(self._written, units, ride, begun or partial(self.store.write, together))
+
+    def _boarded(self, units: Sequence[Unit]) -> tuple[Ride | None, Sequence[Unit]]:
+        """The claim that goes along, and all that is written."""
+        ride = self.queue.standing.take(units)
+        return ride, units if ride is None else (*units, *ride.units)
+
+    def _written(self, units: Sequence[Unit], ride: Ride | None, write: Callable[[], list[Outcome]]) -> list[Outcome]:
+        try:
+            outcomes = write()
+        except BaseException as error:
+            self._failed(ride, error)
             raise
         if ride is not None:
             ride.tell(outcomes.pop())
         self.pulse.written(units, outcomes)
         return outcomes
+
+    def _failed(self, ride: Ride | None, error: BaseException) -> None:
+        if ride is not None:
+            ride.tell(error)
+        # It may have landed all the same, so whoever waits or remembers had better look.
+        self.pulse.beat("")
 
     def close(self) -> None:
         if self._worker_driver is not None:

@@ -17,7 +17,7 @@ from stepwell.model.entry import ScopeTotals, StoredEntry
 from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
 from stepwell.model.snapshot import StoredSnapshot
 
-__all__ = ["Capabilities", "Durability", "ExecutionQuery", "Store"]
+__all__ = ["Capabilities", "Durability", "ExecutionQuery", "RequestStore", "Store"]
 
 
 class Durability(msgspec.Struct, frozen=True):
@@ -38,7 +38,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a write may wait for a disk or a network, so that an event loop must not make it itself."""
     has_archiving: bool = True
     takes_requests_beside: bool = False
-    """Whether a group that begins with a request for a run (``Enqueue``) may be written while another group is."""
+    """Whether a group that begins with a request for a run (``Enqueue``) may be written while another group is; such a store is a
+    ``RequestStore``."""
 
 
 class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,4 +223,13 @@ class Store(Protocol):
         twice, or for nothing, and after a lost connection some may be missing: callers look again by themselves from time to time.
         Writes of this process need not be reported.
         """
+        ...
+
+
+class RequestStore(Store, Protocol):
+    """A store that takes requests for runs beside all else."""
+
+    def begin(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]] | None:
+        """Send a group that begins with a request off, without waiting for anything: what waits for the outcomes, as of ``write``.
+        None if that cannot be done; nothing was sent then. Until it was called, no other such group is begun or written."""
         ...

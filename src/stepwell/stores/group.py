@@ -5,7 +5,9 @@ thread change. Whoever comes while a write is under way queues up; when the lead
 has gathered, in one transaction, and goes on until nobody is left. Async callers always go through that thread, so that an event
 loop never waits for a disk. See docs/design/0003-group-commit.md for why nothing is lost or done twice.
 
-A store may take requests for runs beside all else: then they have a group of their own, and wait for nobody's commits.
+A store may take requests for runs beside all else: then they have a group of their own, and wait for nobody's commits. One that is
+awaited and finds nobody writing is sent off by its caller, and the writer thread only waits for the reply: where the loop is busy,
+that thread has to wait for the interpreter, and the request would wait with it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import copy
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 
 import msgspec
@@ -27,6 +30,9 @@ from stepwell.process import process_id
 __all__ = ["GroupCommit"]
 
 WriteGroup = Callable[[Sequence[Unit]], list[Outcome]]
+Finish = Callable[[], list[Outcome]]
+BeginGroup = Callable[[Sequence[Unit]], Finish]
+"""Sets about writing a group, without waiting for anything, and gives what does the rest."""
 Told = Callable[[Callable[[], Outcome]], None]
 """Called with a function that gives the outcome, or raises what kept it from being written."""
 
@@ -95,16 +101,19 @@ class GroupCommit:
     """Serialises writes to one store and shares transactions between the callers that wait."""
 
     def __init__(
-        self, write_group: WriteGroup, *, is_instant: bool = False, most: int = _MOST, takes_requests_beside: bool = False
+        self, write_group: WriteGroup, *, is_instant: bool = False, most: int = _MOST, begin_requests: BeginGroup | None = None
     ) -> None:
         self._write_group, self._is_instant, self._most = write_group, is_instant, most
-        self._beside = GroupCommit(write_group, most=most) if takes_requests_beside else None
+        self._begin: BeginGroup | None = None
+        self._beside = GroupCommit(write_group, most=most) if begin_requests is not None else None
+        if self._beside is not None:
+            self._beside._begin = begin_requests
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._waiting: deque[_Ticket] = deque()
         self._is_writing = False
         self._is_closed = False
-        self._work: SimpleQueue[bool] = SimpleQueue()
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._writer: threading.Thread | None = None
         self._process = 0
         """Which process writes; none until the first write, so that a server may fork before that."""
@@ -168,10 +177,30 @@ class GroupCommit:
     def _line_up(self, ticket: _Ticket) -> None:
         with self._lock:
             self._check_open()
-            self._waiting.append(ticket)
-            must_wake, self._is_writing = not self._is_writing, True
-        if must_wake:
-            self._wake_writer()
+            has_place, self._is_writing = not self._is_writing, True
+            if not has_place or self._begin is None:
+                self._waiting.append(ticket)
+        if not has_place:
+            return
+        if self._begin is None:
+            self._have_writer(self._write_waiting)
+        else:
+            self._set_out(ticket, self._begin)
+
+    def _set_out(self, ticket: _Ticket, begin: BeginGroup) -> None:
+        """Begin to write one unit here, and leave the rest to the writer. Only who holds the place may call this."""
+        try:
+            finish = begin((ticket.unit,))
+        except Exception as error:  # noqa: BLE001 - told to the caller like any other failure
+            finish = partial(_raise, error)
+        except BaseException:
+            self._hand_over()
+            raise
+        self._have_writer(partial(self._see_through, ticket, finish))
+
+    def _see_through(self, ticket: _Ticket, finish: Finish) -> None:
+        self._write_tickets([ticket], finish)
+        self._write_waiting()
 
     def close(self) -> None:
         """Accept no more, and wait until everything that was accepted is written. After a fork there is nothing to wait for."""
@@ -184,7 +213,7 @@ class GroupCommit:
             self._idle.wait_for(lambda: not self._is_writing)
             writer, self._writer = self._writer, None
         if writer is not None:
-            self._work.put(False)
+            self._work.put(None)
             writer.join()
 
     def _check_open(self) -> None:
@@ -203,14 +232,14 @@ class GroupCommit:
             if not self._waiting:
                 self._give_up_place()
                 return
-        self._wake_writer()
+        self._have_writer(self._write_waiting)
 
     def _give_up_place(self) -> None:
         self._is_writing = False
         if self._is_closed:
             self._idle.notify_all()
 
-    def _wake_writer(self) -> None:
+    def _have_writer(self, work: Callable[[], None]) -> None:
         """Give the writing place to the writer thread. Only who holds the place may call this."""
         if self._writer is None:
             writer = threading.Thread(target=self._run_writer, name="stepwell-writer", daemon=True)
@@ -218,14 +247,14 @@ class GroupCommit:
                 writer.start()
             except RuntimeError:
                 # No thread can be had: better to write here than to leave everybody waiting.
-                self._write_waiting()
+                work()
                 return
             self._writer = writer
-        self._work.put(True)
+        self._work.put(work)
 
     def _run_writer(self) -> None:
-        while self._work.get():
-            self._write_waiting()
+        while (work := self._work.get()) is not None:
+            work()
 
     def _write_waiting(self) -> None:
         """Write everything that waits, group by group, and give up the place."""
@@ -243,9 +272,9 @@ class GroupCommit:
             self._give_up_place()
         return []
 
-    def _write_tickets(self, tickets: list[_Ticket]) -> None:
+    def _write_tickets(self, tickets: list[_Ticket], finish: Finish | None = None) -> None:
         try:
-            outcomes = self._write_group([ticket.unit for ticket in tickets])
+            outcomes = self._write_group([ticket.unit for ticket in tickets]) if finish is None else finish()
             for ticket, outcome in zip(tickets, outcomes, strict=True):
                 ticket.outcome = outcome
         except BaseException as error:  # noqa: BLE001 - every waiting caller must be told, whatever it was
@@ -280,6 +309,10 @@ def _error_for(unit: Unit, error: BaseException) -> BaseException:
         return copy.copy(error)
     except Exception:  # noqa: BLE001 - an exception that cannot be copied is still better shared than swallowed
         return error
+
+
+def _raise(error: Exception) -> list[Outcome]:
+    raise error
 
 
 def _tell(tickets: list[_Ticket]) -> None:

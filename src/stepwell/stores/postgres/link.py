@@ -60,6 +60,8 @@ class Link:
         self._database, self._pgconn, self._statements = database, database.pgconn, statements
         self._is_preparing, self._reply_timeout = settings.is_preparing, settings.reply_timeout
         self._prepared: set[str] = set()
+        self._begun: str | None = None
+        """The statement that was sent, and whose answer nobody has waited for yet."""
         self._glance, self._look = Glance(), _looking_at(self._pgconn.socket)
         self._look_now = partial(self._look, 0)
         self.used_at = 0.0
@@ -80,6 +82,9 @@ class Link:
         """
         if self.is_closed:
             return False
+        if self._begun is not None:  # whoever began it did not come back for the answer
+            self.close()
+            return False
         if self._look_now():
             try:
                 self._pgconn.consume_input()
@@ -97,6 +102,19 @@ class Link:
         if not self._database.closed:
             self._database.close()
 
+    def begin(self, name: str, *arguments: object) -> bool:
+        """Send one statement, and leave the waiting to the next ``ask``, which must be for the same. False, and nothing sent, if
+        there would be something else to wait for first."""
+        if self._is_preparing and name not in self._prepared:
+            return False
+        data = [encode(argument) for argument in arguments]
+        self._begun = name
+        try:
+            self._send(name, data)
+        except psycopg.Error:
+            self.close()  # it may have been sent all the same, and whoever asks is told
+        return True
+
     def ask(self, name: str, *arguments: object) -> list[Row]:
         """Run one statement and give its rows: one round trip."""
         return rows_of(self._exchange(name, arguments))
@@ -106,15 +124,13 @@ class Link:
         return self._exchange(name, arguments).command_tuples or 0
 
     def _exchange(self, name: str, arguments: Sequence[object]) -> PGresult:
-        data = [encode(argument) for argument in arguments]
-        pgconn, was_sent = self._pgconn, False
+        pgconn, was_sent, self._begun = self._pgconn, self._begun == name, None
+        data = [] if was_sent else [encode(argument) for argument in arguments]
         try:
-            if self._is_preparing and name not in self._prepared:
-                pgconn.send_prepare(_prepared_name(name, self._statements[name]), self._statements[name])
-                self._answer(pgconn)
-                self._prepared.add(name)
-            was_sent = True
-            self._send(name, data)
+            if not was_sent:
+                self._prepare(pgconn, name)
+                was_sent = True
+                self._send(name, data)
             return self._answer(pgconn)
         except psycopg.Error as error:
             self.close()
@@ -128,6 +144,12 @@ class Link:
         except BaseException:
             self.close()
             raise
+
+    def _prepare(self, pgconn: PGconn, name: str) -> None:
+        if self._is_preparing and name not in self._prepared:
+            pgconn.send_prepare(_prepared_name(name, self._statements[name]), self._statements[name])
+            self._answer(pgconn)
+            self._prepared.add(name)
 
     def ask_all(self, questions: Sequence[Question]) -> list[list[Row]]:
         """Run several statements in one round trip. The first error ends them all; those before it stand if they committed."""

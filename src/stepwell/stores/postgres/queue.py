@@ -21,14 +21,15 @@ __all__ = [
     "are_enqueues",
     "claim_question",
     "claimed",
-    "enqueue_claimed",
-    "enqueue_one",
     "enqueue_question",
     "enqueued",
     "is_new",
     "is_request_with_claim",
+    "one_question",
     "recover_question",
     "recovered",
+    "request_claimed",
+    "request_question",
     "write_direct",
 ]
 
@@ -102,11 +103,10 @@ def _text(number: float | None) -> str | None:
     return None if number is None else repr(float(number))
 
 
-def enqueue_one(link: Link, new: NewItem, ahead_ms: int, channel: str) -> bool:
-    """Add one item without names, if its workspace may have any number waiting; whether it was added."""
+def one_question(new: NewItem, ahead_ms: int, channel: str) -> Question:
+    """The statement that adds one item without names, if its workspace may have any number waiting; a row says that it did."""
     body = new.workflow_id, new.version, new.execution_id, new.input, new.queue, new.priority, new.delay_ms, new.run_at_ms
-    rest = new.body_digest, new.max_attempts, ahead_ms, channel
-    return bool(link.ask("enqueue_one", new.item_id, new.workspace_id, *body, *rest))
+    return "enqueue_one", [new.item_id, new.workspace_id, *body, new.body_digest, new.max_attempts, ahead_ms, channel]
 
 
 def is_request_with_claim(units: Sequence[Unit]) -> bool:
@@ -117,17 +117,22 @@ def is_request_with_claim(units: Sequence[Unit]) -> bool:
     return is_plain(new) and new.run_at_ms is None and not new.delay_ms and units[1].limit > 0
 
 
-def enqueue_claimed(link: Link, unit: Enqueue, claim: ClaimItems, ahead_ms: int) -> list[Outcome] | None:
-    """Add such an item as one that is claimed, if the queue is idle; None, and nothing written, if it is not."""
+def request_question(unit: Enqueue, claim: ClaimItems, ahead_ms: int) -> Question:
+    """The statement that adds such an item as one that is claimed, if the queue is idle; if it is not, nothing is written."""
     [new] = unit.items
     body = new.workflow_id, new.version, new.execution_id, new.input, new.queue
     lanes = texts(claim.queues), texts(claim.workflows)
     rest = new.priority, new.body_digest, new.max_attempts, claim.holder, round(claim.seconds * 1000)
-    rows = link.ask("enqueue_claimed", new.item_id, new.workspace_id, *body, *rest, *lanes, claim.is_riding, ahead_ms)
+    return "enqueue_claimed", [new.item_id, new.workspace_id, *body, *rest, *lanes, claim.is_riding, ahead_ms]
+
+
+def request_claimed(unit: Enqueue, rows: Sequence[Row]) -> list[Outcome] | None:
+    """What became of the item and of the claim; None if nothing was written."""
     if not rows:
         return None
-    fence, attempts, until_ms, enqueued_ms = rows[0]
-    item = Claimed(new.item_id, new.workspace_id, *body[:4], fence, attempts, until_ms, new.queue, enqueued_ms)
+    [new], [(fence, attempts, until_ms, enqueued_ms)] = unit.items, rows
+    body = new.item_id, new.workspace_id, new.workflow_id, new.version, new.execution_id, new.input
+    item = Claimed(*body, fence, attempts, until_ms, new.queue, enqueued_ms)
     return [*enqueued([unit], []), Written([item])]
 
 

@@ -74,6 +74,9 @@ class PostgresStore(QueueReading):
         self._check_usable()
         return self._writer_of(units).write(units) if units else []
 
+    def begin(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]] | None:
+        return None if self._is_closed or self._process != process_id() else self._requests.begin(units)
+
     def _is_served_by(self, server_process: int) -> bool:
         return server_process in (self._writer.server_process, self._requests.server_process)
 

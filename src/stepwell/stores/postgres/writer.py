@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
@@ -34,12 +35,13 @@ from stepwell.stores.postgres.queue import (
     DIRECT,
     Direct,
     are_enqueues,
-    enqueue_claimed,
-    enqueue_one,
     enqueue_question,
     enqueued,
     is_new,
     is_request_with_claim,
+    one_question,
+    request_claimed,
+    request_question,
     write_direct,
 )
 from stepwell.stores.postgres.settings import Settings
@@ -61,6 +63,9 @@ _BUSY_SECONDS = 1.0
 # transaction was in the way, and the session is so strict that waiting did not help; the general path says how strict it wants it.
 _FOR_THE_LONG_WAY = ("22", "23", "40", "54")
 
+Way = Callable[[Link, Sequence[Any]], list[Outcome]]
+"""How a group is written."""
+
 
 class Writer:
     """Writes groups of units. After a failure its connection is clean, or replaced before the next group."""
@@ -77,10 +82,32 @@ class Writer:
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         """Write each unit whole or not at all, in one transaction; the whole of it is tried again if others were in the way."""
         fault("store.before_begin")
-        write = self._way_of(units)
+        return self._write(units, self._way_of(units), self._fresh_link())
+
+    def begin(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]] | None:
+        """Send a single request off, without waiting for anything: what waits for its outcome. None if that cannot be done."""
+        write, link = self._way_of(units), self._link
+        question = self._request_question(write, units)
+        if question is None or link is None or not link.is_fresh():
+            return None
+        try:
+            has_begun = link.begin(question[0], *question[1])
+        except InvalidInput:  # which the long way tells its caller
+            return None
+        return partial(self._write, units, write, link) if has_begun else None
+
+    def _request_question(self, write: Way, units: Sequence[Any]) -> Question | None:
+        """What is asked first for a single request; None for all else."""
+        ahead_ms = self._clock.ahead_ms()
+        if write == self._write_request:
+            return request_question(units[0], units[1], ahead_ms)
+        if write == self._write_enqueues and self._is_alone(units):
+            return one_question(units[0].items[0], ahead_ms, self._channel)
+        return None
+
+    def _write(self, units: Sequence[Unit], write: Way, link: Link) -> list[Outcome]:
         tries, has_reconnected = 0, False
         while True:
-            link = self._fresh_link()
             try:
                 return write(link, units)
             except Refused as refused:
@@ -98,8 +125,9 @@ class Writer:
                 if write == self._write_long:
                     raise
                 write = self._write_long
+            link = self._fresh_link()
 
-    def _way_of(self, units: Sequence[Unit]) -> Callable[[Link, Sequence[Any]], list[Outcome]]:
+    def _way_of(self, units: Sequence[Unit]) -> Way:
         """One statement where that is enough; the long way for all else, and past every point if a test listens."""
         if is_armed():
             return self._write_long
@@ -218,9 +246,7 @@ class Writer:
 
     def _write_enqueues(self, link: Link, units: Sequence[Enqueue]) -> list[Outcome]:
         try:
-            if len(units) == 1 and len(units[0].items) == 1 and is_plain(units[0].items[0]):
-                return [self._enqueue_alone(link, units[0])]
-            return self._enqueue_all(link, units)
+            return [self._enqueue_alone(link, units[0])] if self._is_alone(units) else self._enqueue_all(link, units)
         except Lost as lost:
             raise self._doubt(lost) from lost
 
@@ -228,10 +254,18 @@ class Writer:
         name, arguments = enqueue_question(units, self._clock.ahead_ms(), self._channel)
         return enqueued(units, link.ask(name, *arguments))
 
+    def _is_alone(self, units: Sequence[Enqueue]) -> bool:
+        """Whether it is one item without names, and its workspace had no limit of what may wait so far."""
+        if len(units) != 1 or len(units[0].items) != 1:
+            return False
+        [new] = units[0].items
+        return is_plain(new) and new.workspace_id not in self._narrow
+
     def _enqueue_alone(self, link: Link, unit: Enqueue) -> Outcome:
-        """One item without names: a plain insert, unless its workspace has a limit of what may wait."""
+        """A plain insert, unless its workspace has a limit by now."""
         [new] = unit.items
-        if new.workspace_id not in self._narrow and enqueue_one(link, new, self._clock.ahead_ms(), self._channel):
+        name, arguments = one_question(new, self._clock.ahead_ms(), self._channel)
+        if link.ask(name, *arguments):
             return enqueued([unit], [])[0]
         [outcome] = self._enqueue_all(link, [unit])
         if len(self._narrow) < _MOST_NARROW and is_new(outcome):
@@ -241,7 +275,8 @@ class Writer:
     def _write_request(self, link: Link, units: Sequence[Any]) -> list[Outcome]:
         """One request and the claim behind it: a single row if the queue is idle."""
         try:
-            outcomes = enqueue_claimed(link, units[0], units[1], self._clock.ahead_ms())
+            name, arguments = request_question(units[0], units[1], self._clock.ahead_ms())
+            outcomes = request_claimed(units[0], link.ask(name, *arguments))
         except Lost as lost:
             raise self._doubt(lost) from lost
         if outcomes is None:

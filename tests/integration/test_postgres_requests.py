@@ -1,0 +1,136 @@
+"""Requests on PostgreSQL that are sent off first and waited for later: the same outcomes, whatever happens in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.integration.conftest import OpenUrl, postgres_store
+from tests.support.postgres_server import PostgresServer
+
+from stepwell.errors import CommitUnknown, InvalidInput
+from stepwell.faults import armed
+from stepwell.model.commit import Outcome, Unit
+from stepwell.model.queue import ClaimItems, Enqueue
+from stepwell.stores.postgres.store import PostgresStore
+from stepwell.testing.conformance.queue_sample import new_item, put_workspace, statuses
+from stepwell.testing.conformance.sample import HOUR, answers, landed, refused
+
+store = postgres_store
+
+CLAIM = ClaimItems("d", HOUR, 5, workflows=("orders",))
+
+
+def request(name: str, workspace: str = "default", **fields: Any) -> Enqueue:
+    return Enqueue((new_item(name, workspace, **fields),))
+
+
+def begun(store: PostgresStore, *units: Unit) -> Callable[[], list[Outcome]]:
+    finish = store.begin(units)
+    assert finish is not None
+    return finish
+
+
+def served_by(store: PostgresStore) -> int:
+    """The server's process behind the connection for requests."""
+    process = store._requests.server_process
+    assert process is not None
+    return process
+
+
+@pytest.fixture
+def warm(store: PostgresStore) -> PostgresStore:
+    """A store that took requests of both kinds before: it has a connection for them, and the server knows their statements."""
+    for outcome in (*store.write([request("a"), CLAIM]), *store.write([request("b", workflow_id="other")])):
+        landed(outcome)
+    return store
+
+
+def test_request_that_was_sent_off_lands_once_and_is_told_when_asked_for(warm: PostgresStore) -> None:
+    [outcome] = begun(warm, request("c"))()
+    assert [answer.item_id for answer in answers(outcome)] == ["c"]
+    assert statuses(warm) == {"a": "CLAIMED", "b": "PENDING", "c": "PENDING"}
+
+
+def test_request_that_was_sent_off_with_a_claim_is_claimed(warm: PostgresStore) -> None:
+    put_workspace(warm, "free")
+    riding = ClaimItems("d", HOUR, 5, workflows=("orders",), is_riding=True)
+    _, claimed = begun(warm, request("c", "free"), riding)()
+    assert [item.item_id for item in answers(claimed)] == ["c"]
+    assert statuses(warm)["c"] == "CLAIMED"
+
+
+def test_request_to_a_busy_queue_is_written_the_ordinary_way_after_all(warm: PostgresStore) -> None:
+    finish = begun(warm, request("c"), CLAIM)  # another one waits, so the short way does nothing
+    asked, claimed = finish()
+    assert [answer.is_new for answer in answers(asked)] == [True]
+    assert [item.item_id for item in answers(claimed)] == ["c"]
+    assert store_cannot_begin(warm, request("d"), CLAIM)  # it is busy, as far as is known
+    assert statuses(warm) == {"a": "CLAIMED", "b": "PENDING", "c": "CLAIMED"}
+
+
+def test_request_to_a_workspace_with_a_limit_is_written_the_ordinary_way_after_all(warm: PostgresStore) -> None:
+    put_workspace(warm, "small", queue_depth=1)
+    [first] = begun(warm, request("c", "small"))()
+    assert [answer.is_new for answer in answers(first)] == [True]
+    assert store_cannot_begin(warm, request("d", "small"))
+    [second] = warm.write([request("d", "small")])
+    assert "small" in str(answers(second)[0])
+
+
+def store_cannot_begin(store: PostgresStore, *units: Unit) -> bool:
+    return store.begin(units) is None
+
+
+def test_what_takes_more_than_one_statement_is_not_begun(warm: PostgresStore) -> None:
+    assert store_cannot_begin(warm, request("c"), request("d"))
+    assert store_cannot_begin(warm, Enqueue((new_item("c"), new_item("d"))))
+    assert store_cannot_begin(warm, request("c", key="k"))
+    with armed(lambda _: None):
+        assert store_cannot_begin(warm, request("c"))
+
+
+def test_nothing_is_begun_while_there_is_something_to_wait_for_first(open_url: OpenUrl, postgres_url: str) -> None:
+    store = open_url(postgres_url)
+    assert store_cannot_begin(store, request("a"))  # a connection
+    landed(*store.write([Enqueue((new_item("a"), new_item("b")))]))
+    assert store_cannot_begin(store, request("c"))  # the statement must be prepared
+    landed(*store.write([request("c")]))
+    landed(*begun(store, request("d"))())
+    store.close()
+    assert store_cannot_begin(store, request("e"))
+
+
+def test_request_with_a_value_that_cannot_be_sent_is_not_begun(warm: PostgresStore) -> None:
+    assert store_cannot_begin(warm, request("c", workflow_id="\ud800"))
+    [outcome] = warm.write([request("c", workflow_id="\ud800")])
+    refused(outcome, InvalidInput)
+    assert "c" not in statuses(warm)
+    landed(*begun(warm, request("d"))())
+
+
+def test_request_whose_connection_ends_meanwhile_has_an_unknown_fate(warm: PostgresStore, postgres_server: PostgresServer) -> None:
+    with postgres_server.connect() as blocker, postgres_server.connect() as operator, blocker.transaction():
+        blocker.execute(f"LOCK TABLE {warm._settings.schema}.items IN ACCESS EXCLUSIVE MODE")  # so that it cannot land before
+        finish = begun(warm, request("c"))
+        operator.execute("SELECT pg_terminate_backend(%s, 60000)", [served_by(warm)])
+        with pytest.raises(CommitUnknown):
+            finish()
+    landed(*warm.write([request("c")]))
+    assert statuses(warm)["c"] == "PENDING"
+
+
+def test_connection_that_ended_before_is_not_used_to_begin(warm: PostgresStore, postgres_server: PostgresServer) -> None:
+    with postgres_server.connect() as operator:
+        operator.execute("SELECT pg_terminate_backend(%s, 60000)", [served_by(warm)])
+    assert store_cannot_begin(warm, request("c"))
+    landed(*warm.write([request("c")]))
+
+
+def test_answer_that_nobody_came_for_is_never_taken_for_another(warm: PostgresStore) -> None:
+    begun(warm, request("c"))
+    before = served_by(warm)
+    [outcome] = warm.write([request("d")])
+    assert [answer.item_id for answer in answers(outcome)] == ["d"]
+    assert served_by(warm) != before

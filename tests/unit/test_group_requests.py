@@ -1,0 +1,177 @@
+"""Requests for runs, where a store takes them beside all else: they wait for nobody's commits, and their callers send them off."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from stepwell.errors import CommitUnknown, StoreUnavailable
+from stepwell.model.commit import Deletion, Outcome, Unit, Written
+from stepwell.model.queue import Enqueue
+from stepwell.stores.group import GroupCommit
+
+WAIT = 60  # for what must happen; reached only by a failing test
+REQUEST = Enqueue(())
+
+
+class Line:
+    """Begins requests as a store would; a test can hold their answers, or make either part fail."""
+
+    def __init__(self) -> None:
+        self.group = GroupCommit(self.write, begin_requests=self.begin)
+        self.done: list[tuple[str, int, threading.Thread]] = []
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.no_begin: BaseException | None = None
+        self.no_answer: BaseException | None = None
+
+    def begin(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]]:
+        self.note("begun", units)
+        if self.no_begin is not None:
+            raise self.no_begin
+        return lambda: self.finish(units)
+
+    def finish(self, units: Sequence[Unit]) -> list[Outcome]:
+        self.note("finished", units)
+        assert self.may_answer.wait(WAIT)
+        if self.no_answer is not None:
+            raise self.no_answer
+        return [Written() for _ in units]
+
+    def write(self, units: Sequence[Unit]) -> list[Outcome]:
+        self.note("written", units)
+        return [Written() for _ in units]
+
+    def note(self, what: str, units: Sequence[Unit]) -> None:
+        self.done.append((what, len(units), threading.current_thread()))
+
+    def words(self) -> list[tuple[str, int]]:
+        return [(what, count) for what, count, _ in self.done]
+
+
+async def awaited(group: GroupCommit, unit: Unit) -> Outcome:
+    return await group.write_async(unit)
+
+
+async def submitted(group: GroupCommit, unit: Unit) -> Outcome:
+    told: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    group.submit(unit, lambda outcome: told.set_result(outcome()))
+    return await told
+
+
+def test_request_waits_for_no_commit() -> None:
+    is_writing, may_go = threading.Event(), threading.Event()
+
+    def write(units: Sequence[Unit]) -> list[Outcome]:
+        if isinstance(units[0], Deletion):
+            is_writing.set()
+            assert may_go.wait(WAIT)
+        return [Written([type(unit).__name__]) for unit in units]
+
+    group = GroupCommit(write, begin_requests=lambda units: lambda: write(units))
+    with ThreadPoolExecutor(2) as pool:
+        other = pool.submit(group.write, Deletion("x"))
+        assert is_writing.wait(WAIT)
+        assert pool.submit(group.write, REQUEST).result(WAIT) == Written(["Enqueue"])
+        assert asyncio.run(asyncio.wait_for(awaited(group, REQUEST), WAIT)) == Written(["Enqueue"])
+        assert asyncio.run(asyncio.wait_for(submitted(group, REQUEST), WAIT)) == Written(["Enqueue"])
+        assert not other.done()
+        may_go.set()
+        assert other.result(WAIT) == Written(["Deletion"])
+    group.close()
+    for unit in (REQUEST, Deletion("x")):
+        with pytest.raises(StoreUnavailable, match="closed"):
+            group.write(unit)
+
+
+@pytest.mark.parametrize("ask", [awaited, submitted])
+def test_request_is_sent_by_its_caller_and_its_answer_waited_for_by_the_writer(ask: Callable[..., Outcome]) -> None:
+    line = Line()
+    assert asyncio.run(asyncio.wait_for(ask(line.group, REQUEST), WAIT)) == Written()
+    (first, _, caller), (second, _, writer) = line.done
+    assert (first, second) == ("begun", "finished")
+    assert caller is threading.current_thread()
+    assert writer.name == "stepwell-writer"
+    line.group.close()
+
+
+def test_those_who_come_meanwhile_are_one_group() -> None:
+    line = Line()
+    line.may_answer.clear()
+
+    async def ask() -> None:
+        first = line.group.write_async(REQUEST)
+        others = [line.group.write_async(REQUEST) for _ in range(3)]
+        line.may_answer.set()
+        assert await asyncio.gather(first, *others) == [Written()] * 4
+
+    asyncio.run(asyncio.wait_for(ask(), WAIT))
+    assert line.words() == [("begun", 1), ("finished", 1), ("written", 3)]
+    line.group.close()
+
+
+def test_commits_are_never_begun_by_their_callers() -> None:
+    line = Line()
+    asyncio.run(asyncio.wait_for(awaited(line.group, Deletion("x")), WAIT))
+    assert line.words() == [("written", 1)]
+    line.group.close()
+
+
+@pytest.mark.parametrize("part", ["no_begin", "no_answer"])
+def test_failure_of_either_part_is_told_and_the_next_one_is_written(part: str) -> None:
+    line = Line()
+    setattr(line, part, CommitUnknown("lost"))
+
+    async def ask() -> None:
+        with pytest.raises(CommitUnknown, match="lost"):
+            await line.group.write_async(REQUEST)
+        setattr(line, part, None)
+        assert await line.group.write_async(REQUEST) == Written()
+
+    asyncio.run(asyncio.wait_for(ask(), WAIT))
+    line.group.close()
+
+
+def test_interrupt_while_a_request_is_sent_leaves_the_place_to_the_next_one() -> None:
+    line = Line()
+    line.no_begin = KeyboardInterrupt()
+
+    async def ask() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            line.group.write_async(REQUEST)
+        line.no_begin = None
+        assert await line.group.write_async(REQUEST) == Written()
+
+    asyncio.run(asyncio.wait_for(ask(), WAIT))
+    assert line.group.write(REQUEST) == Written()
+    line.group.close()
+
+
+def test_request_is_finished_even_if_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    line = Line()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert asyncio.run(awaited(line.group, REQUEST)) == Written()
+    assert line.words() == [("begun", 1), ("finished", 1)]
+    line.group.close()
+
+
+def test_closing_waits_for_the_answer_of_a_request_under_way() -> None:
+    line = Line()
+    line.may_answer.clear()
+
+    async def ask(pool: ThreadPoolExecutor) -> None:
+        outcome = line.group.write_async(REQUEST)
+        closing = pool.submit(line.group.close)
+        line.may_answer.set()
+        assert await outcome == Written()
+        await asyncio.wrap_future(closing)
+
+    with ThreadPoolExecutor(1) as pool:
+        asyncio.run(asyncio.wait_for(ask(pool), WAIT))
