@@ -150,7 +150,7 @@ def test_run_interrupted_while_it_is_begun_says_how_it_goes_on_if_it_has_a_name(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(running, "_begin", begin)
-    monkeypatch.setattr(signal, "signal", lambda *_arguments: None)  # this process is to end as ever
+    monkeypatch.setattr(running, "_end_when_interrupted", lambda: None)  # this process is to end as ever
     done = shell("run", "shop.py:approval", *options, "-i", '"ada"')
     assert (done.code, "stepwell run shop.py:approval --id a" in done.err) == (130, is_told)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
+import threading
 from contextlib import redirect_stdout, suppress
 from shlex import quote
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -141,11 +142,23 @@ def _outcome(state: ExecutionState) -> dict[str, Any]:
 
 
 def _say_how_to_go_on(screen: Screen, target: str, execution_id: str) -> None:
-    signal.signal(signal.SIGINT, _end_at_once)  # before it is said that one may
+    _end_when_interrupted()  # before it is said that one may
     again = f"stepwell run {quote(printable(target))} --id {quote(printable(execution_id))}"
     screen.complain(f"interrupted; the run is kept and goes on with: {again}")
     screen.note("a step under way is finished first; interrupt again to end at once")
 
 
-def _end_at_once(_signal: int, _frame: FrameType | None) -> None:
-    os._exit(ExitCode.INTERRUPTED)
+def _end_when_interrupted() -> None:
+    """From now on an interrupt ends the process. A thread waits for that: the main one may be about to wait for something else, and
+    a signal that comes a moment before does not end such a wait."""
+    rope, ear = socket.socketpair()
+    rope.setblocking(False)
+    signal.set_wakeup_fd(rope.detach(), warn_on_full_buffer=False)
+
+    def wait() -> None:
+        while ear.recv(1) != bytes([signal.SIGINT]):
+            pass
+        os._exit(ExitCode.INTERRUPTED)
+
+    threading.Thread(target=wait, name="stepwell-interrupted", daemon=True).start()
+    signal.signal(signal.SIGINT, lambda _signal, _frame: None)
