@@ -22,7 +22,7 @@ from stepwell.model.lock import probe_lock
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.status import Status
 from stepwell.queue.assembly import QueueParts
-from stepwell.queue.standing import Ride
+from stepwell.queue.standing import Ride, not_taken
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.worker import Worker
 from stepwell.span import Span, seconds_of
@@ -133,9 +133,12 @@ class Parts:
         except BaseException as error:
             self._failed(ride, error)
             raise
+        news = units, outcomes
         if ride is not None:
-            ride.tell(outcomes.pop())
-        self.pulse.written(units, outcomes)
+            claim = outcomes.pop()
+            ride.tell(claim)
+            news = not_taken(units, outcomes, claim)
+        self.pulse.written(*news)
         return outcomes
 
     def _failed(self, ride: Ride | None, error: BaseException) -> None:

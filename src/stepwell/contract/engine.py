@@ -41,6 +41,10 @@ class Engine(Protocol):
         """
         ...
 
+    def start_now(self, claimed: Claimed) -> bool:
+        """The same, if there is nothing to wait for. False: nothing was done, and ``start`` does it."""
+        ...
+
     async def cancel(self, execution_id: str) -> None:
         """Ask an execution to end. ``NotFound`` if there is none, ``Conflict`` if it has ended."""
         ...

@@ -92,6 +92,11 @@ class _Asked(NamedTuple):
 
     limit: int
     claim: asyncio.Future[list[Claimed]]
+    ride: Ride | None = None
+
+    def left(self, claimed: list[Claimed]) -> list[Claimed]:
+        """What is to be started yet of what it came to."""
+        return claimed if self.ride is None else [item for item in claimed if item.item_id not in self.ride.started]
 
 
 class Dispatcher:
@@ -184,12 +189,13 @@ class Dispatcher:
             self._asked.remove(asked)
         if claimed:
             self._note_busy(names)
-        for item in claimed:
+        left = asked.left(claimed)
+        for item in left:
             if item.attempts <= 1:
                 await self._start(item)
-        await self._start_one_of([item for item in claimed if item.attempts > 1])
+        await self._start_one_of([item for item in left if item.attempts > 1])
         self._lacks_room = self._is_busy
-        return None if self._is_busy or self._asked else self._poll_seconds
+        return None if self._is_busy or self._claims() else self._poll_seconds
 
     def _put_off(self, error: StepwellError) -> float:
         """The store is away: how long to wait before it is asked again."""
@@ -200,11 +206,15 @@ class Dispatcher:
 
     def _ask(self, names: tuple[str, ...]) -> None:
         """Have a claim under way; in busy times another one, if the engine has room for the items of both."""
-        while names and len(self._asked) < 1 + self._is_busy:
+        while names and self._claims() < 1 + self._is_busy:
             limit = min(self._part_of(self._room()), BATCH)
             if limit <= 0 or (self._asked and limit < _HALF):
                 break
             self._asked.append(_Asked(limit, asyncio.ensure_future(self._claim(limit, names))))
+
+    def _claims(self) -> int:
+        """How many claims of its own are under way. One that went along with a request may be too early for what came since."""
+        return sum(asked.ride is None for asked in self._asked)
 
     def _part_of(self, room: int) -> int:
         """How much room the next claim asks for: a half in busy times, when two are under way; in quiet times some is left for the
@@ -219,38 +229,44 @@ class Dispatcher:
 
     async def _answered(self) -> _Asked:
         """A claim that was answered, or the one to wait for. In quiet times a request may take another claim along meanwhile."""
-        if not self._is_busy and len(self._asked) == 1 and not self._asked[0].claim.done():
-            ride = self._standing.offer(self._standing_unit)
+        is_riding = any(asked.ride is not None for asked in self._asked)
+        if not any(asked.claim.done() for asked in self._asked) and (is_riding or not self._is_busy):
+            ride = None if is_riding else self._offer()
+            claims = [asked.claim for asked in self._asked]
             try:
-                await asyncio.wait((self._asked[0].claim, ride.claimed), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(claims if ride is None else (*claims, ride.claimed), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 self._keep(ride)
         return next((asked for asked in self._asked if asked.claim.done()), self._asked[0])
 
-    def _keep(self, ride: Ride) -> None:
+    def _offer(self) -> Ride:
+        """Leave a claim with the writer. When it is back and the dispatcher has to look, the bell rings."""
+        ride = self._standing.offer(self._standing_unit, self._start_now)
+        if self._bell is not None:
+            ride.claimed.add_done_callback(lambda _: self._bell and self._bell.ring())
+        return ride
+
+    def _keep(self, ride: Ride | None) -> None:
         """Take a standing claim back, or wait for it like any other if it is on its way."""
-        if not self._standing.withdraw(ride):
-            self._asked.append(_Asked(ride.units[0].limit, ride.claimed))
+        if ride is not None and not self._standing.withdraw(ride):
+            self._asked.append(_Asked(ride.units[0].limit, ride.claimed, ride))
 
     async def _return_asked(self) -> None:
         """Give back what was claimed after the end."""
         while self._asked:
+            asked = self._asked.popleft()
             with suppress(StepwellError):
-                for item in await self._asked.popleft().claim:
+                for item in asked.left(await asked.claim):
                     await self._start(item)
 
     async def _rest(self, bell: _Bell, pause: float) -> None:
         """Wait for news, but no longer than this. Who has nothing else to do leaves a claim with the writer meanwhile."""
-        ride = None
-        if pause == self._poll_seconds and self._names:
-            ride = self._standing.offer(self._standing_unit)
-            ride.claimed.add_done_callback(lambda _: bell.ring())
+        ride = self._offer() if pause == self._poll_seconds and self._names else None
         try:
             if not await bell.heard(min(pause, _QUIET_SECONDS)):
                 await bell.heard(await self._quiet(pause))
         finally:
-            if ride is not None:
-                self._keep(ride)
+            self._keep(ride)
 
     def _standing_unit(self) -> ClaimItems | None:
         """The claim for what there is room for now. From any thread."""
@@ -285,6 +301,18 @@ class Dispatcher:
     async def _claim(self, limit: int, names: tuple[str, ...]) -> list[Claimed]:
         outcome = await self._driver.run(write_or_raise(self._unit(limit, names)))
         return [item for item in outcome.answers if isinstance(item, Claimed)] if isinstance(outcome, Written) else []
+
+    def _start_now(self, item: Claimed) -> bool:
+        """Start an item that a request took along, if there is nothing to wait for; whether it did."""
+        if self.is_stopping or item.attempts > 1:
+            return False
+        try:
+            has_started = self._engine.start_now(item)
+        except Exception:  # noqa: BLE001 - met again, and told, where it is started with time to wait
+            return False
+        if has_started:
+            self._note_busy(self._names)
+        return has_started
 
     async def _start(self, item: Claimed) -> None:
         if self.is_stopping:

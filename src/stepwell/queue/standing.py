@@ -3,7 +3,7 @@
 An idle dispatcher would be woken by that write, and then make a claim: two transactions and three changes of thread before anything
 starts. So it leaves its claim with the writer instead. The claim is an ordinary one, as fair as any; only the moment is another. It
 stands behind the requests of its group, in the same transaction, and finds them. Whatever it misses is found by the claim that the
-dispatcher makes when it is woken, as always.
+dispatcher makes when it is woken, as always; if it missed nothing, the dispatcher is not woken at all.
 """
 
 from __future__ import annotations
@@ -12,26 +12,35 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
+from itertools import compress
 
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Outcome, Unit, Written
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue
 
-__all__ = ["Ride", "StandingClaim"]
+__all__ = ["Ride", "StandingClaim", "not_taken"]
 
 MakeClaim = Callable[[], ClaimItems | None]
+Start = Callable[[Claimed], bool]
+"""Starts an item, if there is nothing to wait for; whether it did."""
 
 
 class Ride:
-    """A claim that is on its way with a group of somebody else's."""
+    """A claim that goes along with a group of somebody else's. What it claims is started in the very turn of the loop that brings
+    it, and if nothing is left to do, it stands there for the next group, without waking its dispatcher."""
 
-    def __init__(self, make: MakeClaim) -> None:
-        self._make = make
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, make: MakeClaim, start: Start, stand: Callable[[Ride], None]) -> None:
+        self._make, self._start, self._stand = make, start, stand
+        self._loop, self._context = asyncio.get_running_loop(), copy_context()
         self.claimed: asyncio.Future[list[Claimed]] = self._loop.create_future()
         """What it came to; only of interest if it was taken along."""
+        self.started: set[str] = set()
+        """Those of them that are started."""
         self.units: tuple[ClaimItems, ...] = ()
         """The claim, once it is on its way."""
+        self.is_awaited = False
+        """Whether the dispatcher waits for what it comes to."""
 
     def board(self) -> None:
         """Make the claim by what there is room for at this moment; none if there is none."""
@@ -41,15 +50,22 @@ class Ride:
     def tell(self, outcome: Outcome | BaseException) -> None:
         """Say what it came to. From any thread."""
         with suppress(RuntimeError):  # the loop was closed: what was claimed comes back when the claim ends
-            self._loop.call_soon_threadsafe(self._told, outcome)
+            # What is started belongs to the dispatcher, and must not think that it is inside of what the writer is called from.
+            self._loop.call_soon_threadsafe(self._told, outcome, context=self._context)
 
     def _told(self, outcome: Outcome | BaseException) -> None:
         if self.claimed.done():
             return
-        if isinstance(outcome, Written):
-            self.claimed.set_result([item for item in outcome.answers if isinstance(item, Claimed)])
-        else:
+        if not isinstance(outcome, Written):
             self.claimed.set_exception(outcome if isinstance(outcome, StepwellError) else StepwellError(repr(outcome)))
+            return
+        items = [item for item in outcome.answers if isinstance(item, Claimed)]
+        self.started = {item.item_id for item in items if self._start(item)}
+        if self.is_awaited or not items or len(self.started) < len(items) or len(items) == self.units[0].limit:
+            self.claimed.set_result(items)
+        else:
+            self.units = ()
+            self._stand(self)
 
 
 class StandingClaim:
@@ -59,18 +75,22 @@ class StandingClaim:
         self._lock = threading.Lock()
         self._ride: Ride | None = None
 
-    def offer(self, make: MakeClaim) -> Ride:
+    def offer(self, make: MakeClaim, start: Start) -> Ride:
         """Leave a claim for the next write that asks for runs. On the dispatcher's loop."""
-        ride = Ride(make)
-        with self._lock:
-            self._ride = ride
+        ride = Ride(make, start, self._put)
+        self._put(ride)
         return ride
 
+    def _put(self, ride: Ride) -> None:
+        with self._lock:
+            self._ride = ride
+
     def withdraw(self, ride: Ride) -> bool:
-        """Take a claim back; False if it is on its way already."""
+        """Take a claim back; False if it is on its way already, and has to be waited for."""
         with self._lock:
             self._ride = None
-        return not ride.units
+        ride.is_awaited = bool(ride.units)
+        return not ride.is_awaited
 
     def take(self, units: Sequence[Unit]) -> Ride | None:
         """The claim that goes along with a group, if there is one and the group asks for runs. From any thread."""
@@ -89,3 +109,10 @@ class StandingClaim:
 def _asks_now(unit: Unit) -> bool:
     """Whether a unit brings an item that may start at once."""
     return isinstance(unit, Enqueue) and any(new.run_at_ms is None and not new.delay_ms for new in unit.items)
+
+
+def not_taken(units: Sequence[Unit], outcomes: Sequence[Outcome], claim: Outcome) -> tuple[list[Unit], list[Outcome]]:
+    """What is left of a group as news: requests whose items were claimed by the claim behind them are none."""
+    taken = {item.item_id for item in claim.answers if isinstance(item, Claimed)} if isinstance(claim, Written) else set[str]()
+    is_news = [not (isinstance(unit, Enqueue) and taken.issuperset(new.item_id for new in unit.items)) for unit in units]
+    return [*compress(units, is_news)], [*compress(outcomes, is_news)]

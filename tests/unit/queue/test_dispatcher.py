@@ -9,12 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from stepwell.clock import FakeClock
+from stepwell.contract.engine import NotNow
 from stepwell.errors import StoreUnavailable
 from stepwell.model.commit import Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue
 from stepwell.queue.dispatcher import BATCH, Dispatcher
-from stepwell.queue.standing import StandingClaim
+from stepwell.queue.standing import Ride, StandingClaim
 from stepwell.state.operation import AsyncDriver
 from stepwell.state.pulse import Pulse
 from stepwell.stores.group import GroupCommit
@@ -37,6 +38,11 @@ class Desk:
         self.room -= 1
         self._on_start(claimed)
 
+    def start_now(self, claimed: Claimed) -> bool:
+        self.room -= 1
+        self._on_start(claimed)
+        return True
+
     async def cancel(self, execution_id: str) -> None:
         raise NotImplementedError
 
@@ -51,15 +57,16 @@ class Bureau:
         add(self.store, *(f"i{number}" for number in range(items)))
         self.limits: list[int] = []
         driver = AsyncDriver(GroupCommit(self._write, is_instant=True), self.store, is_open=True)
-        self.desk, self.standing = Desk(places, on_start), StandingClaim()
+        self.desk, self.standing, self.pulse = Desk(places, on_start), StandingClaim(), Pulse(self.store)
         self.dispatcher = Dispatcher(
             engine=self.desk,
             store=self.store,
             driver=driver,
-            pulse=Pulse(self.store),
+            pulse=self.pulse,
             clock=clock,
             holder="d",
             lease_seconds=30,
+            poll_seconds=3_600,
             standing=self.standing,
         )
 
@@ -169,3 +176,83 @@ def test_request_takes_a_claim_along_while_the_dispatcher_waits_for_one() -> Non
     asyncio.run(run())
     assert started == ["a"]
     assert limits == [6, 2]  # what there is room for, between them
+
+
+def claimed(name: str, attempts: int = 1) -> Claimed:
+    return Claimed(name, "default", "orders", 3, f"of-{name}", b"null", 1, attempts, 0)
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """Let the others on the loop go on until something is so."""
+    while not is_so():  # noqa: ASYNC110 - what is waited for has no event of its own
+        await asyncio.sleep(0)
+
+
+async def board(bureau: Bureau, name: str) -> Ride:
+    """A request that takes along the standing claim of a dispatcher that has nothing to do."""
+    await until(lambda: bureau.limits and not bureau.dispatcher._asked and bureau.standing._is_offered())
+    ride = bureau.standing.take([Enqueue((new_item(name),))])
+    assert ride is not None
+    return ride
+
+
+def test_item_of_a_request_is_started_once_whoever_waits_for_its_claim() -> None:
+    """At once, without a claim by the dispatcher; also if that was woken meanwhile and waits for it."""
+    started: list[str] = []
+
+    async def run() -> None:
+        bureau = Bureau(0, 8, lambda item: started.append(item.item_id))
+        dispatching = asyncio.ensure_future(bureau.dispatcher.run())
+        (await board(bureau, "a")).tell(Written([claimed("a")]))
+        ride = await board(bureau, "b")
+        assert started == ["a"]
+        bureau.pulse.beat("queue")
+        await until(lambda: ride.is_awaited)
+        ride.tell(Written([claimed("b")]))
+        await until(lambda: len(started) == 2)
+        bureau.dispatcher.stop()
+        await dispatching
+        assert bureau.desk.room == 6
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert started == ["a", "b"]
+
+
+def test_news_while_a_request_is_on_its_way_is_looked_into_as_soon_as_that_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claim that went along with the one may have been too early for the other, and it has all the room."""
+    monkeypatch.setattr("stepwell.queue.dispatcher._QUIET_SECONDS", 3_600)
+
+    async def run() -> None:
+        bureau = Bureau(0, 8, lambda item: item.item_id == "b" and bureau.dispatcher.stop())
+        dispatching = asyncio.ensure_future(bureau.dispatcher.run())
+        ride = await board(bureau, "a")
+        add(bureau.store, "b")
+        bureau.pulse.beat("queue")
+        await until(lambda: ride.is_awaited)
+        ride.tell(Written([claimed("a")]))
+        await dispatching
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize(
+    ("item", "refusal"),
+    [(claimed("a", attempts=2), None), (claimed("a"), NotNow("busy")), (claimed("a"), RuntimeError("odd"))],
+)
+def test_item_that_cannot_start_at_once_is_started_as_always(item: Claimed, refusal: Exception | None) -> None:
+    started: list[str] = []
+
+    async def run() -> None:
+        bureau = Bureau(0, 8, lambda each: started.append(each.item_id) or bureau.dispatcher.stop())
+
+        def start_now(_: Claimed) -> bool:
+            assert refusal is not None, "it may have ended a process before, and has to be started alone"
+            raise refusal
+
+        bureau.desk.start_now = start_now  # type: ignore[method-assign]
+        dispatching = asyncio.ensure_future(bureau.dispatcher.run())
+        (await board(bureau, "a")).tell(Written([item]))
+        await dispatching
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert started == ["a"]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 
 import pytest
+from msgspec.structs import replace
 
 from stepwell.errors import StepwellError, StoreUnavailable
-from stepwell.model.commit import Deletion, Written
+from stepwell.model.commit import Deletion, Outcome, Unit, Written
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue, NewItem
-from stepwell.queue.standing import StandingClaim
+from stepwell.queue.standing import StandingClaim, not_taken
 
 CLAIM = ClaimItems("me", 30.0, 7, (), ("orders",))
 ITEM = Claimed("i", "default", "orders", 1, "e", b"null", 1, 1, 0, "default", 0)
@@ -20,6 +22,11 @@ ITEM = Claimed("i", "default", "orders", 1, "e", b"null", 1, 1, 0, "default", 0)
 def ask(**fields: object) -> Enqueue:
     item = NewItem(item_id="i", workspace_id="default", workflow_id="orders", version=1, execution_id="e", input=b"null")
     return Enqueue((NewItem(**{name: getattr(item, name) for name in item.__struct_fields__} | fields),))  # type: ignore[arg-type]
+
+
+def not_here(_: Claimed) -> bool:
+    """An engine that has to wait before it can start anything."""
+    return False
 
 
 def on_a_loop(test: Callable[[], Awaitable[None]]) -> None:
@@ -32,7 +39,7 @@ def on_a_loop(test: Callable[[], Awaitable[None]]) -> None:
 def test_write_that_asks_for_a_run_takes_the_claim_along_once():
     async def test() -> None:
         standing = StandingClaim()
-        ride = standing.offer(lambda: CLAIM)
+        ride = standing.offer(lambda: CLAIM, not_here)
         assert standing.take([Deletion("x")]) is None
         assert standing.take([Deletion("x"), ask()]) is ride
         assert ride.units == (CLAIM,)
@@ -47,7 +54,7 @@ def test_write_that_asks_for_a_run_takes_the_claim_along_once():
 def test_items_for_later_leave_the_claim_where_it_is(later: dict[str, int]):
     async def test() -> None:
         standing = StandingClaim()
-        ride = standing.offer(lambda: CLAIM)
+        ride = standing.offer(lambda: CLAIM, not_here)
         assert standing.take([ask(**later)]) is None
         assert standing.withdraw(ride)
 
@@ -57,7 +64,7 @@ def test_items_for_later_leave_the_claim_where_it_is(later: dict[str, int]):
 def test_claim_that_was_withdrawn_is_nobodys():
     async def test() -> None:
         standing = StandingClaim()
-        ride = standing.offer(lambda: CLAIM)
+        ride = standing.offer(lambda: CLAIM, not_here)
         assert standing.withdraw(ride)
         assert standing.take([ask()]) is None
 
@@ -67,7 +74,7 @@ def test_claim_that_was_withdrawn_is_nobodys():
 def test_claim_that_is_on_its_way_cannot_be_withdrawn():
     async def test() -> None:
         standing = StandingClaim()
-        ride = standing.offer(lambda: CLAIM)
+        ride = standing.offer(lambda: CLAIM, not_here)
         standing.take([ask()])
         assert not standing.withdraw(ride)
 
@@ -77,7 +84,7 @@ def test_claim_that_is_on_its_way_cannot_be_withdrawn():
 def test_dispatcher_without_room_claims_nothing():
     async def test() -> None:
         standing = StandingClaim()
-        ride = standing.offer(lambda: None)
+        ride = standing.offer(lambda: None, not_here)
         assert standing.take([ask()]) is None
         assert standing.withdraw(ride)
 
@@ -90,7 +97,7 @@ def test_claim_is_either_withdrawn_or_on_its_way_whoever_is_first():
     async def test() -> None:
         for _ in range(300):
             standing, gate = StandingClaim(), threading.Barrier(2)
-            ride = standing.offer(lambda: CLAIM)
+            ride = standing.offer(lambda: CLAIM, not_here)
             taken: list[object] = []
 
             def write(standing: StandingClaim = standing, gate: threading.Barrier = gate, taken: list[object] = taken) -> None:
@@ -111,10 +118,77 @@ def test_claim_is_either_withdrawn_or_on_its_way_whoever_is_first():
 def test_failure_of_the_write_is_the_claims_failure(error: BaseException):
     async def test() -> None:
         standing = StandingClaim()
-        ride = standing.offer(lambda: CLAIM)
+        ride = standing.offer(lambda: CLAIM, not_here)
         standing.take([ask()])
         threading.Thread(target=ride.tell, args=(error,)).start()
         with pytest.raises(StepwellError):
             await ride.claimed
 
     on_a_loop(test)
+
+
+def test_what_can_start_at_once_does_and_the_claim_stands_there_again():
+    async def test() -> None:
+        standing, started = StandingClaim(), list[Claimed]()
+        ride = standing.offer(lambda: CLAIM, lambda item: not started.append(item))
+        for turn in (1, 2):
+            assert standing.take([ask()]) is ride
+            ride.tell(Written([ITEM]))
+            await asyncio.sleep(0)
+            assert started == [ITEM] * turn
+            assert not ride.claimed.done()
+        assert standing.withdraw(ride)
+        assert standing.take([ask()]) is None
+
+    on_a_loop(test)
+
+
+OTHER = replace(ITEM, item_id="j")
+
+
+@pytest.mark.parametrize(
+    ("claimed", "startable", "is_awaited"),
+    [
+        pytest.param([ITEM, OTHER], {"i"}, False, id="one is left to start"),
+        pytest.param([], set(), False, id="it got nothing, so that another look is called for"),
+        pytest.param([ITEM] * CLAIM.limit, {"i"}, False, id="it got all that it asked for, so that there may be more"),
+        pytest.param([ITEM], {"i"}, True, id="the dispatcher waits for it"),
+    ],
+)
+def test_dispatcher_is_told_if_there_is_more_to_do(claimed: list[Claimed], startable: set[str], is_awaited: bool):
+    async def test() -> None:
+        standing = StandingClaim()
+        ride = standing.offer(lambda: CLAIM, lambda item: item.item_id in startable)
+        standing.take([ask()])
+        assert not is_awaited or not standing.withdraw(ride)
+        ride.tell(Written(claimed))
+        assert await ride.claimed == claimed
+        assert ride.started == startable
+        assert standing.take([ask()]) is None
+
+    on_a_loop(test)
+
+
+def test_what_is_started_is_not_inside_of_what_asked_for_it():
+    inside: ContextVar[str] = ContextVar("inside", default="nothing")
+
+    async def test() -> None:
+        standing, seen = StandingClaim(), list[str]()
+        inside.set("the dispatcher")
+        ride = standing.offer(lambda: CLAIM, lambda _: not seen.append(inside.get()))
+        inside.set("a step")
+        standing.take([ask()])
+        ride.tell(Written([ITEM]))
+        await asyncio.sleep(0)
+        assert seen == ["the dispatcher"]
+
+    on_a_loop(test)
+
+
+@pytest.mark.parametrize(
+    ("claim", "news"), [(Written([ITEM]), [0, 2]), (Written([OTHER]), [0, 1, 2]), (StoreUnavailable("away"), [0, 1, 2])]
+)
+def test_request_whose_item_was_claimed_is_no_news(claim: Outcome, news: list[int]):
+    units: list[Unit] = [Deletion("x"), ask(), Enqueue((*ask().items, *ask(item_id="k").items))]
+    outcomes: list[Outcome] = [Written([place]) for place in range(3)]
+    assert not_taken(units, outcomes, claim) == ([units[place] for place in news], [outcomes[place] for place in news])
