@@ -117,6 +117,16 @@ def ask_for_two(value: int) -> int:
 
 
 @step
+def ask_by_key(value: int) -> list[str]:
+    return [stepwell.enqueue(echo, value, key="order-7"), stepwell.enqueue(echo, value, key="order-7")]
+
+
+@step
+def ask_by_execution(value: int) -> list[str]:
+    return [stepwell.enqueue(echo, value, execution_id="run-7")]
+
+
+@step
 def ask_and_fail(value: int) -> int:
     stepwell.enqueue(echo, value)
     raise RuntimeError("after all not")
@@ -125,6 +135,11 @@ def ask_and_fail(value: int) -> int:
 @workflow(name="queue.asking")
 async def asking(value: int) -> int:
     return await ask_for_two(value)
+
+
+@workflow(name="queue.asking_again")
+async def asking_again(value: int) -> list[str]:
+    return [*await ask_by_key(value), *await ask_by_execution(value)]
 
 
 @workflow(name="queue.asking_in_vain")
@@ -352,6 +367,25 @@ def test_what_a_step_asks_for_lands_with_its_output(well: Any):
     assert sorted(found) == [5, 6]
     assert well.queue.item(found[5].item_id).result(WAIT) == 5
     assert well.queue.item(found[6].item_id).result(WAIT) == 6
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_step_that_asks_for_what_is_there_is_told_of_that_item(well: Any, is_first: bool):
+    def ask() -> list[str]:
+        keyed, own = well.enqueue(echo, 5, key="order-7"), well.enqueue(echo, 5, execution_id="run-7")
+        return [keyed.item_id, keyed.item_id, own.item_id]
+
+    before = ask() if is_first else None
+    told = well.start(asking_again, 5).result(WAIT)
+    assert told == (before or ask())
+    assert sorted({*told}) == sorted(item.item_id for item in well.queue.list(workflow="queue.echo"))
+    assert [well.queue.item(item_id).result(WAIT) for item_id in told] == [5, 5, 5]
+
+
+def test_a_step_whose_key_has_another_body_has_failed(well: Any):
+    well.enqueue(echo, 6, key="order-7")
+    with pytest.raises(ExecutionFailed, match="something else"):
+        well.start(asking_again, 5).result(WAIT)
 
 
 def test_what_a_failed_step_asked_for_is_not_asked_for(well: Any):

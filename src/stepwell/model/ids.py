@@ -11,7 +11,17 @@ from hashlib import sha256
 
 from stepwell.errors import InvalidInput, LimitExceeded
 
-__all__ = ["MAX_KEY_BYTES", "MOST_REVISIONS", "NewId", "check_key", "child_id_of", "new_commit_id", "new_id", "revision_in"]
+__all__ = [
+    "MAX_KEY_BYTES",
+    "MOST_REVISIONS",
+    "NewId",
+    "check_key",
+    "child_id_of",
+    "keyed_id_of",
+    "new_commit_id",
+    "new_id",
+    "revision_in",
+]
 
 MAX_KEY_BYTES = 512
 
@@ -63,6 +73,12 @@ def child_id_of(parent_id: str, call: str, maximum: int = MAX_KEY_BYTES) -> str:
         if len((child_id := f"{parent}:{name}").encode()) <= maximum:
             return child_id
     return f"{_digest(parent_id)}:{_digest(call)}"
+
+
+def keyed_id_of(workspace_id: str, key: str) -> str:
+    """The id of a queue item with an idempotency key: whoever asks with the key knows it before the item is stored, also in a step,
+    whose requests are stored after its code is through."""
+    return _digest(f"{workspace_id}\0{key}")[:32]
 
 
 def _digest(text: str) -> str:

@@ -34,7 +34,9 @@ def enqueue(
 ) -> str:
     """Ask for a run of a workflow, as ``well.enqueue`` does, with the commit of the step that this is called in; its item's id.
 
-    Unless another ``workspace`` is named, it is that of the execution. If the item is refused, so is the step's commit.
+    Unless another ``workspace`` is named, it is that of the execution. If the item is refused, so is the step's commit. With a key
+    or an execution id, the id is that of the item that is there already, if one is. One that stands for the request by
+    ``singleton`` or ``debounce`` is found with the commit alone, and has an id of its own.
     """
     context = here.get()
     if not isinstance(context, StepContext):

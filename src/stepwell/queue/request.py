@@ -12,7 +12,7 @@ from stepwell.clock import to_ms
 from stepwell.errors import InvalidInput
 from stepwell.flow.duration import Span, seconds_of
 from stepwell.model.digest import sha256_hex
-from stepwell.model.ids import check_key
+from stepwell.model.ids import check_key, keyed_id_of
 from stepwell.model.limits import Limits
 from stepwell.model.queue import DEFAULT_QUEUE, NewItem
 from stepwell.model.scope import DEFAULT_WORKSPACE
@@ -82,9 +82,10 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
         delay_ms = max(delay_ms, _span_ms(request.debounce, "debounce"))
     key = None if request.key is None else check_key(request.key, "key")
     own_id = None if request.execution_id is None else check_key(request.execution_id, "execution_id")
+    workspace, unique = check_key(request.workspace, "a workspace id"), _key_of(request, key, own_id)
     item = NewItem(
-        item_id=new_id(),
-        workspace_id=check_key(request.workspace, "a workspace id"),
+        item_id=new_id() if unique is None else keyed_id_of(workspace, unique),
+        workspace_id=workspace,
         workflow_id=workflow.name,
         version=workflow.version,
         execution_id=own_id or new_id(),
@@ -93,12 +94,12 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
         priority=_whole(request.priority, "priority", -_MOST_PRIORITY, _MOST_PRIORITY),
         delay_ms=delay_ms,
         run_at_ms=None if request.run_at is None else moment_ms(request.run_at, "run_at"),
-        key=_key_of(request, key, own_id),
+        key=unique,
         singleton=_singleton_of(request, workflow),
         debounce=None if request.debounce is None else f"{workflow.name}/{key or ''}",
         max_attempts=_whole(request.max_attempts, "max_attempts", 1, _MOST_ATTEMPTS),
     )
-    return item if item.key is None else msgspec.structs.replace(item, body_digest=_digest(item, own_id))
+    return item if unique is None else msgspec.structs.replace(item, body_digest=_digest(item, own_id))
 
 
 def _key_of(request: QueueRequest, key: str | None, own_id: str | None) -> str | None:

@@ -39,10 +39,24 @@ def test_every_way_to_ask_for_a_run_has_the_options_of_a_request(ask: Callable[.
     assert {**taken, "workspace": None} == {**fields, "workspace": None}
 
 
-def test_the_same_call_has_the_same_body_and_another_id():
+def test_the_same_call_has_the_same_body_and_with_a_key_the_same_id():
     first, second = item(key="k", delay="1m"), item(key="k", delay=60)
     assert first.body_digest == second.body_digest != ""
-    assert first.item_id != second.item_id
+    assert first.item_id == second.item_id
+    assert first.execution_id != second.execution_id
+
+
+def test_items_with_other_keys_or_of_other_workspaces_have_other_ids():
+    items = [
+        item(),
+        item(),
+        item(key="k"),
+        item(key="l"),
+        item(key="k", workspace="w"),
+        item(execution_id="k"),
+        item(debounce=1, key="k"),
+    ]
+    assert len({each.item_id for each in items}) == len(items)
 
 
 def test_whatever_differs_is_another_body():
