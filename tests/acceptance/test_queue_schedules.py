@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from tests.acceptance.conftest import OpenWell
 from tests.support.queues import clocked_url, queue_url
 
-from stepwell import FakeClock, InvalidInput, NotFound, workflow
+from stepwell import Corrupted, FakeClock, InvalidInput, NotFound, workflow
 from stepwell.app import Stepwell
 from stepwell.model.commit import StateBatch
 from stepwell.model.entry import Put
@@ -136,6 +137,52 @@ def test_missed_ticks_are_caught_up_by_the_policy(blocking_well: Stepwell, clock
     assert fired == {"last": 1, "all": 3}
 
 
+@pytest.mark.parametrize("timing", [{"every": 3600}, {"cron": "0 * * * *", "zone": "Europe/Berlin"}])
+def test_a_schedule_that_is_put_again_as_it_was_keeps_the_ticks_that_are_due(
+    blocking_well: Stepwell, clock: FakeClock, timing: dict[str, Any]
+):
+    put = partial(blocking_well.schedules.put, "hourly", report, catch_up="all", **timing)
+    put(1)
+    clock.advance(2 * 3600)
+    fire(blocking_well)
+    clock.advance(3 * 3600 + 600)
+    before = blocking_well.schedules.get("hourly")
+    assert put(1) == before
+    assert put(2) == msgspec.structs.replace(before, value=2)
+    fire(blocking_well)
+    assert [item.input for item in blocking_well.queue.list()] == [2, 2, 2, 1, 1]
+    assert put(2).next_at == clock.now() + timedelta(seconds=3000)
+
+
+def test_a_schedule_that_is_put_with_other_times_begins_anew(blocking_well: Stepwell, clock: FakeClock):
+    blocking_well.schedules.put("often", report, 1, every=60, catch_up="all")
+    clock.advance(600)
+    again = blocking_well.schedules.put("often", report, 1, every=120, catch_up="all")
+    assert (again.next_at, again.last_at) == (clock.now() + timedelta(seconds=120), None)
+    fire(blocking_well)
+    assert ticks(blocking_well) == []
+
+
+def test_a_one_off_that_has_fired_can_be_put_again_and_stays_over(blocking_well: Stepwell, clock: FakeClock):
+    moment = clock.now() + timedelta(seconds=5)
+    blocking_well.schedules.put("once", report, 7, at=moment)
+    clock.advance(6)
+    fire(blocking_well)
+    assert blocking_well.schedules.put("once", report, 7, at=moment).next_at is None
+    fire(blocking_well)
+    assert len(ticks(blocking_well)) == 1
+    with pytest.raises(InvalidInput, match="never comes"):
+        blocking_well.schedules.put("another", report, 7, at=moment)
+
+
+def test_a_schedule_that_is_put_again_stays_paused_until_it_is_resumed(well: Any):
+    well.schedules.put("often", report, 7, every=60)
+    well.schedules.pause("often")
+    assert well.schedules.put("often", report, 8, every=60).is_paused
+    assert well.schedules.put("often", report, 8, every=90).is_paused
+    assert not well.schedules.resume("often").is_paused
+
+
 def store(well: Stepwell, name: str, data: bytes) -> None:
     """Put a schedule as another process would that knows more than this one."""
     well._driver.run(write_or_raise(StateBatch((Put(PATH, name, msgspec.Raw(data)),))))
@@ -155,6 +202,24 @@ def test_a_schedule_that_cannot_be_evaluated_here_stops_no_other(
     told = [record.getMessage() for record in caplog.records]
     assert any("'mars'" in each and "no time zone 'Mars/Olympus'" in each for each in told)
     assert any("'newer'" in each and "missing required field" in each for each in told)
+
+
+def test_a_schedule_that_cannot_be_read_hides_no_other_and_can_be_put_again_or_deleted(
+    blocking_well: Stepwell, clock: FakeClock, caplog: pytest.LogCaptureFixture
+):
+    schedules = blocking_well.schedules
+    schedules.put("other", report, 7, every=60)
+    for name in ("new", "newer"):
+        store(blocking_well, name, b'{"of":"a later release"}')
+    assert [each.name for each in schedules.list()] == ["other"]
+    assert "schedule 'newer' cannot be read here" in caplog.text
+    for ask in (schedules.get, schedules.pause, schedules.next, schedules.run_now):
+        with pytest.raises(Corrupted, match="schedule 'newer' cannot be read here"):
+            ask("newer")
+    assert schedules.put("new", report, 8, every=90).next_at == clock.now() + timedelta(seconds=90)
+    assert schedules.delete("newer")
+    assert not schedules.delete("newer")
+    assert [each.name for each in schedules.list()] == ["new", "other"]
 
 
 def test_a_paused_schedule_fires_nothing_until_it_is_resumed(blocking_well: Stepwell, clock: FakeClock):

@@ -24,7 +24,19 @@ from stepwell.model.queue import DEFAULT_QUEUE, NewItem
 from stepwell.model.value import Value, decode
 from stepwell.queue.request import LATEST_MS, moment_ms
 
-__all__ = ["CATCH_UP", "Schedule", "ScheduleSummary", "Timing", "due_ticks", "item_of", "next_tick", "ticks_between", "timing_of"]
+__all__ = [
+    "CATCH_UP",
+    "Schedule",
+    "ScheduleSummary",
+    "Timing",
+    "due_ticks",
+    "item_of",
+    "next_tick",
+    "paused",
+    "placed",
+    "ticks_between",
+    "timing_of",
+]
 
 CatchUp = Literal["none", "last", "all"]
 CATCH_UP = ("none", "last", "all")
@@ -62,7 +74,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     catch_up: CatchUp = "none"
     is_paused: bool = False
     since_ms: int = 0
-    """When it was put; intervals are counted from there."""
+    """When it was first put with this timing; intervals are counted from there."""
     next_ms: int | None = None
     """The next tick; None: there is none any more."""
     last_ms: int | None = None
@@ -113,22 +125,44 @@ def _moment(milliseconds: int | None) -> datetime | None:
     return None if milliseconds is None else from_ms(milliseconds)
 
 
-def timing_of(cron: str | None, zone: str | None, every: Span | None, at: datetime | None, now_ms: int) -> Timing:
-    """When a schedule ticks, from what a user gave, checked: one that would never tick is refused."""
+def timing_of(cron: str | None, zone: str | None, every: Span | None, at: datetime | None) -> Timing:
+    """When a schedule ticks, from what a user gave."""
     if sum(given is not None for given in (cron, every, at)) != 1:
         raise InvalidInput("give one of cron, every and at")
     if zone is not None and cron is None:
         raise InvalidInput("a zone is for a cron expression; every and at need none")
-    timing = Timing(
+    return Timing(
         cron=None if cron is None else check_key(cron, "a cron expression"),
         zone="UTC" if zone is None else check_key(zone, "a time zone"),
         every_ms=None if every is None else _interval_ms(every),
         at_ms=None if at is None else moment_ms(at, "at"),
     )
-    if next_tick(timing, now_ms, now_ms) is None:
-        what = f"cron {cron!r}" if cron is not None else f"at {at}"
-        raise InvalidInput(f"{what} never comes; the schedule would never fire")
-    return timing
+
+
+def placed(wanted: Schedule, known: Schedule | None, now_ms: int) -> Schedule:
+    """A schedule as it is put, where one of its name may be known: with the same timing it stands where that one stood, so what is
+    due stays due. A pause lasts until somebody resumes it. One that would never tick is refused."""
+    upcoming = next_tick(wanted.timing, now_ms, now_ms)
+    is_paused = known is not None and known.is_paused
+    if known is not None and known.timing == wanted.timing:
+        since, upcoming, last = known.since_ms, known.next_ms, known.last_ms
+    elif upcoming is not None:
+        since, last = now_ms, None
+    else:
+        raise InvalidInput(f"{_words(wanted.timing)} never comes; the schedule would never fire")
+    return msgspec.structs.replace(wanted, is_paused=is_paused, since_ms=since, next_ms=upcoming, last_ms=last)
+
+
+def paused(schedule: Schedule, is_paused: bool, now_ms: int) -> Schedule:
+    """A schedule that waits, or goes on: without catching up, from now."""
+    upcoming = schedule.next_ms
+    if schedule.is_paused and not is_paused and schedule.catch_up == "none":
+        upcoming = next_tick(schedule.timing, schedule.since_ms, now_ms)
+    return msgspec.structs.replace(schedule, is_paused=is_paused, next_ms=upcoming)
+
+
+def _words(timing: Timing) -> str:
+    return f"cron {timing.cron!r}" if timing.cron is not None else f"at {_moment(timing.at_ms)}"
 
 
 def _interval_ms(every: Span) -> int:

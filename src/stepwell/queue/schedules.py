@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import builtins
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from stepwell.clock import from_ms
 from stepwell.contract.store import Store
-from stepwell.errors import Conflict, InvalidInput, NotFound, StepwellError
+from stepwell.errors import Conflict, Corrupted, InvalidInput, NotFound, StepwellError
 from stepwell.flow.duration import Span
-from stepwell.model.commit import StateBatch
-from stepwell.model.entry import Delete, Put
+from stepwell.model.commit import StateBatch, Written
+from stepwell.model.entry import ABSENT, Delete, Put
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.queue import DEFAULT_QUEUE, Enqueued, NewItem
 from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
@@ -27,7 +28,8 @@ from stepwell.queue.schedule import (
     Schedule,
     ScheduleSummary,
     item_of,
-    next_tick,
+    paused,
+    placed,
     ticks_between,
     timing_of,
 )
@@ -40,6 +42,9 @@ PATH = Scope("schedule", DEFAULT_WORKSPACE).path
 
 encode_schedule = msgspec.json.Encoder(order="deterministic").encode
 decode_schedule = msgspec.json.Decoder(Schedule).decode
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _MOST_BACKFILLED = 10_000
 _MOST_TRIES = 20
@@ -63,7 +68,7 @@ class ScheduleOperations:
         at: datetime | None,
         catch_up: str,
     ) -> Operation[Schedule]:
-        """Make a schedule, or another of the same name in its place."""
+        """Make a schedule, or another of the same name in its place. The same again changes nothing: what is due stays due."""
         check_key(name, "a schedule's name", 256)
         item = yield from self._queue.new_item(request)
         if catch_up not in CATCH_UP:
@@ -71,24 +76,43 @@ class ScheduleOperations:
         now, workspaces = yield from read(lambda: (self._store.now_ms(), self._store.workspaces()))
         if item.workspace_id not in {each.workspace_id for each in workspaces}:
             raise NotFound(f"there is no workspace {item.workspace_id!r}; make it with well.workspaces.put")
-        timing = timing_of(cron, zone, every, at, now)
-        schedule = Schedule(
+        wanted = Schedule(
             name=name,
             workflow_id=item.workflow_id,
             version=item.version,
             input=msgspec.Raw(item.input),
             workspace_id=item.workspace_id,
-            timing=timing,
+            timing=timing_of(cron, zone, every, at),
             queue=item.queue,
             priority=item.priority,
             max_attempts=item.max_attempts,
             catch_up=catch_up,
-            since_ms=now,
-            next_ms=next_tick(timing, now, now),
         )
-        yield from write_or_raise(StateBatch((Put(PATH, name, msgspec.Raw(encode_schedule(schedule))),)))
-        self._tell()
-        return schedule
+        return (yield from self._change(name, self._known, lambda known: placed(wanted, known, now)))
+
+    def _change(
+        self, name: str, find: Callable[[str], Operation[tuple[T, int | None]]], change: Callable[[T], Schedule]
+    ) -> Operation[Schedule]:
+        """Set a schedule to what a function makes of it as it is found."""
+        for _ in range(_MOST_TRIES):
+            known, revision = yield from find(name)
+            changed = change(known)
+            try:
+                yield from write_or_raise(_moved(changed, revision))
+            except Conflict:
+                continue  # it fired in between
+            self._tell()
+            return changed
+        raise Conflict(f"schedule {name!r} changes all the time; try again")
+
+    def _known(self, name: str) -> Operation[tuple[Schedule | None, int | None]]:
+        """A schedule, if there is one that can be read, and its revision; None: whatever it is."""
+        try:
+            return (yield from self._find(name))
+        except NotFound:
+            return None, ABSENT
+        except Corrupted:
+            return None, None
 
     def _tell(self) -> None:
         for call in list(self.watchers):
@@ -99,43 +123,38 @@ class ScheduleOperations:
         schedule, _ = yield from self._find(name)
         return schedule
 
-    def _find(self, name: str) -> Operation[tuple[Schedule, int]]:
+    def _find(self, name: str) -> Operation[tuple[Schedule, int | None]]:
         check_key(name, "a schedule's name")
         rows = yield from read(lambda: self._store.entries(PATH, [name]))
         row = rows.get(name)
         if row is None or row.data is None:
             raise NotFound(f"there is no schedule {name!r}")
-        return decode_schedule(row.data), row.revision
+        try:
+            return decode_schedule(row.data), row.revision
+        except msgspec.DecodeError as error:
+            raise Corrupted(f"schedule {name!r} cannot be read here ({error}); put it again, or delete it") from None
 
     def all(self) -> Operation[list[Schedule]]:
-        """All schedules, by name."""
+        """All schedules, by name; those that cannot be read here are named in the log."""
         rows = yield from read(lambda: _scan(self._store))
-        return [decode_schedule(data) for _, data, _ in rows]
+        found: list[Schedule] = []
+        for name, data, _ in rows:
+            try:
+                found.append(decode_schedule(data))
+            except msgspec.DecodeError as error:
+                log.warning("schedule %r cannot be read here, and is not listed: %s", name, error)
+        return found
 
     def delete(self, name: str) -> Operation[bool]:
-        """Fire no more; whether it was there."""
-        try:
-            yield from self._find(name)
-        except NotFound:
-            return False
-        yield from write_or_raise(StateBatch((Delete(PATH, name),)))
-        return True
+        """Fire no more; whether it was there. One that cannot be read is deleted, too."""
+        check_key(name, "a schedule's name")
+        outcome = yield from write_or_raise(StateBatch((Delete(PATH, name),)))
+        return isinstance(outcome, Written) and bool(outcome.answers[0])
 
     def pause(self, name: str, is_paused: bool) -> Operation[Schedule]:
         """Have a schedule wait, or go on. What it missed meanwhile is the catch-up policy's to say."""
-        for _ in range(_MOST_TRIES):
-            schedule, revision = yield from self._find(name)
-            changed = msgspec.structs.replace(schedule, is_paused=is_paused)
-            if not is_paused and schedule.is_paused and schedule.catch_up == "none":
-                now = yield from read(self._store.now_ms)
-                changed = msgspec.structs.replace(changed, next_ms=next_tick(schedule.timing, schedule.since_ms, now))
-            try:
-                yield from write_or_raise(_moved(changed, revision))
-            except Conflict:
-                continue  # it fired in between
-            self._tell()
-            return changed
-        raise Conflict(f"schedule {name!r} changes all the time; try again")
+        now = yield from read(self._store.now_ms)
+        return (yield from self._change(name, self._find, lambda known: paused(known, is_paused, now)))
 
     def run_now(self, name: str) -> Operation[Enqueued]:
         """Ask for a run beside the ticks."""
@@ -196,7 +215,7 @@ class ScheduleOperations:
         return (yield from self._queue.add_all(tuple(self._tick_item(schedule, tick) for tick in ticks)))
 
 
-def _moved(schedule: Schedule, revision: int) -> StateBatch:
+def _moved(schedule: Schedule, revision: int | None) -> StateBatch:
     return StateBatch((Put(PATH, schedule.name, msgspec.Raw(encode_schedule(schedule)), expected=revision),))
 
 

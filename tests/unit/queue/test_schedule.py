@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from stepwell import InvalidInput
 from stepwell.clock import from_ms, to_ms
-from stepwell.queue.schedule import Schedule, Timing, due_ticks, next_tick, ticks_between, timing_of
+from stepwell.queue.schedule import Schedule, Timing, due_ticks, next_tick, placed, ticks_between, timing_of
 
 NOW = to_ms(datetime(2026, 3, 1, tzinfo=UTC))
 MINUTE = 60_000
 
 
-def schedule(timing: Timing, *, catch_up: str = "none", next_ms: int | None, is_paused: bool = False) -> Schedule:
+def schedule(timing: Timing, *, catch_up: str = "none", next_ms: int | None = None, is_paused: bool = False) -> Schedule:
     return Schedule(
         name="s",
         workflow_id="w",
@@ -96,7 +96,7 @@ def test_every_half_hour_goes_on_through_both_changes_of_the_clocks():
 
 
 def test_an_interval_counts_from_where_it_began():
-    timing = timing_of(None, None, "10s", None, NOW)
+    timing = timing_of(None, None, "10s", None)
     assert list(islice(ticks_between(timing, NOW, NOW, 2**53), 3)) == [NOW + 10_000, NOW + 20_000, NOW + 30_000]
     assert next_tick(timing, NOW, NOW + 10_000) == NOW + 20_000
     assert next_tick(timing, NOW, NOW + 9_999) == NOW + 10_000
@@ -109,7 +109,7 @@ def test_ticks_end_with_the_last_year_that_a_datetime_has(timing: Timing):
 
 
 def test_a_single_moment_ticks_once():
-    timing = timing_of(None, None, None, from_ms(NOW + 5), NOW)
+    timing = timing_of(None, None, None, from_ms(NOW + 5))
     assert next_tick(timing, NOW, NOW) == NOW + 5
     assert next_tick(timing, NOW, NOW + 5) is None
 
@@ -137,7 +137,7 @@ def test_a_single_moment_ticks_once():
 )
 def test_what_is_wrong_or_never_comes_is_refused(cron: str | None, zone: str | None, every: object, at: datetime | None):
     with pytest.raises(InvalidInput):
-        timing_of(cron, zone, every, at, NOW)  # pyright: ignore[reportArgumentType]
+        placed(schedule(timing_of(cron, zone, every, at)), None, NOW)  # pyright: ignore[reportArgumentType]
 
 
 def test_before_its_time_nothing_is_due():
