@@ -1,27 +1,25 @@
 """Schedules: when something is to be run again and again, or once. Pure: times come from outside.
 
-A *tick* is a moment at which a schedule says that a run should begin, in milliseconds since 1970. Ticks of a cron expression follow
-its time zone: for a fixed time in an hour that the clocks skip there is one right after it, and in an hour that comes twice
-there is one, not two.
+A *tick* is a moment at which a schedule says that a run should begin, in milliseconds since 1970. Those of a cron expression are
+in ``queue.cron``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Literal
-from zoneinfo import ZoneInfo
 
 import msgspec
 
-from stepwell.clock import from_ms, to_ms
+from stepwell.clock import from_ms
 from stepwell.errors import InvalidInput
 from stepwell.flow.duration import Span, seconds_of
 from stepwell.model.ids import check_key
 from stepwell.model.queue import DEFAULT_QUEUE, NewItem
 from stepwell.model.value import Value, decode
+from stepwell.queue.cron import cron_ticks
 from stepwell.queue.request import LATEST_MS, moment_ms
 
 __all__ = [
@@ -187,7 +185,7 @@ def ticks_between(timing: Timing, since_ms: int, first_ms: int, last_ms: int) ->
 
 def _ticks(timing: Timing, since_ms: int, after_ms: int) -> Iterator[int]:
     if timing.cron is not None:
-        yield from _cron_ticks(timing.cron, timing.zone, after_ms)
+        yield from cron_ticks(timing.cron, timing.zone, after_ms)
     elif timing.every_ms is not None:
         count = max((after_ms - since_ms) // timing.every_ms + 1, 1)
         while (tick := since_ms + count * timing.every_ms) <= LATEST_MS:
@@ -195,37 +193,6 @@ def _ticks(timing: Timing, since_ms: int, after_ms: int) -> Iterator[int]:
             count += 1
     elif timing.at_ms is not None and timing.at_ms > after_ms:
         yield timing.at_ms
-
-
-_NICKNAMES = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
-"""What people write instead of some expressions."""
-
-
-def _cron_ticks(expression: str, zone: str, after_ms: int) -> Iterator[int]:
-    from cronsim import CronSim, CronSimError  # here, since few programs have schedules
-
-    try:
-        start = from_ms(after_ms).astimezone(UTC if zone == "UTC" else ZoneInfo(zone))
-    except (KeyError, ValueError, OSError):
-        raise InvalidInput(f"there is no time zone {zone!r}; use a name such as 'Europe/Berlin'") from None
-    try:
-        ticks = CronSim(_NICKNAMES.get(expression, expression), start)
-    except CronSimError as error:
-        raise InvalidInput(f"{expression!r} is no cron expression: {error}") from None
-    with suppress(OverflowError):  # after the last year that a datetime has there are no ticks
-        for tick in ticks:
-            moment = to_ms(tick)
-            # Asked in an hour that has come a second time, CronSim begins with the fixed times of the first.
-            if moment > after_ms:
-                yield moment
 
 
 def due_ticks(schedule: Schedule, now_ms: int) -> tuple[list[int], int | None]:

@@ -38,17 +38,19 @@ def local_times(cron: str, zone: str, start: datetime, count: int) -> list[str]:
     return [from_ms(tick).isoformat() for tick in islice(ticks, count)]
 
 
-def test_a_fixed_time_in_a_skipped_hour_ticks_once_right_after_it():
+@pytest.mark.parametrize("cron", ["30 2 * * *", "0 30 2 * * *"])
+def test_a_fixed_time_in_a_skipped_hour_ticks_once_right_after_it(cron: str):
     # Berlin, 29 March 2026: 02:00 becomes 03:00, at 01:00 UTC.
-    assert local_times("30 2 * * *", "Europe/Berlin", datetime(2026, 3, 28, 12, tzinfo=UTC), 2) == [
+    assert local_times(cron, "Europe/Berlin", datetime(2026, 3, 28, 12, tzinfo=UTC), 2) == [
         "2026-03-29T01:00:00+00:00",
         "2026-03-30T00:30:00+00:00",
     ]
 
 
-def test_a_fixed_time_in_a_doubled_hour_ticks_once():
+@pytest.mark.parametrize("cron", ["30 2 * * *", "0 30 2 * * *"])
+def test_a_fixed_time_in_a_doubled_hour_ticks_once(cron: str):
     # Berlin, 25 October 2026: 03:00 becomes 02:00, at 01:00 UTC.
-    assert local_times("30 2 * * *", "Europe/Berlin", datetime(2026, 10, 24, 12, tzinfo=UTC), 2) == [
+    assert local_times(cron, "Europe/Berlin", datetime(2026, 10, 24, 12, tzinfo=UTC), 2) == [
         "2026-10-25T00:30:00+00:00",
         "2026-10-26T01:30:00+00:00",
     ]
@@ -59,6 +61,36 @@ def test_after_a_fixed_time_in_a_doubled_hour_it_ticks_on_the_next_day():
     now = to_ms(datetime(2024, 10, 27, 1, 10, tzinfo=UTC))
     following = next_tick(Timing(cron="30 2 * * *", zone="Europe/Berlin"), 0, now)
     assert following == to_ms(datetime(2024, 10, 28, 1, 30, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("cron", "hours"),
+    [
+        ("30 * * * *", ["14:30", "15:00", "16:00", "17:00"]),  # 01:30, 01:30 again, 02:30, 03:30
+        ("0,30 * * * *", ["14:30", "15:00", "15:30", "16:00"]),
+        ("0 */2 * * *", ["15:30", "17:30", "19:30", "21:30"]),
+        ("45 1 * * *", ["14:45", "15:15", "15:15", "15:15"]),  # half an hour later on all days after this
+        ("0 45 1 * * *", ["14:45", "15:15", "15:15", "15:15"]),
+    ],
+)
+def test_in_a_doubled_half_hour_ticks_are_where_the_clocks_show_them(cron: str, hours: list[str]):
+    # Lord Howe Island, 5 April 2026: 02:00 becomes 01:30, at 15:00 UTC on the day before.
+    found = local_times(cron, "Australia/Lord_Howe", datetime(2026, 4, 4, 14, 15, tzinfo=UTC), 4)
+    assert [tick[11:16] for tick in found] == hours
+
+
+@pytest.mark.parametrize(
+    ("cron", "hours"),
+    [
+        ("30 * * * *", ["15:00", "15:30", "16:30"]),  # 01:30, 02:30, 03:30
+        ("15 2 * * *", ["15:30", "15:15", "15:15"]),
+        ("*/10 15 2 * * *", ["15:30", "15:15", "15:15"]),
+    ],
+)
+def test_in_a_skipped_half_hour_ticks_are_where_the_clocks_show_them(cron: str, hours: list[str]):
+    # Lord Howe Island, 4 October 2026: 02:00 becomes 02:30, at 15:30 UTC on the day before.
+    found = local_times(cron, "Australia/Lord_Howe", datetime(2026, 10, 3, 14, 45, tzinfo=UTC), 3)
+    assert [tick[11:16] for tick in found] == hours
 
 
 CHANGES = {
@@ -76,6 +108,8 @@ CRONS = (
     "*/15 2 * * *",
     "30 1 * * 0",
     "0 30 * * * *",
+    "30 * * * *",
+    "0 30 1 * * *",
 )
 
 
@@ -87,6 +121,7 @@ def test_ticks_around_a_change_of_the_clocks_come_later_and_later(zone: str, cro
     ticks = list(islice(ticks_between(Timing(cron=cron, zone=zone), 0, after + 1, 2**53), 8))
     assert len(ticks) == 8
     assert all(earlier < later for earlier, later in pairwise([after, *ticks]))
+    assert [next_tick(Timing(cron=cron, zone=zone), 0, tick) for tick in ticks[:-1]] == ticks[1:]
 
 
 def test_every_half_hour_goes_on_through_both_changes_of_the_clocks():
