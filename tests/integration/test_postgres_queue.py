@@ -6,10 +6,12 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
+from time import monotonic
 
+import msgspec
 import psycopg
 import pytest
 from tests.support.postgres_server import PostgresServer
@@ -29,10 +31,12 @@ from stepwell.model.queue import (
     ItemQuery,
     PutQueue,
     PutTier,
+    PutWorkspace,
     QueueSettings,
     RecoverItems,
     ReturnItem,
     Tier,
+    Workspace,
 )
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.queue_sample import add, added, claim_items, ids_of, new_item, put_workspace, statuses, used
@@ -80,6 +84,12 @@ class Outside:
         query = f"SELECT * FROM {self._schema}.claim_items('outside', 60000, %s, '{{}}', '{{}}', 0)"
         return connection.execute(query, [most]).fetchall()
 
+    def wait_for(self, work: Future[object]) -> None:
+        """Until something is done, or waits for a lock."""
+        with psycopg.connect(self._server.dsn, autocommit=True) as connection:
+            while not work.done() and not connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall():
+                pass
+
     def gather_statistics(self, command: str) -> None:
         """What the server does by itself, at a time of its own, which is a matter of luck: ANALYZE, or VACUUM ANALYZE."""
         with psycopg.connect(self._server.dsn, autocommit=True) as connection:
@@ -124,6 +134,34 @@ def test_second_claimer_takes_nothing_of_a_limited_queue_whose_claim_is_under_wa
         add(store, new_item("second", "b", queue="mail"), new_item("third", "b"))
         assert ids_of(claim_items(store)) == ["third"]
     assert ids_of(claim_items(store)) == ["first"]
+
+
+SLOW, FAST = Tier(name="slow", rate_per_second=1e-5), Tier(name="fast", rate_per_second=1_000)
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        PutTier(msgspec.structs.replace(FAST, name="slow")),
+        PutWorkspace(Workspace(workspace_id="acme", tier="fast")),
+    ],
+    ids=["its tier", "its own"],
+)
+def test_a_rate_that_is_raised_while_a_claim_is_under_way_holds_at_once(store: Store, outside: Outside, raised: Unit) -> None:
+    """By the old rate, what the claim takes would put off the next start by more than a day."""
+    for unit in (PutTier(FAST), PutTier(SLOW), PutWorkspace(Workspace(workspace_id="acme", tier="slow"))):
+        landed(write(store, unit))
+    add(store, *(new_item(f"i{number}", "acme") for number in range(2)))
+    with outside.transaction() as first, ThreadPoolExecutor(1) as pool:
+        assert len(outside.claim(first)) == 1
+        work: Future[object] = pool.submit(write, store, raised)
+        outside.wait_for(work)
+        first.commit()
+        work.result(timeout=60)
+    ends = monotonic() + 30
+    while not (taken := ids_of(claim_items(store))) and monotonic() < ends:
+        pass
+    assert taken == ["i1"]
 
 
 @pytest.mark.parametrize("cap", [1, 7])

@@ -274,14 +274,18 @@ SELECT NULL, (SELECT count(*) FROM dropped), NULL, NULL
 ORDER BY lease_until_ms, number;
 
 -- name: put_tier
--- Makes a tier or changes it; what its rate makes of the next starts of its workspaces is model.claiming.changed_rate_ms.
+-- Makes a tier or changes it; what its rate makes of the next starts of its workspaces is model.claiming.changed_rate_ms. They are all
+-- locked for that, whatever they show: a claim that is under way still puts off their next starts by the old rate.
 WITH forgotten AS (
     DELETE FROM {schema}.state_held
+), held AS MATERIALIZED (
+    SELECT workspace_id, rate_ms FROM {schema}.workspaces WHERE tier = $1::text AND $4::text::double precision > 0
+    ORDER BY workspace_id FOR NO KEY UPDATE
 ), changed AS (
-    UPDATE {schema}.workspaces SET rate_ms = latest_ms
-    FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $9::bigint
-                 + greatest(1000, 1000 / nullif($4::text::double precision, 0)) AS latest_ms) AS rate
-    WHERE tier = $1::text AND $4::text::double precision > 0 AND rate_ms > latest_ms
+    UPDATE {schema}.workspaces AS w SET rate_ms = latest_ms
+    FROM held AS h, (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $9::bigint
+                            + greatest(1000, 1000 / nullif($4::text::double precision, 0)) AS latest_ms) AS rate
+    WHERE w.workspace_id = h.workspace_id AND h.rate_ms > latest_ms
 )
 INSERT INTO {schema}.tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds)
 VALUES ($1::text, $2::bigint, $3::text::double precision, $4::text::double precision, $5::bigint, $6::bigint, $7::text::double precision)
