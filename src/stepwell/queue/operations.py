@@ -41,6 +41,7 @@ from stepwell.queue.reason import Surroundings, WaitingReason, reason_of
 from stepwell.queue.request import QueueRequest, new_item
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.handle import RunOperations
+from stepwell.state.endings import Watch
 from stepwell.state.executions import Executions
 from stepwell.state.operation import Operation, read, wait, write_or_raise
 from stepwell.state.pulse import QUEUE, Pulse, end_of
@@ -50,7 +51,8 @@ __all__ = ["QueueOperations"]
 _MOST_IN_UNIT = 1_000
 """So many items are stored in one unit at most, so that a large batch does not hold up the writes of others."""
 
-_ENDED = frozenset((ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.CANCELLED))
+_UNDONE = frozenset((ItemStatus.FAILED, ItemStatus.CANCELLED))
+_STARTED = _UNDONE | {ItemStatus.DISPATCHED, ItemStatus.COMPLETED}
 
 
 QUEUED = "QUEUED"
@@ -144,41 +146,47 @@ class QueueOperations:
         """Wait for an item's turn and for the end of its run; what that gave."""
         ends = inf if timeout is None else monotonic() + timeout
         item = yield from self._started(item_id, execution_id, ends)
-        try:
-            if item is not None and item.status == ItemStatus.FAILED:
-                yield from self._check_own(item)
-            left = None if timeout is None else max(ends - monotonic(), 0)
-            return (yield from self.run(execution_id if item is None else item.execution_id, workflow).result(left))
-        except NotFound:
-            if item is not None and item.status == ItemStatus.CANCELLED:
-                raise ExecutionCancelled(f"queue item {item_id!r} was cancelled before it started") from None
-            if item is not None and item.status == ItemStatus.FAILED:
-                raise ExecutionFailed(f"queue item {item_id!r} failed before it started: {item.error}") from None
-            raise
+        if item is not None and item.status in _UNDONE and not (yield from self._has_run(item)):
+            raise _unstarted(item)
+        left = None if timeout is None else max(ends - monotonic(), 0)
+        return (yield from self.run(execution_id if item is None else item.execution_id, workflow).result(left))
 
-    def _check_own(self, item: Item) -> Operation[None]:
-        """An item also fails because somebody else took its execution's id while it waited; how that one ends is not its result."""
-        live = yield from self._executions.newest(item.execution_id)
-        if live.state.identity.item_id != item.item_id:
-            raise ExecutionFailed(f"queue item {item.item_id!r} failed before it started: {item.error}")
+    def _has_run(self, item: Item) -> Operation[bool]:
+        """Whether an item was started. The execution of its id may be one that somebody else made while it waited: how that ends is
+        not its result."""
+        try:
+            live = yield from self._executions.newest(item.execution_id)
+        except NotFound:
+            return False
+        return live.state.identity.item_id == item.item_id
 
     def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[Item | None]:
-        """Wait until an item is dispatched or has ended; None if its execution was seen to end here."""
+        """Wait until an item is dispatched or has ended; None if it was dropped, and its execution was seen to end here."""
         endings = self._executions.endings
         with (
             self._pulse.listen(end_of(execution_id)) as listening,
             endings.watch(execution_id, listening.wake) as watch,
         ):
-            while watch.ending is None:
+            while True:
                 left = ends - monotonic()
-                if left <= 0 or not endings.is_here(execution_id):
-                    item = yield from self.item(item_id)
-                    if item.status == ItemStatus.DISPATCHED or item.status in _ENDED:
+                if watch.ending is not None or left <= 0 or not endings.is_here(execution_id):
+                    item = yield from self._found(item_id, watch)
+                    if item is None or item.status in _STARTED:
                         return item
                     if left <= 0:
                         raise TimeoutError(f"queue item {item_id!r} is still {item.status}; it stays queued, ask again later")
+                    if item.execution_id != execution_id:
+                        break  # it was driven again
                 yield from wait(listening, left)
-        return None
+        return (yield from self._started(item_id, item.execution_id, ends))
+
+    def _found(self, item_id: str, watch: Watch) -> Operation[Item | None]:
+        try:
+            return (yield from self.item(item_id))
+        except NotFound:
+            if watch.ending is None:
+                raise
+            return None
 
     def cancel(self, item_id: str) -> Operation[Item]:
         """Cancel an item that waits; ask the execution of one that runs to end."""
@@ -308,3 +316,9 @@ class QueueOperations:
                 if left <= 0:
                     return False
                 yield from wait(listening, left)
+
+
+def _unstarted(item: Item) -> ExecutionCancelled | ExecutionFailed:
+    if item.status == ItemStatus.CANCELLED:
+        return ExecutionCancelled(f"queue item {item.item_id!r} was cancelled before it started")
+    return ExecutionFailed(f"queue item {item.item_id!r} failed before it started: {item.error}")

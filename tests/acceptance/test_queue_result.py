@@ -1,0 +1,115 @@
+"""The result of a queue item is that of its own run, whatever else runs under an id that it has or had."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import pytest
+from tests.support.queues import queue_url
+
+import stepwell
+from stepwell import ExecutionCancelled, ExecutionFailed, ItemStatus, Status, Stepwell, workflow
+from stepwell.state.endings import Ending
+
+__all__ = ["queue_url"]
+
+WAIT = 60
+is_broken = threading.Event()
+
+
+@workflow(name="result.told")
+async def told(value: int) -> Any:
+    """Ends with whatever it is told; while things are broken, it fails at once."""
+    if is_broken.is_set():
+        raise RuntimeError("broken")
+    return await stepwell.wait_signal("go")
+
+
+@workflow(name="result.plain")
+async def plain(value: int) -> int:
+    return value
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    is_broken.clear()
+
+
+@pytest.fixture
+def well(queue_url: str) -> Iterator[Stepwell]:
+    with Stepwell(queue_url) as well:
+        well.workspaces.put("acme", tier="scale")
+        yield well
+
+
+def waiting(well: Stepwell, item: Any, execution_id: str, pool: ThreadPoolExecutor) -> Future[Any]:
+    """Somebody waits for the item's result, and watches the execution, which is run here."""
+    endings = well._parts.executions.endings
+    while not endings.is_here(execution_id):
+        pass
+    work = pool.submit(item.result, WAIT)
+    while execution_id not in endings._watches:
+        pass
+    return work
+
+
+@pytest.mark.parametrize(("end", "error"), [("resume", ExecutionFailed), ("cancel", ExecutionCancelled)])
+def test_a_run_that_took_the_items_execution_id_is_not_its_result(well: Stepwell, end: str, error: type[Exception]):
+    well.workspaces.pause("acme")
+    item = well.enqueue(told, 1, workspace="acme", execution_id="run-7")
+    run = well.start(told, 2, workspace="acme", execution_id="run-7")
+    with ThreadPoolExecutor(1) as pool:
+        work = waiting(well, item, "run-7", pool)
+        run.signal("go", "of another")
+        assert run.result(WAIT) == "of another"
+        if end == "resume":
+            well.workspaces.resume("acme")
+        else:
+            item.cancel()
+        with pytest.raises(error, match="before it started"):
+            work.result(WAIT)
+
+
+def test_the_result_of_an_item_that_was_driven_again_is_that_of_its_new_run(well: Stepwell):
+    is_broken.set()
+    item = well.enqueue(told, 1)
+    with pytest.raises(ExecutionFailed):
+        item.result(WAIT)
+    is_broken.clear()
+    well.queue.pause()
+    again = well.queue.redrive(item.item_id)
+    item.run().retry()
+    with ThreadPoolExecutor(1) as pool:
+        work = waiting(well, item, item.execution_id, pool)
+        item.run().signal("go", "of the old run")
+        assert item.run().result(WAIT) == "of the old run"
+        well.queue.resume()
+        while again.state().status != "DISPATCHED":
+            pass
+        again.run().signal("go", "of the new run")
+        assert work.result(WAIT) == again.result(WAIT) == "of the new run"
+
+
+def finished(operation: Any, effect: Any) -> Any:
+    while True:
+        try:
+            effect = operation.send(effect.query())
+        except StopIteration as end:
+            return end.value
+
+
+def test_a_result_is_there_though_the_item_was_dropped_when_it_ended(well: Stepwell):
+    item = well.enqueue(plain, 5)
+    assert item.result(WAIT) == 5
+    before = msgspec.structs.replace(well._driver.run(item._do.item(item.item_id)), status=ItemStatus.PENDING)
+    operation = item._do.result(item.item_id, item.execution_id, None, None)
+    operation.send(None)
+    operation.send(before)  # it waits, and so does the caller
+    well._parts.executions.endings.tell(item.execution_id, Ending(Status.COMPLETED, None))
+    operation.send(None)
+    effect: Any = operation.send(None)  # it is not there any more: its run is asked
+    assert finished(operation, effect) == 5
