@@ -137,10 +137,11 @@ class LimitExceeded(ValidationFailed):
         self.limit, self.maximum, self.actual = limit, maximum, actual
 
     @classmethod
-    def of(cls, limit: str, maximum: int, actual: int | None, what: str) -> LimitExceeded:
-        """The message every limit gives: what was too much, by how much, and which setting allows more."""
+    def of(cls, limit: str, maximum: int, actual: int | None, what: str, *, is_fixed: bool = False) -> LimitExceeded:
+        """The message every limit gives: what was too much, by how much, and which setting allows more, if one does."""
         size = f"is {actual:,}, over" if actual is not None else "is over"
-        message = f"{what} {size} the limit {limit}={maximum:,}; make it smaller or raise Limits({limit}=...)"
+        advice = "make it smaller: more is not possible here" if is_fixed else f"make it smaller or raise Limits({limit}=...)"
+        message = f"{what} {size} the limit {limit}={maximum:,}; {advice}"
         return cls(message, limit=limit, maximum=maximum, actual=actual)
 
 

@@ -68,13 +68,15 @@ def test_ids_and_names_stay_at_512_bytes_where_keys_may_be_longer(open_well: Ope
     assert well.state.globals.get(name) == 1
     for use in (
         lambda: well.create(name),
+        lambda: well.load(name),
+        lambda: well.verify(name),
         lambda: well.state.custom(name).set("k", 1),
         lambda: well.state.workspace(name).set("k", 1),
         lambda: well.lock(name).acquire(),
         lambda: well.conversations.set(name, {}),
         lambda: well.conversations.set("c", {}, user=name),
     ):
-        with pytest.raises(LimitExceeded, match="is 513, over the limit key_bytes=512"):
+        with pytest.raises(LimitExceeded, match="is 513, over the limit key_bytes=512; make it smaller: more is not possible here"):
             use()
 
 

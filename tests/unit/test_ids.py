@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.sample import keys
 
 from stepwell.errors import InvalidInput, LimitExceeded
-from stepwell.model.ids import check_key, child_id_of, new_commit_id, new_id, revision_in
+from stepwell.model.ids import check_id, check_key, child_id_of, new_commit_id, new_id, revision_in
 
 ODD_BUT_SAFE = [
     " ", ".", "..", "/", "a:step:b", "a:shared:b", "*", "[a]", "{x}", "%", "%2F", "_", "'", '"', "`", ";", "--", "\n", "\r\n", "\t",
@@ -47,9 +47,22 @@ def test_what_cannot_address_anything_is_refused(text: object, reason: str) -> N
 @pytest.mark.parametrize("text", ["x" * 513, "é" * 257, "x" * 10_000])
 def test_length_is_limited_in_bytes(text: str) -> None:
     """T44, T46."""
-    with pytest.raises(LimitExceeded, match=r"Limits\(key_bytes=\.\.\.\)") as caught:
-        check_key(text, "a state key")
+    with pytest.raises(LimitExceeded, match=r"raise Limits\(key_bytes=\.\.\.\)") as caught:
+        check_key(text, "a state key", 512)
     assert caught.value.actual == len(text.encode())
+
+
+@pytest.mark.parametrize("key_bytes", [512, 1_000])
+def test_where_no_more_is_possible_nobody_is_told_to_raise_a_limit(key_bytes: int) -> None:
+    for check in (lambda: check_id("x" * 513, "execution_id", key_bytes), lambda: check_key("x" * 513, "a workspace id")):
+        with pytest.raises(LimitExceeded, match="key_bytes=512; make it smaller: more is not possible here"):
+            check()
+
+
+def test_an_id_is_no_longer_than_limits_allow() -> None:
+    assert check_id("x" * 10, "execution_id", 10)
+    with pytest.raises(LimitExceeded, match=r"key_bytes=10; make it smaller or raise Limits"):
+        check_id("x" * 11, "execution_id", 10)
 
 
 def test_limit_can_be_another() -> None:

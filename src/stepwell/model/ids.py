@@ -15,6 +15,7 @@ __all__ = [
     "MAX_KEY_BYTES",
     "MOST_REVISIONS",
     "NewId",
+    "check_id",
     "check_key",
     "child_id_of",
     "keyed_id_of",
@@ -28,9 +29,10 @@ MAX_KEY_BYTES = 512
 NewId = Callable[[], str]
 
 
-def check_key(text: object, what: str, maximum: int = MAX_KEY_BYTES) -> str:
+def check_key(text: object, what: str, maximum: int | None = None, *, is_fixed: bool = False) -> str:
     """Give back ``text`` if it can address something in every store: a non-empty string without NUL, short in UTF-8.
 
+    ``maximum`` is what ``Limits`` allow, unless it is fixed; without one it is ``MAX_KEY_BYTES``, whatever they allow.
     NUL ends a C string inside some storage engines and a lone surrogate has no UTF-8, so two different ids could meet there.
     Every other character is safe: ids are always bound or encoded, never concatenated.
     """
@@ -44,9 +46,14 @@ def check_key(text: object, what: str, maximum: int = MAX_KEY_BYTES) -> str:
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
         raise InvalidInput(f"{what} contains half of a surrogate pair, which is not a character") from None
-    if size > maximum:
-        raise LimitExceeded.of("key_bytes", maximum, size, f"{what}, in bytes,")
+    if size > (most := MAX_KEY_BYTES if maximum is None else maximum):
+        raise LimitExceeded.of("key_bytes", most, size, f"{what}, in bytes,", is_fixed=is_fixed or maximum is None)
     return text
+
+
+def check_id(text: object, what: str, key_bytes: int) -> str:
+    """The same for an id: limits make it shorter, but never longer than ``MAX_KEY_BYTES``."""
+    return check_key(text, what, key_bytes if key_bytes < MAX_KEY_BYTES else None)
 
 
 _time_ns = time.time_ns

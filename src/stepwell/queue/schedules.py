@@ -69,7 +69,7 @@ class ScheduleOperations:
         catch_up: str,
     ) -> Operation[Schedule]:
         """Make a schedule, or another of the same name in its place. The same again changes nothing: what is due stays due."""
-        check_key(name, "a schedule's name", 256)
+        check_key(name, "a schedule's name", 256, is_fixed=True)
         item = yield from self._queue.new_item(request)
         if catch_up not in CATCH_UP:
             raise InvalidInput(f"catch_up is one of {', '.join(CATCH_UP)}, not {catch_up!r}")

@@ -14,7 +14,7 @@ import msgspec
 from stepwell.errors import InvalidInput, Problem, ValidationFailed
 from stepwell.model.draft import Draft, Planned
 from stepwell.model.entry import ABSENT, Delete, Increment, Put, StateOp
-from stepwell.model.ids import check_key
+from stepwell.model.ids import check_id, check_key
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import (
     AddToken,
@@ -127,15 +127,15 @@ class Buffer:
     def enter_scope(self, scope_id: str, parent: str = "root") -> None:
         """Open a cancel scope inside another."""
         most = self._limits.key_bytes
-        self._add("enter_scope", lambda: EnterScope(check_key(scope_id, "scope_id", most), check_key(parent, "parent", most)))
+        self._add("enter_scope", lambda: EnterScope(check_id(scope_id, "scope_id", most), check_id(parent, "parent", most)))
 
     def exit_scope(self, scope_id: str) -> None:
         """Close a cancel scope that holds nothing any more."""
-        self._add("exit_scope", lambda: ExitScope(check_key(scope_id, "scope_id", self._limits.key_bytes)))
+        self._add("exit_scope", lambda: ExitScope(check_id(scope_id, "scope_id", self._limits.key_bytes)))
 
     def cancel_scope(self, scope_id: str) -> None:
         """Cancel a scope with all tokens and scopes in it."""
-        self._add("cancel_scope", lambda: CancelScopeMutation(check_key(scope_id, "scope_id", self._limits.key_bytes)))
+        self._add("cancel_scope", lambda: CancelScopeMutation(check_id(scope_id, "scope_id", self._limits.key_bytes)))
 
     def increment_step_count(self) -> None:
         """Count one more step."""

@@ -11,7 +11,7 @@ from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, InvalidInput, InvalidSnapshot
 from stepwell.model.commit import Adoption, Archiving, Creation, Head
-from stepwell.model.ids import check_key
+from stepwell.model.ids import check_id
 from stepwell.model.mutation import Restore
 from stepwell.model.receipt import Receipt, sign_head
 from stepwell.model.record import Metadata, encode_record
@@ -37,7 +37,7 @@ class Copies:
 
     def restore(self, execution_id: str, data: bytes) -> Operation[ExecutionState]:
         """Bring an execution to a snapshot's state, as a new commit; one that is not here is taken in."""
-        check_key(execution_id, "execution_id", self._executions.limits.key_bytes)
+        check_id(execution_id, "execution_id", self._executions.limits.key_bytes)
         snapshot, state = read_snapshot(data)
         if snapshot.execution_id != execution_id:
             raise InvalidSnapshot(
@@ -95,7 +95,7 @@ class Copies:
 
     def fork(self, execution_id: str, new_id: str, at: int | None) -> Operation[Receipt]:
         """Start a new execution from the state of another, now or at a revision. The first one is left as it is."""
-        check_key(new_id, "the new execution's id", self._executions.limits.key_bytes)
+        check_id(new_id, "the new execution's id", self._executions.limits.key_bytes)
         head = yield from self._executions.head(execution_id)
         state = yield from self._executions.state_at(execution_id, head.revision if at is None else at)
         identity = _forked(state.identity, new_id, self._clock)

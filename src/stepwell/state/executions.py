@@ -19,7 +19,7 @@ from stepwell.faults import fault
 from stepwell.model.commit import Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen
 from stepwell.model.draft import Planned
 from stepwell.model.ending import mark_of
-from stepwell.model.ids import NewId, check_key, new_commit_id
+from stepwell.model.ids import NewId, check_id, check_key, new_commit_id
 from stepwell.model.ledger import build_commit, fast_forward, rebuild, settle
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create
@@ -92,7 +92,7 @@ class Executions(History):
         commit_id: str | None = None,
     ) -> Operation[Receipt]:
         """Make an execution whose state is driven by hand."""
-        check_key(execution_id, "execution_id", self.limits.key_bytes)
+        check_id(execution_id, "execution_id", self.limits.key_bytes)
         if commit_id is not None:
             check_key(commit_id, "commit_id")
         identity = Metadata(execution_id, workspace, workflow, version, self._clock.now())
@@ -223,7 +223,7 @@ class Executions(History):
 
     def newest(self, execution_id: str) -> Operation[Live]:
         """The newest state of an execution, from what is at hand and what the store has beyond it."""
-        check_key(execution_id, "execution_id", self.limits.key_bytes)
+        check_id(execution_id, "execution_id", self.limits.key_bytes)
         live = self._live.get(execution_id)
         if live is not None:
             if self._store.known_tip(execution_id) == live.state.receipt:
@@ -267,7 +267,7 @@ class Executions(History):
 
     def delete(self, execution_id: str) -> Operation[None]:
         """Delete an execution with its history. Its id is never used again."""
-        check_key(execution_id, "execution_id", self.limits.key_bytes)
+        check_id(execution_id, "execution_id", self.limits.key_bytes)
         try:
             yield from write_or_raise(Deletion(execution_id))
         finally:

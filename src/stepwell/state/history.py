@@ -8,7 +8,7 @@ from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import InvalidInput, NotFound, ReceiptArchived
 from stepwell.model.commit import Head, Loaded, StoredCommit
 from stepwell.model.entry import StoredEntry
-from stepwell.model.ids import check_key, revision_in
+from stepwell.model.ids import check_id, check_key, revision_in
 from stepwell.model.ledger import Verification, check_vouched, rebuild, verify
 from stepwell.model.limits import Limits
 from stepwell.model.proof import write_proof
@@ -32,7 +32,7 @@ class History:
         self._store, self.limits, self._key = store, limits, signing_key
 
     def _load(self, execution_id: str, at: int | None = None, since: int | None = None) -> Operation[Loaded]:
-        check_key(execution_id, "execution_id", self.limits.key_bytes)
+        check_id(execution_id, "execution_id", self.limits.key_bytes)
         loaded = yield from read(lambda: self._store.load(execution_id, at, since))
         if loaded is None:
             raise no_execution(execution_id)
@@ -52,7 +52,7 @@ class History:
 
     def head(self, execution_id: str) -> Operation[Head]:
         """The execution's row."""
-        check_key(execution_id, "execution_id", self.limits.key_bytes)
+        check_id(execution_id, "execution_id", self.limits.key_bytes)
         head = yield from read(lambda: self._store.head(execution_id))
         if head is None:
             raise no_execution(execution_id)
@@ -77,7 +77,7 @@ class History:
 
     def receipt(self, execution_id: str, commit_id: str) -> Operation[Receipt | None]:
         """The receipt of a commit id, or None if it did not land: how a lost reply is resolved."""
-        check_key(execution_id, "execution_id", self.limits.key_bytes)
+        check_id(execution_id, "execution_id", self.limits.key_bytes)
         check_key(commit_id, "commit_id")
         row = yield from read(lambda: self._store.commit_of(execution_id, commit_id))
         if row is not None:
