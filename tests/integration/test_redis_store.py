@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,7 +26,9 @@ from stepwell.model.commit import (
 from stepwell.model.draft import Draft as DraftOfState
 from stepwell.model.entry import Increment, StateOp, Touch
 from stepwell.model.ids import new_commit_id
+from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation
+from stepwell.state.history import History
 from stepwell.stores.redis.drafting import Draft
 from stepwell.stores.redis.scripts import SCRIPTS
 from stepwell.stores.redis.store import RedisStore
@@ -269,6 +272,46 @@ def test_commit_that_cannot_be_read_is_reported_as_damage(site: Site) -> None:
     site.client.lset(site.keys.execution("run").commits, 0, b"\x80\x04\x95junk")
     with pytest.raises(Corrupted, match="run"):
         site.store.load("run")
+
+
+@pytest.mark.parametrize("part", ["head", "commits", "the base", "a snapshot"])
+def test_what_cannot_be_read_is_a_problem_that_verifying_finds(site: Site, part: str) -> None:
+    """T11: whoever verifies many executions gets an answer about each."""
+    execution = Execution(site.store, "run").create()
+    execution.land()
+    write(site.store, Archiving("run", execution.snapshot()))
+    execution.land()
+    execution.land(snapshot=execution.snapshot())
+    keys = site.keys.execution("run")
+    snapshots = site.client.zrange(keys.snapshots, 0, -1, withscores=True)
+    match part:
+        case "head":
+            site.client.hset(keys.head, "revision", "x")
+        case "commits":
+            site.client.lset(keys.commits, 0, b"\x80\x04\x95junk")
+        case _:
+            member, score = snapshots[0 if part == "the base" else -1]
+            site.client.zrem(keys.snapshots, member)
+            site.client.zadd(keys.snapshots, {b"\x80\x04\x95junk": score})
+    found = asked(History(site.store, Limits(), None).verify("run"))
+    assert not found.ok
+    assert "cannot be read" in found.problems[0]
+
+
+def asked(operation: Any) -> Any:
+    """What an operation that only reads comes to."""
+    effect = operation.send(None)
+    while True:
+        try:
+            answer = effect.query()
+        except Corrupted as error:
+            send = partial(operation.throw, error)
+        else:
+            send = partial(operation.send, answer)
+        try:
+            effect = send()
+        except StopIteration as end:
+            return end.value
 
 
 def test_flushed_server_is_not_taken_for_a_new_store(tmp_path_factory: pytest.TempPathFactory, clock: FakeClock) -> None:

@@ -404,6 +404,19 @@ def test_forged_snapshot_is_found_wherever_it_is_and_nothing_is_built_on_it(
         assert well.load("run", at=at).context == {"balance": 70}
 
 
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
+def test_no_snapshot_is_handed_out_of_a_state_that_was_built_on_a_forged_one(
+    forge: Callable[[StoredSnapshot], StoredSnapshot],
+) -> None:
+    """T50: it would be found when it is to be restored, which is too late."""
+    well, snapshots = travelled()
+    with well:
+        snapshots[-1] = forge(snapshots[-1])
+        well._parts.executions._live.forget("run")
+        with pytest.raises(Corrupted, match="execution 'run' is quarantined"):
+            well.snapshot("run")
+
+
 def test_forged_base_is_not_loaded_while_a_receipt_follows_it(tmp_path: Path) -> None:
     """T50: its own receipt is archived, but the next one names the state that it follows."""
     well, _ = travelled()

@@ -9,7 +9,7 @@ import msgspec
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
-from stepwell.errors import AlreadyExists, InvalidInput, InvalidSnapshot
+from stepwell.errors import AlreadyExists, Corrupted, InvalidInput, InvalidSnapshot
 from stepwell.model.commit import Adoption, Archiving, Creation, Head
 from stepwell.model.ids import check_id
 from stepwell.model.mutation import Restore
@@ -30,9 +30,11 @@ class Copies:
         self._executions, self._store, self._clock, self._key = executions, store, clock, signing_key
 
     def snapshot(self, execution_id: str) -> Operation[bytes]:
-        """The execution's state now, as bytes that ``restore`` takes."""
+        """The execution's state now, as bytes that ``restore`` takes. They are kept for bad times, so it is added up first."""
         live = yield from self._executions.newest(execution_id)
         with live.lock:
+            if live.state.add_up() != live.state.accumulator:
+                raise Corrupted(f"execution {execution_id!r} is quarantined: its entries do not add up to its digest; verify it")
             return write_snapshot(live.state)
 
     def restore(self, execution_id: str, data: bytes) -> Operation[ExecutionState]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from stepwell.contract.store import ExecutionQuery, Store
-from stepwell.errors import InvalidInput, NotFound, ReceiptArchived
+from stepwell.errors import Corrupted, InvalidInput, NotFound, ReceiptArchived
 from stepwell.model.commit import Head, Loaded, StoredCommit
 from stepwell.model.entry import StoredEntry
 from stepwell.model.ids import check_id, check_key, revision_in
@@ -112,8 +112,11 @@ class History:
         kept = list(anchors) if isinstance(anchors, Iterable) else None
         if kept is None or not all(isinstance(anchor, Receipt) for anchor in kept):
             raise InvalidInput("anchors are receipts of the execution that you kept; give a list of them")
-        yield from self.head(execution_id)
-        return (yield from read(lambda: self._verify(execution_id, kept)))
+        check_id(execution_id, "execution_id", self.limits.key_bytes)
+        try:
+            return (yield from read(lambda: self._verify(execution_id, kept)))
+        except Corrupted as error:  # a store may find rows that it cannot even give
+            return Verification(ok=False, problems=(error.message,))
 
     def _verify(self, execution_id: str, anchors: list[Receipt]) -> Verification:
         head = self._store.head(execution_id)
