@@ -106,6 +106,28 @@ def test_why_says_that_no_worker_knows_the_workflow(open_well: OpenWell, queue_u
     assert well.enqueue(newer, 1).why().codes == ("queue_paused", "unknown_workflow")
 
 
+def test_why_says_that_no_worker_serves_the_queue(open_well: OpenWell, queue_url: str):
+    """Workers that do not serve an item's queue do not count: what they know does not help it."""
+    well: Any = open_well(queue_url, queues=["mail"])
+    while not well.queue.workers():
+        pass
+    well.queue.pause("mail")
+
+    @workflow(name="newer")
+    async def newer(value: int) -> int:
+        return value
+
+    assert well.enqueue(echo, 1).why().codes == ("unserved_queue",)
+    assert well.enqueue(newer, 1, queue="mail").why().codes == ("queue_paused", "unknown_workflow")
+    assert well.enqueue(echo, 1, queue="mail").why().codes == ("queue_paused", "behind_others")
+
+
+def test_why_says_that_no_worker_is_there(well: Any):
+    reason = well.enqueue(echo, 1).why()
+    assert reason.codes == ("ready",)
+    assert reason.message.endswith("no worker is known to be running")
+
+
 def test_items_are_listed_by_pages(well: Any):
     for number in range(5):
         well.enqueue(echo, number)

@@ -60,7 +60,7 @@ def percentile(ascending: Sequence[int], share: float) -> int | None:
 
 
 def stats_of(lanes: Iterable[Lane], caps: dict[str, int | None], now_ms: int) -> list[LaneStats]:
-    """The figures of each lane."""
+    """The figures of each lane that has any: stores differ in when they forget one in which nothing is left."""
     return [
         LaneStats(
             workspace_id=lane.workspace_id,
@@ -76,6 +76,7 @@ def stats_of(lanes: Iterable[Lane], caps: dict[str, int | None], now_ms: int) ->
             wait_p99_seconds=_seconds(percentile(lane.waits_ms, 0.99)),
         )
         for lane in lanes
+        if lane.ready or lane.delayed or lane.claimed or lane.dispatched or lane.waits_ms
     ]
 
 
@@ -134,13 +135,13 @@ def metrics_of(stats: Sequence[LaneStats], demand: Demand) -> str:
     lines: list[str] = []
     for name, text, field in _METRICS:
         lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
-        lines += [f"{name}{{{_labels(lane)}}} {getattr(lane, field):g}" for lane in stats if getattr(lane, field) is not None]
+        lines += [f"{name}{{{_labels(lane)}}} {getattr(lane, field):.15g}" for lane in stats if getattr(lane, field) is not None]
     name = "stepwell_queue_wait_seconds"
     lines += [f"# HELP {name} How long the latest started items had been ready.", f"# TYPE {name} gauge"]
     for lane in stats:
         for quantile, field in _QUANTILES:
             if (value := getattr(lane, field)) is not None:
-                lines.append(f'{name}{{{_labels(lane)},quantile="{quantile}"}} {value:g}')
+                lines.append(f'{name}{{{_labels(lane)},quantile="{quantile}"}} {value:.15g}')
     for name, text, value in (
         ("stepwell_queue_startable", "Ready items that more workers could start now.", demand.startable),
         ("stepwell_queue_wanted_workers_room", "How many places all workers together should have.", demand.wanted),

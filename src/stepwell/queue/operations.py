@@ -36,7 +36,7 @@ from stepwell.model.queue import (
 )
 from stepwell.model.refusal import id_taken
 from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
-from stepwell.queue.presence import WorkerPresence, known_workflows, workers
+from stepwell.queue.presence import WorkerPresence, workers
 from stepwell.queue.reason import Surroundings, WaitingReason, reason_of
 from stepwell.queue.request import QueueRequest, new_item
 from stepwell.runtime.definitions import DefinitionOperations
@@ -223,7 +223,7 @@ class QueueOperations:
             queue=self._settings(item.queue),
             lanes=self._store.lanes(),
             holders=held,
-            known_workflows=known_workflows(self._store),
+            workers=workers(self._store),
             now_ms=self._store.now_ms(),
         )
 

@@ -14,7 +14,7 @@ from stepwell.model.entry import Delete, Put
 from stepwell.model.scope import Scope
 from stepwell.model.value import canonical, decode
 
-__all__ = ["BEAT_SECONDS", "WorkerPresence", "absence", "known_workflows", "presence", "workers"]
+__all__ = ["BEAT_SECONDS", "WorkerPresence", "absence", "presence", "workers"]
 
 BEAT_SECONDS = 20.0
 _GONE_AFTER_MS = 60_000
@@ -56,9 +56,3 @@ def workers(store: Store) -> list[WorkerPresence]:
             WorkerPresence(name, told["engine"], tuple(told["workflows"]), tuple(told["queues"]), told["concurrency"], seen)
         )
     return found
-
-
-def known_workflows(store: Store) -> frozenset[str] | None:
-    """The workflows that those know; None if nobody is known to be there."""
-    found = workers(store)
-    return frozenset(name for each in found for name in each.workflows) if found else None

@@ -8,6 +8,7 @@ import msgspec
 
 from stepwell.clock import from_ms
 from stepwell.model.queue import Item, ItemStatus, Lane, QueueSettings, Tier, Workspace
+from stepwell.queue.presence import WorkerPresence
 
 __all__ = ["Surroundings", "WaitingReason", "reason_of"]
 
@@ -21,7 +22,7 @@ class WaitingReason(msgspec.Struct, frozen=True):
     status: ItemStatus
     codes: tuple[str, ...]
     """Every reason by its stable name: ``workspace_paused``, ``queue_paused``, ``delayed``, ``at_capacity``, ``queue_at_capacity``,
-    ``rate``, ``unknown_workflow``, ``behind_others``, ``ready``; or ``started``, ``ended``."""
+    ``rate``, ``unserved_queue``, ``unknown_workflow``, ``behind_others``, ``ready``; or ``started``, ``ended``."""
     message: str
     """The same for people."""
 
@@ -38,8 +39,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     lanes: Sequence[Lane]
     holders: Sequence[Item]
     """Some of the items that use the workspace's slots."""
-    known_workflows: frozenset[str] | None
-    """The workflows that some worker is known to run; None if that is not known."""
+    workers: Sequence[WorkerPresence]
+    """Those that are known to take items; none: that is not known."""
     now_ms: int
 
 
@@ -54,7 +55,8 @@ def reason_of(item: Item, around: Surroundings) -> WaitingReason:
         for reason in look(item, around)
     ]
     if not found:
-        found = [("ready", "it is next: a dispatcher takes it as soon as one with room looks")]
+        here = "" if around.workers else "; no worker is known to be running"
+        found = [("ready", f"it is next: a dispatcher takes it as soon as one with room looks{here}")]
     message = f"queue item {item.item_id} waits: " + "; ".join(text for _, text in found)
     return WaitingReason(item.item_id, status, tuple(code for code, _ in found), message)
 
@@ -83,9 +85,13 @@ def _paused(item: Item, around: Surroundings) -> Reasons:
 
 
 def _unknown(item: Item, around: Surroundings) -> Reasons:
-    if around.known_workflows is None or item.workflow_id in around.known_workflows:
+    serving = [each for each in around.workers if not each.queues or item.queue in each.queues]
+    if around.workers and not serving:
+        return [("unserved_queue", f"no worker that is running serves queue {item.queue!r}")]
+    if not serving or any(item.workflow_id in each.workflows for each in serving):
         return []
-    return [("unknown_workflow", f"no worker that is running knows workflow {item.workflow_id!r}")]
+    where = "" if len(serving) == len(around.workers) else f" and serves queue {item.queue!r}"
+    return [("unknown_workflow", f"no worker that is running{where} knows workflow {item.workflow_id!r}")]
 
 
 def _delayed(item: Item, around: Surroundings) -> Reasons:

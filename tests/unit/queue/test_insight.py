@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell.model.queue import Lane, QueueSettings, Tier, Workspace
-from stepwell.queue.insight import Demand, demand_of, percentile, stats_of
+from stepwell.queue.insight import Demand, demand_of, metrics_of, percentile, stats_of
 
 
 def lane(workspace: str, queue: str, *, ready: int, running: int = 0) -> Lane:
@@ -69,3 +69,14 @@ def test_slots_go_first_to_what_no_other_limit_holds_up():
     """The slot of v is for its own queue, so that w can have the one of the shared queue."""
     lanes = [lane("v", "shared", ready=5), lane("v", "own", ready=5), lane("w", "shared", ready=5)]
     assert demand(*lanes, v=Tier(name="v", concurrency=1), queues=(QueueSettings(name="shared", concurrency=1),)).startable == 2
+
+
+def test_a_lane_in_which_nothing_is_left_has_no_figures():
+    assert stats_of([lane("w", "q", ready=0)], {}, 0) == []
+
+
+def test_metrics_of_large_queues_are_exact():
+    stats = stats_of([lane("w", "q", ready=12_345_678)], {}, 1_001)
+    text = metrics_of(stats, demand_of(stats, [Workspace(workspace_id="w", tier="any")], [Tier(name="any")], ()))
+    assert 'stepwell_queue_ready{workspace="w",queue="q"} 12345678\n' in text
+    assert 'stepwell_queue_oldest_ready_seconds{workspace="w",queue="q"} 0.001\n' in text
