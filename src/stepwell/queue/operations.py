@@ -11,6 +11,7 @@ from stepwell.contract.store import Store
 from stepwell.errors import (
     CommitUnknown,
     ExecutionCancelled,
+    ExecutionEnded,
     ExecutionFailed,
     InvalidInput,
     NotFound,
@@ -194,15 +195,24 @@ class QueueOperations:
         outcome = yield from write_or_raise(CancelItem(item_id))
         found = outcome.answers[0] if isinstance(outcome, Written) else None
         item = found if isinstance(found, Item) else (yield from self.item(item_id))
-        if item.status == ItemStatus.DISPATCHED:
+        if item.status != ItemStatus.DISPATCHED:
+            return item
+        try:
             yield from self.run(item.execution_id).cancel()
+        except ExecutionEnded:  # just now: an item that has ended stays as it is
+            return (yield from self.item(item_id))
         return item
 
     def redrive(self, item_id: str) -> Operation[Enqueued]:
         """Have a failed or cancelled item run again, as a new execution."""
         check_key(item_id, "item_id")
         execution_id = self._new_id()
-        yield from write_or_raise(Redrive(item_id, execution_id))
+        try:
+            yield from write_or_raise(Redrive(item_id, execution_id))
+        except CommitUnknown:
+            # The execution is one that only this call knows of: if it is the item's, the call landed.
+            if (yield from self.item(item_id)).execution_id != execution_id:
+                yield from write_or_raise(Redrive(item_id, execution_id))
         return Enqueued(item_id, execution_id, ItemStatus.PENDING, is_new=False)
 
     def why(self, item_id: str) -> Operation[WaitingReason]:

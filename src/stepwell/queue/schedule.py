@@ -210,14 +210,15 @@ def due_ticks(schedule: Schedule, now_ms: int) -> tuple[list[int], int | None]:
 
 
 def _newest(schedule: Schedule, first: int, now_ms: int) -> int:
-    """The last tick that is not after now. Counted from the first that is due, which may be many ago."""
-    timing = schedule.timing
-    if timing.every_ms is not None:
-        return first + (now_ms - first) // timing.every_ms * timing.every_ms
-    newest = first
-    for tick in ticks_between(timing, schedule.since_ms, first + 1, now_ms):
-        newest = tick
-    return newest
+    """The last tick that is not after now. The first that is due may be millions of ticks ago, so it is looked for from now on
+    backwards: in a span that holds none, then in one eight times as long, which holds a few at most."""
+    span = 1_000
+    while True:
+        start = max(first, now_ms - span)
+        ticks = list(ticks_between(schedule.timing, schedule.since_ms, start, now_ms))
+        if ticks or start == first:
+            return ticks[-1] if ticks else first
+        span *= 8
 
 
 def item_of(schedule: Schedule, key: str, item_id: str, execution_id: str) -> NewItem:

@@ -209,6 +209,22 @@ def test_without_catching_up_a_tick_that_is_long_past_is_dropped():
     assert due_ticks(schedule(daily, catch_up="last", next_ms=due), due + MINUTE + 1) == ([due], due + 24 * 60 * MINUTE)
 
 
+@pytest.mark.parametrize(
+    ("timing", "newest"),
+    [
+        (Timing(cron="* * * * * *", zone="Europe/Berlin"), NOW),
+        (Timing(cron="@yearly"), to_ms(datetime(2026, 1, 1, tzinfo=UTC))),
+        (Timing(every_ms=100), NOW),
+        (Timing(at_ms=NOW - 50 * 365 * 24 * 60 * MINUTE), NOW - 50 * 365 * 24 * 60 * MINUTE),
+    ],
+)
+def test_the_newest_of_more_than_a_billion_missed_ticks_is_found_without_going_through_them(timing: Timing, newest: int):
+    """A worker that looked at each would do nothing else for hours."""
+    first = next_tick(timing, 0, NOW - 50 * 365 * 24 * 60 * MINUTE - 1)
+    late = schedule(timing, catch_up="last", next_ms=first)
+    assert due_ticks(msgspec.structs.replace(late, since_ms=0), NOW)[0] == [newest]
+
+
 @given(st.lists(st.integers(1, 5 * MINUTE), min_size=1, max_size=20), st.sampled_from([100, 999, MINUTE, 3 * MINUTE]))
 def test_whenever_it_is_looked_at_all_ticks_are_fired_once_and_in_order(pauses: list[int], every: int):
     timing = Timing(every_ms=every)

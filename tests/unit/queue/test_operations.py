@@ -1,0 +1,66 @@
+"""Operations on items whose replies are lost, or that something else comes before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stepwell import CommitUnknown, ItemStatus, Stepwell, workflow
+from stepwell.model.queue import ItemMark, Redrive
+from stepwell.state.operation import write_or_raise
+
+
+@workflow(name="operations.echo")
+async def echo(value: int) -> int:
+    return value
+
+
+@pytest.fixture
+def well() -> Any:
+    with Stepwell("memory://", worker=False) as well:
+        yield well
+
+
+@pytest.mark.parametrize("has_landed", [True, False])
+def test_an_item_whose_second_drive_has_no_answer_is_driven_once(well: Stepwell, has_landed: bool):
+    item: Any = well.enqueue(echo, 1)
+    item.cancel()
+    operation = item._do.redrive(item.item_id)
+    unit: Redrive = operation.send(None).unit
+    if has_landed:
+        well._driver.run(write_or_raise(unit))
+    effect = operation.throw(CommitUnknown())
+    answer = finished(well, operation, effect)
+    assert (answer.item_id, answer.execution_id) == (item.item_id, unit.execution_id)
+    assert (item.state().status, item.state().execution_id) == (ItemStatus.PENDING, unit.execution_id)
+
+
+def test_to_cancel_an_item_that_ends_just_then_is_no_error(well: Stepwell):
+    item: Any = well.enqueue(echo, 1)
+    well.create(item.execution_id)
+    for status in ("RUNNING", "COMPLETED"):
+        with well.transaction(item.execution_id) as tx:
+            tx.set_status(status)
+    operation = item._do.cancel(item.item_id)
+    effect = operation.send(None)
+    running = msgspec.structs.replace(well._driver.run(item._do.item(item.item_id)), status=ItemStatus.DISPATCHED)
+    well._driver.run(write_or_raise(ItemMark(item.item_id, ItemStatus.COMPLETED)))
+    outcome = msgspec.structs.replace(well._driver.run(effects(effect)), answers=[running])
+    assert finished(well, operation, operation.send(outcome)).status == ItemStatus.COMPLETED
+
+
+def effects(effect: Any) -> Any:
+    """An operation of one effect."""
+    return (yield effect)
+
+
+def finished(well: Stepwell, operation: Any, effect: Any) -> Any:
+    """What the rest of an operation comes to."""
+    while True:
+        answer = well._driver.run(effects(effect))
+        try:
+            effect = operation.send(answer)
+        except StopIteration as end:
+            return end.value
