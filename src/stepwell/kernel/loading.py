@@ -8,6 +8,7 @@ from stepwell.errors import InvalidInput
 from stepwell.flow.node import Action, Choice, Each, Graph, Loop, Parallel, Scope
 from stepwell.kernel import action, branching, graphing, waiting
 from stepwell.kernel.alarm import BEGINS, TIMES
+from stepwell.kernel.mail import TURN
 from stepwell.kernel.thread import ROOT, UNDO, Thread
 from stepwell.model.record import Token, decode_token
 
@@ -35,7 +36,15 @@ def load(run: Interpreter) -> bool:
             pending.append(_place(run, token, parent))
     for thread in pending:
         _rebuild(run, thread)
+    for thread in sorted(filter(_is_under_way, pending), key=lambda thread: thread.value.get(TURN, 0)):
+        waiting.listen_again(run, thread)
     return True
+
+
+def _is_under_way(thread: Thread) -> bool:
+    """Whether what stands at its place has begun; the root only stands for the whole."""
+    is_dormant = thread.slot == UNDO and not thread.value.get("is_running")
+    return not (thread.parent is None or is_dormant or BEGINS in thread.value or "left" in thread.value)
 
 
 def _thread(run: Interpreter, token: Token, parent: Thread | None) -> Thread:
@@ -65,15 +74,14 @@ def _place(run: Interpreter, token: Token, parent: Thread) -> Thread:
 
 
 def _rebuild(run: Interpreter, thread: Thread) -> None:
-    """What is kept in memory only: counts of joins, open scopes, times, and who listens."""
-    node, is_dormant = thread.place.node, thread.slot == UNDO and not thread.value.get("is_running")
+    """What is kept in memory only: counts of joins, open scopes, and times."""
     thread.undos.sort(key=lambda undo: undo.value["undo"])
     for field in TIMES:
         if thread.value.get(field) is not None:
             run.wake_at(thread, thread.value[field], field)
-    if thread.parent is None or is_dormant or BEGINS in thread.value or "left" in thread.value:
+    if not _is_under_way(thread):
         return
-    match node:
+    match thread.place.node:
         case Scope():
             run.scopes[thread.id] = thread
         case Parallel() | Each():
@@ -86,15 +94,12 @@ def _rebuild(run: Interpreter, thread: Thread) -> None:
             graphing.recount_graph(run, thread)
         case _:
             pass
-    waiting.listen_again(run, thread)
 
 
 def resume(run: Interpreter) -> None:
     """Ask again for what was under way."""
-    for thread in list(run.threads.values()):
-        is_dormant = thread.slot == UNDO and not thread.value.get("is_running")
-        if not (thread.parent is None or is_dormant or BEGINS in thread.value or "left" in thread.value):
-            _resume(run, thread)
+    for thread in list(filter(_is_under_way, run.threads.values())):
+        _resume(run, thread)
 
 
 def _resume(run: Interpreter, thread: Thread) -> None:

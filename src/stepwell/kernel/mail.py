@@ -1,4 +1,7 @@
-"""Signals that have come, and who listens for them. A signal is taken once, by whoever has listened for it the longest."""
+"""Signals that have come, and who listens for them. A signal is taken once, by whoever has listened for it the longest.
+
+Who came after others says so in its token, so that they are served in the same order by whoever takes the execution up.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from collections import deque
 from stepwell.kernel.thread import Thread
 from stepwell.model.value import Value
 
-__all__ = ["Mail"]
+__all__ = ["TURN", "Mail"]
+
+TURN = "turn"
+"""Where a token says that others listened before it: its number is higher than theirs. The first has none."""
 
 
 class Mail:
@@ -52,8 +58,12 @@ class Mail:
             self.take(name)
 
     def listen(self, thread: Thread, name: str) -> None:
-        """Have a thread listen for a name."""
-        self._ears.setdefault(name, {})[thread.id] = thread
+        """Have a thread listen for a name, after those who do already."""
+        ears = self._ears.setdefault(name, {})
+        if ears:
+            last = next(reversed(ears.values()))
+            thread.value[TURN] = max(thread.value.get(TURN, 0), last.value.get(TURN, 0) + 1)
+        ears[thread.id] = thread
         self._names.setdefault(thread.id, []).append(name)
 
     def is_listening(self, thread: Thread, name: str) -> bool:
@@ -66,6 +76,7 @@ class Mail:
 
     def leave(self, thread: Thread) -> None:
         """A thread listens no more."""
+        thread.value.pop(TURN, None)
         for name in self._names.pop(thread.id, ()):
             self._ears.get(name, {}).pop(thread.id, None)
 

@@ -103,6 +103,28 @@ def test_signals_are_taken_by_whoever_has_waited_longest() -> None:
     assert driver.output == {"a": 1, "b": 2}
 
 
+def test_who_has_waited_longest_is_served_first_though_the_run_was_taken_up_again() -> None:
+    def waits(name: str, *, deferred_too: bool = False) -> Any:
+        listens = deferred({"go": map_data("{{ item }}"), "other": "never"}) if deferred_too else signal("go")
+        return sequence(call(name), listens)
+
+    driver = Driver(define("w", parallel(a=waits("a"), b=waits("b", deferred_too=True), c=waits("c"), d=waits("d"))))
+    for name in "dbca":
+        driver.answer(name)
+    for number in range(4):
+        driver.restart()
+        driver.signal("go", number)
+    assert driver.output == {"d": 0, "b": 1, "c": 2, "a": 3}
+
+
+def test_who_waits_again_is_served_after_those_who_wait_already(reload: bool) -> None:
+    driver = Driver(define("w", parallel(a=loop(signal("go"), count=2), b=sequence("later", signal("go")))), reload=reload)
+    for number in range(3):
+        driver.go()
+        driver.signal("go", number)
+    assert driver.output == {"a": [0, 2], "b": 1}
+
+
 @pytest.mark.parametrize(("on_timeout", "status"), [("fail", "FAILED"), ("continue", "COMPLETED")])
 def test_signal_that_does_not_come_in_time(on_timeout: Any, status: str) -> None:
     driver = Driver(define("w", signal("go", timeout="1m", on_timeout=on_timeout)))
