@@ -21,7 +21,7 @@ from stepwell.model.value import Value, decode
 if TYPE_CHECKING:
     from stepwell.kernel.interpreter import Interpreter
 
-__all__ = ["Facts", "ending", "item_at", "output_of", "trigger_facts"]
+__all__ = ["Facts", "ending", "item_at", "loops_around", "output_of", "trigger_facts"]
 
 
 def ending(run: Interpreter, place: Place, at: At) -> StepOutput | None:
@@ -47,6 +47,13 @@ def item_at(frame: Thread, index: int) -> Value:
             return start + index * step
         case _:
             return index
+
+
+def loops_around(run: Interpreter, thread: Thread, place: Place) -> dict[str, Any]:
+    """The loops around a place that are asked for in there, as they stand for a thread: for what may outlive them."""
+    asked, loops = run.plan.loops_asked.get(place.name, ()), Facts(run, thread, place)["loops"]
+    stands = (loops.get(loop.name) for loop in run.plan.rounds[place.name] if loop.name in asked)
+    return {stand["loop_id"]: stand for stand in stands if stand is not None}
 
 
 class _Lazy(Mapping[str, Any]):
@@ -131,8 +138,7 @@ class Facts(Mapping[str, Any]):
         return _Lazy(self._step, lambda: set(self._run.plan.places))
 
     def _loops(self) -> Mapping[str, Any]:
-        rounds = (place.name for place in self._run.plan.outline if isinstance(place.node, Loop | Each))
-        return _Lazy(self._loop, lambda: set(rounds))
+        return _Lazy(self._loop, lambda: {*self._run.plan.loops})
 
     def _step(self, name: str) -> Any:
         place = self._run.plan.places[name]
@@ -181,9 +187,20 @@ class Facts(Mapping[str, Any]):
             item, total, index, loop_id = stand.current_item, stand.total_items, stand.current_index, stand.loop_id
         else:
             loop_id, index = key_of(place, self._thread.at[:depth]), self._thread.at[depth]
-            frame = self._run.frames[loop_id]
+            frame = self._run.frames.get(loop_id)
+            if frame is None:
+                return self._kept(loop_id)
             item, total = item_at(frame, index), frame.value.get("total")
         return {"loop_id": loop_id, "current_index": index, "current_item": item, "total_items": total}
+
+    def _kept(self, loop_id: str) -> Any:
+        """What was kept of a loop that has ended, by what runs on without it."""
+        thread: Thread | None = self._thread
+        while thread is not None and loop_id not in thread.loops:
+            thread = thread.parent
+        if thread is None:
+            raise KeyError(loop_id)
+        return thread.loops[loop_id]
 
 
 _ROOTS: dict[str, Callable[[Facts], Any]] = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stepwell.flow.node import Action
 from stepwell.kernel.effect import Abandon, CancelChild
-from stepwell.kernel.facts import Facts
+from stepwell.kernel.facts import Facts, loops_around
 from stepwell.kernel.thread import LOOSE, UNDO, Thread
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def go_on_without(run: Interpreter, frame: Thread, output: bytes) -> None:
     after.item = frame.item
     if before is not None:
         _keep_item(run, frame, before)
+    frame.loops = loops_around(run, frame, frame.place)
     parent.children.pop(frame.id)
     frame.slot = LOOSE
     run.adopt(parent, after)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "resume"]
 
-_OWN = frozenset({"in", "slot", "at", "item"})
+_OWN = frozenset({"in", "slot", "at", "item", "loops"})
 
 
 def load(run: Interpreter) -> bool:
@@ -58,6 +58,7 @@ def _thread(run: Interpreter, token: Token, parent: Thread | None) -> Thread:
         thread.value.pop("child", None)  # a fork has its original's tokens, whose children are not its own
     if "item" in value:
         thread.item = value["item"]
+    thread.loops = value.get("loops", {})
     thread.is_stored = True
     return thread
 

@@ -5,6 +5,7 @@ Made once for a definition and shared by all its executions; nothing in it chang
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 from stepwell.flow.definition import Definition
@@ -68,6 +69,23 @@ class Plan:
     def state_keys(self) -> tuple[StateKey, ...]:
         """Keys of scoped state that the definition reads: its driver loads them before each event."""
         return state_keys(asked.reference for asked in asked_in(self.outline))
+
+    @cached_property
+    def loops_asked(self) -> Mapping[str, frozenset[str]]:
+        """For each place that asks for loops by name, or has one inside that does: which."""
+        found: dict[str, set[str]] = {}
+        for asked in asked_in(self.outline):
+            root, *names = asked.reference.path
+            if root == "loops" and asked.place is not None:
+                wanted = {names[0]} if names and isinstance(names[0], str) else self.loops
+                for place in (asked.place, *asked.place.ancestors()):
+                    found.setdefault(place.name, set()).update(wanted)
+        return {name: frozenset(wanted) for name, wanted in found.items()}
+
+    @cached_property
+    def loops(self) -> frozenset[str]:
+        """The names of all loops and multiple instances."""
+        return frozenset(place.name for place in self.outline if isinstance(place.node, Loop | Each))
 
     @cached_property
     def leaves(self) -> tuple[Place, ...]:

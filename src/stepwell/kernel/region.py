@@ -13,7 +13,7 @@ from msgspec import UNSET
 from stepwell.errors import ValidationFailed
 from stepwell.flow.node import Scope
 from stepwell.kernel.effect import End
-from stepwell.kernel.facts import Facts, ending, output_of
+from stepwell.kernel.facts import Facts, ending, loops_around, output_of
 from stepwell.kernel.leaving import cancel_inside, hand_over
 from stepwell.kernel.thread import DO, LOOSE, ROOT, UNDO, Thread
 from stepwell.kernel.trouble import Trouble, trouble, trouble_of
@@ -169,6 +169,7 @@ def keep_undo(run: Interpreter, thread: Thread) -> None:
     if thread.item_from is not None:
         undo.item = Facts(run, thread)["item"]
         undo.item_from = undo
+    undo.loops = loops_around(run, thread, place)
     thread.region.undos.append(undo)
     run.threads[undo.id] = undo
     run.board.touch(undo)

@@ -35,6 +35,7 @@ class Thread:
         "is_stored",
         "item",
         "item_from",
+        "loops",
         "parent",
         "place",
         "region",
@@ -51,6 +52,8 @@ class Thread:
         self.item: Value | UnsetType = UNSET
         """The item that it was given as a whole; items of loops are kept by the loop."""
         self.item_from: Thread | None = None
+        self.loops: dict[str, dict[str, Any]] = {}
+        """Loops around it that may end before it does, by key: what is asked of them inside."""
         self.children: dict[str, Thread] = {}
         self.tally: Tally | None = None
         self.region: Thread = self
@@ -74,6 +77,8 @@ class Thread:
         value = {"in": None if self.parent is None else self.parent.id, "slot": self.slot, "at": list(self.at), **self.value}
         if self.item is not UNSET:
             value["item"] = self.item
+        if self.loops:
+            value["loops"] = self.loops
         scope = "root" if self.parent is None else self.region.scope_id
         return encode_token(Token(self.id, self.place.name, scope, value), limits)
 

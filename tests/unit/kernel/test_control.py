@@ -333,6 +333,27 @@ def test_what_runs_on_keeps_its_item_when_the_loop_goes_on(reload: bool) -> None
     assert driver.is_clean()
 
 
+def test_what_runs_on_after_the_loops_around_it_have_ended_still_knows_them(reload: bool) -> None:
+    asks = "{{ loops.outer.current_item }}{{ loops.inner.current_item }}{{ item }} of {{ loops.inner.total_items }}"
+    runs_on = each(sequence(call("slow"), call("late", asks), loop(call("later", asks), items=["z"])), items=["x"], join="none")
+    inner = loop(runs_on, name="inner", items=[1, 2])
+    driver = Driver(define("w", loop(inner, name="outer", items=["a", "b"]), call("after")), reload=reload)
+    driver.answer("after")
+    driver.go()
+    made = {key: args for key, args in driver.calls if key.startswith("late")}
+    assert made["late[0][1][0]"] == "a2x of 2"
+    assert made["later[1][0][0][0]"] == "b1z of 2"
+    assert driver.is_clean()
+
+
+def test_what_undoes_a_step_still_knows_the_loops_that_it_was_in(reload: bool) -> None:
+    undo = call("undo", "{{ loops.rounds.current_item }} of {{ loops.rounds.total_items }}, {{ loops.all.current_item }}")
+    body = each(call("do", compensate=undo), name="all", items=[8, 9], concurrency=1)
+    driver = Driver(define("w", loop(body, name="rounds", items=["a", "b"]), call("bad")), None, {"bad": boom}, reload=reload).go()
+    undone = [args for key, args in driver.calls if key.startswith("undo")]
+    assert undone == ["b of 2, 9", "b of 2, 8", "a of 2, 9", "a of 2, 8"]
+
+
 # Graphs.
 
 
