@@ -134,11 +134,10 @@ def step_missing(run: Interpreter, thread: Thread, event: StepMissing) -> None:
     run.board.touch(thread)
 
 
-def time_is_up(run: Interpreter, thread: Thread) -> None:
+def time_is_up(run: Interpreter, thread: Thread, field: str) -> None:
     """The next attempt is due, or a child took too long."""
     node = cast("Action", thread.place.node)
-    if RETRIES in thread.value:
-        thread.value.pop(RETRIES)
+    if field == RETRIES:
         run.guarded(thread, lambda: enter_action(run, thread, node))
         return
     child_id = thread.value["child"]

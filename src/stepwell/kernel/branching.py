@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import UNSET
 
+from stepwell.clock import to_ms
 from stepwell.errors import InvalidInput, LimitExceeded
 from stepwell.flow.expression import compile_expression
 from stepwell.flow.node import Choice, Each, Parallel
@@ -112,7 +113,7 @@ def branch_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble 
     run.drop(child)
     if error is not None:
         run.record_failure(*_branch(frame, child.slot), error)
-    tally.count(child.slot, error, is_optional=is_optional)
+    tally.count(child.slot, error, run.now_ms, is_optional=is_optional)
     if frame.slot != LOOSE:
         has_failed = error is not None and not is_optional
         verdict = judge(_rule(frame), tally, fail_fast=_is_fail_fast(node), has_failed=has_failed)
@@ -184,15 +185,12 @@ def recount(run: Interpreter, frame: Thread) -> None:
     tally = frame.tally = Tally(_slots(frame))
     running = {child.slot for child in frame.children.values()}
     tally.pending.clear()
-    ended: list[tuple[Any, int, str, Trouble | None]] = []
-    for number, slot in enumerate(_slots(frame)):
+    for slot in _slots(frame):
         found = None if slot in running else ending(run, *_branch(frame, slot))
         if found is not None:
-            ended.append((found.executed_at, number, slot, _failure_of(run, frame, slot)))
+            tally.count(slot, _failure_of(run, frame, slot), to_ms(found.executed_at), is_optional=slot in optional)
         elif slot not in running:
             tally.pending.append(slot)
-    for _, _, slot, error in sorted(ended, key=lambda each: each[:2]):
-        tally.count(slot, error, is_optional=slot in optional)
 
 
 def resume_join(run: Interpreter, frame: Thread) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from stepwell.flow.node import Each, Loop
+from stepwell.flow.node import Loop
 from stepwell.flow.outline import Place
 from stepwell.kernel.board import Sections
 from stepwell.kernel.plan import At, key_of, last_of

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
+from stepwell.clock import to_ms
 from stepwell.flow.expression import compile_expression
 from stepwell.flow.node import Edge, Graph
 from stepwell.kernel.facts import Facts, ending, output_of
@@ -36,8 +37,8 @@ class _Nodes(Tally):
         super().__init__(slots)
         self.ended: set[str] = set()
 
-    def count(self, slot: str, error: Trouble | None, *, is_optional: bool = False) -> None:
-        super().count(slot, error, is_optional=is_optional)
+    def count(self, slot: str, error: Trouble | None, at_ms: int, *, is_optional: bool = False) -> None:
+        super().count(slot, error, at_ms, is_optional=is_optional)
         self.ended.add(slot)
 
     def skip(self, slot: str) -> None:
@@ -74,7 +75,7 @@ def node_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | 
     node, tally, slot = cast("Graph", frame.place.node), frame.tally, child.slot
     assert tally is not None  # noqa: S101 - it has begun
     run.drop(child)
-    tally.count(slot, error)
+    tally.count(slot, error, run.now_ms)
     if error is not None:
         run.record_failure(frame.place.children[slot], frame.at, error)
         if node.fail_fast:
@@ -160,7 +161,8 @@ def recount_graph(run: Interpreter, frame: Thread) -> None:
         else:
             own = run.board.step(key_of(place, frame.at))
             is_failed = own is not None and own.status == StepStatus.FAILED and getattr(place.node, "on_error", "") != "continue"
-            tally.count(slot, own.output["error"] if own is not None and is_failed else None)
+            error = own.output["error"] if own is not None and is_failed else None
+            tally.count(slot, error, to_ms(found.executed_at))
 
 
 def resume_graph(run: Interpreter, frame: Thread) -> None:

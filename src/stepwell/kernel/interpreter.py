@@ -214,7 +214,7 @@ class Interpreter:
         elif thread.parent is None or isinstance(thread.place.node, Scope):
             region.time_over(self, thread)
         elif isinstance(thread.place.node, Action):
-            action.time_is_up(self, thread)
+            action.time_is_up(self, thread, field)
         else:
             waiting.wait_over(self, thread)
 
@@ -308,7 +308,8 @@ class Interpreter:
 
     def wake_at(self, thread: Thread, due_ms: int, field: str = DUE) -> None:
         """Have a thread woken at a time."""
-        self._alarms.set(thread, due_ms, field)
+        order = -1 if thread.parent is None else self.plan.numbers[thread.place.name]
+        self._alarms.set(thread, due_ms, field, (order, thread.at))
         self.board.touch(thread)
 
     def listen(self, thread: Thread, name: str, *, is_transient: bool = False) -> None:

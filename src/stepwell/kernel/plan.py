@@ -45,6 +45,8 @@ class Plan:
         self.places = self.outline.places
         self.rounds: dict[str, tuple[Place, ...]] = {}
         """For each place, the loops and multiple instances around it, from the outside in."""
+        self.numbers: dict[str, int] = {place.name: number for number, place in enumerate(self.outline)}
+        """For each place, its number in the order of the document."""
         self._arrows: dict[str, Arrows] = {}
         self._lay_out()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum, auto
+from math import inf
 
 from stepwell.flow.node import InstanceRule, JoinRule
 from stepwell.kernel.trouble import Trouble, trouble
@@ -20,10 +21,16 @@ class Verdict(Enum):
     FAIL = auto()
 
 
-class Tally:
-    """How many of the children of a join have ended, and how. Kept in memory; built again from the record after a load."""
+_NEVER = (inf, 0)
 
-    __slots__ = ("error", "excused", "failed", "pending", "succeeded", "total", "winner")
+
+class Tally:
+    """How many of the children of a join have ended, and how. Kept in memory; built again from the record after a load.
+
+    Of those that ended in the same millisecond, the first in the order of the document is the first: the record tells no more.
+    """
+
+    __slots__ = ("_numbers", "_troubled", "_won", "error", "excused", "failed", "pending", "succeeded", "total", "winner")
 
     def __init__(self, slots: Iterable[str]) -> None:
         self.pending: deque[str] = deque(slots)
@@ -34,23 +41,28 @@ class Tally:
         """The first that succeeded."""
         self.error: Trouble | None = None
         """Why the first of those failed that count."""
+        self._numbers = {slot: number for number, slot in enumerate(self.pending)}
+        self._won: tuple[float, int] = _NEVER
+        self._troubled: tuple[float, int] = _NEVER
 
     @property
     def left(self) -> int:
         """How many have not ended."""
         return self.total - self.succeeded - self.failed - self.excused
 
-    def count(self, slot: str, error: Trouble | None, *, is_optional: bool = False) -> None:
+    def count(self, slot: str, error: Trouble | None, at_ms: int, *, is_optional: bool = False) -> None:
         """Another one has ended."""
+        when = (at_ms, self._numbers[slot])
         if error is None:
             self.succeeded += 1
-            self.winner = self.winner or slot
-            return
-        if is_optional:
+            if when < self._won:
+                self.winner, self._won = slot, when
+        elif is_optional:
             self.excused += 1
         else:
             self.failed += 1
-            self.error = self.error or error
+            if when < self._troubled:
+                self.error, self._troubled = error, when
 
 
 def judge(rule: JoinRule | InstanceRule | int, tally: Tally, *, fail_fast: bool, has_failed: bool) -> Verdict:

@@ -11,7 +11,6 @@ from stepwell.clock import to_ms
 from stepwell.flow.duration import time_of
 from stepwell.flow.node import Approval, Deferred, Scope, Signal, Wait
 from stepwell.flow.template import compile_template
-from stepwell.kernel.alarm import DUE
 from stepwell.kernel.facts import Facts, ending, output_of
 from stepwell.kernel.region import leave
 from stepwell.kernel.thread import Thread
@@ -128,7 +127,6 @@ def chosen_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble 
 
 def wait_over(run: Interpreter, thread: Thread) -> None:
     """The time of a wait has come."""
-    thread.value.pop(DUE, None)
     match thread.place.node:
         case Wait():
             run.record_and_go_on(thread, b"null")

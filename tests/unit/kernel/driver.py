@@ -142,11 +142,13 @@ class Driver:
         self.now_ms += round(seconds * 1000)
         self.feed(TimePassed())
 
-    def answer(self, uses: str | None = None) -> None:
-        """Carry out one step that is asked for: of a name, else the first, or by chance one of them."""
+    def answer(self, uses: str | None = None, *, key: str | None = None) -> None:
+        """Carry out one step that is asked for: of a name or a key, else the first, or by chance one of them."""
         number = 0
         if uses is not None:
             number = next(n for n, each in enumerate(self.waiting) if getattr(each, "uses", "") == uses)
+        elif key is not None:
+            number = next(n for n, each in enumerate(self.waiting) if each.key == key)
         elif self.random is not None:
             number = self.random.randrange(len(self.waiting))
         asked = self.waiting.pop(number)

@@ -11,8 +11,24 @@ from hypothesis import strategies as st
 from tests.unit.kernel.driver import Driver
 
 from stepwell import Retry
-from stepwell.flow import call, choice, define, each, graph, loop, otherwise, parallel, scope, sequence, signal, wait, when
+from stepwell.flow import (
+    call,
+    choice,
+    define,
+    each,
+    graph,
+    loop,
+    otherwise,
+    parallel,
+    scope,
+    sequence,
+    signal,
+    subworkflow,
+    wait,
+    when,
+)
 from stepwell.flow.node import Node
+from stepwell.kernel.effect import RunStep
 
 
 def boom(_: Any) -> Any:
@@ -29,18 +45,20 @@ leaves = st.one_of(
     st.just(call("bad", retry=Retry(attempts=2, first_seconds=1))),
     st.just(wait("1s")),
     st.just(signal("go", timeout="5s", on_timeout="continue")),
+    st.just(subworkflow("kid", timeout_seconds=2, on_error="continue")),
 )
 
 
 def composites(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     few = st.lists(inner, min_size=1, max_size=3)
-    joins = st.sampled_from(["all", "any", "first", "discriminator", 1])
+    joins = st.sampled_from(["all", "any", "first", "discriminator", 1, 2])
     return st.one_of(
         few.map(lambda nodes: sequence(*nodes)),
         st.builds(
             lambda nodes, join, fast, losers, most: parallel(
                 branches={f"b{n}": node for n, node in enumerate(nodes)},
-                join=join,
+                join=min(join, len(nodes)) if isinstance(join, int) else join,
+                merge="winner",
                 fail_fast=fast,
                 cancel_losers=losers,
                 max_concurrency=most,
@@ -75,8 +93,9 @@ trees = st.recursive(leaves, composites, max_leaves=6)
 
 
 def uniquely(node: Any, counter: list[int]) -> Any:
-    """The same tree with the keys of its graphs made unique."""
-    changes: dict[str, Any] = {}
+    """The same tree with the keys of its graphs and the outputs of its steps made unique."""
+    counter[0] += 1
+    changes: dict[str, Any] = {"args": counter[0]} if getattr(node, "uses", "") == "ok" else {}
     for field in ("nodes", "branches"):
         inside = getattr(node, field, None)
         if isinstance(inside, tuple):
@@ -153,3 +172,40 @@ def test_the_same_events_give_the_same_state(tree: Node, seed: int, flag: bool) 
         lived_through(Driver(definition, flag, STEPS, seed=seed), random.Random(seed), with_cancel=False).view for _ in range(2)
     ]
     assert ends[0] == ends[1]
+
+
+def interrupted_beside(held: Driver, other: Driver, chance: random.Random) -> None:
+    """Let the same things happen to two runs; the other one is taken up again before each."""
+    for _ in range(2000):
+        if held.end is not None:
+            return
+        keys, what = asked_for(held), chance.random()
+        key = chance.choice(keys) if keys and what < 0.7 else None
+        other.restart()
+        for driver in (held, other):
+            if key is not None:
+                driver.answer(key=key)
+            elif what < 0.8:
+                driver.signal("go", 1)
+            else:
+                driver.advance(1)
+        assert outcome(other) == outcome(held)
+    raise AssertionError(f"it does not end: {held.view.tokens}")
+
+
+def asked_for(driver: Driver) -> list[str]:
+    """The steps that are to be made; a child that was begun is asked for once more by a run that is taken up again."""
+    return sorted(asked.key for asked in driver.waiting if isinstance(asked, RunStep))
+
+
+def outcome(driver: Driver) -> tuple[object, ...]:
+    """What others see of a run."""
+    view = driver.view
+    return driver.end, view.steps, view.loops, view.tokens.keys(), asked_for(driver), driver.inbox, driver.kernel.soonest_ms
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(tree=trees, seed=st.integers(0, 2**32), flag=st.booleans())
+def test_a_run_that_is_taken_up_again_before_every_event_comes_to_the_same(tree: Node, seed: int, flag: bool) -> None:
+    definition = define("w", uniquely(tree, [0]))
+    interrupted_beside(Driver(definition, flag, STEPS), Driver(definition, flag, STEPS), random.Random(seed))
