@@ -383,7 +383,7 @@ def test_retry_starts_another_child_in_place_of_the_failed_one(well: Any) -> Non
     release.set()
     run.retry()
     assert run.result(WAIT) is None
-    assert well.run("p:kid#2").status() == Status.COMPLETED
+    assert well.run("p:kid~1").status() == Status.COMPLETED
 
 
 def test_closing_finishes_the_step_and_another_worker_goes_on(open_well: OpenWell, file_url: str) -> None:

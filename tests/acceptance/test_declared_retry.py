@@ -8,8 +8,26 @@ from typing import Any
 
 import pytest
 
-from stepwell import Conflict, ExecutionFailed, Status, step
-from stepwell.flow import call, define, edge, graph, loop, map_data, parallel, scope, sequence, subworkflow, throw, wait
+from stepwell import Conflict, ExecutionFailed, Retry, Status, step
+from stepwell.flow import (
+    call,
+    choice,
+    deferred,
+    define,
+    each,
+    edge,
+    graph,
+    loop,
+    map_data,
+    otherwise,
+    parallel,
+    scope,
+    sequence,
+    subworkflow,
+    throw,
+    wait,
+    when,
+)
 from stepwell.testing import SkippingClock, TestWell
 
 WAIT = 60
@@ -140,7 +158,68 @@ def test_nodes_that_ended_with_the_failure_are_passed_once(well: TestWell) -> No
     assert statuses(run) == {"a": "COMPLETED", "at_once": "COMPLETED", "unchosen": "SKIPPED", "end": "FAILED"}
 
 
+# What ended in the very commit of the failure.
+
+
+def two() -> dict[str, Any]:
+    return noted("one", "two")
+
+
+ENDED = {
+    "parallel": parallel(branches=two()),
+    "discriminator": parallel(first=call("r.note", "one"), then=sequence(wait("5s"), call("r.note", "two")), join="discriminator"),
+    "instances": each(call("r.note", "one"), count=3, concurrency=1),
+    "instances that run on": each(call("r.note", "one"), count=2, join="none"),
+    "loop": loop(call("r.note", "one"), count=2),
+    "graph": graph(two(), [("one", "two")]),
+    "all cases": choice(when("trigger.input == 1", call("r.note", "one")), otherwise(map_data(1)), mode="all"),
+    "a case": choice(when("trigger.input == 1", call("r.note", "one")), otherwise(map_data(1))),
+    "scope": scope(*two().values()),
+    "cancelled scope": scope(call("r.note", "one"), wait("50s"), timeout="5s"),
+    "timeout": deferred({"go": map_data(1)}, timeout="5s", on_timeout=call("r.note", "one")),
+    "nested": parallel(loop(parallel(branches=two()), count=2), scope(each(call("r.note", "three"), count=2))),
+}
+
+
+@pytest.mark.parametrize("around", [sequence, scope, lambda *nodes: graph(dict(zip("ab", nodes, strict=True)), [("a", "b")])])
+@pytest.mark.parametrize("ended", ENDED.values(), ids=ENDED)
+def test_what_ended_together_with_the_failure_is_passed(well: TestWell, ended: Any, around: Any) -> None:
+    run = failed_run(well, around(ended, throw("no")))
+    before, made = statuses(run), dict(calls)
+    run.retry()
+    with pytest.raises(ExecutionFailed, match="Thrown: no"):
+        run.result(WAIT)
+    assert (statuses(run), calls) == (before, made)
+    assert well.load("p").tokens == {}
+
+
 # Children.
+
+
+def test_child_that_failed_long_before_its_parent_did_is_started_anew(well: TestWell) -> None:
+    well.definitions.put(define("r-kid", "r.broken"))
+    run = retried(well, parallel(sequence(subworkflow("r-kid", name="kid"), call("r.note", "x")), wait("50s"), fail_fast=False))
+    assert statuses(run)["kid"] == "COMPLETED"
+    assert calls == {"broken": 2, "x": 1}
+
+
+def test_child_that_was_cancelled_long_before_its_parent_failed_is_started_anew(well: TestWell) -> None:
+    well.definitions.put(define("r-kid", wait("20s"), call("r.note", "kid")))
+    branch = parallel(subworkflow("r-kid", name="kid"), "r.broken", name="branch")
+    run = retried(well, parallel(branch, wait("50s"), fail_fast=False))
+    assert statuses(run)["branch"] == "COMPLETED"
+    assert calls == {"broken": 2, "kid": 1}
+
+
+def test_child_that_is_tried_again_is_tried_as_often_as_before_after_a_retry(well: TestWell) -> None:
+    well.definitions.put(define("r-kid", "r.broken"))
+    run = failed_run(well, subworkflow("r-kid", name="kid", retry=Retry(attempts=2, first_seconds=1)))
+    is_mended.clear()
+    run.retry()
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    assert calls == {"broken": 4}
+    assert [well.run(f"p:kid{mark}").status() for mark in ("", "#2", "~1", "~1#2")] == [Status.FAILED] * 4
 
 
 def test_child_that_was_cancelled_with_the_failure_is_started_anew(well: TestWell) -> None:
@@ -148,7 +227,7 @@ def test_child_that_was_cancelled_with_the_failure_is_started_anew(well: TestWel
     run = retried(well, parallel(subworkflow("r-kid", name="kid"), "r.broken"))
     assert run.result(WAIT) == {"kid": "kid", "r.broken": "mended"}
     assert well.run("p:kid").status() == Status.CANCELLED
-    assert well.run("p:kid#2").status() == Status.COMPLETED
+    assert well.run("p:kid~1").status() == Status.COMPLETED
     assert calls == {"broken": 2, "kid": 1}
 
 

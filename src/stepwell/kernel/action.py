@@ -16,7 +16,7 @@ from stepwell.kernel.effect import CancelChild, Note, RunStep, StartChild
 from stepwell.kernel.event import ChildEnded, StepCompleted, StepFailed, StepMissing
 from stepwell.kernel.facts import Facts
 from stepwell.kernel.region import keep_undo, leave
-from stepwell.kernel.thread import UNDO, Thread
+from stepwell.kernel.thread import LIFE, UNDO, Thread
 from stepwell.kernel.trouble import Trouble, trouble
 from stepwell.model.ids import child_id_of
 from stepwell.model.status import StepStatus
@@ -37,6 +37,8 @@ __all__ = [
 ]
 
 _ON_ERROR = Retry()
+_MARKS = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%:~"})
+"""What has a meaning in the id of a child: the last colon is where its parent's id ends."""
 
 
 def enter_action(run: Interpreter, thread: Thread, node: Action) -> None:
@@ -63,14 +65,19 @@ def _attempt(thread: Thread, node: Action, args: Value, *, uses: str = "", code:
 
 
 def _start_child(run: Interpreter, thread: Thread, node: Subworkflow, args: Value) -> None:
-    number = thread.value.get("attempt", 0) + 1
-    call = thread.key + (f"#{number}" if number > 1 else "")
-    child_id = child_id_of(run.execution_id, call, run.board.limits.key_bytes)
+    child_id = child_id_of(run.execution_id, _call(run, thread), run.board.limits.key_bytes)
     thread.value |= {"child": child_id, "parent": run.execution_id}
     run.kids[child_id] = thread
     if node.timeout_seconds is not None and not node.is_detached:
         run.wake_at(thread, run.now_ms + round(node.timeout_seconds * 1000))
     run.effects.append(_starting(thread, node, args, child_id))
+
+
+def _call(run: Interpreter, thread: Thread) -> str:
+    """What tells a child apart from all others of its parent, of this life and earlier ones, and from those of its own children."""
+    assert run.root is not None  # noqa: S101 - it has begun
+    life, number = run.root.value.get(LIFE, 0), thread.value.get("attempt", 0) + 1
+    return thread.key.translate(_MARKS) + (f"~{life}" if life else "") + (f"#{number}" if number > 1 else "")
 
 
 def _starting(thread: Thread, node: Subworkflow, args: Value, child_id: str) -> StartChild:

@@ -50,7 +50,7 @@ from stepwell.kernel.event import (
     StepMissing,
     TimePassed,
 )
-from stepwell.kernel.facts import trigger_facts
+from stepwell.kernel.facts import output_of, trigger_facts
 from stepwell.kernel.leaving import cancel_inside
 from stepwell.kernel.mail import Mail
 from stepwell.kernel.plan import At, Plan, key_of
@@ -257,9 +257,18 @@ class Interpreter:
 
     def record_and_go_on(self, thread: Thread, output: bytes) -> None:
         """Record a node's output, and go on from it."""
-        self.board.record(thread.key, thread.place.name, StepStatus.COMPLETED, output, self.now_ms)
+        output = self._recorded(thread.place, thread.at, output)
         self._close_frame(thread)
         self.done(thread, output)
+
+    def _recorded(self, place: Place, at: At, output: bytes) -> bytes:
+        """Record an output. One that is on record stays: the node ended in the commit of a failure that is retried."""
+        key = key_of(place, at)
+        found = self.board.step(key)
+        if found is not None:
+            return recode(output_of(found))
+        self.board.record(key, place.name, StepStatus.COMPLETED, output, self.now_ms)
+        return output
 
     def _close_frame(self, thread: Thread) -> None:
         """Nobody asks for items of a loop any more; unless another thread has its place, and runs on without it."""
@@ -348,7 +357,8 @@ class Interpreter:
         found = self.board.step(thread.key)
         if found is None or (found.status == StepStatus.FAILED and getattr(thread.place.node, "on_error", "") != "continue"):
             return False
-        self.done(thread, b"null" if found.status == StepStatus.FAILED else recode(found.output))
+        self.quiet(thread)
+        self.done(thread, recode(output_of(found)))
         return True
 
     def _done(self, thread: Thread, output: bytes) -> None:
@@ -363,7 +373,7 @@ class Interpreter:
                     self.move(thread, following)
                     return
             else:  # a choice: it gives what its case gave
-                self.board.record(key_of(outer, thread.at), outer.name, StepStatus.COMPLETED, output, self.now_ms)
+                output = self._recorded(outer, thread.at, output)
             place = outer
         self._ended(frame, thread, None)
 

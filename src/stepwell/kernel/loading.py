@@ -8,7 +8,9 @@ from stepwell.errors import InvalidInput
 from stepwell.flow.node import Action, Choice, Each, Graph, Loop, Parallel, Scope
 from stepwell.kernel import action, branching, graphing, waiting
 from stepwell.kernel.alarm import BEGINS, TIMES
+from stepwell.kernel.leaving import cancel_inside
 from stepwell.kernel.mail import TURN
+from stepwell.kernel.region import pass_scope
 from stepwell.kernel.thread import ROOT, UNDO, Thread
 from stepwell.model.record import Token, decode_token
 
@@ -99,8 +101,9 @@ def _rebuild(run: Interpreter, thread: Thread) -> None:
 
 def resume(run: Interpreter) -> None:
     """Ask again for what was under way."""
-    for thread in list(filter(_is_under_way, run.threads.values())):
-        _resume(run, thread)
+    for thread in list(filter(_is_under_way, run.threads.values())):  # what is around comes before what is inside
+        if not thread.is_gone:
+            _resume(run, thread)
 
 
 def _resume(run: Interpreter, thread: Thread) -> None:
@@ -110,12 +113,22 @@ def _resume(run: Interpreter, thread: Thread) -> None:
             if run.is_answered(thread):
                 return
             run.guarded(thread, lambda: action.resume_action(run, thread, node))
-        case Parallel() | Each():
+        case Parallel() | Each():  # it may go on beside what follows, so it is counted again even if it is on record
             branching.resume_join(run, thread)
+        case _ if run.board.step(thread.key) is not None:
+            _pass(run, thread)
         case Choice() if "chosen" in thread.value:
             branching.resume_join(run, thread)
         case Graph():
             graphing.resume_graph(run, thread)
         case _:
-            if not thread.children:
-                run.is_answered(thread)
+            pass
+
+
+def _pass(run: Interpreter, thread: Thread) -> None:
+    """Go on from what has ended by the record: it did so in the commit of a failure that is retried."""
+    cancel_inside(run, thread)
+    if isinstance(thread.place.node, Scope):
+        pass_scope(run, thread)
+    run.quiet(thread)
+    run.record_and_go_on(thread, b"null")

@@ -23,7 +23,7 @@ from stepwell.model.value import Value, canonical, decode, recode
 if TYPE_CHECKING:
     from stepwell.kernel.interpreter import Interpreter
 
-__all__ = ["begin", "enter_scope", "keep_undo", "leave", "member_ended", "time_over"]
+__all__ = ["begin", "enter_scope", "keep_undo", "leave", "member_ended", "pass_scope", "time_over"]
 
 How = Literal["failed", "cancelled"]
 
@@ -95,6 +95,17 @@ def _finish(run: Interpreter, frame: Thread) -> None:
             leave(run, frame, "failed", trouble_of(error))
             return
     _end(run, Status.COMPLETED, {"output": decode(output)})
+
+
+def pass_scope(run: Interpreter, frame: Thread) -> None:
+    """Close a scope that has ended by the record: what would undo its steps is handed on, or was carried out then."""
+    found = run.board.step(frame.key)
+    if found is not None and found.status == StepStatus.CANCELLED:
+        for undo in frame.undos:
+            run.drop(undo)
+    else:
+        hand_over(run, frame.undos, frame.region)
+    _close(run, frame)
 
 
 def leave(run: Interpreter, frame: Thread, how: How, error: Trouble) -> None:

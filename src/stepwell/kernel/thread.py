@@ -15,10 +15,12 @@ from stepwell.model.value import Value
 if TYPE_CHECKING:
     from stepwell.kernel.tally import Tally
 
-__all__ = ["DO", "LOOSE", "ROOT", "UNDO", "Thread"]
+__all__ = ["DO", "LIFE", "LOOSE", "ROOT", "UNDO", "Thread"]
 
 ROOT = "(root)"
 """The id of the token that stands for the whole execution."""
+LIFE = "life"
+"""Where it says how often the execution was retried: children of an earlier life have ended, and are no answer any more."""
 DO = "do"
 LOOSE, UNDO = "(loose)", "(undo)"
 """Slots inside a region: what runs on without anybody waiting for it, and what undoes. No branch has such a name."""

@@ -46,7 +46,8 @@ _LONGEST_SLEEP = 1.0
 """Times are looked at again after so long, since the clock may be moved from outside."""
 _LOOK_AGAIN_SECONDS = 5.0
 _LOOK_AGAIN_AT_MOST = 300.0
-"""How long a run rests that needs a step which this worker does not know: longer each time."""
+_OFTEN = 10
+"""How long a run rests that needs a step which this worker does not know: longer each time, until it is the longest."""
 
 
 class DeclaredSession:
@@ -169,7 +170,8 @@ class DeclaredSession:
         looked = [self._kernel.looked(token_id) for token_id in self._making.missing]
         if not looked:
             return None
-        return now + round(min(_LOOK_AGAIN_SECONDS * 2 ** min(looked), _LOOK_AGAIN_AT_MOST) * 1000)
+        often = min(*looked, _OFTEN)
+        return now + round(min(_LOOK_AGAIN_SECONDS * 2**often, _LOOK_AGAIN_AT_MOST) * 1000)
 
     def lose(self, error: LeaseLost) -> None:
         """Stop at once: somebody else may run this execution now, and nothing more of this session is taken."""

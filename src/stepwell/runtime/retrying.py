@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 from stepwell.errors import Conflict, NotFound
-from stepwell.flow.node import Action, Graph, Parallel, Subworkflow
+from stepwell.flow.node import Action, Graph, Parallel
 from stepwell.flow.outline import Place
 from stepwell.kernel.plan import Plan, key_of, last_of
-from stepwell.kernel.thread import ROOT
+from stepwell.kernel.thread import LIFE, ROOT
 from stepwell.model.draft import Planned
 from stepwell.model.mutation import AddToken, EnterScope, ReopenStep
 from stepwell.model.record import Token, encode_token
@@ -59,7 +59,6 @@ class _Back:
 
     def __init__(self, plan: Plan, before: ExecutionState, state: ExecutionState) -> None:
         self._plan, self._tokens, self._open_scopes = plan, before.tokens, _outside_in(before)
-        self._execution_id = state.identity.execution_id
         self._status = {key: step.status for key, step in state.steps.items()}
         self._known = before.steps.keys()
         """What was recorded before the commit that ended it."""
@@ -74,7 +73,7 @@ class _Back:
         batch += [EnterScope(scope_id, parent) for scope_id, parent in self._open_scopes]
         tokens = {token_id: token.replace(value=self._fresh(token)) for token_id, token in self._tokens.items()}
         for frame in self._tokens.values():
-            if isinstance(self._plan.places[frame.node].node, Graph):
+            if frame.token_id != ROOT and isinstance(self._plan.places[frame.node].node, Graph):
                 self._put_nodes_back(frame, again, tokens)
         return batch + [AddToken(token_id, msgspec.Raw(encode_token(token))) for token_id, token in tokens.items()]
 
@@ -128,11 +127,8 @@ class _Back:
         fresh = {key: each for key, each in value.items() if key not in _OF_AN_ATTEMPT}
         if token.token_id == ROOT or isinstance(place.node, Action):
             fresh.pop("due_ms", None)
-        if isinstance(place.node, Subworkflow):
-            # A child that failed, or was cancelled with the execution, is no answer: the next attempt has another child.
-            has_child = "child" in value and value.get("parent") == self._execution_id
-            tried = value.get("attempt", 0) + has_child
-            fresh |= {"attempt": tried} if tried else {}
+        if token.token_id == ROOT:
+            fresh[LIFE] = value.get(LIFE, 0) + 1
         return fresh
 
     # Graphs.

@@ -424,3 +424,12 @@ def test_value_that_is_too_large_is_the_failure_of_its_node(node: Any) -> None:
     assert done.error["kind"] == "LimitExceeded"
     assert "value_bytes" in done.error["message"]
     assert done.is_clean()
+
+
+def test_children_whose_names_have_marks_of_ids_do_not_meet() -> None:
+    names = ["a", "a:b", "a~1", "a%3Ab", "a%"]
+    driver = Driver(define("w", parallel(*(subworkflow("kid", name=name) for name in names))))
+    ids = {asked.child_id for asked in driver.waiting if isinstance(asked, StartChild)}
+    assert len(ids) == len(names)
+    assert all(child_id.count(":") == 1 for child_id in ids), "so none is that of a child's child"
+    assert "run:a%3Ab" in ids
