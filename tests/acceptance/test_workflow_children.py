@@ -306,3 +306,30 @@ def _wait_until(is_so: Any) -> None:
     """Look again and again until something is so; the test's own time limit ends it."""
     while not is_so():
         threading.Event().wait(0.005)
+
+
+@workflow
+async def with_default(number: int | None = 5) -> int | None:
+    return number
+
+
+@workflow
+async def with_a_number(number: int = 5) -> int:
+    return number
+
+
+@workflow
+async def calls_with_none() -> list[int | None]:
+    given = [await with_default(None), await with_default(number=None), await with_default(), await with_default(7)]
+    return given + await stepwell.map(with_default, [None, 8])
+
+
+@workflow
+async def calls_wrongly() -> int:
+    return await with_a_number(None)  # pyright: ignore[reportArgumentType] - that is the point
+
+
+def test_none_that_is_given_to_a_child_is_not_its_default(well: Stepwell) -> None:
+    assert well.start(calls_with_none).result(WAIT) == [None, None, 5, 7, None, 8]
+    with pytest.raises(ExecutionFailed, match="does not fit its parameter 'number'"):
+        well.start(calls_wrongly).result(WAIT)

@@ -17,7 +17,7 @@ from stepwell.errors import ValidationFailed
 from stepwell.flow.comparison import is_same, kind_of, order
 from stepwell.flow.failure import EvaluationFailed, MissingPath
 from stepwell.flow.function import call_function, checked_number, combined, holds, plain
-from stepwell.flow.meter import Meter, Wrong
+from stepwell.flow.meter import Meter, Nothing, Wrong
 from stepwell.flow.reference import Reference, references_of
 from stepwell.flow.suggestion import listed, suggest
 from stepwell.flow.syntax import Access, Binary, Call, Items, Joined, Literal, Root, Syntax, Unary, parse_expression
@@ -48,7 +48,7 @@ class _Fault(Exception):
 
 
 class _Missing(_Fault):
-    """A path that leads to nothing; a default takes its place."""
+    """A path that leads to nothing, or an item that an empty list does not have; a default takes its place."""
 
 
 _Code = Callable[[_Run], Value]
@@ -183,6 +183,8 @@ def _operation(position: int, apply: Callable[..., Value], *codes: _Code) -> _Co
         values = [each(run) for each in codes]
         try:
             return apply(run, *values)
+        except Nothing as nothing:
+            raise _Missing(position, str(nothing)) from None
         except Wrong as wrong:
             raise _Fault(position, str(wrong)) from None
         except ValidationFailed as error:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from stepwell.flow.comparison import is_same, kind_of, order
-from stepwell.flow.meter import Meter, Wrong
+from stepwell.flow.meter import Meter, Nothing, Wrong
 from stepwell.model.value import Value, canonical, decode
 
 __all__ = ["FUNCTIONS", "Function", "arity_fault", "as_text", "call_function", "checked_number", "combined", "holds", "plain"]
@@ -149,7 +149,7 @@ def _extreme(sign: int) -> Callable[..., Value]:
     def call(meter: Meter, *values: Value) -> Value:
         found = _list(meter, values[0], "the only argument") if len(values) == 1 else list(values)
         if not found:
-            raise Wrong("an empty list has no smallest and no largest item")
+            raise Nothing("an empty list has no smallest and no largest item")
         best = found[0]
         order(best, best)
         for value in found[1:]:
@@ -171,7 +171,7 @@ def _sum(meter: Meter, values: Value) -> Value:
 def _average(meter: Meter, values: Value) -> Value:
     found = _list(meter, values, "the argument")
     if not found:
-        raise Wrong("an empty list has no average")
+        raise Nothing("an empty list has no average")
     return checked_number(_sum(meter, values) / len(found))
 
 
@@ -212,7 +212,7 @@ def _end(index: int) -> Callable[..., Value]:
         if not isinstance(values, str | list):
             raise Wrong(f"the argument must be a list or a text, not {kind_of(values)}")
         if not values:
-            raise Wrong("the list or text is empty; guard it with ?? or len")
+            raise Nothing("the list or text is empty; guard it with ?? or len")
         return cast("list[Value]", values)[index]
 
     return call

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from stepwell.model.value import Value
 
-__all__ = ["BUDGET", "MAX_MADE", "Meter", "Wrong"]
+__all__ = ["BUDGET", "MAX_MADE", "Meter", "Nothing", "Wrong"]
 
 BUDGET = 1_000_000
 """Items looked at, or 32 letters of a text each: a fraction of a second on a slow machine."""
@@ -19,6 +19,10 @@ Sized = TypeVar("Sized", str, list[Value])
 
 class Wrong(Exception):
     """Why an operation has no result; turned into an ``EvaluationFailed`` that says where."""
+
+
+class Nothing(Wrong):
+    """There is no such item; a default takes its place, as for a path that leads to nothing."""
 
 
 class Meter:

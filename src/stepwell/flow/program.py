@@ -16,6 +16,7 @@ from stepwell.flow.place import check_place
 from stepwell.flow.retry import Retry
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
+from stepwell.model.record import FunctionTrigger
 from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode, from_value, to_value
 
 __all__ = [
@@ -185,10 +186,17 @@ class Workflow(Generic[P, R]):
         return cast("R", inside.call_workflow(self, self.value_of(arguments, dict(keywords))))
 
     def value_of(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
-        """The input of a call as one value: the argument of a single parameter, or a mapping by name."""
+        """The input of a call as one value: the argument of a single parameter, or a mapping by name.
+
+        None that is given where there is another default is a trigger of its own, since null for an input means that there is none.
+        """
         bound = inspect.signature(self.function).bind(*arguments, **keywords)
         if len(self._parameters) == 1:
-            return to_value(next(iter(bound.arguments.values()), None))
+            (only,) = self._parameters
+            has_default = only.default is not inspect.Parameter.empty and only.default is not None
+            if has_default and bound.arguments.get(only.name, only.default) is None:
+                return FunctionTrigger({only.name: None})
+            return to_value(bound.arguments.get(only.name))
         return {name: to_value(value) for name, value in bound.arguments.items()}
 
     def encode_input(self, value: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
@@ -202,6 +210,8 @@ class Workflow(Generic[P, R]):
     def bind(self, value: Value) -> dict[str, Any]:
         """The arguments by name that an input comes to, decoded to their annotations."""
         names = [parameter.name for parameter in self._parameters]
+        if isinstance(value, FunctionTrigger):
+            return {name: self._convert(name, each) for name, each in value.arguments.items()}
         if not names or (value is None and all(p.default is not inspect.Parameter.empty for p in self._parameters)):
             return {}
         if len(names) == 1:

@@ -14,7 +14,7 @@ from stepwell.flow.program import Workflow
 from stepwell.model.commit import Creation, Lease
 from stepwell.model.draft import Planned
 from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, SetVariable
-from stepwell.model.record import Metadata, encode_plain_trigger, encode_record
+from stepwell.model.record import FunctionTrigger, Metadata, encode_plain_trigger, encode_record, encode_trigger
 from stepwell.model.status import Status
 from stepwell.model.value import Value, recode, to_value
 from stepwell.runtime.budget import governance_of
@@ -64,7 +64,7 @@ class Starting:
         worker: TakesOn | None = None,
     ) -> Operation[None]:
         """Create an execution; a worker of this process with room gets it under a lease, else it is due for any."""
-        data = workflow.encode_input(value, self._executions.limits)
+        trigger = self._trigger(workflow, value)
         if governance is not None and not isinstance(governance, Governance):
             raise InvalidInput(f"governance is a stepwell.Governance(...), not {governance!r}")
         identity = self._identity(workflow, execution_id, workspace, parent, governance)
@@ -80,7 +80,7 @@ class Starting:
         raw = msgspec.Raw
         batch: Sequence[Planned] = [
             Create(raw(encode_record(identity)), raw(b"{}" if seed is None else recode(seed.context))),
-            SetTrigger(raw(encode_plain_trigger(data))),
+            SetTrigger(raw(trigger)),
             *_planted(seed),
             *([SetStatus(Status.RUNNING)] if mine is not None else []),
         ]
@@ -88,6 +88,13 @@ class Starting:
         if mine is not None:
             lease = Lease(execution_id, mine.holder, 1, self._clock.now_ms() + round(mine.lease_seconds * 1000))
             mine.take_on(lease, is_new=parent is None)  # a parent may have cancelled its child before it was there
+
+    def _trigger(self, workflow: Workflow[..., Any], value: Value) -> bytes:
+        """What is stored of an input, which fits the workflow's parameters."""
+        if isinstance(value, FunctionTrigger):
+            workflow.bind(value)
+            return encode_trigger(value, self._executions.limits)
+        return encode_plain_trigger(workflow.encode_input(value, self._executions.limits))
 
     def _create(self, identity: Metadata, batch: Sequence[Planned], creation: Creation) -> Operation[None]:
         """Make the first commit. If its reply is lost, what is in the store says whether it landed."""

@@ -202,6 +202,19 @@ def test_what_is_written_wrong_is_refused_with_its_place(text: str, position: in
     assert caught.value.message.endswith(f"    {text}\n    {' ' * position}^")
 
 
+@pytest.mark.parametrize("ask", ["first", "last", "min", "max", "avg"])
+def test_what_an_empty_list_does_not_have_is_missing(ask: str) -> None:
+    assert value(f"{ask}([]) ?? 1") == 1
+    assert value(f"[] | {ask} | default(2)") == 2
+    assert value(f"coalesce({ask}([]), {ask}([3]))") == 3
+    assert value(f"exists({ask}([]))") is False
+    assert value(f"{ask}([]) is null") is True
+    with pytest.raises(MissingPath):
+        value(f"{ask}([])")
+    with pytest.raises(EvaluationFailed, match="must be a list"):
+        value(f"{ask}(5) ?? 1")
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
