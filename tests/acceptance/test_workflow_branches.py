@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -365,3 +366,30 @@ def test_run_that_is_retried_makes_what_the_failure_had_cancelled(well: TestWell
     faults.clear()
     run.retry()
     assert run.result(WAIT) == ["bad", "b"]
+
+
+# Tasks that nobody waits for.
+
+
+async def rests(name: str) -> Any:
+    await stepwell.sleep("1m")
+    return await make(name)
+
+
+async def rests_in_a_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(rests("c"))
+
+
+@workflow
+async def forgets_its_tasks() -> str:
+    tasks = [asyncio.create_task(rests("a")), asyncio.create_task(rests("b")), asyncio.create_task(rests_in_a_group())]
+    await stepwell.sleep("5s")
+    return f"began {len(tasks)}"
+
+
+def test_tasks_that_nobody_waits_for_are_unwound_without_a_word(well: TestWell, caplog: pytest.LogCaptureFixture) -> None:
+    assert well.start(forgets_its_tasks).result(WAIT) == "began 3"
+    well.close()
+    gc.collect()
+    assert caplog.records == []

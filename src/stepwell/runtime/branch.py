@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any
 
+from stepwell.runtime.waiting import Unwinding
+
 __all__ = ["Branch", "Family", "OffBranch", "branch", "follow_tasks", "is_before"]
 
 
@@ -23,6 +25,19 @@ class Family:
         """Told the paths of a branch and of another that it starts."""
         self.tasks: set[asyncio.Future[Any]] = set()
         """The tasks that the code has started and that are not over."""
+
+    def ended(self, task: asyncio.Future[Any]) -> None:
+        """A task is over. That it was unwound with the code is no failure to be logged, if the code does not wait for it."""
+        self.tasks.discard(task)
+        # To ask for the exception is to have seen it: of any other one, that nobody has seen it is worth a line in the log.
+        if not task.cancelled() and _is_unwound(getattr(task, "_exception", None)):
+            task.exception()
+
+
+def _is_unwound(error: BaseException | None) -> bool:
+    if isinstance(error, BaseExceptionGroup):  # of a task group
+        return error.split(Unwinding)[1] is None  # pyright: ignore[reportUnknownMemberType] - whatever else is in it
+    return isinstance(error, Unwinding)
 
 
 class Branch:
@@ -44,9 +59,8 @@ class Branch:
 
     def follow(self, task: asyncio.Future[Any]) -> None:
         """A task of this workflow's code has been started."""
-        tasks = self._family.tasks
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        self._family.tasks.add(task)
+        task.add_done_callback(self._family.ended)
 
     def next_call(self, name: str) -> tuple[str, str]:
         """The position of the next call, and the key that it is recorded under: its name, and a number from the second on."""
