@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,13 +13,13 @@ import pytest
 from tests.support.queues import queue_url
 
 import stepwell
-from stepwell import ExecutionCancelled, ExecutionFailed, ItemStatus, Status, Stepwell, workflow
+from stepwell import ExecutionCancelled, ExecutionFailed, ItemStatus, Status, Stepwell, step, workflow
 from stepwell.state.endings import Ending
 
 __all__ = ["queue_url"]
 
 WAIT = 60
-is_broken = threading.Event()
+is_broken, may_end = threading.Event(), threading.Event()
 
 
 @workflow(name="result.told")
@@ -27,6 +28,18 @@ async def told(value: int) -> Any:
     if is_broken.is_set():
         raise RuntimeError("broken")
     return await stepwell.wait_signal("go")
+
+
+@workflow(name="result.held")
+async def held(value: int) -> int:
+    """Ends when it may."""
+    await hold()
+    return value
+
+
+@step
+async def hold() -> None:
+    await asyncio.to_thread(may_end.wait, WAIT)
 
 
 @workflow(name="result.plain")
@@ -113,3 +126,18 @@ def test_a_result_is_there_though_the_item_was_dropped_when_it_ended(well: Stepw
     operation.send(None)
     effect: Any = operation.send(None)  # it is not there any more: its run is asked
     assert finished(operation, effect) == 5
+
+
+def test_result_of_a_run_that_is_seen_to_end_here_is_told_without_a_look_at_the_item(
+    well: Stepwell, monkeypatch: pytest.MonkeyPatch
+):
+    looks: list[str] = []
+    look = well._parts.store.item
+    monkeypatch.setattr(well._parts.store, "item", lambda item_id: looks.append(item_id) or look(item_id))
+    may_end.clear()
+    item = well.enqueue(held, 7)
+    with ThreadPoolExecutor(1) as pool:
+        work = waiting(well, item, item.execution_id, pool)
+        may_end.set()
+        assert work.result(WAIT) == 7
+    assert looks == []

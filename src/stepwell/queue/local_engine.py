@@ -101,6 +101,7 @@ class LocalEngine:
         lease = Lease(claimed.execution_id, worker.holder, FENCE, self._clock.now_ms() + round(worker.lease_seconds * 1000))
         recorder.parted = self._parted
         task = worker.take_new(recorder, lease)
+        self._executions.endings.begin(claimed.execution_id, claimed.item_id)
         loop = asyncio.get_running_loop()
         self._unmade[recorder] = loop.time()
         if claimed.attempts > 1:

@@ -146,11 +146,11 @@ class QueueOperations:
     def result(self, item_id: str, execution_id: str, workflow: object, timeout: float | None) -> Operation[Any]:
         """Wait for an item's turn and for the end of its run; what that gave."""
         ends = inf if timeout is None else monotonic() + timeout
-        item = yield from self._started(item_id, execution_id, ends)
+        started, item = yield from self._started(item_id, execution_id, ends)
         if item is not None and item.status in _UNDONE and not (yield from self._has_run(item)):
             raise _unstarted(item)
         left = None if timeout is None else max(ends - monotonic(), 0)
-        return (yield from self.run(execution_id if item is None else item.execution_id, workflow).result(left))
+        return (yield from self.run(started, workflow).result(left))
 
     def _has_run(self, item: Item) -> Operation[bool]:
         """Whether an item was started. The execution of its id may be one that somebody else made while it waited: how that ends is
@@ -161,25 +161,26 @@ class QueueOperations:
             return False
         return live.state.identity.item_id == item.item_id
 
-    def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[Item | None]:
-        """Wait until an item is dispatched or has ended; None if it was dropped, and its execution was seen to end here."""
+    def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[tuple[str, Item | None]]:
+        """Wait until an item is dispatched or has ended: its execution, and the item, unless its run was seen to end here or it was
+        dropped since."""
         endings = self._executions.endings
         with (
             self._pulse.listen(end_of(execution_id)) as listening,
             endings.watch(execution_id, listening.wake) as watch,
         ):
-            while True:
+            while watch.item_id != item_id:
                 left = ends - monotonic()
                 if watch.ending is not None or left <= 0 or not endings.is_here(execution_id):
                     item = yield from self._found(item_id, watch)
                     if item is None or item.status in _STARTED:
-                        return item
+                        return execution_id if item is None else item.execution_id, item
                     if left <= 0:
                         raise TimeoutError(f"queue item {item_id!r} is still {item.status}; it stays queued, ask again later")
-                    if item.execution_id != execution_id:
-                        break  # it was driven again
+                    if item.execution_id != execution_id:  # it was driven again
+                        return (yield from self._started(item_id, item.execution_id, ends))
                 yield from wait(listening, left)
-        return (yield from self._started(item_id, item.execution_id, ends))
+        return execution_id, None
 
     def _found(self, item_id: str, watch: Watch) -> Operation[Item | None]:
         try:

@@ -27,16 +27,19 @@ class Ending(Struct, frozen=True):
 class Watch:
     """Somebody who waits for the end of an execution. Use it as a context manager."""
 
-    __slots__ = ("_endings", "_wake", "ending", "execution_id")
+    __slots__ = ("_endings", "_wake", "ending", "execution_id", "item_id")
 
     def __init__(self, endings: Endings, execution_id: str, wake: Callable[[], None]) -> None:
         self._endings, self.execution_id, self._wake = endings, execution_id, wake
         self.ending: Ending | None = None
         """How it ended, if it has, since the watch began."""
+        self.item_id: str | None = None
+        """The queue item whose claim it was run by when it ended."""
 
-    def tell(self, ending: Ending | None) -> None:
+    def tell(self, ending: Ending | None, item_id: str | None = None) -> None:
         """It has ended; or, with None, it is run here no more, and whoever waits has to look for himself."""
-        self.ending = ending or self.ending
+        if ending is not None:
+            self.ending, self.item_id = ending, item_id
         self._wake()
 
     def __enter__(self) -> Watch:
@@ -53,19 +56,19 @@ class Endings:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._watches: dict[str, list[Watch]] = {}
-        self._here: set[str] = set()
+        self._here: dict[str, str | None] = {}
 
     def watch(self, execution_id: str, wake: Callable[[], None]) -> Watch:
         """A watch that calls ``wake``, from any thread, when the execution has ended."""
         return Watch(self, execution_id, wake)
 
-    def begin(self, execution_id: str) -> None:
-        """An execution is run here from now on, so its end will be told here."""
-        self._here.add(execution_id)
+    def begin(self, execution_id: str, item_id: str | None = None) -> None:
+        """An execution is run here from now on, perhaps by the claim of a queue item, so its end will be told here."""
+        self._here[execution_id] = item_id
 
     def stop(self, execution_id: str) -> None:
         """It is run here no more, whether it has ended or not: those who wait look for themselves."""
-        self._here.discard(execution_id)
+        self._here.pop(execution_id, None)
         for watch in self._watching(execution_id):
             watch.tell(None)
 
@@ -76,7 +79,7 @@ class Endings:
     def tell(self, execution_id: str, ending: Ending) -> None:
         """An execution has ended: the commit that says so is stored."""
         for watch in self._watching(execution_id):
-            watch.tell(ending)
+            watch.tell(ending, self._here.get(execution_id))
 
     def _watching(self, execution_id: str) -> list[Watch]:
         if execution_id not in self._watches:
