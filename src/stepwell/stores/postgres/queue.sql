@@ -23,7 +23,22 @@ SELECT * FROM {schema}.enqueue_claimed($1::text, $2::text, $3::text, $4::bigint,
     $10::bigint, $11::text, $12::bigint, $13::text[], $14::text[], $15::boolean, $16::bigint);
 
 -- name: claim_items
-SELECT * FROM {schema}.claim_items($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[], $6::bigint);
+-- Claims items by the function of this name. It looks at as many workspaces as it may take items; if some of them wait for a queue that
+-- became full by what it took, there may be others that do not, so it is called again for what is left.
+-- args: as the function's. returns: the items, in order
+WITH RECURSIVE limited AS MATERIALIZED (
+    SELECT name FROM {schema}.queues WHERE concurrency IS NOT NULL OR rate_per_second IS NOT NULL
+), rounds AS (
+    SELECT c.*, row_number() OVER () AS place, $3::bigint - count(*) OVER () AS rest,
+           bool_or(c.queue IN (SELECT name FROM limited)) OVER () AS may_be_more
+    FROM {schema}.claim_items($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[], $6::bigint) AS c
+    UNION ALL
+    SELECT n.* FROM rounds AS r CROSS JOIN LATERAL (
+        SELECT c.*, row_number() OVER (), r.rest - count(*) OVER (), bool_or(c.queue IN (SELECT name FROM limited)) OVER ()
+        FROM {schema}.claim_items($1::text, $2::bigint, r.rest, $4::text[], $5::text[], $6::bigint) AS c) AS n
+    WHERE r.place = 1 AND r.rest > 0 AND r.may_be_more
+)
+SELECT item_id, workspace_id, workflow_id, version, execution_id, input, fence, attempts, until_ms, queue, enqueued_ms FROM rounds;
 
 -- name: take_desks
 -- One process at a time decides what requests to a workspace come to; until the transaction ends. args: workspaces, sorted

@@ -164,6 +164,18 @@ def test_queue_has_slots_of_its_own_over_all_workspaces(store: Store) -> None:
     assert ids_of(claim_items(store)) == ["c-mail"]
 
 
+def test_who_waits_for_a_queue_that_becomes_full_in_a_claim_takes_nobodys_turn(store: Store) -> None:
+    """T36: the claim is filled up with what others have, though they come later."""
+    for name in ("first", "second"):
+        put_queue(store, name, concurrency=1)
+    plan = {"a": "first", "b": "first", "c": "first", "d": "second", "e": "second", "f": "second", "g": "default", "h": "default"}
+    for workspace, queue in plan.items():
+        put_workspace(store, workspace)
+        add(store, new_item(f"{workspace}1", workspace, queue=queue))
+    assert ids_of(claim_items(store, 3)) == ["a1", "d1", "g1"]
+    assert ids_of(claim_items(store, 3)) == ["h1"]
+
+
 def test_order_is_kept_when_a_queue_becomes_full_in_the_middle_of_a_claim(store: Store) -> None:
     """A workspace whose next item stood in that queue has another one then, which may be before those of others."""
     put_queue(store, "narrow", concurrency=3)
