@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.command_line import Shell, shell
+from tests.support.command_line import Shell, program, shell
 
 __all__ = ["shell"]
 
@@ -68,6 +68,15 @@ def test_a_run_of_a_function_is_checked_and_drawn_by_its_calls(shell: Shell):
     drawn = shell("draw", "--run", "p", "-f", "mermaid")
     assert drawn.code == 0
     assert "weigh" in drawn.out
+
+
+def test_a_run_is_checked_for_steps_that_are_missing_only_beside_a_program(shell: Shell):
+    shell.write("parcels.py", FUNCTION)
+    shell.write("others.py", FUNCTION.replace("weigh", "other").replace("parcels", "others"))
+    shell("run", "parcels", "-m", "parcels.py", "--input", '"lamp"', "--id", "p")
+    for modules, code in (((), 0), (("-m", "parcels.py"), 0), (("-m", "others.py"), 5)):
+        with program(shell, "check", "--run", "p", *modules) as process:
+            assert process.wait(30) == code
 
 
 def test_check_and_draw_need_files_or_a_run(shell: Shell):

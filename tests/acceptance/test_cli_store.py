@@ -21,10 +21,21 @@ def test_state_is_set_read_listed_and_deleted(shell: Shell):
     shell("state", "set", "custom/shop", "chair", "4")
     assert shell("state", "list", "custom/shop").out == 'chair\t4\nlamp\t{"stock":3}\n'
     assert shell("state", "list", "custom/shop", "--prefix", "la", "--json").lines == [{"key": "lamp", "value": {"stock": 3}}]
-    assert shell("state", "list").out == "custom/default/shop\n"
+    assert shell("state", "list").out == "custom/shop\tdefault\n"
     assert shell("state", "delete", "custom/shop", "lamp", "--json").json == {"key": "lamp", "deleted": True}
     assert shell("state", "get", "custom/shop", "lamp").code == 3
     assert shell("state", "delete", "custom/shop", "lamp").code == 3
+
+
+def test_scopes_are_listed_as_they_are_asked_for(shell: Shell):
+    scopes = ["conversation/c", "custom/a%2Fb", "global", "step/w/s", "workflow/w", "workspace"]
+    for scope in scopes:
+        shell("state", "set", scope, "key", "1", "-w", "acme")
+    listed = shell("state", "list", "--json").lines
+    assert [each["scope"] for each in listed] == scopes
+    for each in listed:
+        workspace = ["-w", each["workspace"]] if each["workspace"] else []
+        assert shell("state", "get", each["scope"], "key", *workspace).json == 1
 
 
 def test_state_is_set_for_a_while_or_only_at_a_revision(shell: Shell):

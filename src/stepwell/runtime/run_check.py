@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stepwell.errors import InvalidDefinition, Problem
+from stepwell.flow.definition import Definition
 from stepwell.flow.program import registered_names, registered_step_names
 from stepwell.flow.run_figure import figure_of
 from stepwell.kernel.exploration import check
@@ -19,14 +20,21 @@ __all__ = ["problems_of_calls", "problems_of_plan"]
 
 def problems_of_plan(plan: Plan, known_workflows: Iterable[str]) -> tuple[Problem, ...]:
     """Every fault of the definition that a run follows."""
-    return check(plan.definition, steps=registered_step_names(), workflows={*registered_names(), *known_workflows})
+    return _checked(plan.definition, known_workflows)
 
 
 def problems_of_calls(state: ExecutionState, receipts: list[Receipt], known_workflows: Iterable[str]) -> tuple[Problem, ...]:
     """Every fault of the structure that a function's run shows, as if it were a definition, and what it left behind."""
     definition, marks = figure_of(state.identity.workflow_id, trace_of(receipts), is_drawn=False)
-    found = check(definition, steps=registered_step_names(), workflows={*registered_names(), *known_workflows})
+    found = _checked(definition, known_workflows)
     # A task that the code started and did not wait for.
     left = [key for key, mark in marks.items() if mark == "waiting"] if state.status is Status.COMPLETED else []
     told = "improper: the run has ended, and call {!r} was still waited for"
     return (*found, *(Problem(InvalidDefinition.code, told.format(key), key) for key in left))
+
+
+def _checked(definition: Definition, known_workflows: Iterable[str]) -> tuple[Problem, ...]:
+    steps, workflows = registered_step_names(), registered_names()
+    if not steps and not workflows:
+        return check(definition)  # this process has no program, and so cannot tell what is missing
+    return check(definition, steps=steps, workflows={*workflows, *known_workflows})

@@ -36,8 +36,7 @@ def check(files: tuple[str, ...], run_id: str | None) -> None:
     """Check definitions (.yaml, .json, or those of a .py file), and say every fault as file:line:column.
 
     What has no fault that can be seen is explored: steps that are never reached, deadlocks and livelocks are faults, with the way
-    that leads there. Exit code 5 if there is a fault. With -m MODULE, steps that no module has are faults, too; with --run they
-    are in any case, so name the modules of the run.
+    that leads there. Exit code 5 if there is a fault. With -m MODULE, steps that no module has are faults, too.
     """
     from stepwell.kernel.exploration import explore
 

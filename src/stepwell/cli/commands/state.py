@@ -15,7 +15,7 @@ from stepwell.cli.settings import settings
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
 
-__all__ = ["scope_of", "state"]
+__all__ = ["scope_of", "scope_text", "state"]
 
 _AT = "stepwell.cli.commands.state"
 
@@ -84,9 +84,9 @@ def list_(scope: str | None, prefix: str, workspace: str) -> None:
     screen = given.screen
     with given.open() as well:
         if scope is None:
-            rows = [(each.path,) for each in well.state.scopes()]
-            facts: list[Any] = [{"scope": path} for (path,) in rows]
-            headings: tuple[str, ...] = ("SCOPE",)
+            rows = [(scope_text(each), each.workspace) for each in well.state.scopes()]
+            facts: list[Any] = [{"scope": text, "workspace": of} for text, of in rows]
+            headings = ("SCOPE", "WORKSPACE")
         else:
             found = well.state.at(scope_of(scope, workspace)).all(prefix)
             rows = [(key, json_text(value)) for key, value in found.items()]
@@ -111,6 +111,12 @@ def delete(scope: str, key: str, workspace: str) -> None:
     if not was_there:
         raise NotFound(f"there is no key {key!r} in {scope}")
     tell(given, {"key": key, "deleted": True}, f"{key} is removed")
+
+
+def scope_text(scope: Scope) -> str:
+    """The argument that names a scope in its workspace; what ``scope_of`` reads."""
+    kind, _workspace, *names = scope.path.split("/")
+    return "/".join([kind, *names])
 
 
 def scope_of(text: str, workspace: str) -> Scope:
