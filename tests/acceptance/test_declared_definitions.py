@@ -149,3 +149,17 @@ def test_definition_with_faults_has_all_of_them_in_the_error() -> None:
     with pytest.raises(InvalidDefinition) as caught:
         parse("name: many\ndo:\n  - {step: a, retry: {attempts: 0}}\n  - {loop: b, until: steps.b.output}\n", source="many.yaml")
     assert len(caught.value.errors) == 2
+
+
+def test_run_that_has_looked_for_its_step_for_days_rests_all_the_same(well: Any, caplog: pytest.LogCaptureFixture) -> None:
+    run = well.start(define("def-lost", call("def.nowhere")), execution_id="lost")
+
+    def looked() -> int:
+        return well.load("lost").tokens["def.nowhere"].value.get("looked", 0) if well.load("lost").tokens else 0
+
+    until(lambda: looked() and run.status() == Status.WAITING)
+    with well.transaction("lost") as tx:
+        tx.update_token("def.nowhere", lambda token: token.replace(value={**token.value, "looked": 5_000}))
+    run.signal("look")
+    until(lambda: looked() > 5_000 and run.status() == Status.WAITING)
+    assert [record for record in caplog.records if record.exc_info] == []
