@@ -13,7 +13,7 @@ import msgspec
 
 from stepwell.clock import Clock, SystemClock, from_ms
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
-from stepwell.contract.store import ExecutionQuery, RequestStore, Store
+from stepwell.contract.store import BeginningStore, ExecutionQuery, Store
 from stepwell.errors import InvalidInput, LockHeld, StepwellError, StoreUnavailable
 from stepwell.model.commit import Acquire, Head, Outcome, Unit
 from stepwell.model.ids import check_key, new_id
@@ -88,8 +88,12 @@ class Parts:
         self.store, self.address = _store_of(url, self.clock, self.limits)
         self.pulse = Pulse(self.store)
         can = self.store.capabilities()
-        begin = self._begin_requests if can.takes_requests_beside else None
-        self.group = GroupCommit(self._write, is_instant=not can.has_blocking_writes, begin_requests=begin)
+        self.group = GroupCommit(
+            self._write,
+            begin_group=self._begin if can.can_begin else None,
+            is_instant=not can.has_blocking_writes,
+            takes_requests_beside=can.takes_requests_beside,
+        )
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
         self.copies = Copies(self.executions, self.store, self.clock, signing_key)
         self.definitions = DefinitionOperations(self.store)
@@ -112,11 +116,11 @@ class Parts:
         ride, together = self._boarded(units)
         return self._written(units, ride, partial(self.store.write, together))
 
-    def _begin_requests(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]]:
-        """Send requests off, if that can be done without waiting; what sees to the rest."""
+    def _begin(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]]:
+        """Send units off, if that can be done without waiting; what sees to the rest."""
         ride, together = self._boarded(units)
         try:
-            begun = cast(RequestStore, self.store).begin(together)
+            begun = cast(BeginningStore, self.store).begin(together)
         except BaseException as error:
             self._failed(ride, error)
             raise

@@ -17,7 +17,7 @@ from stepwell.model.entry import ScopeTotals, StoredEntry
 from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
 from stepwell.model.snapshot import StoredSnapshot
 
-__all__ = ["Capabilities", "Durability", "ExecutionQuery", "RequestStore", "Store"]
+__all__ = ["BeginningStore", "Capabilities", "Durability", "ExecutionQuery", "Store"]
 
 
 class Durability(msgspec.Struct, frozen=True):
@@ -38,8 +38,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a write may wait for a disk or a network, so that an event loop must not make it itself."""
     has_archiving: bool = True
     takes_requests_beside: bool = False
-    """Whether a group that begins with a request for a run (``Enqueue``) may be written while another group is; such a store is a
-    ``RequestStore``."""
+    """Whether a group that begins with a request for a run (``Enqueue``) may be written while another group is."""
+    can_begin: bool = False
+    """Whether a write can be sent off and waited for later: such a store is a ``BeginningStore``."""
 
 
 class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,10 +227,10 @@ class Store(Protocol):
         ...
 
 
-class RequestStore(Store, Protocol):
-    """A store that takes requests for runs beside all else."""
+class BeginningStore(Store, Protocol):
+    """A store that has a part of its writes sent off by their callers."""
 
     def begin(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]] | None:
-        """Send a group that begins with a request off, without waiting for anything: what waits for the outcomes, as of ``write``.
-        None if that cannot be done; nothing was sent then. Until it was called, no other such group is begun or written."""
+        """Send a group off, without waiting for anything: what waits for the outcomes, which are those of ``write``. None if that
+        cannot be done; nothing was sent then. Until it was called, no other group is begun or written, as for ``write``."""
         ...

@@ -5,9 +5,10 @@ thread change. Whoever comes while a write is under way queues up; when the lead
 has gathered, in one transaction, and goes on until nobody is left. Async callers always go through that thread, so that an event
 loop never waits for a disk. See docs/design/0003-group-commit.md for why nothing is lost or done twice.
 
-A store may take requests for runs beside all else: then they have a group of their own, and wait for nobody's commits. One that is
-awaited and finds nobody writing is sent off by its caller, and the writer thread only waits for the reply: where the loop is busy,
-that thread has to wait for the interpreter, and the request would wait with it.
+A store may let a caller send its unit off and wait later: then one that is awaited and finds nobody writing is sent off at once,
+and the writer thread only waits for the reply. Where the loop is busy, that thread has to wait for the interpreter, and the unit
+would wait with it. A store may also take requests for runs beside all else: then they have a group of their own, and wait for
+nobody's commits.
 """
 
 from __future__ import annotations
@@ -101,13 +102,16 @@ class GroupCommit:
     """Serialises writes to one store and shares transactions between the callers that wait."""
 
     def __init__(
-        self, write_group: WriteGroup, *, is_instant: bool = False, most: int = _MOST, begin_requests: BeginGroup | None = None
+        self,
+        write_group: WriteGroup,
+        *,
+        begin_group: BeginGroup | None = None,
+        is_instant: bool = False,
+        most: int = _MOST,
+        takes_requests_beside: bool = False,
     ) -> None:
-        self._write_group, self._is_instant, self._most = write_group, is_instant, most
-        self._begin: BeginGroup | None = None
-        self._beside = GroupCommit(write_group, most=most) if begin_requests is not None else None
-        if self._beside is not None:
-            self._beside._begin = begin_requests
+        self._write_group, self._begin_group, self._is_instant, self._most = write_group, begin_group, is_instant, most
+        self._beside = GroupCommit(write_group, begin_group=begin_group, most=most) if takes_requests_beside else None
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._waiting: deque[_Ticket] = deque()
@@ -178,14 +182,14 @@ class GroupCommit:
         with self._lock:
             self._check_open()
             has_place, self._is_writing = not self._is_writing, True
-            if not has_place or self._begin is None:
+            if not has_place or self._begin_group is None:
                 self._waiting.append(ticket)
         if not has_place:
             return
-        if self._begin is None:
+        if self._begin_group is None:
             self._have_writer(self._write_waiting)
         else:
-            self._set_out(ticket, self._begin)
+            self._set_out(ticket, self._begin_group)
 
     def _set_out(self, ticket: _Ticket, begin: BeginGroup) -> None:
         """Begin to write one unit here, and leave the rest to the writer. Only who holds the place may call this."""

@@ -22,7 +22,7 @@ from stepwell.stores.postgres.link import Link, Question
 from stepwell.stores.postgres.queue import claim_question, claimed, enqueue_question, enqueued, recover_question, recovered
 from stepwell.stores.postgres.wire import Row, integers, texts
 
-__all__ = ["Step", "is_one_more", "is_ordinary", "is_plain_step", "steps_of", "why_refused", "write_alone", "write_plain"]
+__all__ = ["Step", "alone_question", "is_one_more", "is_ordinary", "is_plain_step", "plain_question", "steps_of", "why_refused"]
 
 _WRITTEN = Written()
 
@@ -73,11 +73,10 @@ def is_plain_step(units: Sequence[Unit]) -> bool:
     return commit.is_plain and len(commit.execution_id) + len(commit.commit_id) <= _SHORT
 
 
-def write_plain(link: Link, commit: Commit) -> bool:
-    """Write one such commit; whether it landed."""
+def plain_question(commit: Commit) -> Question:
+    """The statement for one such commit; it writes a row if that landed."""
     head = commit.execution_id, commit.revision, commit.digest, commit.signature, commit.committed_ms
-    guard = commit.previous, commit.fence, commit.commit_id
-    return bool(link.tell("commit_plain", *head, *guard, commit.header, commit.body))
+    return "commit_plain", (*head, commit.previous, commit.fence, commit.commit_id, commit.header, commit.body)
 
 
 def is_one_more(units: Sequence[Unit]) -> bool:
@@ -88,12 +87,12 @@ def is_one_more(units: Sequence[Unit]) -> bool:
     return commit.creation is commit.mark is None and (commit.rest is None or commit.rest.is_final)
 
 
-def write_alone(link: Link, commit: Commit) -> bool:
-    """Write one such commit, in a statement made for that; whether it landed."""
+def alone_question(commit: Commit) -> Question:
+    """The statement for one such commit; it writes a row if that landed."""
     head = commit.execution_id, commit.revision, commit.digest, commit.signature, commit.committed_ms
     guard = commit.previous, commit.fence, commit.commit_id
     row = is_named(commit), commit.header, commit.body
-    return bool(link.tell("commit_one", *head, commit.status, *guard, *row, commit.rest is not None))
+    return "commit_one", (*head, commit.status, *guard, *row, commit.rest is not None)
 
 
 class Step(NamedTuple):

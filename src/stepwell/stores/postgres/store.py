@@ -60,7 +60,7 @@ class PostgresStore(QueueReading):
             self._requests.close()
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(is_shared=True, has_blocking_writes=True, takes_requests_beside=True)
+        return Capabilities(is_shared=True, has_blocking_writes=True, takes_requests_beside=True, can_begin=True)
 
     def durability(self) -> Durability:
         [(fsync, synchronous_commit, full_page_writes)] = self._rows("durability")
@@ -75,7 +75,7 @@ class PostgresStore(QueueReading):
         return self._writer_of(units).write(units) if units else []
 
     def begin(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]] | None:
-        return None if self._is_closed or self._process != process_id() else self._requests.begin(units)
+        return None if self._is_closed or self._process != process_id() else self._writer_of(units).begin(units)
 
     def _is_served_by(self, server_process: int) -> bool:
         return server_process in (self._writer.server_process, self._requests.server_process)

@@ -23,13 +23,13 @@ from stepwell.stores.postgres.locking import is_one_lock, why_held, write_lock
 from stepwell.stores.postgres.migrating import migrate
 from stepwell.stores.postgres.ordinary import (
     Step,
+    alone_question,
     is_one_more,
     is_ordinary,
     is_plain_step,
+    plain_question,
     steps_of,
     why_refused,
-    write_alone,
-    write_plain,
 )
 from stepwell.stores.postgres.queue import (
     DIRECT,
@@ -85,9 +85,9 @@ class Writer:
         return self._write(units, self._way_of(units), self._fresh_link())
 
     def begin(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]] | None:
-        """Send a single request off, without waiting for anything: what waits for its outcome. None if that cannot be done."""
+        """Send what is one statement off, without waiting for anything: what waits for its outcome. None if that cannot be done."""
         write, link = self._way_of(units), self._link
-        question = self._request_question(write, units)
+        question = self._question(write, units)
         if question is None or link is None or not link.is_fresh():
             return None
         try:
@@ -96,8 +96,12 @@ class Writer:
             return None
         return partial(self._write, units, write, link) if has_begun else None
 
-    def _request_question(self, write: Way, units: Sequence[Any]) -> Question | None:
-        """What is asked first for a single request; None for all else."""
+    def _question(self, write: Way, units: Sequence[Any]) -> Question | None:
+        """What is asked first for a single commit or request; None for all else."""
+        if write == self._write_plain:
+            return plain_question(units[0])
+        if write == self._write_steps and is_one_more(units):
+            return alone_question(units[0])
         ahead_ms = self._clock.ahead_ms()
         if write == self._write_request:
             return request_question(units[0], units[1], ahead_ms)
@@ -190,7 +194,7 @@ class Writer:
 
     def _write_plain(self, link: Link, units: Sequence[Commit]) -> list[Outcome]:
         try:
-            has_landed = write_plain(link, units[0])
+            has_landed = _has_landed(link, plain_question(units[0]))
         except Lost as lost:
             raise self._doubt(lost) from lost
         return [_WRITTEN] if has_landed else self._reasons(link, units)
@@ -210,7 +214,7 @@ class Writer:
     def _outcomes(self, link: Link, units: Sequence[Unit]) -> list[Outcome | None]:
         """Write a group in one round trip; None for a commit that did not land."""
         if is_one_more(units):
-            return [_WRITTEN if write_alone(link, cast(Commit, units[0])) else None]
+            return [_WRITTEN if _has_landed(link, alone_question(cast(Commit, units[0]))) else None]
         steps = steps_of(units, self._clock.ahead_ms(), self._channel)
         outcomes: list[Outcome | None] = [None] * len(units)
         for step, rows in zip(steps, self._ask_steps(link, steps, units), strict=True):
@@ -379,6 +383,11 @@ class Writer:
             f"{self._settings.place}: the connection was lost while the commit was under way ({lost.sqlstate}: {lost.words}), "
             "so it may or may not have landed; look its id up before you try again"
         )
+
+
+def _has_landed(link: Link, question: Question) -> bool:
+    name, arguments = question
+    return link.tell(name, *arguments) > 0
 
 
 def _roll_back(link: Link) -> None:

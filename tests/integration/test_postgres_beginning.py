@@ -1,4 +1,4 @@
-"""Requests on PostgreSQL that are sent off first and waited for later: the same outcomes, whatever happens in between."""
+"""Writes on PostgreSQL that are sent off first and waited for later: the same outcomes, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 from tests.integration.conftest import OpenUrl, postgres_store
 from tests.support.postgres_server import PostgresServer
 
-from stepwell.errors import CommitUnknown, InvalidInput
+from stepwell.errors import CommitUnknown, Conflict, InvalidInput
 from stepwell.faults import armed
-from stepwell.model.commit import Outcome, Unit
+from stepwell.model.commit import Outcome, Seen, Unit
+from stepwell.model.mutation import Mutation
 from stepwell.model.queue import ClaimItems, Enqueue
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.queue_sample import new_item, put_workspace, statuses
-from stepwell.testing.conformance.sample import HOUR, answers, landed, refused
+from stepwell.testing.conformance.sample import HOUR, Execution, answers, landed, put, refused, status, step, walk
 
 store = postgres_store
 
@@ -134,3 +135,55 @@ def test_answer_that_nobody_came_for_is_never_taken_for_another(warm: PostgresSt
     [outcome] = warm.write([request("d")])
     assert [answer.item_id for answer in answers(outcome)] == ["d"]
     assert served_by(warm) != before
+
+
+# Commits.
+
+
+@pytest.fixture
+def execution(store: PostgresStore) -> Execution:
+    """One with a few commits of each kind, so that the server knows their statements."""
+    execution = Execution(store, "e").create()
+    execution.land(step("a"))
+    execution.land(status("RUNNING"))
+    return execution
+
+
+def test_commits_that_were_sent_off_land_one_after_another(store: PostgresStore, execution: Execution) -> None:
+    landed(*begun(store, execution.foresee(step("b")))())
+    landed(*begun(store, execution.foresee(status("WAITING")))())
+    assert walk(store, "e").revision == execution.state.revision == 4
+    assert execution.head.status == "WAITING"
+
+
+@pytest.mark.parametrize("change", [step("b"), status("WAITING")])
+def test_commit_that_was_sent_off_and_is_refused_says_why(store: PostgresStore, execution: Execution, change: Mutation) -> None:
+    late = execution.commit(change)
+    landed(*store.write([execution.commit(step("c"))]))
+    [outcome] = begun(store, late)()
+    refused(outcome, Conflict)
+
+
+def test_commit_that_was_sent_off_twice_is_seen(store: PostgresStore, execution: Execution) -> None:
+    commit = execution.commit(step("b"))
+    landed(*begun(store, commit)())
+    [again] = begun(store, commit)()
+    assert isinstance(again, Seen)
+
+
+def test_commit_whose_connection_ends_meanwhile_has_an_unknown_fate(
+    store: PostgresStore, execution: Execution, postgres_server: PostgresServer
+) -> None:
+    with postgres_server.connect() as blocker, postgres_server.connect() as operator, blocker.transaction():
+        blocker.execute(f"LOCK TABLE {store._settings.schema}.commits IN ACCESS EXCLUSIVE MODE")
+        finish = begun(store, execution.commit(step("b")))
+        operator.execute("SELECT pg_terminate_backend(%s, 60000)", [store._writer.server_process])
+        with pytest.raises(CommitUnknown):
+            finish()
+    landed(*store.write([execution.commit(step("b"))]))
+
+
+def test_commits_with_more_than_a_receipt_are_not_begun(store: PostgresStore, execution: Execution) -> None:
+    assert store_cannot_begin(store, execution.commit(step("b"), ops=(put("k"),)))
+    assert store_cannot_begin(store, execution.commit(step("b")), Execution(store, "f").creation())
+    assert store_cannot_begin(store, Execution(store, "f").creation())

@@ -1,4 +1,4 @@
-"""Requests for runs, where a store takes them beside all else: they wait for nobody's commits, and their callers send them off."""
+"""Units that their callers send off, and requests for runs that wait for nobody's commits, where a store can do that."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Line:
     """Begins requests as a store would; a test can hold their answers, or make either part fail."""
 
     def __init__(self) -> None:
-        self.group = GroupCommit(self.write, begin_requests=self.begin)
+        self.group = GroupCommit(self.write, begin_group=self.begin, takes_requests_beside=True)
         self.done: list[tuple[str, int, threading.Thread]] = []
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -72,7 +72,7 @@ def test_request_waits_for_no_commit() -> None:
             assert may_go.wait(WAIT)
         return [Written([type(unit).__name__]) for unit in units]
 
-    group = GroupCommit(write, begin_requests=lambda units: lambda: write(units))
+    group = GroupCommit(write, begin_group=lambda units: lambda: write(units), takes_requests_beside=True)
     with ThreadPoolExecutor(2) as pool:
         other = pool.submit(group.write, Deletion("x"))
         assert is_writing.wait(WAIT)
@@ -88,10 +88,11 @@ def test_request_waits_for_no_commit() -> None:
             group.write(unit)
 
 
+@pytest.mark.parametrize("unit", [REQUEST, Deletion("x")])
 @pytest.mark.parametrize("ask", [awaited, submitted])
-def test_request_is_sent_by_its_caller_and_its_answer_waited_for_by_the_writer(ask: Callable[..., Outcome]) -> None:
+def test_unit_is_sent_by_its_caller_and_its_answer_waited_for_by_the_writer(ask: Callable[..., Outcome], unit: Unit) -> None:
     line = Line()
-    assert asyncio.run(asyncio.wait_for(ask(line.group, REQUEST), WAIT)) == Written()
+    assert asyncio.run(asyncio.wait_for(ask(line.group, unit), WAIT)) == Written()
     (first, _, caller), (second, _, writer) = line.done
     assert (first, second) == ("begun", "finished")
     assert caller is threading.current_thread()
@@ -114,10 +115,10 @@ def test_those_who_come_meanwhile_are_one_group() -> None:
     line.group.close()
 
 
-def test_commits_are_never_begun_by_their_callers() -> None:
+def test_blocking_caller_writes_all_of_it_by_itself() -> None:
     line = Line()
-    asyncio.run(asyncio.wait_for(awaited(line.group, Deletion("x")), WAIT))
-    assert line.words() == [("written", 1)]
+    assert [line.group.write(unit) for unit in (REQUEST, Deletion("x"))] == [Written()] * 2
+    assert line.words() == [("written", 1)] * 2
     line.group.close()
 
 
@@ -136,7 +137,7 @@ def test_failure_of_either_part_is_told_and_the_next_one_is_written(part: str) -
     line.group.close()
 
 
-def test_interrupt_while_a_request_is_sent_leaves_the_place_to_the_next_one() -> None:
+def test_interrupt_while_a_unit_is_sent_leaves_the_place_to_the_next_one() -> None:
     line = Line()
     line.no_begin = KeyboardInterrupt()
 
@@ -151,7 +152,7 @@ def test_interrupt_while_a_request_is_sent_leaves_the_place_to_the_next_one() ->
     line.group.close()
 
 
-def test_request_is_finished_even_if_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_begun_is_finished_even_if_no_thread_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -162,7 +163,7 @@ def test_request_is_finished_even_if_no_thread_can_be_had(monkeypatch: pytest.Mo
     line.group.close()
 
 
-def test_closing_waits_for_the_answer_of_a_request_under_way() -> None:
+def test_closing_waits_for_the_answer_of_what_was_begun() -> None:
     line = Line()
     line.may_answer.clear()
 
