@@ -19,6 +19,7 @@ from tests.support.postgres_server import PostgresServer
 from stepwell.clock import SystemClock
 from stepwell.contract.store import Store
 from stepwell.errors import ValidationFailed
+from stepwell.faults import armed
 from stepwell.model.commit import Unit, Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue import (
@@ -162,6 +163,33 @@ def test_a_rate_that_is_raised_while_a_claim_is_under_way_holds_at_once(store: S
     while not (taken := ids_of(claim_items(store))) and monotonic() < ends:
         pass
     assert taken == ["i1"]
+
+
+@pytest.mark.parametrize("queue", ["default", "mail"])
+def test_who_pauses_a_queue_waits_for_claims_under_way(
+    open_one: Callable[[], Store], store: Store, outside: Outside, queue: str
+) -> None:
+    """Else a queue could be found idle, and drained, a moment before another item of it starts."""
+    if queue != "default":
+        landed(write(store, PutQueue(QueueSettings(name=queue))))
+    add(store, new_item("a", queue=queue))
+    is_claimed, may_go, other = threading.Event(), threading.Event(), open_one()
+
+    def hold(point: str) -> None:
+        if point == "queue.items_claimed":
+            is_claimed.set()
+            assert may_go.wait(60)
+
+    with ThreadPoolExecutor(2) as pool, armed(hold):
+        claim = pool.submit(claim_items, store)
+        assert is_claimed.wait(60)
+        pausing: Future[object] = pool.submit(write, other, PutQueue(QueueSettings(name=queue, is_paused=True)))
+        outside.wait_for(pausing)
+        assert not pausing.done()
+        may_go.set()
+        pausing.result(timeout=60)
+        assert statuses(other) == {"a": "CLAIMED"}
+        assert ids_of(claim.result(timeout=60)) == ["a"]
 
 
 @pytest.mark.parametrize("cap", [1, 7])

@@ -19,19 +19,24 @@ ON CONFLICT (item_id) DO NOTHING
 RETURNING pg_notify($14::text, 'queue')::text;
 
 -- name: enqueue_claimed
-SELECT * FROM {schema}.enqueue_claimed($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::bytea, $7::text, $8::bigint, $9::text,
-    $10::bigint, $11::text, $12::bigint, $13::text[], $14::text[], $15::boolean, $16::bigint);
+-- Adds an item by the function of this name. Queues are not changed meanwhile, as for claim_items.
+SELECT c.* FROM (SELECT pg_advisory_xact_lock_shared(5378)::text AS held) AS gate CROSS JOIN LATERAL {schema}.enqueue_claimed(
+    $1::text || held, $2::text, $3::text, $4::bigint, $5::text, $6::bytea, $7::text, $8::bigint, $9::text,
+    $10::bigint, $11::text, $12::bigint, $13::text[], $14::text[], $15::boolean, $16::bigint) AS c;
 
 -- name: claim_items
 -- Claims items by the function of this name. It looks at as many workspaces as it may take items; if some of them wait for a queue that
--- became full by what it took, there may be others that do not, so it is called again for what is left.
+-- became full by what it took, there may be others that do not, so it is called again for what is left. Queues are not changed until
+-- the transaction ends: who pauses one waits for the claims under way, and then nothing more is started from it. (What the lock gives is
+-- an empty text, and in the arguments, so that it is taken first.)
 -- args: as the function's. returns: the items, in order
 WITH RECURSIVE limited AS MATERIALIZED (
     SELECT name FROM {schema}.queues WHERE concurrency IS NOT NULL OR rate_per_second IS NOT NULL
 ), rounds AS (
     SELECT c.*, row_number() OVER () AS place, $3::bigint - count(*) OVER () AS rest,
            bool_or(c.queue IN (SELECT name FROM limited)) OVER () AS may_be_more
-    FROM {schema}.claim_items($1::text, $2::bigint, $3::bigint, $4::text[], $5::text[], $6::bigint) AS c
+    FROM (SELECT pg_advisory_xact_lock_shared(5378)::text AS held) AS gate CROSS JOIN LATERAL
+         {schema}.claim_items($1::text || held, $2::bigint, $3::bigint, $4::text[], $5::text[], $6::bigint) AS c
     UNION ALL
     SELECT n.* FROM rounds AS r CROSS JOIN LATERAL (
         SELECT c.*, row_number() OVER (), r.rest - count(*) OVER (), bool_or(c.queue IN (SELECT name FROM limited)) OVER ()
@@ -325,8 +330,10 @@ SET tier = excluded.tier, is_paused = excluded.is_paused, rate_ms = least(worksp
 RETURNING pg_notify($5::text, 'queue')::text;
 
 -- name: put_queue
+-- Makes a queue or changes it, when the claims under way are over.
 INSERT INTO {schema}.queues (name, is_paused, concurrency, rate_per_second)
-VALUES ($1::text, $2::boolean, $3::bigint, $4::text::double precision)
+SELECT $1::text || held, $2::boolean, $3::bigint, $4::text::double precision
+FROM (SELECT pg_advisory_xact_lock(5378)::text AS held) AS gate
 ON CONFLICT (name) DO UPDATE
 SET is_paused = excluded.is_paused, concurrency = excluded.concurrency, rate_per_second = excluded.rate_per_second,
     rate_ms = least(queues.rate_ms, CASE WHEN excluded.rate_per_second > 0 THEN
