@@ -164,7 +164,7 @@ class QueueOperations:
     def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[tuple[str, Item | None]]:
         """Wait until an item is dispatched or has ended: its execution, and the item, unless its run was seen to end here or it was
         dropped since."""
-        endings = self._executions.endings
+        endings, began = self._executions.endings, monotonic()
         with (
             self._pulse.listen(end_of(execution_id)) as listening,
             endings.watch(execution_id, listening.wake) as watch,
@@ -179,6 +179,7 @@ class QueueOperations:
                         raise TimeoutError(f"queue item {item_id!r} is still {item.status}; it stays queued, ask again later")
                     if item.execution_id != execution_id:  # it was driven again
                         return (yield from self._started(item_id, item.execution_id, ends))
+                    left = min(left, endings.look_again_seconds(monotonic() - began))
                 yield from wait(listening, left)
         return execution_id, None
 

@@ -57,7 +57,8 @@ class RunOperations:
 
     def result(self, timeout: float | None) -> Operation[Any]:
         """Wait for the end of the run; what it gave, or an error that says how else it ended."""
-        ends = inf if timeout is None else monotonic() + timeout
+        began = monotonic()
+        ends = inf if timeout is None else began + timeout
         endings = self._executions.endings
         with (
             self._pulse.listen(end_of(self.execution_id)) as listening,
@@ -78,7 +79,7 @@ class RunOperations:
                     obstacle = yield from self.obstacle()
                     hint = "it goes on, ask again later" if obstacle is None else obstacle
                     raise TimeoutError(f"execution {self.execution_id!r} is still {status}; {hint}")
-                yield from wait(listening, left)
+                yield from wait(listening, min(left, endings.look_again_seconds(monotonic() - began)))
 
     def _outcome(self, status: Status, data: bytes | None) -> Operation[Any]:
         result: dict[str, Any] = (None if data is None else decode(data)) or {}

@@ -1,7 +1,8 @@
 """Endings: how executions that end in this process are told to those here who wait for them, without asking the store.
 
 Whoever waits watches an execution; the commit that ends it, once it is stored, tells its watchers. An execution that ends in
-another process is not told here: those who wait for it look into the store.
+another process is not told here: those who wait for it look into the store, soon at first and ever more seldom. To tell every
+process of every end would cost more, since nearly all of them are waited for where they run, or not at all.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from msgspec import Struct
 from stepwell.model.status import Status
 
 __all__ = ["Ending", "Endings", "Watch"]
+
+_LATE = 1 / 8
+"""By how much of what it took an end elsewhere may be noticed late."""
+_LOOK_SECONDS = 0.005
+"""How often a process looks, all its watchers together."""
 
 
 class Ending(Struct, frozen=True):
@@ -75,6 +81,10 @@ class Endings:
     def is_here(self, execution_id: str) -> bool:
         """Whether an execution is being run here."""
         return execution_id in self._here
+
+    def look_again_seconds(self, waited: float) -> float:
+        """How long to wait before looking whether an execution has ended elsewhere."""
+        return max(waited * _LATE, len(self._watches) * _LOOK_SECONDS)
 
     def tell(self, execution_id: str, ending: Ending) -> None:
         """An execution has ended: the commit that says so is stored."""
