@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -66,18 +67,21 @@ _ID_BYTES = 1_024
 _NAME_BYTES = 1_000_000
 _LANE_BYTES = 800  # three of these stand side by side in the index of ready items
 
+_check = partial(check_key, is_fixed=True)
+"""What an index cannot hold, no limit can allow."""
+
 
 def misfit(unit: Unit) -> StepwellError | None:
     """Why a unit can never be stored here, whatever is in the database: a name that is no text, or too long for an index."""
     try:
         for what in ("execution_id", "workspace_id", "commit_id"):
             if hasattr(unit, what):
-                check_key(getattr(unit, what), what, _ID_BYTES)
+                _check(getattr(unit, what), what, _ID_BYTES)
         for what in ("name", "holder"):
             if getattr(unit, what, None):  # an empty one holds nothing, and is refused as such
-                check_key(getattr(unit, what), what, _NAME_BYTES)
+                _check(getattr(unit, what), what, _NAME_BYTES)
         for execution_id in getattr(unit, "nudges", ()):
-            check_key(execution_id, "an execution's id", _ID_BYTES)
+            _check(execution_id, "an execution's id", _ID_BYTES)
         for op in getattr(unit, "ops", ()):
             _check_op(op)
         for new in getattr(unit, "items", ()):
@@ -90,16 +94,16 @@ def misfit(unit: Unit) -> StepwellError | None:
 def _check_item(new: NewItem) -> None:
     for what in ("item_id", "workspace_id", "workflow_id", "execution_id", "queue", "key", "singleton", "debounce"):
         if getattr(new, what) is not None:
-            check_key(getattr(new, what), f"an item's {what}", _LANE_BYTES)
+            _check(getattr(new, what), f"an item's {what}", _LANE_BYTES)
 
 
 def _check_op(op: StateOp) -> None:
     Scope.parse(op.scope)
     if not isinstance(op, Clear):
-        check_key(op.key, "a state key", _ID_BYTES)
+        _check(op.key, "a state key", _ID_BYTES)
     if isinstance(op, Copy):
         Scope.parse(op.to_scope)
-        check_key(op.to_key, "a state key", _ID_BYTES)
+        _check(op.to_key, "a state key", _ID_BYTES)
 
 
 def decide(view: View, unit: Unit, limits: Limits) -> Outcome:
