@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 from tests.integration.conftest import OpenUrl, postgres_store
 from tests.support.postgres_server import PostgresServer
@@ -14,6 +15,7 @@ from stepwell.faults import armed
 from stepwell.model.commit import Outcome, Seen, Unit
 from stepwell.model.mutation import Mutation
 from stepwell.model.queue import ClaimItems, Enqueue
+from stepwell.stores.postgres.link import Link
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.queue_sample import new_item, put_workspace, statuses
 from stepwell.testing.conformance.sample import HOUR, Execution, answers, landed, put, refused, status, step, walk
@@ -120,6 +122,20 @@ def test_request_whose_connection_ends_meanwhile_has_an_unknown_fate(warm: Postg
             finish()
     landed(*warm.write([request("c")]))
     assert statuses(warm)["c"] == "PENDING"
+
+
+def test_request_that_may_have_been_sent_when_sending_failed_has_an_unknown_fate(
+    warm: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise psycopg.OperationalError("the connection was reset")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Link, "_send", fail)
+        finish = begun(warm, request("c"))
+    with pytest.raises(CommitUnknown):
+        finish()
+    landed(*warm.write([request("c")]))
 
 
 def test_connection_that_ended_before_is_not_used_to_begin(warm: PostgresStore, postgres_server: PostgresServer) -> None:

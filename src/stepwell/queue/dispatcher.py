@@ -157,12 +157,15 @@ class Dispatcher:
     def stop(self) -> None:
         """Claim no more. What was claimed is started or given back."""
         self.is_stopping = True
-        if self._bell is not None:
-            self._bell.ring()
+        self._ring()
 
     def freed(self) -> None:
         """The engine has more room; of interest if it had too little. On the dispatcher's loop."""
-        if self._lacks_room and self._bell is not None:
+        if self._lacks_room:
+            self._ring()
+
+    def _ring(self) -> None:
+        if self._bell is not None:
             self._bell.ring()
 
     async def _dispatch(self) -> float | None:
@@ -242,8 +245,7 @@ class Dispatcher:
     def _offer(self) -> Ride:
         """Leave a claim with the writer. When it is back and the dispatcher has to look, the bell rings."""
         ride = self._standing.offer(self._standing_unit, self._start_now)
-        if self._bell is not None:
-            ride.claimed.add_done_callback(lambda _: self._bell and self._bell.ring())
+        ride.claimed.add_done_callback(lambda _: self._ring())
         return ride
 
     def _keep(self, ride: Ride | None) -> None:
