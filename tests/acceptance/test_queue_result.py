@@ -128,14 +128,14 @@ def test_a_result_is_there_though_the_item_was_dropped_when_it_ended(well: Stepw
     assert finished(operation, effect) == 5
 
 
-def test_result_of_a_run_that_is_seen_to_end_here_is_told_without_a_look_at_the_item(
-    well: Stepwell, monkeypatch: pytest.MonkeyPatch
-):
+def test_result_of_a_run_that_is_seen_to_end_here_is_told_without_asking_the_store(well: Stepwell, monkeypatch: pytest.MonkeyPatch):
     looks: list[str] = []
-    look = well._parts.store.item
-    monkeypatch.setattr(well._parts.store, "item", lambda item_id: looks.append(item_id) or look(item_id))
     may_end.clear()
     item = well.enqueue(held, 7)
+    store = well._parts.store
+    for name in ("item", "head", "load"):
+        look = getattr(store, name)
+        monkeypatch.setattr(store, name, lambda *asked, name=name, look=look: looks.append(name) or look(*asked))
     with ThreadPoolExecutor(1) as pool:
         work = waiting(well, item, item.execution_id, pool)
         may_end.set()

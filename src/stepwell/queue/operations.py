@@ -42,7 +42,7 @@ from stepwell.queue.reason import Surroundings, WaitingReason, reason_of
 from stepwell.queue.request import QueueRequest, new_item
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.handle import RunOperations
-from stepwell.state.endings import Watch
+from stepwell.state.endings import Ending, Watch
 from stepwell.state.executions import Executions
 from stepwell.state.operation import Operation, read, wait, write_or_raise
 from stepwell.state.pulse import QUEUE, Pulse, end_of
@@ -146,11 +146,14 @@ class QueueOperations:
     def result(self, item_id: str, execution_id: str, workflow: object, timeout: float | None) -> Operation[Any]:
         """Wait for an item's turn and for the end of its run; what that gave."""
         ends = inf if timeout is None else monotonic() + timeout
-        started, item = yield from self._started(item_id, execution_id, ends)
+        started, item, ending = yield from self._started(item_id, execution_id, ends)
+        run = self.run(started, workflow)
+        if ending is not None:
+            return (yield from run.outcome(ending))
         if item is not None and item.status in _UNDONE and not (yield from self._has_run(item)):
             raise _unstarted(item)
         left = None if timeout is None else max(ends - monotonic(), 0)
-        return (yield from self.run(started, workflow).result(left))
+        return (yield from run.result(left))
 
     def _has_run(self, item: Item) -> Operation[bool]:
         """Whether an item was started. The execution of its id may be one that somebody else made while it waited: how that ends is
@@ -161,9 +164,9 @@ class QueueOperations:
             return False
         return live.state.identity.item_id == item.item_id
 
-    def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[tuple[str, Item | None]]:
-        """Wait until an item is dispatched or has ended: its execution, and the item, unless its run was seen to end here or it was
-        dropped since."""
+    def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[tuple[str, Item | None, Ending | None]]:
+        """Wait until an item is dispatched or has ended: its execution and the item, unless that was dropped since; and how its run
+        ended, if that was seen here, where the item is not asked for."""
         endings, began = self._executions.endings, monotonic()
         with (
             self._pulse.listen(end_of(execution_id)) as listening,
@@ -174,14 +177,14 @@ class QueueOperations:
                 if watch.ending is not None or left <= 0 or not endings.is_here(execution_id):
                     item = yield from self._found(item_id, watch)
                     if item is None or item.status in _STARTED:
-                        return execution_id if item is None else item.execution_id, item
+                        return execution_id if item is None else item.execution_id, item, None
                     if left <= 0:
                         raise TimeoutError(f"queue item {item_id!r} is still {item.status}; it stays queued, ask again later")
                     if item.execution_id != execution_id:  # it was driven again
                         return (yield from self._started(item_id, item.execution_id, ends))
                     left = min(left, endings.look_again_seconds(monotonic() - began))
                 yield from wait(listening, left)
-        return execution_id, None
+        return execution_id, None, watch.ending
 
     def _found(self, item_id: str, watch: Watch) -> Operation[Item | None]:
         try:

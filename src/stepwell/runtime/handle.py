@@ -33,6 +33,7 @@ from stepwell.runtime.progress import Progress, progress_of
 from stepwell.runtime.retrying import restored
 from stepwell.runtime.run_check import problems_of_calls, problems_of_plan
 from stepwell.state.datastore import DataStore
+from stepwell.state.endings import Ending
 from stepwell.state.executions import Executions, Terms
 from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write_or_raise
 from stepwell.state.pulse import Pulse, end_of
@@ -66,7 +67,7 @@ class RunOperations:
         ):
             while True:
                 if watch.ending is not None:
-                    return (yield from self._outcome(watch.ending.status, watch.ending.result))
+                    return (yield from self.outcome(watch.ending))
                 left = ends - monotonic()
                 if left > 0 and endings.is_here(self.execution_id):
                     yield from wait(listening, left)
@@ -74,19 +75,20 @@ class RunOperations:
                 status = yield from self.status()
                 if status in FINAL:
                     state = yield from self._executions.load(self.execution_id)
-                    return (yield from self._outcome(state.status, recode(state.result)))
+                    return (yield from self.outcome(Ending(state.status, recode(state.result))))
                 if left <= 0:
                     obstacle = yield from self.obstacle()
                     hint = "it goes on, ask again later" if obstacle is None else obstacle
                     raise TimeoutError(f"execution {self.execution_id!r} is still {status}; {hint}")
                 yield from wait(listening, min(left, endings.look_again_seconds(monotonic() - began)))
 
-    def _outcome(self, status: Status, data: bytes | None) -> Operation[Any]:
-        result: dict[str, Any] = (None if data is None else decode(data)) or {}
-        if status is Status.COMPLETED and "output" in result:
+    def outcome(self, ending: Ending) -> Operation[Any]:
+        """What a run that ended so gave, or an error that says how else it ended."""
+        result: dict[str, Any] = (None if ending.result is None else decode(ending.result)) or {}
+        if ending.status is Status.COMPLETED and "output" in result:
             workflow = yield from self._known()
             return result["output"] if workflow is None else workflow.decode(recode(result["output"]))
-        if status is Status.CANCELLED:
+        if ending.status is Status.CANCELLED:
             raise ExecutionCancelled(f"execution {self.execution_id!r} was cancelled")
         error: dict[str, Any] = result.get("error", {})
         raise ExecutionFailed(f"execution {self.execution_id!r} failed: {error.get('kind')}: {error.get('message')}")
