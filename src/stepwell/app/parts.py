@@ -22,7 +22,8 @@ from stepwell.model.lock import probe_lock
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.status import Status
 from stepwell.queue.assembly import QueueParts
-from stepwell.queue.standing import Ride, not_taken
+from stepwell.queue.news import QueueNews
+from stepwell.queue.standing import Ride
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.worker import Worker
 from stepwell.span import Span, seconds_of
@@ -86,7 +87,8 @@ class Parts:
     def __init__(self, url: str | Store | None, clock: Clock | None, limits: Limits | None, signing_key: bytes | None) -> None:
         self.clock, self.limits = clock or SystemClock(), limits or Limits()
         self.store, self.address = _store_of(url, self.clock, self.limits)
-        self.pulse = Pulse(self.store)
+        self.news = QueueNews()
+        self.pulse = Pulse(self.store, self.news.forget)
         can = self.store.capabilities()
         self.group = GroupCommit(
             self._write,
@@ -110,6 +112,7 @@ class Parts:
             clock=self.clock,
             locks=self.locks,
             new_id=new_id,
+            news=self.news,
         )
 
     def _write(self, units: Sequence[Unit]) -> list[Outcome]:
@@ -137,11 +140,10 @@ class Parts:
         except BaseException as error:
             self._failed(ride, error)
             raise
-        news = units, outcomes
-        if ride is not None:
-            claim = outcomes.pop()
+        claim = None if ride is None else outcomes.pop()
+        news = self.news.of(units, outcomes, claim)
+        if ride is not None and claim is not None:
             ride.tell(claim)
-            news = not_taken(units, outcomes, claim)
         self.pulse.written(*news)
         return outcomes
 
@@ -149,6 +151,7 @@ class Parts:
         if ride is not None:
             ride.tell(error)
         # It may have landed all the same, so whoever waits or remembers had better look.
+        self.news.forget()
         self.pulse.beat("")
 
     def close(self) -> None:

@@ -266,6 +266,8 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     until_ms: int
     queue: str = DEFAULT_QUEUE
     enqueued_ms: int = 0
+    is_alone: bool = False
+    """Whether the store knows that nothing else waited for one of its workspace's slots, nor its queue for one of its own."""
 
 
 class ItemMark(msgspec.Struct, frozen=True, gc=False):

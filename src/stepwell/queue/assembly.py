@@ -12,6 +12,7 @@ from stepwell.model.ids import NewId, check_key
 from stepwell.queue.dispatcher import Dispatcher
 from stepwell.queue.idleness import idleness
 from stepwell.queue.local_engine import LocalEngine
+from stepwell.queue.news import QueueNews
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.request import Runnable
 from stepwell.queue.scheduler import Scheduler
@@ -42,13 +43,14 @@ class QueueParts:
         clock: Clock,
         locks: LockOperations,
         new_id: NewId,
+        news: QueueNews,
     ) -> None:
         self._store, self._executions, self._pulse = store, executions, pulse
         self._clock, self._locks, self._new_id = clock, locks, new_id
         self.items = QueueOperations(store, executions, pulse, new_id, definitions)
         self.workspaces = WorkspaceOperations(store)
         self.schedules = ScheduleOperations(store, self.items, new_id)
-        self.standing = StandingClaim()
+        self.standing, self._news = StandingClaim(), news
         self._dispatcher: Dispatcher | None = None
 
     def attach(self, worker: Worker, driver: AsyncDriver, concurrency: int, queues: tuple[str, ...]) -> None:
@@ -66,6 +68,7 @@ class QueueParts:
             lease_seconds=worker.lease_seconds,
             queues=queues,
             standing=self.standing,
+            news=self._news,
             patience=worker.patience,
         )
         engine.freed = dispatcher.freed

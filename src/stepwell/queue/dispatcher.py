@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from stepwell.clock import Clock
@@ -21,6 +23,7 @@ from stepwell.contract.store import Store
 from stepwell.errors import LeaseLost, NotFound, StepwellError
 from stepwell.model.commit import Written
 from stepwell.model.queue import Claimed, ClaimItems, ReturnItem
+from stepwell.queue.news import QueueNews
 from stepwell.queue.standing import Ride, StandingClaim
 from stepwell.queue.turns import QuickTurns
 from stepwell.runtime.patience import Patience, is_away
@@ -41,6 +44,9 @@ POLL_SECONDS = 5.0
 _NO_ROOM_SECONDS = 0.25
 _QUIET_SECONDS = 0.02
 """After so long without news it is asked what time alone will bring; in busy times that is not needed."""
+
+_LOOK_SECONDS = 0.02
+"""How long after the end of an item that was alone it is looked whether that was so."""
 
 _RATE_SECONDS = 0.1
 """How often to look where starts are limited by a rate."""
@@ -68,6 +74,11 @@ class _Bell(Listening):
             self._is_ringing = True
             with suppress(RuntimeError):  # the loop was closed: nobody is there to hear it
                 self._here.call_soon_threadsafe(self._rung.set)
+
+    def wake_later(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
+        """Ring after so long, if it is wanted then. From any thread."""
+        with suppress(RuntimeError):
+            self._here.call_soon_threadsafe(self._here.call_later, seconds, lambda: is_wanted() and self.ring())
 
     def ring(self) -> None:
         """Ring from the loop itself."""
@@ -115,12 +126,13 @@ class Dispatcher:
         queues: tuple[str, ...] = (),
         poll_seconds: float = POLL_SECONDS,
         standing: StandingClaim | None = None,
+        news: QueueNews | None = None,
         patience: Patience | None = None,
     ) -> None:
         self._engine, self._store, self._driver, self._pulse = engine, store, driver, pulse
         self._holder, self._lease_seconds, self.queues = holder, lease_seconds, queues
         self._clock, self._poll_seconds, self._standing = clock, poll_seconds, standing or StandingClaim()
-        self._patience = patience or Patience()
+        self._patience, self._news = patience or Patience(), news or QueueNews()
         self._returning: set[asyncio.Task[None]] = set()
         """Items that are being given back: while the store does not answer, the others need not wait for that."""
         self._names: tuple[str, ...] = ()
@@ -140,6 +152,7 @@ class Dispatcher:
     async def run(self) -> None:
         """Dispatch until stopped. A store that is away for a while is waited for."""
         bell = self._bell = _Bell(self._pulse)
+        self._news.when_due = partial(bell.wake_later, _LOOK_SECONDS, lambda: self._news.is_look_due)
         with bell, self._turns:
             while not self.is_stopping:
                 bell.hush()
@@ -198,7 +211,8 @@ class Dispatcher:
                 await self._start(item)
         await self._start_one_of([item for item in left if item.attempts > 1])
         self._lacks_room = self._is_busy
-        return None if self._is_busy or self._claims() else self._poll_seconds
+        # A claim that a request took along has all the room until here, so news that came with it is to be looked into yet.
+        return None if self._is_busy or self._claims() or asked.ride is not None else self._poll_seconds
 
     def _put_off(self, error: StepwellError) -> float:
         """The store is away: how long to wait before it is asked again."""
@@ -301,6 +315,7 @@ class Dispatcher:
         return min(max(ready - store.now_ms(), 0) / 1000, self._poll_seconds)
 
     async def _claim(self, limit: int, names: tuple[str, ...]) -> list[Claimed]:
+        self._news.looks()
         outcome = await self._driver.run(write_or_raise(self._unit(limit, names)))
         return [item for item in outcome.answers if isinstance(item, Claimed)] if isinstance(outcome, Written) else []
 

@@ -13,13 +13,12 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from itertools import compress
 
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Outcome, Unit, Written
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue
 
-__all__ = ["Ride", "StandingClaim", "not_taken"]
+__all__ = ["Ride", "StandingClaim"]
 
 MakeClaim = Callable[[], ClaimItems | None]
 Start = Callable[[Claimed], bool]
@@ -109,10 +108,3 @@ class StandingClaim:
 def _asks_now(unit: Unit) -> bool:
     """Whether a unit brings an item that may start at once."""
     return isinstance(unit, Enqueue) and any(new.run_at_ms is None and not new.delay_ms for new in unit.items)
-
-
-def not_taken(units: Sequence[Unit], outcomes: Sequence[Outcome], claim: Outcome) -> tuple[list[Unit], list[Outcome]]:
-    """What is left of a group as news: requests whose items were claimed by the claim behind them are none."""
-    taken = {item.item_id for item in claim.answers if isinstance(item, Claimed)} if isinstance(claim, Written) else set[str]()
-    is_news = [not (isinstance(unit, Enqueue) and taken.issuperset(new.item_id for new in unit.items)) for unit in units]
-    return [*compress(units, is_news)], [*compress(outcomes, is_news)]

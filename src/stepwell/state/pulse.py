@@ -23,7 +23,7 @@ from stepwell.model.queue import (
     ReturnItem,
 )
 
-__all__ = ["DUE", "LOCK", "QUEUE", "STATE", "Listening", "Pulse", "end_of", "is_running"]
+__all__ = ["DUE", "LOCK", "QUEUE", "STATE", "Listening", "Pulse", "end_of", "is_running", "topics_of"]
 
 LOCK, STATE, DUE, QUEUE = "lock", "state", "due", "queue"
 
@@ -110,7 +110,7 @@ class Listening:
         self._pulse.leave(self)
 
 
-def _topics_of(unit: Unit) -> set[str]:
+def topics_of(unit: Unit) -> set[str]:
     """What a unit that landed is news for."""
     topics = {_TOPICS[type(unit)]} if type(unit) in _TOPICS else set[str]()
     if isinstance(unit, Commit | StateBatch):
@@ -131,8 +131,8 @@ def _topics_of(unit: Unit) -> set[str]:
 class Pulse:
     """Passes on what happened to those who wait for it. The store is listened to only while somebody does."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, on_word: Callable[[], None] = lambda: None) -> None:
+        self._store, self._on_word = store, on_word
         self._lock = threading.Lock()
         self._waiting: dict[str, set[Listening]] = {}
         self._stop: Callable[[], None] | None = None
@@ -149,9 +149,14 @@ class Pulse:
         for unit, outcome in zip(units, outcomes, strict=True):
             # An ordinary step is news for nobody, and most commits are that.
             if isinstance(outcome, Written) and not (type(unit) is Commit and unit.is_plain):
-                topics |= _topics_of(unit)
+                topics |= topics_of(unit)
         for topic in topics:
             self.beat(topic)
+
+    def _pass_on(self, topic: str) -> None:
+        """Pass on word of another process."""
+        self._on_word()
+        self.beat(topic)
 
     def beat(self, topic: str) -> None:
         """Say that something happened on a topic; an empty one means anything."""
@@ -165,7 +170,7 @@ class Pulse:
         """Begin to wait."""
         with self._lock:
             if self._stop is None:
-                self._stop = self._store.listen(self.beat)
+                self._stop = self._store.listen(self._pass_on)
             self._waiting.setdefault(listening.topic, set()).add(listening)
 
     def leave(self, listening: Listening) -> None:

@@ -7,20 +7,23 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from stepwell.clock import FakeClock
 from stepwell.contract.engine import NotNow
 from stepwell.errors import StoreUnavailable
 from stepwell.model.commit import Written
 from stepwell.model.limits import Limits
-from stepwell.model.queue import Claimed, ClaimItems, Enqueue
+from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ItemMark, ItemStatus
 from stepwell.queue.dispatcher import BATCH, Dispatcher
+from stepwell.queue.news import QueueNews
 from stepwell.queue.standing import Ride, StandingClaim
 from stepwell.state.operation import AsyncDriver
 from stepwell.state.pulse import Pulse
 from stepwell.stores.group import GroupCommit
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing.conformance.queue_sample import add, new_item, statuses
+from stepwell.testing.conformance.sample import Execution
 
 
 class Desk:
@@ -58,6 +61,7 @@ class Bureau:
         self.limits: list[int] = []
         driver = AsyncDriver(GroupCommit(self._write, is_instant=True), self.store, is_open=True)
         self.desk, self.standing, self.pulse = Desk(places, on_start), StandingClaim(), Pulse(self.store)
+        self.news = QueueNews()
         self.dispatcher = Dispatcher(
             engine=self.desk,
             store=self.store,
@@ -68,6 +72,7 @@ class Bureau:
             lease_seconds=30,
             poll_seconds=3_600,
             standing=self.standing,
+            news=self.news,
         )
 
     def _write(self, units):
@@ -235,6 +240,22 @@ def test_news_while_a_request_is_on_its_way_is_looked_into_as_soon_as_that_is_ba
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
+def test_news_at_the_moment_when_a_request_is_back_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claim that went along has all the room until its items are started, so that another has none in that turn."""
+    monkeypatch.setattr("stepwell.queue.dispatcher._QUIET_SECONDS", 3_600)
+
+    async def run() -> None:
+        bureau = Bureau(0, 8, lambda item: item.item_id == "b" and bureau.dispatcher.stop())
+        dispatching = asyncio.ensure_future(bureau.dispatcher.run())
+        ride = await board(bureau, "a")
+        ride.tell(Written([]))
+        add(bureau.store, "b")
+        bureau.pulse.beat("queue")
+        await dispatching
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
 @pytest.mark.parametrize(
     ("item", "refusal"),
     [(claimed("a", attempts=2), None), (claimed("a"), NotNow("busy")), (claimed("a"), RuntimeError("odd"))],
@@ -256,3 +277,22 @@ def test_item_that_cannot_start_at_once_is_started_as_always(item: Claimed, refu
 
     asyncio.run(asyncio.wait_for(run(), 60))
     assert started == ["a"]
+
+
+def test_end_that_was_no_news_is_looked_after_once_when_there_was_none_for_a_while() -> None:
+    """What time alone has brought meanwhile is found then, and not only by the next poll."""
+
+    async def run() -> None:
+        bureau = Bureau(0, 8, lambda item: item.item_id == "b" and bureau.dispatcher.stop())
+        dispatching = asyncio.ensure_future(bureau.dispatcher.run())
+        ride = await board(bureau, "a")
+        add(bureau.store, "b")
+        brought = Written([replace(claimed("a"), is_alone=True)])
+        assert bureau.news.of([Enqueue((new_item("a"),))], [Written()], brought) == ([], [])
+        ride.tell(brought)
+        end = Execution(bureau.store, "of-a").creation(mark=ItemMark("a", ItemStatus.COMPLETED))
+        assert bureau.news.of([end], [Written()], None) == ([], [])
+        await dispatching
+        assert len(bureau.limits) == 2
+
+    asyncio.run(asyncio.wait_for(run(), 60))

@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from stepwell.errors import StepwellError, StoreUnavailable
-from stepwell.model.commit import Deletion, Outcome, Unit, Written
+from stepwell.model.commit import Deletion, Written
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue, NewItem
-from stepwell.queue.standing import StandingClaim, not_taken
+from stepwell.queue.standing import StandingClaim
 
 CLAIM = ClaimItems("me", 30.0, 7, (), ("orders",))
 ITEM = Claimed("i", "default", "orders", 1, "e", b"null", 1, 1, 0, "default", 0)
@@ -183,12 +183,3 @@ def test_what_is_started_is_not_inside_of_what_asked_for_it():
         assert seen == ["the dispatcher"]
 
     on_a_loop(test)
-
-
-@pytest.mark.parametrize(
-    ("claim", "news"), [(Written([ITEM]), [0, 2]), (Written([OTHER]), [0, 1, 2]), (StoreUnavailable("away"), [0, 1, 2])]
-)
-def test_request_whose_item_was_claimed_is_no_news(claim: Outcome, news: list[int]):
-    units: list[Unit] = [Deletion("x"), ask(), Enqueue((*ask().items, *ask(item_id="k").items))]
-    outcomes: list[Outcome] = [Written([place]) for place in range(3)]
-    assert not_taken(units, outcomes, claim) == ([units[place] for place in news], [outcomes[place] for place in news])

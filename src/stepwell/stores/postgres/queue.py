@@ -132,7 +132,7 @@ def request_claimed(unit: Enqueue, rows: Sequence[Row]) -> list[Outcome] | None:
         return None
     [new], [(fence, attempts, until_ms, enqueued_ms)] = unit.items, rows
     body = new.item_id, new.workspace_id, new.workflow_id, new.version, new.execution_id, new.input
-    item = Claimed(*body, fence, attempts, until_ms, new.queue, enqueued_ms)
+    item = Claimed(*body, fence, attempts, until_ms, new.queue, enqueued_ms, is_alone=True)
     return [*enqueued([unit], []), Written([item])]
 
 

@@ -1,0 +1,122 @@
+"""What a group of writes is news of: nothing that was claimed with it, and no slot that nobody waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from stepwell.clock import FakeClock
+from stepwell.errors import StoreUnavailable
+from stepwell.model.commit import Commit, Deletion, Outcome, Rest, Unit, Unlock, Written
+from stepwell.model.limits import Limits
+from stepwell.model.queue import Claimed, Enqueue, ItemMark, ItemStatus, PutQueue, QueueSettings
+from stepwell.queue.news import QueueNews
+from stepwell.stores.memory.store import MemoryStore
+from stepwell.testing.conformance.queue_sample import new_item
+from stepwell.testing.conformance.sample import Execution, status
+
+ITEM = Claimed("i", "default", "orders", 1, "e", b"null", 1, 1, 0)
+ALONE = replace(ITEM, is_alone=True)
+
+
+def ask(*names: str) -> Enqueue:
+    return Enqueue(tuple(new_item(name) for name in names or ("i",)))
+
+
+def moved(to: ItemStatus, item_id: str = "i") -> Commit:
+    """The last commit of an item's execution, or one that is not its last."""
+    rest = None if to is ItemStatus.DISPATCHED else Rest(None, is_final=True)
+    run = Execution(MemoryStore(FakeClock(), Limits()), "e")
+    return run.creation(status("RUNNING"), rest=rest, mark=ItemMark(item_id, to))
+
+
+END = moved(ItemStatus.COMPLETED)
+
+
+def is_news(news: QueueNews, *units: Unit, claim: Outcome | None = None) -> bool:
+    outcomes: list[Outcome] = [Written([place]) for place in range(len(units))]
+    left, told = news.of(units, outcomes, claim)
+    assert [*left] in ([*units], [])
+    assert len(left) == len(told)
+    return bool(left)
+
+
+def with_one_alone() -> QueueNews:
+    news = QueueNews()
+    assert not is_news(news, ask(), claim=Written([ALONE]))
+    return news
+
+
+@pytest.mark.parametrize(
+    ("claim", "left"),
+    [(Written([ITEM]), [0, 2]), (Written([replace(ITEM, item_id="j")]), [0, 1, 2]), (StoreUnavailable(), [0, 1, 2])],
+)
+def test_request_whose_item_was_claimed_is_no_news(claim: Outcome, left: list[int]) -> None:
+    units: list[Unit] = [Deletion("x"), ask(), ask("i", "k")]
+    outcomes: list[Outcome] = [Written([place]) for place in range(3)]
+    assert QueueNews().of(units, outcomes, claim) == ([units[place] for place in left], [outcomes[place] for place in left])
+
+
+def test_end_of_an_item_that_was_alone_is_no_news_but_is_looked_after_once() -> None:
+    news = with_one_alone()
+    assert not news.is_look_due
+    assert not is_news(news, END)
+    assert news.is_look_due
+    news.looks()
+    assert not news.is_look_due
+
+
+def test_end_of_an_item_that_was_not_alone_is_news() -> None:
+    news = QueueNews()
+    assert not is_news(news, ask(), claim=Written([ITEM]))
+    assert is_news(news, END)
+    assert not news.is_look_due
+
+
+def test_item_is_alone_until_its_end_however_many_commits_it_has() -> None:
+    news = with_one_alone()
+    assert is_news(news, moved(ItemStatus.DISPATCHED))  # left to the pulse, which makes nothing of it
+    assert not is_news(news, END)
+
+
+def test_end_of_another_item_leaves_one_alone() -> None:
+    """It frees a slot, and asks for none."""
+    news = with_one_alone()
+    assert is_news(news, moved(ItemStatus.COMPLETED, "noisy"))
+    assert not is_news(news, END)
+
+
+def test_item_ends_alone_once() -> None:
+    """One that was driven again may have company."""
+    news = with_one_alone()
+    assert not is_news(news, END)
+    assert is_news(news, END)
+
+
+@pytest.mark.parametrize(
+    "ask_for_more",
+    [
+        pytest.param(lambda news: is_news(news, ask("k")), id="a request that is left waiting"),
+        pytest.param(lambda news: is_news(news, ask("k", "l"), claim=Written([replace(ITEM, item_id="k")])), id="one left in part"),
+        pytest.param(lambda news: is_news(news, replace(END, mark=None, items=ask("k").items)), id="a request of a step"),
+        pytest.param(lambda news: is_news(news, PutQueue(QueueSettings(name="default"))), id="a change of the settings"),
+        pytest.param(lambda news: news.forget() or True, id="word of another process"),
+    ],
+)
+def test_item_is_not_alone_any_more_once_something_may_wait(ask_for_more: Callable[[QueueNews], bool]) -> None:
+    news = with_one_alone()
+    assert ask_for_more(news)
+    assert is_news(news, END)
+
+
+def test_what_has_nothing_to_do_with_the_queue_leaves_an_item_alone() -> None:
+    news = with_one_alone()
+    assert is_news(news, Unlock("lock", "me", 1))
+    assert not is_news(news, END)
+
+
+def test_end_that_others_wait_for_is_news_for_them() -> None:
+    news = with_one_alone()
+    assert is_news(news, replace(END, nudges=("parent",)))
