@@ -335,21 +335,28 @@ class RecoverItems(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutTier(msgspec.Struct, frozen=True, gc=False):
-    """Make a tier or change it; at once effective for all its workspaces."""
+    """Make a tier or change it; at once effective for all its workspaces.
+
+    ``based_on``, here and in the next two, is what was there when the change was worked out, None for nothing: if something else is
+    there by now, ``Conflict``. Left out, it is written over whatever is there.
+    """
 
     tier: Tier
+    based_on: Tier | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class PutWorkspace(msgspec.Struct, frozen=True, gc=False):
     """Make a workspace or change it; when it was made stays as it was. ``NotFound`` for an unknown tier."""
 
     workspace: Workspace
+    based_on: Workspace | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class PutQueue(msgspec.Struct, frozen=True, gc=False):
     """Set up a named queue."""
 
     settings: QueueSettings
+    based_on: QueueSettings | msgspec.UnsetType | None = msgspec.UNSET
 
 
 # Reading.

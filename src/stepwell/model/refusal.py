@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LockHeld, NotFound
 from stepwell.model.commit import Archiving, LockGuard, Renew, Unlock
+from stepwell.model.queue import PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
 
 __all__ = [
     "asked_otherwise",
@@ -17,6 +20,8 @@ __all__ = [
     "no_execution",
     "no_item",
     "no_revision",
+    "outrun",
+    "put_outrun",
     "singleton_alive",
 ]
 
@@ -82,3 +87,20 @@ def item_alive(item_id: str, status: str) -> Conflict:
 def singleton_alive(name: str) -> Conflict:
     """There is another item of the same singleton."""
     return Conflict(f"another item of singleton {name!r} has not ended; wait for it, or cancel it")
+
+
+def outrun(unit: PutTier | PutWorkspace | PutQueue, present: Tier | Workspace | QueueSettings | None) -> Conflict | None:
+    """The refusal of a change that is based on something else than what is there; None if it may be written."""
+    return None if unit.based_on is msgspec.UNSET or unit.based_on == present else put_outrun(unit)
+
+
+def put_outrun(unit: PutTier | PutWorkspace | PutQueue) -> Conflict:
+    """Somebody else was first to change a tier, a workspace or a queue."""
+    match unit:
+        case PutTier():
+            what = f"tier {unit.tier.name!r}"
+        case PutWorkspace():
+            what = f"workspace {unit.workspace.workspace_id!r}"
+        case PutQueue():
+            what = f"queue {unit.settings.name!r}"
+    return Conflict(f"{what} was changed by another at the same moment; nothing was written, try again")

@@ -45,7 +45,7 @@ from stepwell.model.queue import (
     Tier,
     Workspace,
 )
-from stepwell.model.refusal import no_item, singleton_alive
+from stepwell.model.refusal import no_item, outrun, singleton_alive
 from stepwell.stores.memory.items import Items
 from stepwell.stores.memory.lanes import lanes_of
 from stepwell.stores.memory.undo import Undo
@@ -214,6 +214,9 @@ class Queue:
         return kept is not None and (item.finished_ms or 0) <= now_ms - round(kept * 1000)
 
     def _put_tier(self, unit: PutTier, undo: Undo) -> Outcome:
+        refusal = outrun(unit, self._tiers.get(unit.tier.name))
+        if refusal is not None:
+            return refusal
         undo.put(self._tiers, unit.tier.name, unit.tier)
         for name, tenant in list(self._tenants.items()):
             if tenant.workspace.tier == unit.tier.name:
@@ -229,6 +232,9 @@ class Queue:
         if wanted.tier not in self._tiers:
             return NotFound(f"there is no tier {wanted.tier!r}; there are {', '.join(sorted(self._tiers))}")
         before = self._tenants.get(wanted.workspace_id)
+        refusal = outrun(unit, before and before.workspace)
+        if refusal is not None:
+            return refusal
         created_ms = self._clock.now_ms() if before is None else before.workspace.created_ms
         after = _Tenant(replace(wanted, created_ms=created_ms)) if before is None else before
         after = self._with_changed_rate(replace(after, workspace=replace(wanted, created_ms=created_ms)))
@@ -237,6 +243,9 @@ class Queue:
 
     def _put_queue(self, unit: PutQueue, undo: Undo) -> Outcome:
         before = self._queues.get(unit.settings.name)
+        refusal = outrun(unit, before and before.settings)
+        if refusal is not None:
+            return refusal
         rate_ms = changed_rate_ms(unit.settings.rate_per_second, before.rate_ms, self._clock.now_ms()) if before else 0.0
         undo.put(self._queues, unit.settings.name, _Named(unit.settings, rate_ms))
         return Written()

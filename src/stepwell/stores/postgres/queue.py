@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
+import msgspec
+
 from stepwell.errors import NotFound, StepwellError
 from stepwell.faults import fault
 from stepwell.model.admission import full, is_plain, unknown_workspace
 from stepwell.model.commit import Outcome, Unit, Written
 from stepwell.model.lifecycle import EXPIRED
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue, Enqueued, NewItem, PutQueue, PutTier, PutWorkspace, RecoverItems
-from stepwell.model.refusal import asked_otherwise
+from stepwell.model.refusal import asked_otherwise, put_outrun
 from stepwell.stores.postgres.link import Link, Question
 from stepwell.stores.postgres.wire import Row, blobs, integers, texts
 
@@ -61,19 +63,31 @@ def write_direct(link: Link, unit: Direct, ahead_ms: int, channel: str) -> Outco
         case PutTier():
             tier = unit.tier
             numbers = _text(tier.rate_per_second), tier.queue_depth, tier.state_bytes, _text(tier.retention_seconds)
-            link.ask("put_tier", tier.name, tier.concurrency, _text(tier.weight), *numbers, channel, ahead_ms)
-            return Written()
+            limits = tier.concurrency, _text(tier.weight), *numbers
+            is_put = link.ask("put_tier", tier.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
+            return Written() if is_put else put_outrun(unit)
         case PutWorkspace():
             wanted = unit.workspace
-            if not link.ask("put_workspace", wanted.workspace_id, wanted.tier, wanted.is_paused, ahead_ms, channel):
-                names = ", ".join(row[0] for row in link.ask("tiers"))
-                return NotFound(f"there is no tier {wanted.tier!r}; there are {names}")
-            return Written()
+            settings = wanted.tier, wanted.is_paused, ahead_ms, channel, _based_on(unit.based_on)
+            if link.ask("put_workspace", wanted.workspace_id, *settings):
+                return Written()
+            names = [row[0] for row in link.ask("tiers")]
+            if wanted.tier in names:
+                return put_outrun(unit)
+            return NotFound(f"there is no tier {wanted.tier!r}; there are {', '.join(names)}")
         case PutQueue():
             queue = unit.settings
             rate = _text(queue.rate_per_second)
-            link.ask("put_queue", queue.name, queue.is_paused, queue.concurrency, rate, channel, ahead_ms)
-            return Written()
+            limits = queue.is_paused, queue.concurrency, rate
+            is_put = link.ask("put_queue", queue.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
+            return Written() if is_put else put_outrun(unit)
+
+
+def _based_on(row: msgspec.Struct | msgspec.UnsetType | None) -> str | None:
+    """What a change is based on, as its statement compares it: the fields behind the name, in the order of the columns."""
+    if isinstance(row, msgspec.UnsetType):
+        return None
+    return msgspec.json.encode(None if row is None else msgspec.structs.astuple(row)[1:]).decode()
 
 
 def claim_question(unit: ClaimItems, ahead_ms: int) -> Question:

@@ -296,10 +296,25 @@ ORDER BY lease_until_ms, number;
 -- name: put_tier
 -- Makes a tier or changes it; what its rate makes of the next starts of its workspaces is model.claiming.changed_rate_ms. They are all
 -- locked for that, whatever they show: a claim that is under way still puts off their next starts by the old rate.
-WITH forgotten AS (
-    DELETE FROM {schema}.state_held
+-- The last argument of this and the next two is what the change is based on: the columns behind the name as an array of JSON, null for no
+-- row, NULL for any. If the row is another by now, nothing is written. No row is ever deleted, so one that was seen once is there.
+-- returns: a row if it was written
+WITH put AS (
+    INSERT INTO {schema}.tiers AS t (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds)
+    SELECT $1::text, $2::bigint, $3::text::double precision, $4::text::double precision, $5::bigint, $6::bigint,
+           $7::text::double precision
+    WHERE coalesce($10::text, 'null') = 'null' OR EXISTS (SELECT FROM {schema}.tiers WHERE name = $1::text)
+    ON CONFLICT (name) DO UPDATE
+    SET concurrency = excluded.concurrency, weight = excluded.weight, rate_per_second = excluded.rate_per_second,
+        queue_depth = excluded.queue_depth, state_bytes = excluded.state_bytes, retention_seconds = excluded.retention_seconds
+    WHERE $10::text IS NULL OR $10::text::jsonb = jsonb_build_array(t.concurrency, t.weight, t.rate_per_second, t.queue_depth,
+                                                                    t.state_bytes, t.retention_seconds)
+    RETURNING t.name
+), forgotten AS (
+    DELETE FROM {schema}.state_held WHERE EXISTS (SELECT FROM put)
 ), held AS MATERIALIZED (
-    SELECT workspace_id, rate_ms FROM {schema}.workspaces WHERE tier = $1::text AND $4::text::double precision > 0
+    SELECT workspace_id, rate_ms FROM {schema}.workspaces
+    WHERE tier = (SELECT name FROM put) AND $4::text::double precision > 0
     ORDER BY workspace_id FOR NO KEY UPDATE
 ), changed AS (
     UPDATE {schema}.workspaces AS w SET rate_ms = latest_ms
@@ -307,37 +322,40 @@ WITH forgotten AS (
                             + greatest(1000, 1000 / nullif($4::text::double precision, 0)) AS latest_ms) AS rate
     WHERE w.workspace_id = h.workspace_id AND h.rate_ms > latest_ms
 )
-INSERT INTO {schema}.tiers (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds)
-VALUES ($1::text, $2::bigint, $3::text::double precision, $4::text::double precision, $5::bigint, $6::bigint, $7::text::double precision)
-ON CONFLICT (name) DO UPDATE
-SET concurrency = excluded.concurrency, weight = excluded.weight, rate_per_second = excluded.rate_per_second,
-    queue_depth = excluded.queue_depth, state_bytes = excluded.state_bytes, retention_seconds = excluded.retention_seconds
-RETURNING pg_notify($8::text, 'queue')::text;
+SELECT pg_notify($8::text, 'queue')::text FROM put;
 
 -- name: put_workspace
 -- Makes a workspace or changes it, if its tier is there; when it was made and its pass stay, and its next start as the rate allows.
--- returns: a row if the tier is there
-WITH forgotten AS (
-    DELETE FROM {schema}.state_held WHERE workspace_id = $1::text
+-- returns: a row if it was written
+WITH put AS (
+    INSERT INTO {schema}.workspaces AS w (workspace_id, tier, is_paused, created_ms)
+    SELECT $1::text, name, $3::boolean, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $4::bigint
+    FROM {schema}.tiers
+    WHERE name = $2::text
+      AND (coalesce($6::text, 'null') = 'null' OR EXISTS (SELECT FROM {schema}.workspaces WHERE workspace_id = $1::text))
+    ON CONFLICT (workspace_id) DO UPDATE
+    SET tier = excluded.tier, is_paused = excluded.is_paused, rate_ms = least(w.rate_ms, (
+        SELECT excluded.created_ms + greatest(1000, 1000 / t.rate_per_second)
+        FROM {schema}.tiers AS t WHERE t.name = excluded.tier AND t.rate_per_second > 0))
+    WHERE $6::text IS NULL OR $6::text::jsonb = jsonb_build_array(w.tier, w.is_paused, w.created_ms)
+    RETURNING w.workspace_id
+), forgotten AS (
+    DELETE FROM {schema}.state_held WHERE workspace_id = (SELECT workspace_id FROM put)
 )
-INSERT INTO {schema}.workspaces (workspace_id, tier, is_paused, created_ms)
-SELECT $1::text, name, $3::boolean, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $4::bigint
-FROM {schema}.tiers WHERE name = $2::text
-ON CONFLICT (workspace_id) DO UPDATE
-SET tier = excluded.tier, is_paused = excluded.is_paused, rate_ms = least(workspaces.rate_ms, (
-    SELECT excluded.created_ms + greatest(1000, 1000 / t.rate_per_second)
-    FROM {schema}.tiers AS t WHERE t.name = excluded.tier AND t.rate_per_second > 0))
-RETURNING pg_notify($5::text, 'queue')::text;
+SELECT pg_notify($5::text, 'queue')::text FROM put;
 
 -- name: put_queue
 -- Makes a queue or changes it, when the claims under way are over.
-INSERT INTO {schema}.queues (name, is_paused, concurrency, rate_per_second)
+-- returns: a row if it was written
+INSERT INTO {schema}.queues AS q (name, is_paused, concurrency, rate_per_second)
 SELECT $1::text || held, $2::boolean, $3::bigint, $4::text::double precision
 FROM (SELECT pg_advisory_xact_lock(5378)::text AS held) AS gate
+WHERE coalesce($7::text, 'null') = 'null' OR EXISTS (SELECT FROM {schema}.queues WHERE name = $1::text)
 ON CONFLICT (name) DO UPDATE
 SET is_paused = excluded.is_paused, concurrency = excluded.concurrency, rate_per_second = excluded.rate_per_second,
-    rate_ms = least(queues.rate_ms, CASE WHEN excluded.rate_per_second > 0 THEN
+    rate_ms = least(q.rate_ms, CASE WHEN excluded.rate_per_second > 0 THEN
         floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $6::bigint + greatest(1000, 1000 / excluded.rate_per_second) END)
+WHERE $7::text IS NULL OR $7::text::jsonb = jsonb_build_array(q.is_paused, q.concurrency, q.rate_per_second)
 RETURNING pg_notify($5::text, 'queue')::text;
 
 -- name: tiers

@@ -19,7 +19,7 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
-from stepwell.model.refusal import asked_otherwise, claim_lost, item_alive, no_item, singleton_alive
+from stepwell.model.refusal import asked_otherwise, claim_lost, item_alive, no_item, put_outrun, singleton_alive
 from stepwell.stores.redis.queue_rows import read_item
 
 __all__ = ["queue_refusal", "queue_written"]
@@ -96,6 +96,8 @@ def queue_refusal(word: object, rest: Sequence[Any], unit: Any) -> StepwellError
             return item_alive(unit.item_id, rest[0].decode())
         case b"single":
             return singleton_alive(rest[0].decode())
+        case b"outrun":
+            return put_outrun(unit)
         case b"tier":
             names = ", ".join(sorted(name.decode() for name in rest))
             return NotFound(f"there is no tier {unit.workspace.tier!r}; there are {names}")

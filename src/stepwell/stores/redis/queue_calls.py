@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from stepwell.errors import InvalidInput
 from stepwell.model.commit import Commit
@@ -21,10 +23,11 @@ from stepwell.model.queue import (
     ReturnItem,
 )
 from stepwell.stores.redis.keys import Keys
-from stepwell.stores.redis.queue_rows import encoded, pack, pack_mark, pack_queue, pack_tier, request
+from stepwell.stores.redis.queue_rows import encoded, pack, pack_mark, pack_queue, pack_tier, pack_workspace, request
 
 __all__ = ["QUEUE_UNITS", "QueueCalls"]
 
+T = TypeVar("T")
 Arguments = tuple[bytes | str | int, ...]
 
 _GONE = "its execution was not written to for as long as execution_ttl keeps one, and is gone"
@@ -91,16 +94,26 @@ class QueueCalls:
         return "recover_items", (*self._start(), unit.limit, EXPIRED, self._ttl_ms, self._keys.prefix, _GONE)
 
     def put_tier(self, unit: PutTier) -> tuple[str, Arguments]:
-        return "put_tier", (self._id, self._keys.queue_channel, unit.tier.name, pack_tier(unit.tier), self._ahead_ms())
+        row, based_on = pack_tier(unit.tier), _based_on(unit.based_on, pack_tier)
+        return "put_tier", (self._id, self._keys.queue_channel, unit.tier.name, row, self._ahead_ms(), based_on)
 
     def put_workspace(self, unit: PutWorkspace) -> tuple[str, Arguments]:
         wanted = unit.workspace
         name, is_paused = encoded(wanted.workspace_id), int(wanted.is_paused)
-        return "put_workspace", (self._id, self._keys.queue_channel, name, wanted.tier, is_paused, self._ahead_ms())
+        told = (name, wanted.tier, is_paused, self._ahead_ms(), _based_on(unit.based_on, pack_workspace))
+        return "put_workspace", (self._id, self._keys.queue_channel, *told)
 
     def put_queue(self, unit: PutQueue) -> tuple[str, Arguments]:
         settings = unit.settings
-        return "put_queue", (self._id, self._keys.queue_channel, encoded(settings.name), pack_queue(settings), self._ahead_ms())
+        row, based_on = pack_queue(settings), _based_on(unit.based_on, pack_queue)
+        return "put_queue", (self._id, self._keys.queue_channel, encoded(settings.name), row, self._ahead_ms(), based_on)
+
+
+def _based_on(row: T | msgspec.UnsetType | None, pack_row: Callable[[T], bytes]) -> bytes:
+    """What a change is based on, as ``parts/based.lua`` takes it."""
+    if isinstance(row, msgspec.UnsetType):
+        return b"*"
+    return b"" if row is None else pack_row(row)
 
 
 _BUILDERS: dict[type, Callable[[QueueCalls, Any], tuple[str, Arguments]]] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from stepwell.errors import Conflict, NotFound, StepwellError
 from stepwell.faults import fault
@@ -30,14 +30,15 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
-from stepwell.model.refusal import asked_otherwise, no_item, singleton_alive
-from stepwell.stores.queue_rows import item_of
+from stepwell.model.refusal import asked_otherwise, no_item, outrun, singleton_alive
+from stepwell.stores.queue_rows import item_of, queue_of, tier_of, workspace_of
 from stepwell.stores.sql import read_queries
 from stepwell.stores.sqlite.connection import Database
 from stepwell.stores.sqlite.queue_claim import claim_items
 
 __all__ = ["QUEUE_UNITS", "QueueWriting"]
 
+T = TypeVar("T")
 SQL = read_queries("stepwell.stores.sqlite", "queue.sql")
 
 
@@ -255,8 +256,15 @@ class QueueWriting:
             fault("queue.item_moved")
         return Written([*expired, len(old)])
 
+    def _present(self, query: str, name: str, read: Callable[[Sequence[Any]], T]) -> T | None:
+        rows = self._rows(query, name)
+        return read(rows[0]) if rows else None
+
     def put_tier(self, unit: PutTier) -> Outcome:
         tier = unit.tier
+        refusal = outrun(unit, self._present("tier", tier.name, tier_of))
+        if refusal is not None:
+            return refusal
         limits = (tier.rate_per_second, tier.queue_depth, tier.state_bytes, tier.retention_seconds)
         self._db.run(SQL["put_tier"], tier.name, tier.concurrency, tier.weight, *limits)
         self._db.run(SQL["change_rates"], tier.name, self._now_ms)
@@ -264,13 +272,20 @@ class QueueWriting:
 
     def put_workspace(self, unit: PutWorkspace) -> Outcome:
         wanted = unit.workspace
-        if not self._rows("put_workspace", wanted.workspace_id, wanted.tier, wanted.is_paused, self._now_ms):
+        if not self._rows("tier", wanted.tier):
             names = ", ".join(row[0] for row in self._rows("tiers"))
             return NotFound(f"there is no tier {wanted.tier!r}; there are {names}")
+        refusal = outrun(unit, self._present("workspace", wanted.workspace_id, workspace_of))
+        if refusal is not None:
+            return refusal
+        self._db.run(SQL["put_workspace"], wanted.workspace_id, wanted.tier, wanted.is_paused, self._now_ms)
         return Written()
 
     def put_queue(self, unit: PutQueue) -> Outcome:
         queue = unit.settings
+        refusal = outrun(unit, self._present("queue", queue.name, queue_of))
+        if refusal is not None:
+            return refusal
         self._db.run(SQL["put_queue"], queue.name, queue.is_paused, queue.concurrency, queue.rate_per_second, self._now_ms)
         return Written()
 

@@ -166,13 +166,12 @@ UPDATE workspaces SET rate_ms = ?2 + max(1000, 1000 / rate_per_second)
 FROM tiers WHERE tiers.name = ?1 AND workspaces.tier = ?1 AND rate_per_second > 0 AND rate_ms > ?2 + max(1000, 1000 / rate_per_second);
 
 -- name: put_workspace
--- Makes a workspace or changes it, if its tier is there; when it was made and its pass stay, and its next start as the rate allows.
+-- Makes a workspace or changes it; when it was made and its pass stay, and its next start as the rate allows.
 INSERT INTO workspaces (workspace_id, tier, is_paused, created_ms)
 SELECT ?1, name, ?3, ?4 FROM tiers WHERE name = ?2
 ON CONFLICT (workspace_id) DO UPDATE SET tier = excluded.tier, is_paused = excluded.is_paused, rate_ms = (
     SELECT iif(rate_per_second > 0, min(workspaces.rate_ms, ?4 + max(1000, 1000 / rate_per_second)), workspaces.rate_ms)
-    FROM tiers WHERE name = ?2)
-RETURNING 1;
+    FROM tiers WHERE name = ?2);
 
 -- name: put_queue
 INSERT INTO queues (name, is_paused, concurrency, rate_per_second) VALUES (?1, ?2, ?3, ?4)
@@ -180,6 +179,15 @@ ON CONFLICT (name) DO UPDATE SET is_paused = excluded.is_paused, concurrency = e
                                  rate_per_second = excluded.rate_per_second,
                                  rate_ms = iif(excluded.rate_per_second > 0,
                                                min(rate_ms, ?5 + max(1000, 1000 / excluded.rate_per_second)), rate_ms);
+
+-- name: tier
+SELECT name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds FROM tiers WHERE name = ?;
+
+-- name: workspace
+SELECT workspace_id, tier, is_paused, created_ms FROM workspaces WHERE workspace_id = ?;
+
+-- name: queue
+SELECT name, is_paused, concurrency, rate_per_second FROM queues WHERE name = ?;
 
 -- name: queue_rates
 SELECT name, is_paused, concurrency, rate_per_second, rate_ms FROM queues;

@@ -41,6 +41,7 @@ QUEUE_ROLES = (
     "queue_depth",
     "queue_life",
     "queue_machine",
+    "queue_put",
     "queue_request",
     "queue_state",
 )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import TypeVar
+
+import msgspec
 
 from stepwell.clock import FakeClock
 from stepwell.model.commit import Unit
@@ -130,7 +133,14 @@ class QueueUnits:
         tier, is_paused = self._tier(number), self.pick(False, False, True)
         workspace = Workspace(workspace_id=self.workspaces[number], tier=tier.name, is_paused=is_paused)
         settings = QueueSettings(name=self.queues[number], is_paused=is_paused, concurrency=self.pick(None, 1, 2))
-        return self.pick(PutTier(tier), PutWorkspace(workspace), PutQueue(settings))
+        old_tier = self._based_on(each for each in self.right.tiers() if each.name == tier.name)
+        old_settings = self._based_on(each for each in self.right.queues() if each.name == settings.name)
+        return self.pick(PutTier(tier, old_tier), PutWorkspace(workspace), PutQueue(settings, old_settings))
+
+    def _based_on(self, known: Iterator[T]) -> T | msgspec.UnsetType | None:
+        """What a change says that it is based on: mostly nothing, or what is there."""
+        there = next(known, None)
+        return self.pick(msgspec.UNSET, msgspec.UNSET, there, there, None)
 
     def _tier(self, number: int) -> Tier:
         # Weights by which tags come out exact, whatever turn was left by those who claimed before.
