@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import builtins
 
-import msgspec
-
 from stepwell.errors import InvalidInput
 from stepwell.flow.duration import Span, seconds_of
 from stepwell.model.ids import check_key
@@ -26,10 +24,6 @@ class _Settings:
     def __init__(self, operations: QueueOperations) -> None:
         self._do = operations
 
-    def change(self, name: str, **changes: object) -> Operation[QueueSettings]:
-        known = yield from self._do.queue(name)
-        return (yield from self._do.put_queue(msgspec.structs.replace(known, **changes)))
-
     def put(self, name: str, concurrency: int | None, rate_per_second: float | None) -> Operation[QueueSettings]:
         check_key(name, "a queue's name")
         if concurrency is not None and (type(concurrency) is not int or concurrency < 0):
@@ -38,11 +32,11 @@ class _Settings:
             isinstance(rate_per_second, bool) or not isinstance(rate_per_second, int | float) or not 0 <= rate_per_second <= 1e9
         ):
             raise InvalidInput(f"rate_per_second of a queue is a number from 0 on, or None for no limit, not {rate_per_second!r}")
-        return (yield from self.change(name, concurrency=concurrency, rate_per_second=rate_per_second))
+        return (yield from self._do.change_queue(name, concurrency=concurrency, rate_per_second=rate_per_second))
 
     def drain(self, name: str, timeout: Span | None) -> Operation[bool]:
         seconds = None if timeout is None else seconds_of(timeout, "timeout")
-        yield from self.change(name, is_paused=True)
+        yield from self._do.change_queue(name, is_paused=True)
         return (yield from self._do.idle(name, seconds))
 
     def dead(self, workspace: str | None, limit: int) -> Operation[list[ItemSummary]]:
@@ -115,11 +109,11 @@ class Queue:
 
     def pause(self, name: str = DEFAULT_QUEUE) -> QueueSettings:
         """Start nothing more from a queue; what runs goes on."""
-        return self._driver.run(self._settings.change(name, is_paused=True))
+        return self._driver.run(self._do.change_queue(name, is_paused=True))
 
     def resume(self, name: str = DEFAULT_QUEUE) -> QueueSettings:
         """Start items from a queue again."""
-        return self._driver.run(self._settings.change(name, is_paused=False))
+        return self._driver.run(self._do.change_queue(name, is_paused=False))
 
     def drain(self, name: str = DEFAULT_QUEUE, timeout: Span | None = None) -> bool:
         """Pause a queue and wait until nothing of it runs any more; whether that came about in time."""
@@ -191,11 +185,11 @@ class AsyncQueue:
 
     async def pause(self, name: str = DEFAULT_QUEUE) -> QueueSettings:
         """Start nothing more from a queue; what runs goes on."""
-        return await self._driver.run(self._settings.change(name, is_paused=True))
+        return await self._driver.run(self._do.change_queue(name, is_paused=True))
 
     async def resume(self, name: str = DEFAULT_QUEUE) -> QueueSettings:
         """Start items from a queue again."""
-        return await self._driver.run(self._settings.change(name, is_paused=False))
+        return await self._driver.run(self._do.change_queue(name, is_paused=False))
 
     async def drain(self, name: str = DEFAULT_QUEUE, timeout: Span | None = None) -> bool:
         """Pause a queue and wait until nothing of it runs any more; whether that came about in time."""

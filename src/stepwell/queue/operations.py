@@ -7,6 +7,8 @@ from math import inf
 from time import monotonic
 from typing import Any, cast
 
+import msgspec
+
 from stepwell.contract.store import Store
 from stepwell.errors import (
     CommitUnknown,
@@ -36,6 +38,7 @@ from stepwell.model.queue import (
     Redrive,
 )
 from stepwell.model.refusal import id_taken
+from stepwell.queue.changing import change
 from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
 from stepwell.queue.presence import WorkerPresence, workers
 from stepwell.queue.reason import Surroundings, WaitingReason, reason_of
@@ -281,18 +284,27 @@ class QueueOperations:
 
     # Named queues.
 
+    def _find_queue(self, name: str) -> QueueSettings | None:
+        return next((each for each in self._store.queues() if each.name == name), None)
+
     def _settings(self, name: str) -> QueueSettings:
-        return next((each for each in self._store.queues() if each.name == name), QueueSettings(name=name))
+        return self._find_queue(name) or QueueSettings(name=name)
 
     def queue(self, name: str) -> Operation[QueueSettings]:
         """The settings of a queue; one that was never set up has the defaults."""
         check_key(name, "a queue's name")
         return (yield from read(lambda: self._settings(name)))
 
-    def put_queue(self, settings: QueueSettings) -> Operation[QueueSettings]:
-        """Set up a queue."""
-        yield from write_or_raise(PutQueue(settings))
-        return settings
+    def change_queue(self, name: str, **changes: object) -> Operation[QueueSettings]:
+        """Set up a queue, or change what is given of it."""
+        check_key(name, "a queue's name")
+
+        def changed(known: QueueSettings | None) -> PutQueue:
+            before = QueueSettings(name=name) if known is None else known
+            return PutQueue(msgspec.structs.replace(before, **changes), known)
+
+        unit = yield from change(lambda: self._find_queue(name), changed)
+        return unit.settings
 
     def lanes(self, workspace: str | None = None) -> Operation[list[Lane]]:
         """What waits and runs, by workspace and queue."""

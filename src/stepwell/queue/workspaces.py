@@ -10,7 +10,8 @@ from stepwell.contract.store import Store
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.model.ids import check_key
 from stepwell.model.queue import PutTier, PutWorkspace, Tier, Workspace
-from stepwell.state.operation import AsyncDriver, Driver, Operation, read, write_or_raise
+from stepwell.queue.changing import change
+from stepwell.state.operation import AsyncDriver, Driver, Operation, read
 
 __all__ = ["AsyncWorkspaces", "WorkspaceOperations", "Workspaces"]
 
@@ -30,15 +31,15 @@ class WorkspaceOperations:
     def put(self, workspace_id: str, tier: str | None, is_paused: bool | None) -> Operation[Workspace]:
         """Make a workspace, or change what is given of it."""
         check_key(workspace_id, "a workspace id")
-        known = yield from read(lambda: self._find(workspace_id))
-        if known is None:
-            known = Workspace(workspace_id=workspace_id, tier="free" if tier is None else _tier_name(tier))
-        changed = msgspec.structs.replace(
-            known,
-            tier=known.tier if tier is None else _tier_name(tier),
-            is_paused=known.is_paused if is_paused is None else _whether(is_paused),
-        )
-        yield from write_or_raise(PutWorkspace(changed))
+        settings: dict[str, Any] = {} if tier is None else {"tier": _tier_name(tier)}
+        if is_paused is not None:
+            settings["is_paused"] = _whether(is_paused)
+
+        def changed(known: Workspace | None) -> PutWorkspace:
+            before = Workspace(workspace_id=workspace_id, tier="free") if known is None else known
+            return PutWorkspace(msgspec.structs.replace(before, **settings), known)
+
+        yield from change(lambda: self._find(workspace_id), changed)
         return (yield from self.get(workspace_id))
 
     def get(self, workspace_id: str) -> Operation[Workspace]:
@@ -51,10 +52,8 @@ class WorkspaceOperations:
 
     def pause(self, workspace_id: str, is_paused: bool) -> Operation[Workspace]:
         """Have the items of a workspace wait, or no longer."""
-        known = yield from self.get(workspace_id)
-        changed = msgspec.structs.replace(known, is_paused=is_paused)
-        yield from write_or_raise(PutWorkspace(changed))
-        return changed
+        yield from self.get(workspace_id)
+        return (yield from self.put(workspace_id, None, is_paused))
 
     def all(self) -> Operation[list[Workspace]]:
         """All workspaces."""
@@ -67,18 +66,22 @@ class WorkspaceOperations:
     def put_tier(self, name: str, given: dict[str, Any]) -> Operation[Tier]:
         """Make a tier, or change what is given of it."""
         lower = _tier_name(name)
-        tiers = yield from read(self._store.tiers)
-        known = next((tier for tier in tiers if tier.name == lower), None)
         settings = {what: value for what, value in given.items() if value is not _KEEP}
         if settings.get("weight", 1) is None:
             raise InvalidInput(f"weight of tier {lower!r} is a number; there is no share without one")
-        # Made anew rather than replaced, so that its fields are checked.
-        before: dict[str, Any] = {} if known is None else msgspec.structs.asdict(known)
-        before |= settings
-        before["name"] = lower
-        tier = Tier(**before)
-        yield from write_or_raise(PutTier(tier))
-        return tier
+
+        def changed(known: Tier | None) -> PutTier:
+            # Made anew rather than replaced, so that its fields are checked.
+            before: dict[str, Any] = {} if known is None else msgspec.structs.asdict(known)
+            before |= settings
+            before["name"] = lower
+            return PutTier(Tier(**before), known)
+
+        unit = yield from change(lambda: self._find_tier(lower), changed)
+        return unit.tier
+
+    def _find_tier(self, name: str) -> Tier | None:
+        return next((tier for tier in self._store.tiers() if tier.name == name), None)
 
     def _find(self, workspace_id: str) -> Workspace | None:
         return next((each for each in self._store.workspaces() if each.workspace_id == workspace_id), None)
