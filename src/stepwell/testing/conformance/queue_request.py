@@ -119,6 +119,8 @@ def test_a_claim_that_rides_along_takes_the_item_if_it_could_be_claimed_and_noth
     assert len(taken) <= claim.limit
     if claim.limit > 1 and not any(isinstance(unit, Enqueue) and unit.items[0].item_id == "first" for unit in before):
         assert taken == right
+    for item in answers(outcome):
+        assert not item.is_alone or not any(lane.ready for lane in store.lanes(item.workspace_id))
 
 
 def test_a_claim_that_rides_along_leaves_the_turn_to_those_who_have_it(store: Store) -> None:

@@ -179,10 +179,10 @@ class Twins:
                 return what
 
     def _row(self, row: Item | Claimed | StoredEntry | Lane, side: int) -> object:
-        """A row, with its times; numbers are a store's own and only order its items."""
+        """A row, with its times; numbers are a store's own, and not every store knows whether an item is alone."""
         fields = msgspec.structs.asdict(row)
-        fields.pop("number", None)
-        fields.pop("waits_ms", None)
+        for name in ("number", "waits_ms", "is_alone"):
+            fields.pop(name, None)
         if fields.get("ttl_ms") is not None:
             fields["ttl_ms"] = round(fields["ttl_ms"] / HALF_HOUR_MS)
         is_time = {name for name in fields if name.endswith("_ms") and name != "ttl_ms"}
