@@ -67,9 +67,12 @@ class _Bell(Listening):
         self._here = asyncio.get_running_loop()
         self._rung = asyncio.Event()
         self._is_ringing = False
+        self.has_news = False
+        """Whether it rang for news that no claim was made for since."""
 
     def wake(self) -> None:
-        """Ring. From any thread."""
+        """Ring for news. From any thread."""
+        self.has_news = True
         if not self._is_ringing:
             self._is_ringing = True
             with suppress(RuntimeError):  # the loop was closed: nobody is there to hear it
@@ -78,7 +81,7 @@ class _Bell(Listening):
     def wake_later(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
         """Ring after so long, if it is wanted then. From any thread."""
         with suppress(RuntimeError):
-            self._here.call_soon_threadsafe(self._here.call_later, seconds, lambda: is_wanted() and self.ring())
+            self._here.call_soon_threadsafe(self._here.call_later, seconds, lambda: is_wanted() and self.wake())
 
     def ring(self) -> None:
         """Ring from the loop itself."""
@@ -141,7 +144,7 @@ class Dispatcher:
         """Those that it claimed items of when it last looked."""
         self.idle_since_ms = clock.now_ms()
         """When it last claimed something, or had no room for more; see ``idleness``."""
-        self.is_stopping = self._lacks_room = False
+        self.is_stopping = self._is_resting = self._lacks_room = False
         self._failures = 0
         self._asked: deque[_Asked] = deque()
         self._is_busy = False
@@ -157,7 +160,7 @@ class Dispatcher:
             while not self.is_stopping:
                 bell.hush()
                 try:
-                    pause = await self._dispatch()
+                    pause = await self._dispatch(bell)
                     if pause is not None:
                         await self._rest(bell, pause)
                 except Exception:
@@ -181,13 +184,14 @@ class Dispatcher:
         if self._bell is not None:
             self._bell.ring()
 
-    async def _dispatch(self) -> float | None:
+    async def _dispatch(self, bell: _Bell) -> float | None:
         """Claim what there is room for and start it; how long to wait before looking again, or None to go on at once."""
         try:
             names = self._names = await self._engine.workflows()
         except StepwellError as error:  # some of the names are in the store
             return self._put_off(error)
-        self._ask(names)
+        if bell.has_news or not self._is_answered():
+            self._ask(names, bell)
         self._lacks_room = not self._asked
         if not self._asked:
             self._note_busy(names)
@@ -200,7 +204,8 @@ class Dispatcher:
         else:
             self._failures, self._is_busy = 0, len(claimed) == asked.limit
             self._turns.want(len(claimed) > 1)
-            self._ask(names)
+            if self._is_busy:
+                self._ask(names, bell)
         finally:
             self._asked.remove(asked)
         if claimed:
@@ -211,8 +216,8 @@ class Dispatcher:
                 await self._start(item)
         await self._start_one_of([item for item in left if item.attempts > 1])
         self._lacks_room = self._is_busy
-        # A claim that a request took along has all the room until here, so news that came with it is to be looked into yet.
-        return None if self._is_busy or self._claims() or asked.ride is not None else self._poll_seconds
+        # A claim that a request took along has all the room until here, so news that came with it may have to be looked into yet.
+        return None if self._is_busy or self._claims() or bell.has_news or self._is_answered() else self._poll_seconds
 
     def _put_off(self, error: StepwellError) -> float:
         """The store is away: how long to wait before it is asked again."""
@@ -221,17 +226,22 @@ class Dispatcher:
         self._turns.want(False)
         return _AWAY_SECONDS[min(self._failures, len(_AWAY_SECONDS)) - 1]
 
-    def _ask(self, names: tuple[str, ...]) -> None:
+    def _ask(self, names: tuple[str, ...], bell: _Bell) -> None:
         """Have a claim under way; in busy times another one, if the engine has room for the items of both."""
         while names and self._claims() < 1 + self._is_busy:
             limit = min(self._part_of(self._room()), BATCH)
             if limit <= 0 or (self._asked and limit < _HALF):
                 break
+            bell.has_news = False
             self._asked.append(_Asked(limit, asyncio.ensure_future(self._claim(limit, names))))
 
     def _claims(self) -> int:
         """How many claims of its own are under way. One that went along with a request may be too early for what came since."""
         return sum(asked.ride is None for asked in self._asked)
+
+    def _is_answered(self) -> bool:
+        """Whether there is an answer to be looked at."""
+        return any(asked.claim.done() for asked in self._asked)
 
     def _part_of(self, room: int) -> int:
         """How much room the next claim asks for: a half in busy times, when two are under way; in quiet times some is left for the
@@ -247,7 +257,7 @@ class Dispatcher:
     async def _answered(self) -> _Asked:
         """A claim that was answered, or the one to wait for. In quiet times a request may take another claim along meanwhile."""
         is_riding = any(asked.ride is not None for asked in self._asked)
-        if not any(asked.claim.done() for asked in self._asked) and (is_riding or not self._is_busy):
+        if not self._is_answered() and (is_riding or not self._is_busy):
             ride = None if is_riding else self._offer()
             claims = [asked.claim for asked in self._asked]
             try:
@@ -257,9 +267,9 @@ class Dispatcher:
         return next((asked for asked in self._asked if asked.claim.done()), self._asked[0])
 
     def _offer(self) -> Ride:
-        """Leave a claim with the writer. When it is back and the dispatcher has to look, the bell rings."""
+        """Leave a claim with the writer. When it is back and a dispatcher that rests has to look, the bell rings."""
         ride = self._standing.offer(self._standing_unit, self._start_now)
-        ride.claimed.add_done_callback(lambda _: self._ring())
+        ride.claimed.add_done_callback(lambda _: self._is_resting and self._ring())
         return ride
 
     def _keep(self, ride: Ride | None) -> None:
@@ -278,10 +288,12 @@ class Dispatcher:
     async def _rest(self, bell: _Bell, pause: float) -> None:
         """Wait for news, but no longer than this. Who has nothing else to do leaves a claim with the writer meanwhile."""
         ride = self._offer() if pause == self._poll_seconds and self._names else None
+        self._is_resting = True
         try:
             if not await bell.heard(min(pause, _QUIET_SECONDS)):
                 await bell.heard(await self._quiet(pause))
         finally:
+            self._is_resting = False
             self._keep(ride)
 
     def _standing_unit(self) -> ClaimItems | None:
