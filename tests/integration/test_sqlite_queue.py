@@ -17,7 +17,7 @@ from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing.conformance.queue_sample import add, claim_items, new_item, put_workspace
 
 # The first entry of an index is all that these read of it; and listings for people may read what they list.
-_FIRST_ENTRY = ("ready_lanes", "ended_lanes", "old_items", "next_ready")
+_FIRST_ENTRY = ("ready_lanes", "ended_lanes", "old_items", "next_ready", "has_ready")
 _LISTINGS = ("waiting_lanes", "active_lanes", "find_items")
 
 

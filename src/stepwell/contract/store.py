@@ -196,6 +196,11 @@ class Store(Protocol):
         if no item is delayed. One look at an index."""
         ...
 
+    def has_ready(self) -> bool:
+        """Whether items wait that a claim has found ready, or that were ready from the start; whether they have capacity or not.
+        One look at an index."""
+        ...
+
     def workspaces(self) -> list[Workspace]:
         """All workspaces by id. ``default`` is always among them."""
         ...

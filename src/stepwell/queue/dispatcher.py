@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -50,6 +51,10 @@ _LOOK_SECONDS = 0.02
 
 _RATE_SECONDS = 0.1
 """How often to look where starts are limited by a rate."""
+
+_AGAIN_SECONDS = (0.02, 0.05, 0.2, 0.5)
+"""How soon to look again where items are ready and none was given, by how often that was done since the last news. Another claimer
+may have held their workspace just then, or have shown delayed ones a moment later, and there is no news of either."""
 
 _AWAY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 """How long to wait after a failed claim, by how many have failed in a row: a store that is back is used soon."""
@@ -145,7 +150,7 @@ class Dispatcher:
         self.idle_since_ms = clock.now_ms()
         """When it last claimed something, or had no room for more; see ``idleness``."""
         self.is_stopping = self._is_resting = self._lacks_room = False
-        self._failures = 0
+        self._failures = self._looks = 0
         self._asked: deque[_Asked] = deque()
         self._is_busy = False
         """Whether the last claim gave all that was asked for: then there is likely more."""
@@ -209,6 +214,7 @@ class Dispatcher:
         finally:
             self._asked.remove(asked)
         if claimed:
+            self._looks = 0
             self._note_busy(names)
         left = asked.left(claimed)
         for item in left:
@@ -290,8 +296,8 @@ class Dispatcher:
         ride = self._offer() if pause == self._poll_seconds and self._names else None
         self._is_resting = True
         try:
-            if not await bell.heard(min(pause, _QUIET_SECONDS)):
-                await bell.heard(await self._quiet(pause))
+            is_news = await bell.heard(min(pause, _QUIET_SECONDS)) or await bell.heard(await self._quiet(pause))
+            self._looks = 0 if is_news else self._looks + 1
         finally:
             self._is_resting = False
             self._keep(ride)
@@ -322,9 +328,11 @@ class Dispatcher:
         if any(each.rate_per_second for each in (*store.tiers(), *store.queues())):
             return _RATE_SECONDS
         ready = store.next_ready_ms()
-        if ready is None:
-            return self._poll_seconds
-        return min(max(ready - store.now_ms(), 0) / 1000, self._poll_seconds)
+        soonest = self._poll_seconds if ready is None else min(max(ready - store.now_ms(), 0) / 1000, self._poll_seconds)
+        if self._looks < len(_AGAIN_SECONDS) and store.has_ready():
+            # Not all at once: those who were passed over for each other would be so again.
+            return min(_AGAIN_SECONDS[self._looks] * random.uniform(0.5, 1.5), soonest)  # noqa: S311 - no secret
+        return soonest
 
     async def _claim(self, limit: int, names: tuple[str, ...]) -> list[Claimed]:
         self._news.looks()

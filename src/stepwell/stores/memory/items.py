@@ -40,6 +40,10 @@ class Items:
         """When the next delayed item becomes ready."""
         return self._delayed[0][0] if self._delayed else None
 
+    def has_ready(self) -> bool:
+        """Whether there is anything for claims to find."""
+        return bool(self._ready)
+
     def promote(self, now_ms: int) -> None:
         """Move items whose time has come to where claims find them. Time does not go back, so this is never taken back."""
         end = bisect_left(self._delayed, (now_ms + 1, 0))

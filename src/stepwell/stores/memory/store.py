@@ -242,6 +242,10 @@ class MemoryStore:
         with self._lock:
             return self._queue.rows.next_ready_ms()
 
+    def has_ready(self) -> bool:
+        with self._lock:
+            return self._queue.rows.has_ready()
+
     def workspaces(self) -> list[Workspace]:
         with self._lock:
             return self._queue.workspaces()

@@ -366,6 +366,10 @@ FROM {schema}.tiers ORDER BY name;
 -- When the next delayed item becomes ready: the first entry of an index.
 SELECT run_at_ms FROM {schema}.items WHERE status = 'PENDING' AND NOT is_ready ORDER BY run_at_ms LIMIT 1;
 
+-- name: has_ready
+-- A row if there is anything for claims to find: the first entry of an index.
+SELECT 1 FROM {schema}.items WHERE status = 'PENDING' AND is_ready ORDER BY workspace_id, queue, workflow_id, priority DESC, number LIMIT 1;
+
 -- name: workspaces
 SELECT workspace_id, tier, is_paused, created_ms FROM {schema}.workspaces ORDER BY workspace_id;
 

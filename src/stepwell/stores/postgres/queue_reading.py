@@ -38,6 +38,10 @@ class QueueReading:
         rows = self._rows("next_ready")
         return rows[0][0] if rows else None
 
+    def has_ready(self) -> bool:
+        """Whether there is anything for claims to find."""
+        return bool(self._rows("has_ready"))
+
     def workspaces(self) -> list[Workspace]:
         """All workspaces by id."""
         return [workspace_of(row) for row in self._rows("workspaces")]

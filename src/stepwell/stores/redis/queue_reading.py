@@ -73,6 +73,10 @@ class QueueReading:
         first = self._asking.one("ZRANGE", delayed, 0, 0, "WITHSCORES", key=delayed)
         return int(float(first[1])) if first else None
 
+    def has_ready(self) -> bool:
+        ready = self._keys.queue + b":ready"
+        return bool(self._asking.one("EXISTS", ready, key=ready))
+
     def workspaces(self) -> list[Workspace]:
         return read_workspaces(self._table(b":workspaces"))
 

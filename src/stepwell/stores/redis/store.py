@@ -229,6 +229,9 @@ class RedisStore:
     def next_ready_ms(self) -> int | None:
         return self._queue_reads().next_ready_ms()
 
+    def has_ready(self) -> bool:
+        return self._queue_reads().has_ready()
+
     def workspaces(self) -> list[Workspace]:
         return self._queue_reads().workspaces()
 

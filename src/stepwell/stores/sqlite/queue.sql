@@ -205,6 +205,10 @@ SELECT name, is_paused, concurrency, rate_per_second FROM queues ORDER BY name;
 -- When the next delayed item becomes ready: the first entry of an index.
 SELECT run_at_ms FROM items WHERE status = 'PENDING' AND is_ready = 0 ORDER BY run_at_ms LIMIT 1;
 
+-- name: has_ready
+-- A row if there is anything for claims to find: the first entry of an index.
+SELECT 1 FROM items INDEXED BY items_ready WHERE status = 'PENDING' AND is_ready = 1 LIMIT 1;
+
 -- name: find_items
 -- A page of items, newest first; a filter that is NULL is no filter. args: queue, status, workflow, number of the one before, how many
 SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,

@@ -56,6 +56,10 @@ class QueueReading:
         rows = self._queue_rows("next_ready")
         return rows[0][0] if rows else None
 
+    def has_ready(self) -> bool:
+        """Whether there is anything for claims to find."""
+        return bool(self._queue_rows("has_ready"))
+
     def workspaces(self) -> list[Workspace]:
         """All workspaces by id."""
         return [workspace_of(row) for row in self._queue_rows("workspaces")]

@@ -345,3 +345,18 @@ def test_next_ready_says_when_the_first_delayed_item_comes(store: Store, clock: 
     clock.advance(1.5 * HOUR)
     claim_items(store)
     assert store.next_ready_ms() == stored(store, "later").run_at_ms
+
+
+def test_whether_items_are_ready_is_known_without_a_claim(store: Store, clock: FakeClock) -> None:
+    put_workspace(store, concurrency=0)
+    assert not store.has_ready()
+    add(store, new_item("later", delay_ms=HOUR * 1000))
+    assert not store.has_ready()
+    clock.advance(1.5 * HOUR)
+    assert claim_items(store, workflows=("others",)) == []
+    assert store.has_ready()  # that claim has shown it
+    assert len(claim_items(store)) == 1
+    assert not store.has_ready()
+    add(store, new_item("full", "acme"))
+    assert claim_items(store) == []
+    assert store.has_ready()
