@@ -38,6 +38,16 @@ async def never_ends() -> None:
     await endless()
 
 
+@step
+async def longer_than_a_lease() -> None:
+    await asyncio.sleep(1.5)
+
+
+@workflow
+async def ends_late() -> None:
+    await longer_than_a_lease()
+
+
 class Site:
     """Two workers on one store, the first of which makes a step that does not end."""
 
@@ -69,6 +79,11 @@ class Site:
         assert head is not None
         assert head.lease_until_ms is not None
         return (head.lease_until_ms - self.shared.store.now_ms()) / 1000
+
+    def status_of(self, item_id: str) -> str:
+        item = self.shared.store.item(item_id)
+        assert item is not None
+        return item.status
 
     async def start(self) -> None:
         await self.first.run(self.first.well.start(never_ends, execution_id="x"))
@@ -138,5 +153,28 @@ def test_worker_that_cannot_renew_stops_itself_before_another_may_begin(moment: 
         await site.until(lambda: len(site.began) == 2)
         assert site.began[1][0] == "second"
         assert ended[0] < may_begin <= site.began[1][1] <= may_begin + SWEEP_SECONDS
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("lease_seconds", [1, 2])
+def test_item_that_has_committed_nothing_yet_is_not_lost_at_a_renewal(lease_seconds: float) -> None:
+    """Whenever it begins between two renewals: until its first commit it has a claim, and no lease that could be renewed."""
+
+    async def scenario(site: Site) -> None:
+        site.first.kill()
+        site.second.kill()
+        began = len(site.began)
+        short = Process("short", site.shared, site, site.clock, lease_seconds=lease_seconds)
+        items: list[str] = []
+        try:
+            await asyncio.sleep(0.01 * lease_seconds)  # so that looks at what has begun and renewals do not fall together
+            for _ in range(200):
+                items.append((await short.run(short.well.enqueue(ends_late))).item_id)
+                await asyncio.sleep(0.013)
+            await site.until(lambda: all(site.status_of(item_id) == "COMPLETED" for item_id in items))
+        finally:
+            await short.bury()
+        assert len(site.began) - began == len(items)
 
     play(scenario)

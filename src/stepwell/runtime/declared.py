@@ -84,6 +84,11 @@ class DeclaredSession:
         return self._identity.execution_id
 
     @property
+    def is_made(self) -> bool:
+        """Whether the execution exists."""
+        return self._recorder.is_made
+
+    @property
     def is_making(self) -> bool:
         """Whether a step is being made."""
         return self._making.is_busy

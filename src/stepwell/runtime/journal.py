@@ -52,6 +52,11 @@ class Journal:
         return self._recorder.state
 
     @property
+    def is_made(self) -> bool:
+        """Whether the execution exists."""
+        return self._recorder.is_made
+
+    @property
     def is_busy(self) -> bool:
         """Whether a commit is under way."""
         return self._recorder.is_busy

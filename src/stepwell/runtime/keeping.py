@@ -31,6 +31,11 @@ class Leased(Protocol):
     kept_until: float
     """Until when the lease is held for sure, by ``time.monotonic``."""
 
+    @property
+    def is_made(self) -> bool:
+        """Whether the execution exists: one that does not yet has no lease that could be renewed."""
+        ...
+
     def lose(self, error: LeaseLost) -> None:
         """Stop at once."""
         ...
@@ -53,7 +58,8 @@ class Keeping:
             await asyncio.sleep(every)
             # Leases that were granted or renewed lately have time until the next round.
             old = monotonic() + self._lease_seconds - every
-            await asyncio.gather(*(self._renew(each) for each in list(self._sessions.values()) if each.kept_until <= old))
+            due = [each for each in self._sessions.values() if each.is_made and each.kept_until <= old]
+            await asyncio.gather(*map(self._renew, due))
 
     async def _renew(self, session: Leased) -> None:
         lease, asked = session.lease, monotonic()

@@ -59,6 +59,11 @@ class Session(ABC):
         return self._identity.execution_id
 
     @property
+    def is_made(self) -> bool:
+        """Whether the execution exists."""
+        return self._journal.is_made
+
+    @property
     def is_making(self) -> bool:
         """Whether a step is being made."""
         return bool(self._waits.making)
