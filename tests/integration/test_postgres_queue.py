@@ -165,11 +165,18 @@ def test_a_rate_that_is_raised_while_a_claim_is_under_way_holds_at_once(store: S
     assert taken == ["i1"]
 
 
-@pytest.mark.parametrize("queue", ["default", "mail"])
-def test_who_pauses_a_queue_waits_for_claims_under_way(
-    open_one: Callable[[], Store], store: Store, outside: Outside, queue: str
+@pytest.mark.parametrize(
+    ("queue", "unit"),
+    [
+        ("default", PutQueue(QueueSettings(name="default", is_paused=True))),
+        ("mail", PutQueue(QueueSettings(name="mail", is_paused=True))),
+        ("default", PutTier(Tier(name="unlimited", concurrency=0))),
+    ],
+)
+def test_who_pauses_a_queue_or_lowers_a_cap_waits_for_claims_under_way(
+    open_one: Callable[[], Store], store: Store, outside: Outside, queue: str, unit: Unit
 ) -> None:
-    """Else a queue could be found idle, and drained, a moment before another item of it starts."""
+    """Else a queue could be found idle, and drained, a moment before another item of it starts; and more start by the old cap."""
     if queue != "default":
         landed(write(store, PutQueue(QueueSettings(name=queue))))
     add(store, new_item("a", queue=queue))
@@ -183,7 +190,7 @@ def test_who_pauses_a_queue_waits_for_claims_under_way(
     with ThreadPoolExecutor(2) as pool, armed(hold):
         claim = pool.submit(claim_items, store)
         assert is_claimed.wait(60)
-        pausing: Future[object] = pool.submit(write, other, PutQueue(QueueSettings(name=queue, is_paused=True)))
+        pausing: Future[object] = pool.submit(write, other, unit)
         outside.wait_for(pausing)
         assert not pausing.done()
         may_go.set()

@@ -19,16 +19,16 @@ ON CONFLICT (item_id) DO NOTHING
 RETURNING pg_notify($14::text, 'queue')::text;
 
 -- name: enqueue_claimed
--- Adds an item by the function of this name. Queues are not changed meanwhile, as for claim_items.
+-- Adds an item by the function of this name. Queues and tiers are not changed meanwhile, as for claim_items.
 SELECT c.* FROM (SELECT pg_advisory_xact_lock_shared(5378)::text AS held) AS gate CROSS JOIN LATERAL {schema}.enqueue_claimed(
     $1::text || held, $2::text, $3::text, $4::bigint, $5::text, $6::bytea, $7::text, $8::bigint, $9::text,
     $10::bigint, $11::text, $12::bigint, $13::text[], $14::text[], $15::boolean, $16::bigint) AS c;
 
 -- name: claim_items
 -- Claims items by the function of this name. It looks at as many workspaces as it may take items; if some of them wait for a queue that
--- became full by what it took, there may be others that do not, so it is called again for what is left. Queues are not changed until
--- the transaction ends: who pauses one waits for the claims under way, and then nothing more is started from it. (What the lock gives is
--- an empty text, and in the arguments, so that it is taken first.)
+-- became full by what it took, there may be others that do not, so it is called again for what is left. Queues and tiers are not
+-- changed until the transaction ends: who pauses one or lowers its cap waits for the claims under way, and then nothing more is started.
+-- (What the lock gives is an empty text, and in the arguments, so that it is taken first.)
 -- args: as the function's. returns: the items, in order
 WITH RECURSIVE limited AS MATERIALIZED (
     SELECT name FROM {schema}.queues WHERE concurrency IS NOT NULL OR rate_per_second IS NOT NULL
@@ -294,15 +294,16 @@ SELECT NULL, (SELECT count(*) FROM dropped), NULL, NULL
 ORDER BY lease_until_ms, number;
 
 -- name: put_tier
--- Makes a tier or changes it; what its rate makes of the next starts of its workspaces is model.claiming.changed_rate_ms. They are all
--- locked for that, whatever they show: a claim that is under way still puts off their next starts by the old rate.
+-- Makes a tier or changes it, when the claims under way are over: they go by the old one. What its rate makes of the next starts of its
+-- workspaces is model.claiming.changed_rate_ms. They are all locked for that, whatever they show.
 -- The last argument of this and the next two is what the change is based on: the columns behind the name as an array of JSON, null for no
 -- row, NULL for any. If the row is another by now, nothing is written. No row is ever deleted, so one that was seen once is there.
 -- returns: a row if it was written
 WITH put AS (
     INSERT INTO {schema}.tiers AS t (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds)
-    SELECT $1::text, $2::bigint, $3::text::double precision, $4::text::double precision, $5::bigint, $6::bigint,
+    SELECT $1::text || held, $2::bigint, $3::text::double precision, $4::text::double precision, $5::bigint, $6::bigint,
            $7::text::double precision
+    FROM (SELECT pg_advisory_xact_lock(5378)::text AS held) AS gate
     WHERE coalesce($10::text, 'null') = 'null' OR EXISTS (SELECT FROM {schema}.tiers WHERE name = $1::text)
     ON CONFLICT (name) DO UPDATE
     SET concurrency = excluded.concurrency, weight = excluded.weight, rate_per_second = excluded.rate_per_second,
