@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from stepwell.errors import StepwellError
-from stepwell.model.entry import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, resolve
+from stepwell.model.entry import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive, resolve
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.state_room import StateRoom, growth_in
@@ -139,9 +139,15 @@ class Draft:
         return scope.rows.get(key)
 
     def _expired(self, path: str) -> list[str]:
-        ends = self._keys.scope(path).ends
+        """The keys of a scope that have expired and are still there, after the units so far."""
+        scope, ends = self._scopes[path], self._keys.scope(path).ends
+        if scope.is_cleared:
+            return []
         [names] = self._ask([(ends, ("ZRANGEBYSCORE", ends, "-inf", self.now_ms))])
-        return [name.decode() for name in names]
+        return [key for key in map(bytes.decode, names) if key not in scope.rows or self._is_expired(scope.rows[key])]
+
+    def _is_expired(self, stored: StoredEntry | None) -> bool:
+        return stored is not None and stored.data is not None and alive(stored, self.now_ms) is None
 
     def is_untouched(self, ops: Sequence[StateOp]) -> bool:
         """Whether no unit before has written to what these operations read."""

@@ -129,6 +129,13 @@ def test_expired_keys_do_not_block_a_full_scope(small_store: Store, clock: FakeC
     refused(write(small_store, StateBatch((put("e"),))), LimitExceeded)
 
 
+def test_giving_back_space_spares_what_the_unit_before_has_set_again(small_store: Store, clock: FakeClock) -> None:
+    write_state(small_store, put("a", ttl=HOUR), put("b", ttl=HOUR), put("c"))
+    clock.advance(1.1 * HOUR)
+    small_store.write([StateBatch((put("a", "anew"),)), StateBatch((put("d"),))])
+    assert content(small_store) == {"a": "anew", "c": 1, "d": 1}
+
+
 def test_expired_bytes_do_not_block_a_full_scope(small_store: Store, clock: FakeClock) -> None:
     write_state(small_store, put("a", "x" * 80, ttl=HOUR))
     refused(write(small_store, StateBatch((put("b", "x" * 80),))), LimitExceeded)
