@@ -175,6 +175,7 @@ def test_ordinary_commits_are_one_round_trip_and_everything_else_is_two(
     assert statements(store, [many[0].foresee(status("RUNNING"))], monkeypatch) == ["commit_one"]
     assert statements(store, [many[0].foresee(commit_id="mine")], monkeypatch) == ["commit_one"]
     assert statements(store, [Acquire("gate", "a", HOUR)], monkeypatch) == ["acquire_one"]
+    landed(write(store, StateBatch((put("held", ttl=HOUR),))))
     mixed = [many[0].foresee(), many[0].foresee(), many[1].foresee(snapshot=many[1].snapshot()), Deletion("run-2")]
     mixed += [
         StateBatch((put("a"), put("b"), Clear(SCOPE), put("c"))),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -184,7 +185,7 @@ def alive(stored: StoredEntry | None, now_ms: int) -> StoredEntry | None:
 class Resolution:
     """What a list of operations comes to: rows to write, scopes to empty first, totals, and an answer to each."""
 
-    __slots__ = ("_lookup", "_totals_of", "answers", "cleared", "entries", "grown", "limits", "now_ms", "totals")
+    __slots__ = ("_expired_in", "_lookup", "_totals_of", "answers", "cleared", "entries", "grown", "limits", "now_ms", "totals")
 
     def __init__(
         self,
@@ -192,8 +193,9 @@ class Resolution:
         totals_of: Callable[[str], ScopeTotals],
         now_ms: int,
         limits: Limits,
+        expired_in: Callable[[str], Sequence[str]],
     ) -> None:
-        self._lookup, self._totals_of = lookup, totals_of
+        self._lookup, self._totals_of, self._expired_in = lookup, totals_of, expired_in
         self.now_ms, self.limits = now_ms, limits
         self.entries: dict[tuple[str, str], StoredEntry] = {}
         self.totals: dict[str, ScopeTotals] = {}
@@ -242,13 +244,16 @@ class Resolution:
         return entry
 
     def clear(self, scope: str) -> int:
-        """Drop every row of the scope and say how many keys it had."""
+        """Drop every row of the scope and say how many keys it had; those that had expired were gone already."""
         totals = self.scope(scope)
+        # What the operations before have written is not expired, and what they have deleted is not in the totals.
+        is_stored = scope not in self.cleared and self._totals_of(scope).keys > 0
+        expired = sum((scope, key) not in self.entries for key in self._expired_in(scope)) if is_stored else 0
         self.entries = {address: row for address, row in self.entries.items() if address[0] != scope}
         self.cleared[scope] = totals.revision + 1
         self.totals[scope] = ScopeTotals(totals.revision + 1, 0, 0)
         self.grown[scope] = self.grown.get(scope, 0) - totals.bytes
-        return totals.keys
+        return totals.keys - expired
 
 
 def resolve(
@@ -265,28 +270,21 @@ def resolve(
     Expired keys count towards the limits of a scope and of its workspace until they are swept; if one seems full, the scopes that
     are written to are swept first.
     """
-    resolution = _resolve(ops, lookup, totals_of, now_ms, limits, room_of)
+    begin = partial(Resolution, lookup, totals_of, now_ms, limits, expired_in)
+    resolution = _resolve(ops, begin(), room_of)
     if not isinstance(resolution, LimitExceeded):
         return resolution
     scopes = {op.scope for op in ops} | {op.to_scope for op in ops if isinstance(op, Copy)}
     swept = [Delete(scope, key) for scope in sorted(scopes) for key in expired_in(scope)]
     if not swept:
         return resolution
-    resolution = _resolve([*swept, *ops], lookup, totals_of, now_ms, limits, room_of)
+    resolution = _resolve([*swept, *ops], begin(), room_of)
     if isinstance(resolution, Resolution):
         del resolution.answers[: len(swept)]
     return resolution
 
 
-def _resolve(
-    ops: Sequence[StateOp],
-    lookup: Callable[[str, str], StoredEntry | None],
-    totals_of: Callable[[str], ScopeTotals],
-    now_ms: int,
-    limits: Limits,
-    room_of: RoomOf,
-) -> Resolution | StepwellError:
-    resolution = Resolution(lookup, totals_of, now_ms, limits)
+def _resolve(ops: Sequence[StateOp], resolution: Resolution, room_of: RoomOf) -> Resolution | StepwellError:
     try:
         for op in ops:
             resolution.answers.append(_RULES[type(op)](resolution, op))

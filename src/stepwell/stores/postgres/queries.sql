@@ -247,6 +247,13 @@ SELECT r.key
 FROM {schema}.state_scopes AS s JOIN {schema}.state_entries AS r ON r.number = s.number
 WHERE s.address = $1::bytea AND r.data IS NOT NULL AND r.expires_ms <= $2::bigint;
 
+-- name: expired_in_scopes
+-- The same of several scopes, and of the moment in which it is asked. args: scopes, how far the clock is ahead. returns: path, key
+SELECT s.path, r.key
+FROM {schema}.state_scopes AS s JOIN {schema}.state_entries AS r ON r.number = s.number
+WHERE s.address = ANY($1::bytea[]) AND r.data IS NOT NULL
+  AND r.expires_ms <= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint;
+
 -- name: expired
 -- Keys that have expired, the oldest first. They may be set again before they are locked, so they are looked at again then.
 SELECT s.path, r.key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -117,6 +117,8 @@ class Transaction:
             asked.append(("lock_scopes", [_addresses(scopes)]))
         if keys:
             asked.append(("stored_entries", [_addresses(scope for scope, _ in keys), texts(key for _, key in keys)]))
+        if touched.cleared:
+            asked.append(("expired_in_scopes", [_addresses(sorted(touched.cleared)), self._ahead_ms]))
         asked.extend(touched.queue.questions())
         if fences:
             asked.append(("next_fences", (fences_of(self._schema), fences)))
@@ -150,8 +152,18 @@ class Transaction:
         view.queue.fill(answers)
         view.fences = [row[0] for row in answers.get("next_fences", ())]
         view.fetch_entry = self._fetch_entry
-        view.fetch_expired = lambda scope: [row[0] for row in self._link.ask("expired_in_scope", address(scope), view.now_ms)]
+        view.fetch_expired = self._expired(view.now_ms, touched.cleared, answers.get("expired_in_scopes", ()))
         return view
+
+    def _expired(self, now_ms: int, cleared: Collection[str], found: Sequence[Row]) -> Callable[[str], list[str]]:
+        """What gives the keys of a scope that have expired: those of one that is cleared were read with all else."""
+
+        def fetch(scope: str) -> list[str]:
+            if scope in cleared:
+                return [key for path, key in found if path == scope]
+            return [row[0] for row in self._link.ask("expired_in_scope", address(scope), now_ms)]
+
+        return fetch
 
     def _rooms(self, workspaces: Sequence[str]) -> tuple[dict[str, StateRoom], int]:
         """What workspaces that are limited may hold and hold, counted if nobody has done so; and the time after that wait."""

@@ -30,7 +30,7 @@ from stepwell.model.commit import (
     Unit,
     Unlock,
 )
-from stepwell.model.entry import Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive
+from stepwell.model.entry import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive
 from stepwell.model.holding import LockRow
 from stepwell.model.ids import revision_in
 from stepwell.model.snapshot import StoredSnapshot
@@ -52,6 +52,7 @@ class Footprint:
         self.acquired: set[str] = set()
         self.keys: set[tuple[str, str]] = set()
         self.scopes: set[str] = set()
+        self.cleared: set[str] = set()
         self.sweeps: list[Sweep] = []
         self.claims: list[ClaimDue] = []
         self.queue = QueueFootprint()
@@ -91,9 +92,10 @@ class Footprint:
         self.locks.update(guard.name for guard in guards)
         for op in ops:
             self.scopes.add(op.scope)
-            key = getattr(op, "key", None)
-            if key is not None:
-                self.keys.add((op.scope, key))
+            if isinstance(op, Clear):
+                self.cleared.add(op.scope)
+            else:
+                self.keys.add((op.scope, op.key))
             if isinstance(op, Copy):
                 self.scopes.add(op.to_scope)
                 self.keys.add((op.to_scope, op.to_key))
@@ -217,8 +219,8 @@ class View:
     def expired_in(self, scope: str) -> list[str]:
         """The keys of a scope that have expired and are still there."""
         mine = {key for path, key in self.entries if path == scope}
-        keys = mine if scope in self.cleared else mine.union(self.fetch_expired(scope))
-        return sorted(key for key in keys if self._is_expired(scope, key))
+        stored = () if scope in self.cleared else self.fetch_expired(scope)
+        return sorted([*(key for key in stored if key not in mine), *(key for key in mine if self._is_expired(scope, key))])
 
     def expired(self, keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         """Those of some keys that have expired and are still there."""

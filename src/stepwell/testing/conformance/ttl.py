@@ -59,6 +59,25 @@ def test_expired_key_is_absent_for_every_operation_at_once(store: Store, clock: 
     refused(write(store, StateBatch((Delete(SCOPE, "expected", expected=6),))), Conflict)
 
 
+def test_clear_does_not_count_keys_that_have_expired(store: Store, clock: FakeClock) -> None:
+    write_state(store, put("a", ttl=HOUR), put("b", ttl=HOUR), put("kept"))
+    clock.advance(1.1 * HOUR)
+    assert write_state(store, Clear(SCOPE), put("new"), Clear(SCOPE))[::2] == [1, 1]
+    write_state(store, put("c", ttl=HOUR), put("d", ttl=HOUR))
+    clock.advance(1.1 * HOUR)
+    assert write_state(store, put("c"), Delete(SCOPE, "d"), Clear(SCOPE))[2] == 1
+    assert (content(store), store.totals(SCOPE).keys) == ({}, 0)
+
+
+def test_clear_counts_what_the_units_before_it_left(store: Store, clock: FakeClock) -> None:
+    """In one group: a key that had expired and was set again counts, one that was cleared does not."""
+    write_state(store, *(put(key, ttl=HOUR) for key in "abc"))
+    clock.advance(1.1 * HOUR)
+    ops = (put("a"), Delete(SCOPE, "b"), Clear(SCOPE), Clear(SCOPE), put("c"), Clear(SCOPE))
+    outcomes = store.write([StateBatch((op,)) for op in ops])
+    assert [answers(outcome)[0] for outcome, op in zip(outcomes, ops, strict=True) if isinstance(op, Clear)] == [1, 0, 1]
+
+
 def test_put_sets_a_ttl_anew_or_takes_it_away(store: Store, clock: FakeClock) -> None:
     write_state(store, put("anew", ttl=HOUR), put("away", ttl=HOUR))
     clock.advance(0.5 * HOUR)

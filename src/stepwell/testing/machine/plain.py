@@ -257,9 +257,9 @@ class PlainScope:
         self.tombs[key] = now_ms
 
     def clear(self, now_ms: int) -> int:
-        """Remove all keys at one revision; how many there were. What came and went in one batch leaves no tombstone."""
+        """Remove all keys at one revision; how many had not ended. What came and went in one batch leaves no tombstone."""
         self.revision += 1
-        count, before = len(self.entries), self.before or PlainScope()
+        count, before = sum(self.live(key, now_ms) is not None for key in self.entries), self.before or PlainScope()
         self.tombs = before.tombs | dict.fromkeys(before.entries, now_ms)
         self.entries.clear()
         return count
