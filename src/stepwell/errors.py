@@ -262,6 +262,11 @@ class Corrupted(StoreUnavailable):
 
     code = "SW-305"
 
+    def __init__(self, message: str | None = None, *, key: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key
+        """Of scoped state: the key whose value it is."""
+
 
 class CommitUnknown(StepwellError):
     """The reply to a commit was lost, so it may or may not have landed; look its id up before you try again."""

@@ -125,7 +125,8 @@ class StoredEntry(msgspec.Struct, frozen=True, gc=False):
         """The same row; ``Corrupted`` if it is not what was stored."""
         if not self.is_sound:
             raise Corrupted(
-                f"the value of key {key!r} in scope {scope!r} does not match its checksum; set or delete it, or restore a backup"
+                f"the value of key {key!r} in scope {scope!r} does not match its checksum; set or delete it, or restore a backup",
+                key=key,
             )
         return self
 

@@ -46,8 +46,11 @@ decode_schedule = msgspec.json.Decoder(Schedule).decode
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+_PAGE = 1_000
 _MOST_BACKFILLED = 10_000
 _MOST_TRIES = 20
+_DAMAGED = "does not match its checksum"
+_REPAIR = "put it again, or delete it"
 
 
 class ScheduleOperations:
@@ -57,6 +60,8 @@ class ScheduleOperations:
         self._store, self._queue, self._new_id = store, queue, new_id
         self.watchers: set[Callable[[], None]] = set()
         """Called, from any thread, when a schedule was put or resumed here."""
+        self._damaged: set[str] = set()
+        """Those that were named in the log when it was last looked at what is due."""
 
     def put(
         self,
@@ -125,18 +130,23 @@ class ScheduleOperations:
 
     def _find(self, name: str) -> Operation[tuple[Schedule, int | None]]:
         check_key(name, "a schedule's name")
-        rows = yield from read(lambda: self._store.entries(PATH, [name]))
+        try:
+            rows = yield from read(lambda: self._store.entries(PATH, [name]))
+        except Corrupted as error:
+            raise Corrupted(f"schedule {name!r} {_DAMAGED}; {_REPAIR}", key=error.key) from None
         row = rows.get(name)
         if row is None or row.data is None:
             raise NotFound(f"there is no schedule {name!r}")
         try:
             return decode_schedule(row.data), row.revision
         except msgspec.DecodeError as error:
-            raise Corrupted(f"schedule {name!r} cannot be read here ({error}); put it again, or delete it") from None
+            raise Corrupted(f"schedule {name!r} cannot be read here ({error}); {_REPAIR}") from None
 
     def all(self) -> Operation[list[Schedule]]:
         """All schedules, by name; those that cannot be read here are named in the log."""
-        rows = yield from read(lambda: _scan(self._store))
+        rows, damaged = yield from read(lambda: _scan(self._store))
+        for name in damaged:
+            log.warning("schedule %r %s, and is not listed; %s", name, _DAMAGED, _REPAIR)
         found: list[Schedule] = []
         for name, data, _ in rows:
             try:
@@ -199,8 +209,14 @@ class ScheduleOperations:
     # What fires them.
 
     def due(self) -> Operation[tuple[list[tuple[str, bytes, int]], int]]:
-        """All schedules as they are stored, by name, with their revisions, and the store's time."""
-        return (yield from read(lambda: (_scan(self._store), self._store.now_ms())))
+        """All schedules as they are stored, by name, with their revisions, and the store's time. One that is damaged is left
+        out, and named in the log once."""
+        (rows, damaged), now = yield from read(lambda: (_scan(self._store), self._store.now_ms()))
+        for name in damaged:
+            if name not in self._damaged:
+                log.warning("schedule %r %s, and is not fired; %s", name, _DAMAGED, _REPAIR)
+        self._damaged = set(damaged)
+        return rows, now
 
     def move(self, schedule: Schedule, revision: int) -> Operation[bool]:
         """Set where a schedule stands; False if somebody else has moved it since."""
@@ -219,13 +235,27 @@ def _moved(schedule: Schedule, revision: int | None) -> StateBatch:
     return StateBatch((Put(PATH, schedule.name, msgspec.Raw(encode_schedule(schedule)), expected=revision),))
 
 
-def _scan(store: Store) -> list[tuple[str, bytes, int]]:
+def _scan(store: Store) -> tuple[list[tuple[str, bytes, int]], list[str]]:
+    """All schedules as they are stored, and the names of those that are damaged."""
     found: list[tuple[str, bytes, int]] = []
-    after: str | None = None
-    while rows := store.scan(PATH, after=after):
+    damaged: list[str] = []
+    after, limit = None, _PAGE
+    while True:
+        try:
+            rows = store.scan(PATH, after=after, limit=limit)
+        except Corrupted as error:
+            if error.key is None:
+                raise
+            # A page with a damaged row is not given out: smaller ones bring what comes before it, and the last one is that row.
+            limit //= 2
+            if not limit:
+                damaged.append(error.key)
+                after, limit = error.key, _PAGE
+            continue
+        if not rows:
+            return found, damaged
         found += [(name, row.data, row.revision) for name, row in rows if row.data is not None]
         after = rows[-1][0]
-    return found
 
 
 class Schedules:
