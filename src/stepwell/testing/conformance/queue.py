@@ -22,6 +22,8 @@ from stepwell.model.queue import (
     PutTier,
     PutWorkspace,
     QueueSettings,
+    Redrive,
+    ReturnItem,
     Tier,
     Workspace,
 )
@@ -323,6 +325,26 @@ def test_lanes_say_what_waits_and_runs(store: Store, clock: FakeClock) -> None:
     end(store, first, second)
     lanes = {lane.queue: lane for lane in store.lanes("acme")}
     assert (lanes["default"].claimed, lanes["default"].dispatched, lanes["mail"].ready, lanes["mail"].delayed) == (0, 0, 1, 0)
+
+
+@pytest.mark.parametrize("way", ["returned", "failed", "expired", "driven again"])
+def test_a_lane_counts_the_wait_of_an_items_last_claim_alone(store: Store, clock: FakeClock, way: str) -> None:
+    add(store, "a", "b")
+    clock.advance(0.5 * HOUR)
+    [claimed, other] = claim_items(store, seconds=2 * HOUR)
+    landed(write(store, ItemMark(other.item_id, "DISPATCHED", other.fence)))
+    clock.advance(3 * HOUR)
+    if way == "expired":
+        assert recover(store) == ["a"]
+    elif way == "driven again":
+        end(store, claimed, status="FAILED")
+        answers(write(store, Redrive("a", "again")))
+    else:
+        answers(write(store, ReturnItem("a", claimed.fence, "broken" if way == "failed" else None)))
+    assert [round(wait / HOUR / 1000, 1) for wait in store.lanes()[0].waits_ms] == [0.5]
+    clock.advance(HOUR)
+    assert ids_of(claim_items(store)) == ["a"]
+    assert [round(wait / HOUR / 1000, 1) for wait in store.lanes()[0].waits_ms] == [0.5, 1.0]
 
 
 def test_missing_item_is_none(store: Store) -> None:
