@@ -127,6 +127,16 @@ def ask_by_execution(value: int) -> list[str]:
 
 
 @step
+def ask_by_name(value: int) -> list[str]:
+    return [stepwell.enqueue(slow, value, singleton=True), stepwell.enqueue(echo, value, debounce="1h")]
+
+
+@workflow(name="queue.asking_by_name")
+async def asking_by_name(value: int) -> list[str]:
+    return await ask_by_name(value)
+
+
+@step
 def ask_and_fail(value: int) -> int:
     stepwell.enqueue(echo, value)
     raise RuntimeError("after all not")
@@ -250,6 +260,19 @@ def test_the_result_of_an_item_whose_execution_id_was_taken_is_not_that_of_the_o
         pass
     with pytest.raises(ExecutionFailed, match="failed before it started: AlreadyExists"):
         item.result(WAIT)
+
+
+def test_a_step_that_asks_by_name_is_given_the_id_of_a_new_item_or_one_that_nobody_has(well: Any):
+    """Which item stands for the request is seen with the step's commit alone."""
+    given = well.start(asking_by_name, 1).result(WAIT)
+    assert [well.queue.item(item_id).state().input for item_id in given] == [1, 1]
+    for item_id in well.start(asking_by_name, 2).result(WAIT):
+        with pytest.raises(NotFound, match="a step asked for it by singleton or debounce, and another item stands for it"):
+            well.queue.item(item_id)
+    assert {item.item_id: item.input for item in well.queue.list() if item.item_id in given} == dict(
+        zip(given, [1, 2], strict=True)
+    )
+    well.queue.item(given[0]).cancel()
 
 
 def test_a_singleton_is_not_asked_for_twice_while_it_has_not_ended(idle_well: Any):

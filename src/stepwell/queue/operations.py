@@ -137,7 +137,8 @@ class QueueOperations:
         item = yield from read(lambda: self._store.item(item_id))
         if item is None:
             raise NotFound(
-                f"there is no queue item {item_id!r} in this store; it never was, or ended so long ago that it was dropped"
+                f"there is no queue item {item_id!r} in this store; it never was, ended so long ago that it was dropped, "
+                "or a step asked for it by singleton or debounce, and another item stands for it"
             )
         return item
 
