@@ -44,6 +44,15 @@ def test_input_comes_from_a_file_or_from_standard_input(shell: Shell, given: str
     assert done.json["reserved"] == "reserved chair"
 
 
+def test_null_that_is_given_is_not_the_default_of_a_parameter(shell: Shell):
+    shell.write("flows.py", "from stepwell import workflow\n\n@workflow\ndef nightly(day: str | None = 'today'):\n    return day\n")
+    assert shell("run", "flows.py", "--input", "null").json is None
+    assert shell("run", "flows.py").json == "today"
+    refused = shell("enqueue", "flows.py", "--input", "null")
+    assert (refused.code, "leave it out" in refused.err) == (5, True)
+    assert shell("enqueue", "flows.py").code == 0
+
+
 def test_failed_run_says_why_and_ends_with_one(shell: Shell):
     done = shell.checkout("a", cents=-5)
     assert done.code == 1

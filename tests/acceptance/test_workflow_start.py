@@ -11,6 +11,7 @@ from tests.acceptance.conftest import OpenWell, working_well
 import stepwell
 from stepwell import Conflict, ExecutionEnded, InvalidInput, Status, Stepwell, faults, step, workflow
 from stepwell.flow import program
+from stepwell.testing import crash_everywhere, rehearse
 
 well = working_well
 
@@ -30,6 +31,26 @@ async def doubling(number: int) -> int:
 @workflow
 async def adding(first: int, second: list[int]) -> int:
     return first + sum(second)
+
+
+@workflow
+async def taking_none(number: int | None = 5) -> int | None:
+    return number
+
+
+@workflow
+async def taking_anything(number=5):
+    return number
+
+
+@workflow
+async def taking_a_number(number: int = 5) -> int:
+    return number
+
+
+@workflow
+async def taking_two(first: int | None = 1, second: int = 2) -> list[int | None]:
+    return [first, second]
 
 
 @workflow
@@ -56,6 +77,25 @@ def test_start_whose_reply_was_lost_is_taken_on_at_once(open_well: OpenWell, url
 def is_there(well: Any) -> bool:
     """Whether the run is in the store: the reply that is lost is that of its creation."""
     return getattr(well, "_thing", well)._parts.store.head("d") is not None
+
+
+def test_none_that_is_given_is_not_the_default_of_a_parameter_that_takes_it(well: Any) -> None:
+    for flow, other in ((taking_none, 5), (taking_anything, 5)):
+        assert well.start(flow, None).result(WAIT) is None
+        assert well.start(flow).result(WAIT) == other
+        assert well.start(flow, 7).result(WAIT) == 7
+
+
+def test_none_for_parameters_that_do_not_take_it_is_no_input(well: Any) -> None:
+    assert well.start(taking_a_number, None).result(WAIT) == 5
+    assert well.start(taking_two, None).result(WAIT) == [1, 2]
+    assert well.start(taking_two, {"first": None}).result(WAIT) == [None, 2]
+
+
+def test_none_that_is_given_survives_a_crash_at_every_commit() -> None:
+    assert crash_everywhere(taking_none, None).result is None
+    assert crash_everywhere(taking_none).result == 5
+    assert (rehearse(taking_none, None).result, rehearse(taking_none).result) == (None, 5)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from msgspec import UNSET
+
 from stepwell.app.parts import ExecutionSummary, Health, Parts, check_settings, file_of, grace_of, lease_of
 from stepwell.clock import Clock
 from stepwell.contract.store import Durability, Store
@@ -129,7 +131,7 @@ class AsyncStepwell:
     async def start(
         self,
         workflow: Startable,
-        value: Any = None,
+        value: Any = UNSET,
         *,
         workspace: str = DEFAULT_WORKSPACE,
         execution_id: str | None = None,
@@ -143,7 +145,9 @@ class AsyncStepwell:
         starting = Starting(self._parts.executions, self._parts.clock)
         try:
             worker = self._working()
-            await self._driver.run(starting.start(found, value, run.execution_id, workspace, governance=governance, worker=worker))
+            await self._driver.run(
+                starting.start(found, found.input_of(value), run.execution_id, workspace, governance=governance, worker=worker)
+            )
         except AlreadyExists as error:
             await self._driver.run(starting.check_same(found, run.execution_id, workspace, error))
         return run
@@ -160,7 +164,7 @@ class AsyncStepwell:
     async def enqueue(
         self,
         workflow: Any,
-        value: Any = None,
+        value: Any = UNSET,
         *,
         workspace: str = DEFAULT_WORKSPACE,
         queue: str = DEFAULT_QUEUE,

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from msgspec import UNSET
+
 from stepwell.app.parts import ExecutionSummary, Health, Parts, check_settings, file_of, grace_of, lease_of
 from stepwell.clock import Clock
 from stepwell.contract.store import Durability, Store
@@ -135,7 +137,7 @@ class Stepwell:
     def start(
         self,
         workflow: Startable,
-        value: Any = None,
+        value: Any = UNSET,
         *,
         workspace: str = DEFAULT_WORKSPACE,
         execution_id: str | None = None,
@@ -149,7 +151,9 @@ class Stepwell:
         starting = Starting(self._parts.executions, self._parts.clock)
         try:
             worker = self._working()
-            self._driver.run(starting.start(found, value, run.execution_id, workspace, governance=governance, worker=worker))
+            self._driver.run(
+                starting.start(found, found.input_of(value), run.execution_id, workspace, governance=governance, worker=worker)
+            )
         except AlreadyExists as error:
             self._driver.run(starting.check_same(found, run.execution_id, workspace, error))
         return run
@@ -166,7 +170,7 @@ class Stepwell:
     def enqueue(
         self,
         workflow: Any,
-        value: Any = None,
+        value: Any = UNSET,
         *,
         workspace: str = DEFAULT_WORKSPACE,
         queue: str = DEFAULT_QUEUE,

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import click
+from msgspec import UNSET
 
 from stepwell.cli.source import read_text
 from stepwell.errors import InvalidInput
@@ -69,6 +70,6 @@ class MomentType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
 
 
 MOMENT, SPAN, VALUE = MomentType(), SpanType(), ValueType()
-INPUT = click.option("--input", "-i", "value", type=VALUE, default=None, metavar="JSON|@FILE|-", help="The input, else null.")
+INPUT = click.option("--input", "-i", "value", type=VALUE, default=UNSET, metavar="JSON|@FILE|-", help="The input, else none.")
 ID = click.option("--id", "execution_id", metavar="ID", help="The run's id; one that is known gives that run.")
 WORKSPACE = click.option("--workspace", "-w", default=DEFAULT_WORKSPACE, show_default=True, help="The workspace of the run.")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import UNSET
+
 from stepwell.errors import InvalidInput
 from stepwell.flow.definition import Definition
 from stepwell.flow.program import Workflow, caller
@@ -34,6 +36,10 @@ class DeclaredWorkflow(Workflow[..., Any]):
     def value_of(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
         """The input of a call as one value."""
         return to_value(keywords) if keywords else to_value(arguments[0] if arguments else None)
+
+    def input_of(self, value: object) -> Value:
+        """What is given to start it, or ``UNSET``, as its input."""
+        return None if value is UNSET else value
 
     def encode_input(self, value: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
         """An input as canonical bytes, checked against the schema before anything is stored."""

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
+from msgspec import UNSET
+
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.flow.duration import Span, seconds_of
 from stepwell.flow.governance import Governance
@@ -186,18 +188,30 @@ class Workflow(Generic[P, R]):
         return cast("R", inside.call_workflow(self, self.value_of(arguments, dict(keywords))))
 
     def value_of(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
-        """The input of a call as one value: the argument of a single parameter, or a mapping by name.
-
-        None that is given where there is another default is a trigger of its own, since null for an input means that there is none.
-        """
+        """The input of a call as one value: the argument of a single parameter, or a mapping by name."""
         bound = inspect.signature(self.function).bind(*arguments, **keywords)
         if len(self._parameters) == 1:
-            (only,) = self._parameters
-            has_default = only.default is not inspect.Parameter.empty and only.default is not None
-            if has_default and bound.arguments.get(only.name, only.default) is None:
-                return FunctionTrigger({only.name: None})
-            return to_value(bound.arguments.get(only.name))
+            given = bound.arguments.get(self._parameters[0].name, UNSET)
+            return self._none() if given is None else None if given is UNSET else to_value(given)
         return {name: to_value(value) for name, value in bound.arguments.items()}
+
+    def _none(self) -> Value:
+        """None for a single parameter: where that has another default, a trigger of its own, since null means no input."""
+        others = [
+            each.name for each in self._parameters if each.default is not inspect.Parameter.empty and each.default is not None
+        ]
+        return FunctionTrigger({others[0]: None}) if len(self._parameters) == len(others) == 1 else None
+
+    def input_of(self, value: object) -> Value:
+        """What is given to start it, or ``UNSET``, as its input. None is one where the parameter takes it."""
+        if value is not None:
+            return None if value is UNSET else value
+        none = self._none()
+        try:
+            self.bind(none)
+        except InvalidInput:  # what it is without an input
+            return None
+        return none
 
     def encode_input(self, value: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
         """An input as canonical bytes, checked against the parameters' types before anything is stored."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from msgspec import UNSET
+
 from stepwell.errors import InvalidInput
 from stepwell.flow.duration import Span
 from stepwell.model.ids import new_id
@@ -19,7 +21,7 @@ __all__ = ["enqueue"]
 
 def enqueue(
     workflow: Any,
-    value: Any = None,
+    value: Any = UNSET,
     *,
     workspace: str | None = None,
     queue: str = DEFAULT_QUEUE,

@@ -15,8 +15,9 @@ from stepwell.model.digest import sha256_hex
 from stepwell.model.ids import check_key, keyed_id_of
 from stepwell.model.limits import Limits
 from stepwell.model.queue import DEFAULT_QUEUE, NewItem
+from stepwell.model.record import FunctionTrigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
-from stepwell.model.value import DEFAULT_LIMITS
+from stepwell.model.value import DEFAULT_LIMITS, Value
 
 __all__ = ["LATEST_MS", "QueueRequest", "Runnable", "moment_ms", "new_item", "workspace_queue"]
 
@@ -41,6 +42,10 @@ class Runnable(Protocol):
         """Its version."""
         ...
 
+    def input_of(self, value: object) -> Value:
+        """What is given to start it, or ``UNSET``, as its input."""
+        ...
+
     def encode_input(self, value: object, limits: Limits = ...) -> bytes:
         """An input as canonical bytes, checked before anything is stored."""
         ...
@@ -50,7 +55,7 @@ class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One of many requests that are made together, for ``enqueue_many``; the fields are the options of ``enqueue``."""
 
     workflow: Any
-    value: Any = None
+    value: Any = msgspec.UNSET
     workspace: str = DEFAULT_WORKSPACE
     queue: str = DEFAULT_QUEUE
     priority: int = 0
@@ -89,7 +94,7 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
         workflow_id=workflow.name,
         version=workflow.version,
         execution_id=own_id or new_id(),
-        input=workflow.encode_input(request.value, limits),
+        input=_input_of(request, workflow, limits),
         queue=check_key(request.queue, "a queue's name"),
         priority=_whole(request.priority, "priority", -_MOST_PRIORITY, _MOST_PRIORITY),
         delay_ms=delay_ms,
@@ -100,6 +105,17 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
         max_attempts=_whole(request.max_attempts, "max_attempts", 1, _MOST_ATTEMPTS),
     )
     return item if unique is None else msgspec.structs.replace(item, body_digest=_digest(item, own_id))
+
+
+def _input_of(request: QueueRequest, workflow: Runnable, limits: Limits) -> bytes:
+    value = workflow.input_of(request.value)
+    if request.value is None and isinstance(value, FunctionTrigger):
+        only = ", ".join(map(repr, value.arguments))
+        raise InvalidInput(
+            f"None for workflow {workflow.name!r} would be no input in the queue, and come to the default of its parameter {only}; "
+            "leave it out, or use well.start"
+        )
+    return workflow.encode_input(value, limits)
 
 
 def _key_of(request: QueueRequest, key: str | None, own_id: str | None) -> str | None:

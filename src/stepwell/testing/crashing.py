@@ -109,7 +109,7 @@ def changes_in(commit: Commit) -> str:
 
 def crash_everywhere(
     workflow: Any,
-    value: Any = None,
+    value: Any = msgspec.UNSET,
     *,
     signals: Signals = (),
     effects: Callable[[], int] | None = None,

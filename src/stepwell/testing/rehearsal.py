@@ -74,7 +74,7 @@ class _Order:
 
 def rehearse(
     workflow: Any,
-    value: Any = None,
+    value: Any = msgspec.UNSET,
     *,
     scheduler: Scheduler | None = None,
     signals: Signals = (),

@@ -105,6 +105,20 @@ def test_a_time_after_the_last_year_that_a_datetime_has_is_refused():
     assert item(run_at=datetime.min.replace(tzinfo=UTC)).run_at_ms == 0
 
 
+def test_none_that_an_item_could_not_tell_from_no_input_is_refused():
+    async def nightly(day: str | None = "today") -> None: ...
+    async def weekly(day: str = "today") -> None: ...
+    async def monthly(day: str | None = None) -> None: ...
+
+    def of(flow: Callable[..., Any], **value: Any) -> bytes:
+        known = Workflow(flow, flow.__name__, 1)
+        return new_item(QueueRequest(workflow=known, **value), known, lambda: "i").input
+
+    with pytest.raises(InvalidInput, match=r"'nightly' .* default .* 'day'; leave it out, or use well\.start"):
+        of(nightly, value=None)
+    assert [of(nightly), of(weekly), of(weekly, value=None), of(monthly), of(monthly, value=None)] == [b"null"] * 5
+
+
 def test_the_version_is_that_of_the_workflow():
     assert (item().version, item().workflow_id) == (3, "work")
 

@@ -107,7 +107,7 @@ def watch(execution_id: str, timeout: float | None) -> None:
 
 def _begin(well: Stepwell, workflow: Startable, value: Any, workspace: str, execution_id: str | None) -> Run:
     """Start a run; one that is there already needs no input to go on."""
-    if execution_id is not None and value is None:
+    if execution_id is not None and value is msgspec.UNSET:
         with suppress(NotFound):
             known = well.run(execution_id)
             known.status()
