@@ -72,6 +72,7 @@ class _Bell(Listening):
         self._here = asyncio.get_running_loop()
         self._rung = asyncio.Event()
         self._is_ringing = False
+        self._timer: asyncio.TimerHandle | None = None
         self.has_news = False
         """Whether it rang for news that no claim was made for since."""
 
@@ -84,9 +85,14 @@ class _Bell(Listening):
                 self._here.call_soon_threadsafe(self._rung.set)
 
     def wake_later(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
-        """Ring after so long, if it is wanted then. From any thread."""
+        """Ring so long after the latest call of this, if it is wanted then. From any thread."""
         with suppress(RuntimeError):
-            self._here.call_soon_threadsafe(self._here.call_later, seconds, lambda: is_wanted() and self.wake())
+            self._here.call_soon_threadsafe(self._put_off, seconds, is_wanted)
+
+    def _put_off(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._here.call_later(seconds, lambda: is_wanted() and self.wake())
 
     def ring(self) -> None:
         """Ring from the loop itself."""
