@@ -13,7 +13,6 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -24,12 +23,13 @@ from stepwell.contract.store import Store
 from stepwell.errors import LeaseLost, NotFound, StepwellError
 from stepwell.model.commit import Written
 from stepwell.model.queue import Claimed, ClaimItems, ReturnItem
+from stepwell.queue.bell import Bell
 from stepwell.queue.news import QueueNews
 from stepwell.queue.standing import Ride, StandingClaim
 from stepwell.queue.turns import QuickTurns
 from stepwell.runtime.patience import Patience, is_away
 from stepwell.state.operation import AsyncDriver, read, write_or_raise
-from stepwell.state.pulse import QUEUE, Listening, Pulse
+from stepwell.state.pulse import Pulse
 
 __all__ = ["BATCH", "POLL_SECONDS", "Dispatcher"]
 
@@ -62,54 +62,6 @@ _AWAY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 _UNKNOWN_DELAY_MS = 5_000
 _NOT_NOW_DELAY_MS = 250
 _ERROR_DELAY_MS = 1_000
-
-
-class _Bell(Listening):
-    """Rings for news of the queue, from any thread; many rings before it is heard are one."""
-
-    def __init__(self, pulse: Pulse) -> None:
-        super().__init__(pulse, QUEUE)
-        self._here = asyncio.get_running_loop()
-        self._rung = asyncio.Event()
-        self._is_ringing = False
-        self._timer: asyncio.TimerHandle | None = None
-        self.has_news = False
-        """Whether it rang for news that no claim was made for since."""
-
-    def wake(self) -> None:
-        """Ring for news. From any thread."""
-        self.has_news = True
-        if not self._is_ringing:
-            self._is_ringing = True
-            with suppress(RuntimeError):  # the loop was closed: nobody is there to hear it
-                self._here.call_soon_threadsafe(self._rung.set)
-
-    def wake_later(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
-        """Ring so long after the latest call of this, if it is wanted then. From any thread."""
-        with suppress(RuntimeError):
-            self._here.call_soon_threadsafe(self._put_off, seconds, is_wanted)
-
-    def _put_off(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._here.call_later(seconds, lambda: is_wanted() and self.wake())
-
-    def ring(self) -> None:
-        """Ring from the loop itself."""
-        self._rung.set()
-
-    def hush(self) -> None:
-        """From now on, new rings count."""
-        self._rung.clear()
-        self._is_ringing = False
-
-    async def heard(self, seconds: float) -> bool:
-        """Wait for a ring, but no longer than this; whether there was one."""
-        if not self._rung.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._rung.wait()
-        return self._rung.is_set()
 
 
 class _Asked(NamedTuple):
@@ -160,12 +112,12 @@ class Dispatcher:
         self._asked: deque[_Asked] = deque()
         self._is_busy = False
         """Whether the last claim gave all that was asked for: then there is likely more."""
-        self._bell: _Bell | None = None
+        self._bell: Bell | None = None
         self._turns = QuickTurns()
 
     async def run(self) -> None:
         """Dispatch until stopped. A store that is away for a while is waited for."""
-        bell = self._bell = _Bell(self._pulse)
+        bell = self._bell = Bell(self._pulse)
         self._news.when_due = partial(bell.wake_later, _LOOK_SECONDS, lambda: self._news.is_look_due)
         with bell, self._turns:
             while not self.is_stopping:
@@ -195,7 +147,7 @@ class Dispatcher:
         if self._bell is not None:
             self._bell.ring()
 
-    async def _dispatch(self, bell: _Bell) -> float | None:
+    async def _dispatch(self, bell: Bell) -> float | None:
         """Claim what there is room for and start it; how long to wait before looking again, or None to go on at once."""
         try:
             names = self._names = await self._engine.workflows()
@@ -238,7 +190,7 @@ class Dispatcher:
         self._turns.want(False)
         return _AWAY_SECONDS[min(self._failures, len(_AWAY_SECONDS)) - 1]
 
-    def _ask(self, names: tuple[str, ...], bell: _Bell) -> None:
+    def _ask(self, names: tuple[str, ...], bell: Bell) -> None:
         """Have a claim under way; in busy times another one, if the engine has room for the items of both."""
         while names and self._claims() < 1 + self._is_busy:
             limit = min(self._part_of(self._room()), BATCH)
@@ -297,7 +249,7 @@ class Dispatcher:
                 for item in asked.left(await asked.claim):
                     await self._start(item)
 
-    async def _rest(self, bell: _Bell, pause: float) -> None:
+    async def _rest(self, bell: Bell, pause: float) -> None:
         """Wait for news, but no longer than this. Who has nothing else to do leaves a claim with the writer meanwhile."""
         ride = self._offer() if pause == self._poll_seconds and self._names else None
         self._is_resting = True

@@ -1,0 +1,59 @@
+"""The bell of a dispatcher: what it sleeps by, and whether there is news that it has not looked into."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from stepwell.state.pulse import QUEUE, Listening, Pulse
+
+__all__ = ["Bell"]
+
+
+class Bell(Listening):
+    """Rings for news of the queue, from any thread; many rings before it is heard are one."""
+
+    def __init__(self, pulse: Pulse) -> None:
+        super().__init__(pulse, QUEUE)
+        self._here = asyncio.get_running_loop()
+        self._rung = asyncio.Event()
+        self._is_ringing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.has_news = False
+        """Whether it rang for news that no claim was made for since."""
+
+    def wake(self) -> None:
+        """Ring for news. From any thread."""
+        self.has_news = True
+        if not self._is_ringing:
+            self._is_ringing = True
+            with suppress(RuntimeError):  # the loop was closed: nobody is there to hear it
+                self._here.call_soon_threadsafe(self._rung.set)
+
+    def wake_later(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
+        """Ring so long after the latest call of this, if it is wanted then. From any thread."""
+        with suppress(RuntimeError):
+            self._here.call_soon_threadsafe(self._set_timer, seconds, is_wanted)
+
+    def _set_timer(self, seconds: float, is_wanted: Callable[[], bool]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._here.call_later(seconds, lambda: is_wanted() and self.wake())
+
+    def ring(self) -> None:
+        """Ring from the loop itself."""
+        self._rung.set()
+
+    def hush(self) -> None:
+        """From now on, new rings count."""
+        self._rung.clear()
+        self._is_ringing = False
+
+    async def heard(self, seconds: float) -> bool:
+        """Wait for a ring, but no longer than this; whether there was one."""
+        if not self._rung.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._rung.wait()
+        return self._rung.is_set()
