@@ -105,6 +105,16 @@ def test_nothing_is_begun_while_there_is_something_to_wait_for_first(open_url: O
     assert store_cannot_begin(store, request("e"))
 
 
+def test_first_request_with_a_claim_is_begun_where_nothing_was_asked_for_before(open_url: OpenUrl, postgres_url: str) -> None:
+    store = open_url(postgres_url)
+    assert store_cannot_begin(store, request("a"), CLAIM)
+    with armed(lambda _: None):
+        assert answers(*store.write([Enqueue(())])) == []
+    assert answers(*store.write([Enqueue(())])) == []
+    _, claimed = begun(store, request("a"), CLAIM)()
+    assert [item.item_id for item in answers(claimed)] == ["a"]
+
+
 def test_request_with_a_value_that_cannot_be_sent_is_not_begun(warm: PostgresStore) -> None:
     assert store_cannot_begin(warm, request("c", workflow_id="\ud800"))
     [outcome] = warm.write([request("c", workflow_id="\ud800")])

@@ -13,16 +13,17 @@ import asyncio
 import logging
 import random
 from collections import deque
+from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stepwell.clock import Clock
 from stepwell.contract.engine import Engine, NotNow
 from stepwell.contract.store import Store
 from stepwell.errors import LeaseLost, NotFound, StepwellError
 from stepwell.model.commit import Written
-from stepwell.model.queue import Claimed, ClaimItems, ReturnItem
+from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ReturnItem
 from stepwell.queue.bell import Bell
 from stepwell.queue.news import QueueNews
 from stepwell.queue.standing import Ride, StandingClaim
@@ -99,8 +100,8 @@ class Dispatcher:
         self._holder, self._lease_seconds, self.queues = holder, lease_seconds, queues
         self._clock, self._poll_seconds, self._standing = clock, poll_seconds, standing or StandingClaim()
         self._patience, self._news = patience or Patience(), news or QueueNews()
-        self._returning: set[asyncio.Task[None]] = set()
-        """Items that are being given back: while the store does not answer, the others need not wait for that."""
+        self._beside: set[asyncio.Task[None]] = set()
+        """What is done beside, such as giving items back: while the store does not answer, the others need not wait for that."""
         self._names: tuple[str, ...] = ()
         """Those that it can have run."""
         self.workflows: tuple[str, ...] = ()
@@ -119,6 +120,8 @@ class Dispatcher:
         """Dispatch until stopped. A store that is away for a while is waited for."""
         bell = self._bell = Bell(self._pulse)
         self._news.when_due = partial(bell.wake_later, _LOOK_SECONDS, lambda: self._news.is_look_due)
+        if self._store.capabilities().takes_requests_beside:
+            self._see_to(self._make_ready())
         with bell, self._turns:
             while not self.is_stopping:
                 bell.hush()
@@ -131,7 +134,12 @@ class Dispatcher:
                     log.exception("the dispatcher met something that it did not expect, and goes on")
                     await asyncio.sleep(_AWAY_SECONDS[-1])
             await self._return_asked()
-            await asyncio.gather(*self._returning)
+            await asyncio.gather(*self._beside)
+
+    async def _make_ready(self) -> None:
+        """Ask for nothing, as it were: the first request finds a connection that stands."""
+        with suppress(StepwellError):
+            await self._driver.run(write_or_raise(Enqueue(())))
 
     def stop(self) -> None:
         """Claim no more. What was claimed is started or given back."""
@@ -333,14 +341,17 @@ class Dispatcher:
         for item in suspects[1:]:
             self._give_back(ReturnItem(item.item_id, item.fence, delay_ms=_NOT_NOW_DELAY_MS))
         if suspects:
-            await asyncio.gather(*self._returning)
+            await asyncio.gather(*self._beside)
             await self._start(suspects[0])
 
     def _give_back(self, unit: ReturnItem) -> None:
         """Have an item given back, with as many tries as it takes while it is claimed."""
-        task = asyncio.ensure_future(self._return(unit, asyncio.get_running_loop().time() + self._lease_seconds))
-        self._returning.add(task)
-        task.add_done_callback(self._returning.discard)
+        self._see_to(self._return(unit, asyncio.get_running_loop().time() + self._lease_seconds))
+
+    def _see_to(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     async def _return(self, unit: ReturnItem, until: float) -> None:
         try:

@@ -151,8 +151,12 @@ def request_claimed(unit: Enqueue, rows: Sequence[Row]) -> list[Outcome] | None:
 
 
 def enqueue_question(units: Sequence[Enqueue], ahead_ms: int, channel: str) -> Question:
-    """The statement that adds the items of all units."""
+    """The statement that adds the items of all units. If there are none, it is one that does nothing, and has the server learn what
+    the first request needs: that comes from a workspace that cannot be."""
     items = [new for unit in units for new in unit.items]
+    if not items:
+        nothing = NewItem(item_id="", workspace_id="", workflow_id="", version=0, execution_id="", input=b"")
+        return request_question(Enqueue((nothing,)), ClaimItems("", 0, 1, is_riding=True), ahead_ms)
     return "enqueue", [
         texts([new.item_id for new in items]),
         texts([new.workspace_id for new in items]),

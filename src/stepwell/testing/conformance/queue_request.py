@@ -16,7 +16,7 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.model.commit import Unit
 from stepwell.model.queue import ClaimItems, Enqueue, PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
-from stepwell.testing.conformance.queue_sample import add, new_item
+from stepwell.testing.conformance.queue_sample import add, new_item, statuses
 from stepwell.testing.conformance.sample import HOUR, answers, landed, write
 from stepwell.testing.machine.twins import Twins
 
@@ -154,3 +154,9 @@ def test_workspaces_that_started_while_idle_take_their_turns_as_if_claimed_in_th
     for _ in range(12):
         _write_each(twins, [_claim(1)], as_group=False)
     twins.compare([], _WORKSPACES, [])
+
+
+def test_a_request_for_nothing_is_answered_with_nothing(store: Store) -> None:
+    """A worker makes one before the first comes."""
+    assert answers(write(store, Enqueue(()))) == []
+    assert statuses(store) == {}
