@@ -223,8 +223,12 @@ def test_item_of_a_request_is_started_once_whoever_waits_for_its_claim() -> None
     assert started == ["a", "b"]
 
 
-def test_news_while_a_request_is_on_its_way_is_looked_into_as_soon_as_that_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The claim that went along with the one may have been too early for the other, and it has all the room."""
+@pytest.mark.parametrize("is_late", [True, False])
+def test_news_that_comes_with_a_request_is_looked_into_as_soon_as_that_is_back(
+    is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim that went along may have been too early for it, and has all the room until it is done with: whether the dispatcher
+    waits for it by then, or hears of both in one turn."""
     monkeypatch.setattr("stepwell.queue.dispatcher._QUIET_SECONDS", 3_600)
 
     async def run() -> None:
@@ -232,25 +236,12 @@ def test_news_while_a_request_is_on_its_way_is_looked_into_as_soon_as_that_is_ba
         dispatching = asyncio.ensure_future(bureau.dispatcher.run())
         ride = await board(bureau, "a")
         add(bureau.store, "b")
+        if not is_late:
+            ride.tell(Written([]))
         bureau.pulse.beat("queue")
-        await until(lambda: ride.is_awaited)
-        ride.tell(Written([claimed("a")]))
-        await dispatching
-
-    asyncio.run(asyncio.wait_for(run(), 60))
-
-
-def test_news_at_the_moment_when_a_request_is_back_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The claim that went along has all the room until its items are started, so that another has none in that turn."""
-    monkeypatch.setattr("stepwell.queue.dispatcher._QUIET_SECONDS", 3_600)
-
-    async def run() -> None:
-        bureau = Bureau(0, 8, lambda item: item.item_id == "b" and bureau.dispatcher.stop())
-        dispatching = asyncio.ensure_future(bureau.dispatcher.run())
-        ride = await board(bureau, "a")
-        ride.tell(Written([]))
-        add(bureau.store, "b")
-        bureau.pulse.beat("queue")
+        if is_late:
+            await until(lambda: ride.is_awaited)
+            ride.tell(Written([claimed("a")]))
         await dispatching
 
     asyncio.run(asyncio.wait_for(run(), 20))
