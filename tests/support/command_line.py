@@ -112,7 +112,9 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
 @contextmanager
 def program(shell: Shell, *arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """Run a command as a program of its own; it is killed at the end, if it is still there, and after a while in any case."""
-    environ = os.environ | {"STEPWELL_URL": shell.url, "PYTHONUTF8": "1"}
+    # Its coverage is not measured: an interrupt inside of the measuring would leave that locked, and the program waits for ever.
+    unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+    environ = unmeasured | {"STEPWELL_URL": shell.url, "PYTHONUTF8": "1"}
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": shell.folder, "env": environ} | options
     with subprocess.Popen([sys.executable, "-m", "stepwell", *arguments], **options) as child:
         watchdog = threading.Timer(200, child.kill)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -92,18 +95,20 @@ def test_writes_of_this_process_are_passed_on(pulse: Pulse, unit: object, topic:
         assert is_quiet(lock if topic == STATE else state)
 
 
-class Ear(threading.Event):
-    """Says how long somebody is ready to wait for it, and that the wait has begun."""
+class Ear:
+    """A lock to sleep on that notes how long one would sleep, and says when one does."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.spans: list[float | None] = []
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self.spans: list[float] = []
         self.begun = threading.Event()
+        self.locked, self.release = self._lock.locked, self._lock.release
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def acquire(self, *, timeout: float) -> bool:
         self.spans.append(timeout)
         self.begun.set()
-        return super().wait(timeout)
+        return self._lock.acquire(timeout=timeout)
 
 
 def test_a_wait_ends_in_time_without_news(pulse: Pulse) -> None:
@@ -158,3 +163,37 @@ def test_a_loop_that_is_gone_troubles_nobody(pulse: Pulse) -> None:
 def test_nobody_waits_nothing_is_done(pulse: Pulse, wire: Wire) -> None:
     pulse.written([StateBatch(())], [Written()])
     assert wire.begun == 0
+
+
+def is_interrupted_after(opcodes: int, function: Callable[[], None]) -> bool:
+    """Whether a function takes so many of Python's instructions: then it is interrupted there."""
+    left, before = opcodes, sys.gettrace()
+
+    def count(frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal left
+        frame.f_trace_opcodes = True
+        left -= event == "opcode"
+        if left == 0:
+            raise KeyboardInterrupt
+        return count
+
+    sys.settrace(count)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_interrupt_at_any_point_of_a_wait_is_told_as_one_and_leaves_it_sound(pulse: Pulse) -> None:
+    """A wait on an Event tells a few of them as RuntimeError: release unlocked lock."""
+    opcodes = 1
+    with pulse.listen(STATE) as listening:
+        while is_interrupted_after(opcodes, lambda: listening.wait(0)):
+            opcodes += 1
+            pulse.beat(STATE)
+            assert is_woken(listening)
+            assert is_quiet(listening)
+    assert opcodes > 30

@@ -105,7 +105,8 @@ class Keeper:
 
     def __init__(self, group: GroupCommit) -> None:
         self._group = group
-        self._lock = threading.Condition()
+        self._lock = threading.Lock()
+        self._sooner = threading.Condition(self._lock)
         self._due: dict[HeldLock, float] = {}
         self._wakes_at = inf
         self._thread: threading.Thread | None = None
@@ -118,7 +119,7 @@ class Keeper:
                 self._thread = threading.Thread(target=self._run, name="stepwell-keeper", daemon=True)
                 self._thread.start()
             elif due < self._wakes_at:
-                self._lock.notify()
+                self._sooner.notify()
 
     def let_go(self, held: HeldLock) -> None:
         """Renew a lock no more."""
@@ -130,7 +131,7 @@ class Keeper:
         """Renew nothing more: what is still held ends by itself."""
         with self._lock:
             self._due.clear()
-            self._lock.notify()
+            self._sooner.notify()
             thread = self._thread
         if thread is not None:
             thread.join(_LAST_SECONDS)
@@ -146,7 +147,7 @@ class Keeper:
                 left = due - monotonic()
                 if left > 0:
                     self._wakes_at = due
-                    self._lock.wait(left)
+                    self._sooner.wait(left)
                     continue
             self._renew(held)
 

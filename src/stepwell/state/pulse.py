@@ -55,6 +55,12 @@ def _end(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+def _silent_bell() -> threading.Lock:
+    bell = threading.Lock()
+    bell.acquire()
+    return bell
+
+
 class Listening:
     """Somebody who waits for a topic. What happens after it began is never missed."""
 
@@ -62,7 +68,8 @@ class Listening:
         self._pulse, self.topic = pulse, topic
         self._has_heard = False
         # What one sleeps on is there before one looks whether one has heard, and who wakes says so first: so nobody oversleeps.
-        self._bell: threading.Event | None = None
+        # A lock, held until the bell rings: an interrupt may leave an Event broken, and is then not told as what it is.
+        self._bell: threading.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._future: asyncio.Future[None] | None = None
 
@@ -70,8 +77,9 @@ class Listening:
         """Say that something happened. From any thread."""
         self._has_heard = True
         bell, loop, future = self._bell, self._loop, self._future
-        if bell is not None:
-            bell.set()
+        if bell is not None and bell.locked():
+            with suppress(RuntimeError):  # another has rung meanwhile
+                bell.release()
         if loop is None or future is None:
             return
         if is_running(loop):
@@ -82,10 +90,8 @@ class Listening:
 
     def wait(self, seconds: float) -> None:
         """Sleep until something happens, or a while, but no longer than ``seconds``. Then look again."""
-        bell = self._bell = self._bell or threading.Event()
-        if not self._has_heard:
-            bell.wait(min(max(seconds, 0), _LONGEST_SLEEP_SECONDS))
-        bell.clear()
+        bell = self._bell = self._bell or _silent_bell()
+        bell.acquire(timeout=0 if self._has_heard else min(max(seconds, 0), _LONGEST_SLEEP_SECONDS))
         self._has_heard = False
 
     async def wait_async(self, seconds: float) -> None:

@@ -212,7 +212,7 @@ class GroupCommit:
             self._beside.close()
         if self._process not in (0, process_id()):
             return
-        with self._idle:
+        with self._lock:
             self._is_closed = True
             self._idle.wait_for(lambda: not self._is_writing)
             writer, self._writer = self._writer, None

@@ -29,7 +29,8 @@ class Readers:
         self._settings, self._statements = settings, statements
         self._idle: list[Link] = []
         self._lent = 0
-        self._returned = threading.Condition()
+        self._lock = threading.Lock()
+        self._returned = threading.Condition(self._lock)
         self._is_closed = False
 
     def read(self, query: Callable[[Link], T]) -> T:
@@ -46,7 +47,7 @@ class Readers:
 
     def close(self) -> None:
         """Close everything, and wait for what is lent."""
-        with self._returned:
+        with self._lock:
             self._is_closed = True
             self._returned.wait_for(lambda: not self._lent, self._settings.reply_timeout)
             idle, self._idle = self._idle, []
@@ -64,7 +65,7 @@ class Readers:
                 link.close()
             raise
         finally:
-            with self._returned:
+            with self._lock:
                 self._lent -= 1
                 if link is not None and not link.is_closed:
                     link.used_at = time.monotonic()
@@ -75,7 +76,7 @@ class Readers:
         """A place, and a connection that still stands, if there is one: the one used last, so that the others can be dropped."""
         now = time.monotonic()
         deadline = now + self._settings.reply_timeout
-        with self._returned:
+        with self._lock:
             while self._lent >= self._settings.pool_size and not self._is_closed:
                 if not self._returned.wait(deadline - time.monotonic()):
                     raise StoreUnavailable(
