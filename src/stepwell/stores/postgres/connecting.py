@@ -13,11 +13,11 @@ from psycopg import pq
 from psycopg.pq import ConnStatus, PollingStatus, Trace
 
 from stepwell.errors import StoreUnavailable, StoreUnsafe
-from stepwell.stores.postgres.link import Database, Link
+from stepwell.stores.postgres.link import Database, Link, Refused
 from stepwell.stores.postgres.settings import Settings
 from stepwell.stores.postgres.sqlstate import CONNECTION_FAILURE, READ_ONLY, error_for
 
-__all__ = ["connect", "connect_database"]
+__all__ = ["connect", "connect_database", "link_to"]
 
 # The oldest version that is still maintained, as a number of libpq's.
 _OLDEST = 140_000
@@ -27,7 +27,19 @@ _AWAY = "cannot be reached; check that the server runs, the host and the port"
 
 def connect(settings: Settings, statements: Mapping[str, bytes]) -> Link:
     """A link that is ready to be asked."""
-    return Link(connect_database(settings), settings, statements)
+    return link_to(connect_database(settings), settings, statements)
+
+
+def link_to(database: Database, settings: Settings, statements: Mapping[str, bytes]) -> Link:
+    """The same on a connection that is there."""
+    link = Link(database, settings, statements)
+    if settings.is_preparing:
+        try:
+            link.ask("keep_to_indexes", link.server_process)
+        except Refused as refused:
+            link.close()
+            raise error_for(refused.sqlstate, refused.words, settings) from refused
+    return link
 
 
 def connect_database(settings: Settings) -> Database:

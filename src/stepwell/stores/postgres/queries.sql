@@ -111,6 +111,13 @@ COMMIT;
 -- name: rollback
 ROLLBACK;
 
+-- name: keep_to_indexes
+-- For this session: no statement goes through a whole table. The server keeps a plan for as long as the session lasts, and tables that
+-- were small when it was made may have grown since; what it foresees at such costs must not have it compile anything, either. Behind a
+-- pooler the process is another, and nothing is set: the session is not ours alone.
+-- args: the process that serves the connection, as far as is known
+SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false) WHERE pg_backend_pid() = $1::bigint;
+
 -- name: set_bounds
 -- For this transaction only: how long it may wait for a row, and stand still while it holds some. A process that was stopped in the
 -- middle of a transaction must not stop all others.

@@ -16,7 +16,7 @@ from stepwell.model.admission import is_plain
 from stepwell.model.commit import Acquire, Commit, Outcome, Renew, Unit, Unlock, Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue import Enqueue
-from stepwell.stores.postgres.connecting import connect, connect_database
+from stepwell.stores.postgres.connecting import connect, connect_database, link_to
 from stepwell.stores.postgres.deciding import misfit
 from stepwell.stores.postgres.link import Link, Lost, Question, Refused
 from stepwell.stores.postgres.locking import is_one_lock, why_held, write_lock
@@ -155,7 +155,7 @@ class Writer:
         except BaseException:
             database.close()
             raise
-        self._link = Link(database, self._settings, self._statements)
+        self._link = link_to(database, self._settings, self._statements)
 
     @property
     def server_process(self) -> int | None:

@@ -1,0 +1,80 @@
+"""Plans of the PostgreSQL store: the server keeps one for as long as a session lasts, however the tables grow meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from tests.support.postgres_server import PostgresServer
+
+from stepwell import Stepwell, step, workflow
+from stepwell.stores.postgres.statements import statements_of
+
+MANY = 12
+"""More than the five times that the server plans a statement anew before it may keep a plan."""
+SCANS = """
+SELECT relname, seq_scan FROM pg_stat_user_tables
+WHERE schemaname = %s AND relname IN ('items', 'executions', 'commits') ORDER BY relname
+"""
+SESSIONS = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
+SETTINGS = "SELECT current_setting('enable_seqscan'), current_setting('jit')"
+
+
+@step
+def double(number: int) -> int:
+    return 2 * number
+
+
+@workflow
+def doubling(number: int) -> int:
+    return double(double(number))
+
+
+@pytest.fixture
+def outside(postgres_server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
+        yield connection
+
+
+def sessions(outside: psycopg.Connection[Any]) -> set[tuple[Any, ...]]:
+    return {*outside.execute(SESSIONS).fetchall()}
+
+
+def scans(outside: psycopg.Connection[Any], schema: str, others: set[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """How often tables were gone through as a whole, when all sessions but the others have ended, and told of it."""
+    while not sessions(outside) <= others:
+        pass
+    return outside.execute(SCANS, [schema]).fetchall()
+
+
+def test_what_is_run_and_read_goes_through_no_table_that_was_empty_when_the_server_looked(
+    postgres_url: str, postgres_schema: str, outside: psycopg.Connection[Any]
+) -> None:
+    others = sessions(outside)
+    with Stepwell(postgres_url) as well:
+        assert well.start(doubling, 1).result(60) == 4
+        assert well.enqueue(doubling, 1).result(60) == 4
+    for table in ("items", "executions", "commits"):
+        outside.execute(f"DELETE FROM {postgres_schema}.{table}")
+        outside.execute(f"VACUUM ANALYZE {postgres_schema}.{table}")
+    before = scans(outside, postgres_schema, others)
+    with Stepwell(postgres_url) as well:
+        for number in range(MANY):
+            assert well.enqueue(doubling, number).result(60) == 4 * number
+            run = well.start(doubling, number)
+            assert run.result(60) == 4 * number
+            assert run.verify().ok
+    assert scans(outside, postgres_schema, others) == before
+
+
+@pytest.mark.parametrize(("is_ours", "settings"), [(True, ("off", "off")), (False, ("on", "on"))])
+def test_session_of_a_pooler_is_left_as_it_is(
+    outside: psycopg.Connection[Any], postgres_schema: str, is_ours: bool, settings: tuple[str, str]
+) -> None:
+    """There the process that a connection is told of is not the one that serves it."""
+    outside.execute("SET jit = on")
+    process = outside.info.backend_pid if is_ours else -1
+    psycopg.RawCursor(outside).execute(statements_of(postgres_schema)["keep_to_indexes"], [process])
+    assert outside.execute(SETTINGS).fetchall() == [settings]
