@@ -137,6 +137,23 @@ def test_second_claimer_takes_nothing_of_a_limited_queue_whose_claim_is_under_wa
     assert ids_of(claim_items(store)) == ["first"]
 
 
+@pytest.mark.parametrize("queue", ["default", "mail"], ids=["the only lane", "a queue that was set up"])
+def test_item_whose_time_is_moved_while_it_is_being_claimed_waits_for_it(
+    store: Store, outside: Outside, postgres_schema: str, queue: str
+) -> None:
+    """As the next request of its debounce name does."""
+    if queue != "default":
+        landed(write(store, PutQueue(QueueSettings(name=queue))))
+    add(store, new_item("a", queue=queue), new_item("b", queue=queue))
+    with outside.transaction() as other, ThreadPoolExecutor(1) as pool:
+        other.execute(f"UPDATE {postgres_schema}.items SET run_at_ms = 4000000000000, is_ready = false WHERE item_id = 'a'")
+        claim: Future[list[Claimed]] = pool.submit(claim_items, store)
+        outside.wait_for(claim)
+        other.commit()
+        assert ids_of(claim.result(timeout=60)) == ["b"]
+    assert statuses(store) == {"a": "PENDING", "b": "CLAIMED"}
+
+
 SLOW, FAST = Tier(name="slow", rate_per_second=1e-5), Tier(name="fast", rate_per_second=1_000)
 
 
