@@ -4,7 +4,8 @@
 -- level: a row is locked first and compared as it is then. "Not deleted" is asked as coalesce(...) = 0 wherever an execution is looked
 -- up by its id: in plain words it would match the condition of the indexes for listing, and for a small table the planner may take
 -- one of those and keep to it when the table is large. Where the first array of a large statement stands in a SELECT, the planner cannot
--- see how long it is: it would make a new plan for every group of one, which takes longer than the group.
+-- see how long it is: it would make a new plan for every group of one, which takes longer than the group. Its arrays stand beside each
+-- other in the list of a SELECT: as a function in FROM, each would be laid down in memory of its own first, 16 KB at the least.
 
 -- name: commit_one
 -- Moves one execution's head, only from exactly the head that the commit was built on, and adds the commit; or does nothing. The last
@@ -43,10 +44,12 @@ SELECT number, $2::bigint, $8::text, false, $9::bytea, $10::bytea FROM moved;
 -- also gives its execution's lease back, with the time of the next look at it, which a nudge that came meanwhile makes now.
 -- args: a column each; how far the clock is ahead; the channel for executions that come due. returns: positions that landed, from 1
 WITH given AS (
-    SELECT * FROM unnest((SELECT $1::text[]), $2::bigint[], $3::text[], $4::bytea[], $5::bigint[], $6::text[], $7::text[], $8::bigint[],
-                         $9::text[], $10::boolean[], $11::bytea[], $12::bytea[], $13::boolean[], $14::boolean[], $15::bigint[])
-    WITH ORDINALITY AS g (execution_id, revision, digest, signature, updated_ms, status, previous, fence,
-                          commit_id, is_named, header, body, rests, is_final, wake_ms, position)
+    SELECT unnest((SELECT $1::text[])) AS execution_id, unnest($2::bigint[]) AS revision, unnest($3::text[]) AS digest,
+           unnest($4::bytea[]) AS signature, unnest($5::bigint[]) AS updated_ms, unnest($6::text[]) AS status,
+           unnest($7::text[]) AS previous, unnest($8::bigint[]) AS fence, unnest($9::text[]) AS commit_id,
+           unnest($10::boolean[]) AS is_named, unnest($11::bytea[]) AS header, unnest($12::bytea[]) AS body,
+           unnest($13::boolean[]) AS rests, unnest($14::boolean[]) AS is_final, unnest($15::bigint[]) AS wake_ms,
+           generate_subscripts((SELECT $1::text[]), 1) AS position
 ), clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $16::bigint AS now_ms
 ), ready AS MATERIALIZED (
@@ -78,11 +81,13 @@ SELECT position, CASE WHEN is_due THEN pg_notify($17::text, 'due')::text END FRO
 -- from the start; one that is runnable and has none is due at once; one whose first commit rests has no lease, and wakes as that says.
 -- args: a column each; how far the clock is ahead; the channel for executions that come due. returns: the ids that were created
 WITH given AS (
-    SELECT * FROM unnest((SELECT $1::text[]), $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
-                         $9::bytea[], $10::bigint[], $11::text[], $12::boolean[], $13::bytea[], $14::bytea[],
-                         $15::text[], $16::bigint[], $17::boolean[], $18::boolean[], $19::bigint[])
-    AS g (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms,
-          commit_id, is_named, header, body, holder, lease_ms, is_runnable, rests, rest_ms)
+    SELECT unnest((SELECT $1::text[])) AS execution_id, unnest($2::text[]) AS workspace_id, unnest($3::text[]) AS workflow_id,
+           unnest($4::bigint[]) AS version, unnest($5::text[]) AS parent_id, unnest($6::text[]) AS status,
+           unnest($7::bigint[]) AS revision, unnest($8::text[]) AS digest, unnest($9::bytea[]) AS signature,
+           unnest($10::bigint[]) AS created_ms, unnest($11::text[]) AS commit_id, unnest($12::boolean[]) AS is_named,
+           unnest($13::bytea[]) AS header, unnest($14::bytea[]) AS body, unnest($15::text[]) AS holder,
+           unnest($16::bigint[]) AS lease_ms, unnest($17::boolean[]) AS is_runnable, unnest($18::boolean[]) AS rests,
+           unnest($19::bigint[]) AS rest_ms
 ), clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $20::bigint AS now_ms
 ), created AS (

@@ -54,16 +54,17 @@ SELECT pg_advisory_xact_lock(hashtextextended(workspace_id, 5377)) FROM unnest($
 -- item moved on, only if the claim still stands. Items are locked before anything is created, in the order given, as they are elsewhere.
 -- args: as create_group, with item, its status, its fence and its error before the last two. returns: the ids that were created
 WITH given AS (
-    SELECT * FROM unnest((SELECT $1::text[]), $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[],
-                         $9::bytea[], $10::bigint[], $11::text[], $12::boolean[], $13::bytea[], $14::bytea[],
-                         $15::text[], $16::bigint[], $17::boolean[], $18::boolean[], $19::bigint[],
-                         $20::text[], $21::text[], $22::bigint[], $23::text[])
-    AS g (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms,
-          commit_id, is_named, header, body, holder, lease_ms, is_runnable, rests, rest_ms, item_id, item_status, item_fence, item_error)
+    SELECT unnest((SELECT $1::text[])) AS execution_id, unnest($2::text[]) AS workspace_id, unnest($3::text[]) AS workflow_id,
+           unnest($4::bigint[]) AS version, unnest($5::text[]) AS parent_id, unnest($6::text[]) AS status,
+           unnest($7::bigint[]) AS revision, unnest($8::text[]) AS digest, unnest($9::bytea[]) AS signature,
+           unnest($10::bigint[]) AS created_ms, unnest($11::text[]) AS commit_id, unnest($12::boolean[]) AS is_named,
+           unnest($13::bytea[]) AS header, unnest($14::bytea[]) AS body, unnest($15::text[]) AS holder,
+           unnest($16::bigint[]) AS lease_ms, unnest($17::boolean[]) AS is_runnable, unnest($18::boolean[]) AS rests,
+           unnest($19::bigint[]) AS rest_ms, unnest($20::text[]) AS item_id, unnest($21::text[]) AS item_status,
+           unnest($22::bigint[]) AS item_fence, unnest($23::text[]) AS item_error
 ), held AS MATERIALIZED (
     SELECT g.execution_id, g.item_status, g.item_error, i.number, i.status
-    FROM unnest((SELECT $1::text[]), $20::text[], $21::text[], $22::bigint[], $23::text[])
-         AS g (execution_id, item_id, item_status, item_fence, item_error) CROSS JOIN LATERAL (
+    FROM given AS g CROSS JOIN LATERAL (
         SELECT number, execution_id, status, fence FROM {schema}.items WHERE item_id = g.item_id FOR NO KEY UPDATE
     ) AS i
     WHERE i.execution_id = g.execution_id AND i.fence = g.item_fence AND i.status IN ('CLAIMED', 'DISPATCHED')
@@ -104,11 +105,13 @@ SELECT execution_id, CASE WHEN is_due THEN pg_notify($25::text, 'due')::text END
 -- or has another execution by now, stays as it is. Executions are locked before items, each in order of their ids, as elsewhere.
 -- args: as commit_group, with item, its status and its error before the last two. returns: positions that landed, from 1
 WITH given AS (
-    SELECT * FROM unnest((SELECT $1::text[]), $2::bigint[], $3::text[], $4::bytea[], $5::bigint[], $6::text[], $7::text[], $8::bigint[],
-                         $9::text[], $10::boolean[], $11::bytea[], $12::bytea[], $13::boolean[], $14::boolean[], $15::bigint[],
-                         $16::text[], $17::text[], $18::text[])
-    WITH ORDINALITY AS g (execution_id, revision, digest, signature, updated_ms, status, previous, fence,
-                          commit_id, is_named, header, body, rests, is_final, wake_ms, item_id, item_status, item_error, position)
+    SELECT unnest((SELECT $1::text[])) AS execution_id, unnest($2::bigint[]) AS revision, unnest($3::text[]) AS digest,
+           unnest($4::bytea[]) AS signature, unnest($5::bigint[]) AS updated_ms, unnest($6::text[]) AS status,
+           unnest($7::text[]) AS previous, unnest($8::bigint[]) AS fence, unnest($9::text[]) AS commit_id,
+           unnest($10::boolean[]) AS is_named, unnest($11::bytea[]) AS header, unnest($12::bytea[]) AS body,
+           unnest($13::boolean[]) AS rests, unnest($14::boolean[]) AS is_final, unnest($15::bigint[]) AS wake_ms,
+           unnest($16::text[]) AS item_id, unnest($17::text[]) AS item_status, unnest($18::text[]) AS item_error,
+           generate_subscripts((SELECT $1::text[]), 1) AS position
 ), ready AS MATERIALIZED (
     SELECT g.*, e.number
     FROM given AS g CROSS JOIN LATERAL (
