@@ -44,6 +44,10 @@ class VirtualClock:
         """Move on to a number of seconds since the start; never back. Rounded up, so that what is due then is due."""
         self._elapsed_us = max(self._elapsed_us, math.ceil(elapsed * 1_000_000))
 
+    def has_reached(self, elapsed: float) -> bool:
+        """Whether it has been moved to a number of seconds since the start, which the nearest microsecond stands for."""
+        return self._elapsed_us >= math.ceil(elapsed * 1_000_000)
+
     def until_ms(self, moment_ms: int) -> float:
         """Seconds from now to a time in milliseconds since 1970; not below 0."""
         return max((moment_ms - to_ms(self._start)) / 1_000 - self.elapsed, 0.0)

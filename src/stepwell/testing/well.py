@@ -98,7 +98,7 @@ class SkippingClock(VirtualClock):
             return seconds
 
     def _idle_on_the_way(self, target: float, seconds: float | None, far: float | None) -> float:
-        if self.elapsed >= target:
+        if self.has_reached(target):
             self._target = None
             self._changed.notify_all()
         else:

@@ -175,3 +175,10 @@ def test_well_can_be_opened_on_a_store_of_ones_own():
 def test_what_is_neither_a_url_nor_a_store_is_refused():
     with pytest.raises(InvalidInput, match="a URL is text, not int"):
         Stepwell(5)  # pyright: ignore[reportArgumentType]
+
+
+def test_clock_arrives_where_no_float_is_exact(well: TestWell) -> None:
+    """600.000089 + 600 is a hair more than 1,200,000,089 microseconds."""
+    well.clock.move_to(600.000089)
+    well.clock.advance("10m")
+    assert well.clock.elapsed == 1200.000089
