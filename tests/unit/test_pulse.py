@@ -96,7 +96,7 @@ def test_writes_of_this_process_are_passed_on(pulse: Pulse, unit: object, topic:
 
 
 class Ear:
-    """A lock to sleep on that notes how long one would sleep, and says when one does."""
+    """A gate to wait at that notes how long one would sleep, and says when one does."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -113,7 +113,7 @@ class Ear:
 
 def test_a_wait_ends_in_time_without_news(pulse: Pulse) -> None:
     with pulse.listen(STATE) as listening:
-        ear = listening._bell = Ear()
+        ear = listening._gate = Ear()
         listening.wait(0.01)
         listening.wait(-5)
         listening.wait(60)
@@ -129,7 +129,7 @@ def _endless(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_endless")
 def test_a_thread_that_waits_is_woken(pulse: Pulse) -> None:
     with pulse.listen(STATE) as listening:
-        ear = listening._bell = Ear()
+        ear = listening._gate = Ear()
         threading.Thread(target=lambda: ear.begun.wait() and pulse.beat(STATE)).start()
         listening.wait(600)
         assert ear.spans == [600]

@@ -105,7 +105,7 @@ class Keeper:
 
     def __init__(self, group: GroupCommit) -> None:
         self._group = group
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # taken by itself: an interrupt on the way into a Condition would leave that locked
         self._sooner = threading.Condition(self._lock)
         self._due: dict[HeldLock, float] = {}
         self._wakes_at = inf

@@ -22,6 +22,7 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
+from stepwell.stores.group import shut_gate
 
 __all__ = ["DUE", "LOCK", "QUEUE", "STATE", "Listening", "Pulse", "end_of", "is_running", "topics_of"]
 
@@ -55,12 +56,6 @@ def _end(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _silent_bell() -> threading.Lock:
-    bell = threading.Lock()
-    bell.acquire()
-    return bell
-
-
 class Listening:
     """Somebody who waits for a topic. What happens after it began is never missed."""
 
@@ -68,18 +63,17 @@ class Listening:
         self._pulse, self.topic = pulse, topic
         self._has_heard = False
         # What one sleeps on is there before one looks whether one has heard, and who wakes says so first: so nobody oversleeps.
-        # A lock, held until the bell rings: an interrupt may leave an Event broken, and is then not told as what it is.
-        self._bell: threading.Lock | None = None
+        self._gate: threading.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._future: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
         """Say that something happened. From any thread."""
         self._has_heard = True
-        bell, loop, future = self._bell, self._loop, self._future
-        if bell is not None and bell.locked():
-            with suppress(RuntimeError):  # another has rung meanwhile
-                bell.release()
+        gate, loop, future = self._gate, self._loop, self._future
+        if gate is not None and gate.locked():
+            with suppress(RuntimeError):  # another has opened it meanwhile
+                gate.release()
         if loop is None or future is None:
             return
         if is_running(loop):
@@ -90,8 +84,8 @@ class Listening:
 
     def wait(self, seconds: float) -> None:
         """Sleep until something happens, or a while, but no longer than ``seconds``. Then look again."""
-        bell = self._bell = self._bell or _silent_bell()
-        bell.acquire(timeout=0 if self._has_heard else min(max(seconds, 0), _LONGEST_SLEEP_SECONDS))
+        gate = self._gate = self._gate or shut_gate()
+        gate.acquire(timeout=0 if self._has_heard else min(max(seconds, 0), _LONGEST_SLEEP_SECONDS))
         self._has_heard = False
 
     async def wait_async(self, seconds: float) -> None:

@@ -28,7 +28,7 @@ from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.queue import Enqueue
 from stepwell.process import process_id
 
-__all__ = ["GroupCommit"]
+__all__ = ["GroupCommit", "shut_gate"]
 
 WriteGroup = Callable[[Sequence[Unit]], list[Outcome]]
 Finish = Callable[[], list[Outcome]]
@@ -70,7 +70,8 @@ class _Ticket(msgspec.Struct, eq=False):
         future.exception()  # a caller who is cancelled now does not ask, and nobody shall complain of that
 
 
-def _shut_gate() -> threading.Lock:
+def shut_gate() -> threading.Lock:
+    """What one waits at until somebody else opens it. Nothing but a lock: an interrupt may break an Event."""
     gate = threading.Lock()
     gate.acquire()
     return gate
@@ -79,7 +80,7 @@ def _shut_gate() -> threading.Lock:
 class _ThreadTicket(_Ticket):
     """That of a caller who blocks."""
 
-    gate: threading.Lock = msgspec.field(default_factory=_shut_gate)
+    gate: threading.Lock = msgspec.field(default_factory=shut_gate)
 
     def tell(self) -> None:
         self.gate.release()

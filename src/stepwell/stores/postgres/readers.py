@@ -29,7 +29,7 @@ class Readers:
         self._settings, self._statements = settings, statements
         self._idle: list[Link] = []
         self._lent = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # taken by itself: an interrupt on the way into a Condition would leave that locked
         self._returned = threading.Condition(self._lock)
         self._is_closed = False
 
