@@ -131,6 +131,7 @@ class Parts:
 
     def _boarded(self, units: Sequence[Unit]) -> tuple[Ride | None, Sequence[Unit]]:
         """The claim that goes along, and all that is written."""
+        self.news.sets_out(units)
         ride = self.queue.standing.take(units)
         return ride, units if ride is None else (*units, *ride.units)
 
@@ -144,7 +145,7 @@ class Parts:
         news = self.news.of(units, outcomes, claim)
         if ride is not None and claim is not None:
             ride.tell(claim)
-        self.pulse.written(*news)
+        self.pulse.written(*news, but=self.news.covered(units))
         return outcomes
 
     def _failed(self, ride: Ride | None, error: BaseException) -> None:

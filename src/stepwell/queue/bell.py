@@ -18,10 +18,10 @@ class Bell(Listening):
         super().__init__(pulse, QUEUE)
         self._here = asyncio.get_running_loop()
         self._rung = asyncio.Event()
-        self._is_ringing = False
+        self._is_ringing = self._is_rung = False
         self._timer: asyncio.TimerHandle | None = None
         self.has_news = False
-        """Whether it rang for news that no claim was made for since."""
+        """Whether it rang for news that no claim has set out for since."""
 
     def wake(self) -> None:
         """Ring for news. From any thread."""
@@ -41,19 +41,34 @@ class Bell(Listening):
             self._timer.cancel()
         self._timer = self._here.call_later(seconds, lambda: is_wanted() and self.wake())
 
+    def cover(self) -> None:
+        """A claim sets out, which finds whatever there was news of until now. From any thread."""
+        self.has_news = False
+
     def ring(self) -> None:
-        """Ring from the loop itself."""
+        """Ring for something else than news. On its own loop."""
+        self._is_rung = True
         self._rung.set()
 
     def hush(self) -> None:
         """From now on, new rings count."""
+        self._is_rung = False
+        self._quiet()
+
+    def _quiet(self) -> None:
         self._rung.clear()
         self._is_ringing = False
 
     async def heard(self, seconds: float) -> bool:
-        """Wait for a ring, but no longer than this; whether there was one."""
-        if not self._rung.is_set():
+        """Wait for a ring, but no longer than this; whether there was one. One for news that was covered since is none."""
+        if not self._has_rung():
+            # Before it is looked again: who has news says so before ringing, and rings only where it is quiet.
+            self._quiet()
+        if not self._has_rung():
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._rung.wait()
-        return self._rung.is_set()
+        return self._has_rung()
+
+    def _has_rung(self) -> bool:
+        return self.has_news or self._is_rung

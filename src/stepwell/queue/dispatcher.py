@@ -118,7 +118,7 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Dispatch until stopped. A store that is away for a while is waited for."""
-        bell = self._bell = Bell(self._pulse)
+        bell = self._bell = self._news.bell = Bell(self._pulse)
         self._news.when_due = partial(bell.wake_later, _LOOK_SECONDS, lambda: self._news.is_look_due)
         if self._store.capabilities().takes_requests_beside:
             self._see_to(self._make_ready())

@@ -5,6 +5,8 @@ workspace waited when it was claimed, and nothing has been asked for since, so n
 cost the store a claim that finds nothing: in a quiet system, as many of them as there are runs. What this cannot know is what time
 alone brings, and requests of other processes at the very same moment; so the dispatcher looks a little later, once for many ends,
 unless it has looked for another reason by then.
+
+Nor is anything news that landed before a claim set out: the claim finds it, and another one after it would find nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from collections.abc import Callable, Sequence
 from itertools import compress
 
 from stepwell.model.commit import Commit, Outcome, Unit, Written
-from stepwell.model.queue import Claimed, Enqueue
+from stepwell.model.queue import Claimed, ClaimItems, Enqueue
+from stepwell.queue.bell import Bell
 from stepwell.state.pulse import QUEUE, topics_of
 
 __all__ = ["QueueNews"]
@@ -29,6 +32,17 @@ class QueueNews:
         self._is_look_due = False
         self.when_due: Callable[[], None] = lambda: None
         """Called when an item has ended without the dispatcher being told, for the first time since it looked. From any thread."""
+        self.bell: Bell | None = None
+        """The dispatcher's."""
+
+    def sets_out(self, units: Sequence[Unit]) -> None:
+        """A group is about to be written."""
+        if self.bell is not None and any(isinstance(unit, ClaimItems) for unit in units):
+            self.bell.cover()
+
+    def covered(self, units: Sequence[Unit]) -> Bell | None:
+        """The bell that need not ring for a group, since the claim at its end finds what the others have brought about."""
+        return self.bell if isinstance(units[-1], ClaimItems) else None
 
     def of(
         self, units: Sequence[Unit], outcomes: Sequence[Outcome], claim: Outcome | None

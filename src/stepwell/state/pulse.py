@@ -141,8 +141,8 @@ class Pulse:
         """Somebody who waits for a topic; use it as a context manager, and look only inside."""
         return Listening(self, topic)
 
-    def written(self, units: Sequence[Unit], outcomes: Sequence[Outcome]) -> None:
-        """Pass on what this process wrote. Costs nothing to speak of while nobody waits."""
+    def written(self, units: Sequence[Unit], outcomes: Sequence[Outcome], *, but: Listening | None = None) -> None:
+        """Pass on what this process wrote, to all but one who knows. Costs nothing to speak of while nobody waits."""
         if not self._waiting:
             return
         topics: set[str] = set()
@@ -151,20 +151,21 @@ class Pulse:
             if isinstance(outcome, Written) and not (type(unit) is Commit and unit.is_plain):
                 topics |= topics_of(unit)
         for topic in topics:
-            self.beat(topic)
+            self.beat(topic, but=but)
 
     def _pass_on(self, topic: str) -> None:
         """Pass on word of another process."""
         self._on_word()
         self.beat(topic)
 
-    def beat(self, topic: str) -> None:
+    def beat(self, topic: str, *, but: Listening | None = None) -> None:
         """Say that something happened on a topic; an empty one means anything."""
         with self._lock:
             topics = [topic] if topic else list(self._waiting)
             waiting = [each for name in topics for each in self._waiting.get(name, ())]
         for each in waiting:
-            each.wake()
+            if each is not but:
+                each.wake()
 
     def join(self, listening: Listening) -> None:
         """Begin to wait."""
