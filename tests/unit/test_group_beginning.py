@@ -1,21 +1,22 @@
-"""Units that their callers send off, and requests for runs that wait for nobody's commits, where a store can do that."""
+"""Units that their callers send off, requests for runs that wait for nobody's commits, and what gives way to those."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from stepwell.errors import CommitUnknown, StoreUnavailable
 from stepwell.model.commit import Deletion, Outcome, Unit, Written
-from stepwell.model.queue import Enqueue
+from stepwell.model.queue import ClaimItems, Enqueue
 from stepwell.stores.group import GroupCommit
 
 WAIT = 60  # for what must happen; reached only by a failing test
 REQUEST = Enqueue(())
+CLAIM = ClaimItems("d", 30, 8)
 
 
 class Line:
@@ -176,3 +177,105 @@ def test_closing_waits_for_the_answer_of_what_was_begun() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         asyncio.run(asyncio.wait_for(ask(pool), WAIT))
+
+
+async def begin_request(line: Line) -> asyncio.Future[Outcome]:
+    """A request that is under way, and not answered."""
+    line.may_answer.clear()
+    request = asyncio.ensure_future(line.group.write_async(REQUEST))
+    assert line.done[0][0] == "begun"
+    return request
+
+
+def test_claim_gives_way_to_a_request_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepwell.stores.way._LONGEST_SECONDS", WAIT)
+    line = Line()
+
+    async def ask() -> None:
+        request = await begin_request(line)
+        claims = [asyncio.ensure_future(line.group.write_async(CLAIM)) for _ in range(2)]
+        line.may_answer.set()
+        assert await asyncio.gather(request, *claims) == [Written()] * 3
+
+    asyncio.run(asyncio.wait_for(ask(), WAIT))
+    assert line.words() == [("begun", 1), ("finished", 1), ("written", 2)]
+    line.group.close()
+
+
+@pytest.mark.parametrize("ask_too", [awaited, submitted, lambda group, unit: asyncio.to_thread(group.write, unit)])
+def test_who_cannot_wait_is_written_at_once_with_those_who_gave_way(
+    ask_too: Callable[..., Coroutine[object, object, Outcome]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepwell.stores.way._LONGEST_SECONDS", WAIT)
+    line = Line()
+
+    async def ask() -> None:
+        request = await begin_request(line)
+        claim = asyncio.ensure_future(line.group.write_async(CLAIM))
+        while line.group._way._gate is None:  # noqa: ASYNC110 - the writer stands aside, and nobody is told of that
+            await asyncio.sleep(0)
+        assert await ask_too(line.group, Deletion("x")) == Written()
+        assert await claim == Written()
+        assert not request.done()
+        line.may_answer.set()
+        assert await request == Written()
+
+    asyncio.run(asyncio.wait_for(ask(), WAIT))
+    assert sorted(line.words()) == [("begun", 1), ("finished", 1), ("written", 2)]
+    line.group.close()
+
+
+def test_nobody_gives_way_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepwell.stores.way._LONGEST_SECONDS", 0)
+    line = Line()
+
+    async def ask() -> None:
+        request = await begin_request(line)
+        assert await line.group.write_async(CLAIM) == Written()
+        assert not request.done()
+        line.may_answer.set()
+        assert await request == Written()
+
+    asyncio.run(asyncio.wait_for(ask(), WAIT))
+    line.group.close()
+
+
+@pytest.mark.parametrize("outcome", [None, CommitUnknown("lost")])
+def test_who_gave_way_goes_on_when_the_request_is_done_whatever_came_of_it(
+    outcome: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocking ones among them."""
+    monkeypatch.setattr("stepwell.stores.way._LONGEST_SECONDS", WAIT)
+    line = Line()
+    line.no_answer = outcome
+
+    async def ask() -> None:
+        request = await begin_request(line)
+        claim = asyncio.ensure_future(line.group.write_async(CLAIM))
+        line.may_answer.set()
+        assert await claim == Written()
+        assert (await asyncio.gather(request, return_exceptions=True))[0].__class__ is (outcome or Written()).__class__
+
+    asyncio.run(asyncio.wait_for(ask(), WAIT))
+
+    async def beside_a_blocking_one(pool: ThreadPoolExecutor) -> None:
+        has_begun, may_end = threading.Event(), threading.Event()
+
+        def write(units: Sequence[Unit]) -> list[Outcome]:
+            if isinstance(units[0], Enqueue):
+                has_begun.set()
+                assert may_end.wait(WAIT)
+            return [Written() for _ in units]
+
+        group = GroupCommit(write, takes_requests_beside=True)
+        request = pool.submit(group.write, REQUEST)
+        assert has_begun.wait(WAIT)
+        claim = asyncio.ensure_future(group.write_async(CLAIM))
+        may_end.set()
+        assert await claim == Written()
+        assert request.result(WAIT) == Written()
+        group.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        asyncio.run(asyncio.wait_for(beside_a_blocking_one(pool), WAIT))
+    line.group.close()

@@ -53,22 +53,20 @@ class Bell(Listening):
     def hush(self) -> None:
         """From now on, new rings count."""
         self._is_rung = False
-        self._quiet()
+        self._silence()
 
-    def _quiet(self) -> None:
+    def _silence(self) -> None:
         self._rung.clear()
         self._is_ringing = False
 
     async def heard(self, seconds: float) -> bool:
         """Wait for a ring, but no longer than this; whether there was one. One for news that was covered since is none."""
-        if not self._has_rung():
-            # Before it is looked again: who has news says so before ringing, and rings only where it is quiet.
-            self._quiet()
-        if not self._has_rung():
+        if self._rung.is_set() and not (self._is_rung or self.has_news):
+            self._silence()
+            if self.has_news:  # it came before it was silent, and did not ring
+                self._rung.set()
+        if not self._rung.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._rung.wait()
-        return self._has_rung()
-
-    def _has_rung(self) -> bool:
-        return self.has_news or self._is_rung
+        return self._rung.is_set()

@@ -22,7 +22,7 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
-from stepwell.stores.group import shut_gate
+from stepwell.stores.way import open_gate, shut_gate
 
 __all__ = ["DUE", "LOCK", "QUEUE", "STATE", "Listening", "Pulse", "end_of", "is_running", "topics_of"]
 
@@ -71,9 +71,8 @@ class Listening:
         """Say that something happened. From any thread."""
         self._has_heard = True
         gate, loop, future = self._gate, self._loop, self._future
-        if gate is not None and gate.locked():
-            with suppress(RuntimeError):  # another has opened it meanwhile
-                gate.release()
+        if gate is not None:
+            open_gate(gate)
         if loop is None or future is None:
             return
         if is_running(loop):

@@ -8,7 +8,7 @@ loop never waits for a disk. See docs/design/0003-group-commit.md for why nothin
 A store may let a caller send its unit off and wait later: then one that is awaited and finds nobody writing is sent off at once,
 and the writer thread only waits for the reply. Where the loop is busy, that thread has to wait for the interpreter, and the unit
 would wait with it. A store may also take requests for runs beside all else: then they have a group of their own, and wait for
-nobody's commits.
+nobody's commits. What is done for those that wait already gives way to them (``way``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import asyncio
 import copy
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from queue import SimpleQueue
 
@@ -27,8 +27,9 @@ from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
 from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.queue import Enqueue
 from stepwell.process import process_id
+from stepwell.stores.way import Way, can_wait, shut_gate
 
-__all__ = ["GroupCommit", "shut_gate"]
+__all__ = ["GroupCommit"]
 
 WriteGroup = Callable[[Sequence[Unit]], list[Outcome]]
 Finish = Callable[[], list[Outcome]]
@@ -70,13 +71,6 @@ class _Ticket(msgspec.Struct, eq=False):
         future.exception()  # a caller who is cancelled now does not ask, and nobody shall complain of that
 
 
-def shut_gate() -> threading.Lock:
-    """What one waits at until somebody else opens it. Nothing but a lock: an interrupt may break an Event."""
-    gate = threading.Lock()
-    gate.acquire()
-    return gate
-
-
 class _ThreadTicket(_Ticket):
     """That of a caller who blocks."""
 
@@ -112,7 +106,12 @@ class GroupCommit:
         takes_requests_beside: bool = False,
     ) -> None:
         self._write_group, self._begin_group, self._is_instant, self._most = write_group, begin_group, is_instant, most
-        self._beside = GroupCommit(write_group, begin_group=begin_group, most=most) if takes_requests_beside else None
+        self._way, self._done = Way(), Way()
+        """Where the writer waits for a request that is under way, and where others may wait for what is under way here."""
+        self._beside: GroupCommit | None = None
+        if takes_requests_beside:
+            self._beside = GroupCommit(write_group, begin_group=begin_group, most=most)
+            self._way = self._beside._done
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._waiting: deque[_Ticket] = deque()
@@ -140,6 +139,7 @@ class GroupCommit:
                     # In one statement with taking the place, so that an interrupt cannot come in between and keep it for ever.
                     is_leader = self._is_writing = True
             if ticket is not None:
+                self._hurry(ticket)
                 ticket.gate.acquire()
                 return ticket.result()
             return self._write_group((unit,))[0]
@@ -183,14 +183,29 @@ class GroupCommit:
         with self._lock:
             self._check_open()
             has_place, self._is_writing = not self._is_writing, True
-            if not has_place or self._begin_group is None:
+            begin = None if self._gives_way([ticket]) else self._begin_group
+            if not has_place or begin is None:
                 self._waiting.append(ticket)
         if not has_place:
-            return
-        if self._begin_group is None:
+            self._hurry(ticket)
+        elif begin is None:
             self._have_writer(self._write_waiting)
         else:
-            self._set_out(ticket, self._begin_group)
+            self._set_out(ticket, begin)
+
+    def _hurry(self, ticket: _Ticket) -> None:
+        """Have the writer give way no longer, if it does and somebody has come who cannot wait."""
+        if self._beside is not None and not can_wait(ticket.unit):
+            self._way.clear()
+
+    def _gives_way(self, tickets: Collection[_Ticket]) -> bool:
+        """Whether a request is under way, and there are those who can wait for it, and nobody else."""
+        is_taken = self._beside is not None and self._beside._is_writing
+        return is_taken and len(tickets) > 0 and all(can_wait(ticket.unit) for ticket in tickets)
+
+    def _is_way_taken(self) -> bool:
+        with self._lock:
+            return self._gives_way(self._waiting)
 
     def _set_out(self, ticket: _Ticket, begin: BeginGroup) -> None:
         """Begin to write one unit here, and leave the rest to the writer. Only who holds the place may call this."""
@@ -241,6 +256,7 @@ class GroupCommit:
 
     def _give_up_place(self) -> None:
         self._is_writing = False
+        self._done.clear()
         if self._is_closed:
             self._idle.notify_all()
 
@@ -268,6 +284,8 @@ class GroupCommit:
 
     def _take(self) -> list[_Ticket]:
         """The next group; none means that the writing place was given up."""
+        if self._beside is not None:
+            self._way.give(self._is_way_taken)
         with self._lock:
             while self._waiting:
                 count = min(len(self._waiting), self._most)
@@ -304,6 +322,7 @@ class GroupCommit:
                 loop.call_soon_threadsafe(_tell, waiting)
             except RuntimeError:
                 continue  # the loop was closed: nobody is there to be told
+        self._done.clear()
 
 
 def _error_for(unit: Unit, error: BaseException) -> BaseException:

@@ -287,3 +287,67 @@ def test_end_that_was_no_news_is_looked_after_once_when_there_was_none_for_a_whi
         assert len(bureau.limits) == 2
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_one_claim_is_made_for_news_that_came_before_it_set_out_and_another_for_what_came_after(
+    is_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slot that was freed while a claim waited for the writer is found by that claim."""
+    monkeypatch.setattr("stepwell.queue.dispatcher._QUIET_SECONDS", 3_600)
+    claims: list[int] = []
+
+    async def run() -> None:
+        is_asked, is_answered = asyncio.Event(), asyncio.Event()
+
+        async def claim(limit: int, _names: tuple[str, ...]) -> list[Claimed]:
+            claims.append(limit)
+            is_asked.set()
+            await is_answered.wait()
+            return []
+
+        bureau = Bureau(0, 8, lambda _: None)
+        bureau.dispatcher._claim = claim  # type: ignore[method-assign]
+        dispatching = asyncio.ensure_future(bureau.dispatcher.run())
+        await is_asked.wait()
+        unit = ClaimItems("d", 30, 8)
+        if not is_before:
+            bureau.news.sets_out([unit])
+        bureau.pulse.beat("queue")
+        await asyncio.sleep(0)  # the bell has rung
+        if is_before:
+            bureau.news.sets_out([unit])
+        is_answered.set()
+        # When all is looked into, it rests, and leaves a claim for those who ask.
+        await until(lambda: bureau.dispatcher._is_resting and bureau.standing._is_offered())
+        bureau.dispatcher.stop()
+        await dispatching
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert len(claims) == (1 if is_before else 2)
+
+
+def test_dispatcher_without_room_sleeps_on_news_that_it_can_do_nothing_about() -> None:
+    """Until there is room again: it must not look for that without end, on a loop that others need."""
+
+    async def run() -> None:
+        bureau = Bureau(1, 1, lambda _: None)
+        asked: list[None] = []
+
+        async def workflows() -> tuple[str, ...]:
+            asked.append(None)
+            return ("orders",)
+
+        bureau.desk.workflows = workflows  # type: ignore[method-assign]
+        dispatching = asyncio.ensure_future(bureau.dispatcher.run())
+        await until(lambda: bureau.desk.room == 0 and bureau.dispatcher._is_resting)
+        bureau.pulse.beat("queue")
+        await until(lambda: bureau.dispatcher._bell and bureau.dispatcher._bell.has_news and bureau.dispatcher._is_resting)
+        before = len(asked)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(asked) - before <= 2
+        bureau.dispatcher.stop()
+        await dispatching
+
+    asyncio.run(asyncio.wait_for(run(), 60))

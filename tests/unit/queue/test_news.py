@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -11,8 +12,10 @@ from stepwell.clock import FakeClock
 from stepwell.errors import StoreUnavailable
 from stepwell.model.commit import Commit, Deletion, Outcome, Rest, Unit, Unlock, Written
 from stepwell.model.limits import Limits
-from stepwell.model.queue import Claimed, Enqueue, ItemMark, ItemStatus, PutQueue, QueueSettings
+from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ItemMark, ItemStatus, PutQueue, QueueSettings
+from stepwell.queue.bell import Bell
 from stepwell.queue.news import QueueNews
+from stepwell.state.pulse import QUEUE, Pulse
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing.conformance.queue_sample import new_item
 from stepwell.testing.conformance.sample import Execution, status
@@ -120,3 +123,37 @@ def test_what_has_nothing_to_do_with_the_queue_leaves_an_item_alone() -> None:
 def test_end_that_others_wait_for_is_news_for_them() -> None:
     news = with_one_alone()
     assert is_news(news, replace(END, nudges=("parent",)))
+
+
+CLAIM = ClaimItems("d", 30, 8)
+
+
+@pytest.mark.parametrize(("units", "is_covered"), [([END, CLAIM], True), ([CLAIM], True), ([CLAIM, END], False), ([END], False)])
+def test_claim_at_the_end_of_a_group_finds_what_the_others_of_it_have_freed(units: list[Unit], is_covered: bool) -> None:
+    async def run() -> None:
+        news, pulse = QueueNews(), Pulse(MemoryStore(FakeClock(), Limits()))
+        with Bell(pulse) as bell, pulse.listen(QUEUE) as other:
+            news.bell = bell
+            pulse.written(units, [Written() for _ in units], but=news.covered(units))
+            assert bell.has_news is (END in units and not is_covered)
+            assert other._has_heard is (END in units)
+
+    asyncio.run(run())
+
+
+def test_bell_is_deaf_to_news_that_was_covered_but_not_to_what_came_after() -> None:
+    async def run() -> None:
+        with Bell(Pulse(MemoryStore(FakeClock(), Limits()))) as bell:
+            bell.wake()
+            await asyncio.sleep(0)
+            bell.cover()
+            assert not await bell.heard(0)
+            bell.wake()
+            assert await bell.heard(60)
+            bell.hush()
+            bell.cover()
+            bell.ring()
+            bell.cover()
+            assert await bell.heard(60)
+
+    asyncio.run(run())
