@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import psycopg
@@ -28,6 +29,7 @@ _pack_bigint = struct.Struct("!q").pack
 _pack_length = struct.Struct("!i").pack
 _array_head = struct.Struct("!iiIii").pack
 _NULL = _pack_length(-1)
+_MOST_CHARACTERS = 64
 _BIGINT_LENGTH = _pack_length(8)
 _TRUE, _FALSE = _pack_length(1) + b"\1", _pack_length(1) + b"\0"
 
@@ -44,7 +46,10 @@ def encode(value: object) -> bytes | None:
 
 def texts(values: Iterable[str | None]) -> bytes:
     """A ``text[]``."""
-    return _array(_TEXT, [None if value is None else _utf8(value) for value in values])
+    column = [*values]
+    if _is_one_value(column) and (column[0] is None or len(column[0]) <= _MOST_CHARACTERS):
+        return _same_texts(column[0], len(column))
+    return _array(_TEXT, [None if value is None else _utf8(value) for value in column])
 
 
 def blobs(values: Iterable[bytes | None]) -> bytes:
@@ -54,8 +59,27 @@ def blobs(values: Iterable[bytes | None]) -> bytes:
 
 def integers(values: Iterable[int | None]) -> bytes:
     """A ``bigint[]``."""
-    parts = [_NULL if value is None else _BIGINT_LENGTH + _pack_bigint(value) for value in values]
+    column = [*values]
+    if _is_one_value(column):
+        return _same_integers(column[0], len(column))
+    parts = [_NULL if value is None else _BIGINT_LENGTH + _pack_bigint(value) for value in column]
     return _array_head(1, 1, _BIGINT, len(parts), 1) + b"".join(parts)
+
+
+def _is_one_value(column: Sequence[object]) -> bool:
+    """Whether it is the same value over and over: in a group of runs, half of the columns are."""
+    return len(column) > 1 and column.count(column[0]) == len(column)
+
+
+@lru_cache(1_000)
+def _same_texts(value: str | None, count: int) -> bytes:
+    return _array(_TEXT, [None if value is None else _utf8(value)] * count)
+
+
+@lru_cache(1_000)
+def _same_integers(value: int | None, count: int) -> bytes:
+    cell = _NULL if value is None else _BIGINT_LENGTH + _pack_bigint(value)
+    return _array_head(1, 1, _BIGINT, count, 1) + cell * count
 
 
 def booleans(values: Iterable[bool]) -> bytes:
