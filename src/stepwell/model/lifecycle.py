@@ -158,11 +158,16 @@ def recovered(item: Item, now_ms: int) -> Item:
     return _waiting(item, now_ms, item.attempts, EXPIRED)
 
 
-def cancelled(item: Item, now_ms: int, *, is_forced: bool = False) -> Item | None:
-    """An item that is not wanted any more; None if it stays as it is. Forced: whatever became of its execution."""
-    if has_ended(item) or (item.status is ItemStatus.DISPATCHED and not is_forced):
+def cancelled(item: Item, now_ms: int) -> Item | None:
+    """An item that is not wanted any more; None if it stays as it is."""
+    if has_ended(item) or item.status is ItemStatus.DISPATCHED:
         return None
     return _ended(item, ItemStatus.CANCELLED, now_ms, item.error)
+
+
+def bereft(item: Item, now_ms: int) -> Item | None:
+    """An item when an execution with the id of its own was deleted; None if it was not its own, or has ended."""
+    return _ended(item, ItemStatus.CANCELLED, now_ms, item.error) if item.status is ItemStatus.DISPATCHED else None
 
 
 def redriven(item: Item, unit: Redrive, now_ms: int) -> Item | Conflict:

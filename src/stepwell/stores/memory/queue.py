@@ -22,7 +22,18 @@ from stepwell.model.claiming import (
     rate_allowance,
 )
 from stepwell.model.commit import Outcome, Written
-from stepwell.model.lifecycle import cancelled, claimed, claimed_answer, entered, has_ended, marked, recovered, redriven, returned
+from stepwell.model.lifecycle import (
+    bereft,
+    cancelled,
+    claimed,
+    claimed_answer,
+    entered,
+    has_ended,
+    marked,
+    recovered,
+    redriven,
+    returned,
+)
 from stepwell.model.queue import (
     TIERS,
     CancelItem,
@@ -138,8 +149,9 @@ class Queue:
     def end_of(self, execution_id: str, undo: Undo) -> None:
         """An execution was deleted: its item ends with it."""
         item = self.rows.of_execution(execution_id)
-        if item is not None:
-            self._change(item, cancelled(item, self._clock.now_ms(), is_forced=True), undo)
+        after = None if item is None else bereft(item, self._clock.now_ms())
+        if after is not None:
+            self._change(item, after, undo)
 
     # What the desk asks.
 

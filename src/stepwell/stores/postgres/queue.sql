@@ -198,7 +198,7 @@ FROM {schema}.items WHERE item_id IN (
     JOIN {schema}.items AS r ON r.workspace_id = i.workspace_id AND r.singleton = i.singleton AND r.finished_ms IS NULL
     UNION
     SELECT i.item_id FROM unnest($6::text[]) AS g (execution_id)
-    JOIN {schema}.items AS i ON i.execution_id = g.execution_id AND i.finished_ms IS NULL
+    JOIN {schema}.items AS i ON i.execution_id = g.execution_id AND i.status = 'DISPATCHED'
 )
 ORDER BY item_id FOR NO KEY UPDATE;
 

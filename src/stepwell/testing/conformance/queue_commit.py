@@ -137,3 +137,15 @@ def test_deleted_execution_ends_its_item(store: Store) -> None:
     assert statuses(store) == {"a": "CANCELLED", "b": "COMPLETED"}
     Execution(store, "free").create()
     landed(write(store, Deletion("free")))
+
+
+def test_item_waits_on_when_an_execution_is_deleted_that_only_has_its_id(store: Store) -> None:
+    add(store, "a")
+    Execution(store, "of-a").create()
+    landed(write(store, Deletion("of-a")))
+    assert statuses(store) == {"a": "PENDING"}
+    assert ids_of(claim_items(store)) == ["a"]
+    Execution(store, "of-b").create()
+    claimed_item(store, "b")
+    landed(write(store, Deletion("of-b")))
+    assert statuses(store) == {"a": "CLAIMED", "b": "CLAIMED"}
