@@ -268,8 +268,7 @@ class Writer:
     def _enqueue_alone(self, link: Link, unit: Enqueue) -> Outcome:
         """A plain insert, unless its workspace has a limit by now."""
         [new] = unit.items
-        name, arguments = one_question(new, self._clock.ahead_ms(), self._channel)
-        if link.ask(name, *arguments):
+        if _has_landed(link, one_question(new, self._clock.ahead_ms(), self._channel)):
             return enqueued([unit], [])[0]
         [outcome] = self._enqueue_all(link, [unit])
         if len(self._narrow) < _MOST_NARROW and is_new(outcome):
