@@ -244,7 +244,6 @@ def test_nobody_gives_way_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_gave_way_goes_on_when_the_request_is_done_whatever_came_of_it(
     outcome: Exception | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blocking ones among them."""
     monkeypatch.setattr("stepwell.stores.way._LONGEST_SECONDS", WAIT)
     line = Line()
     line.no_answer = outcome
@@ -257,8 +256,13 @@ def test_who_gave_way_goes_on_when_the_request_is_done_whatever_came_of_it(
         assert (await asyncio.gather(request, return_exceptions=True))[0].__class__ is (outcome or Written()).__class__
 
     asyncio.run(asyncio.wait_for(ask(), WAIT))
+    line.group.close()
 
-    async def beside_a_blocking_one(pool: ThreadPoolExecutor) -> None:
+
+def test_claim_gives_way_to_the_request_of_a_blocking_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepwell.stores.way._LONGEST_SECONDS", WAIT)
+
+    async def ask(pool: ThreadPoolExecutor) -> None:
         has_begun, may_end = threading.Event(), threading.Event()
 
         def write(units: Sequence[Unit]) -> list[Outcome]:
@@ -277,5 +281,4 @@ def test_who_gave_way_goes_on_when_the_request_is_done_whatever_came_of_it(
         group.close()
 
     with ThreadPoolExecutor(1) as pool:
-        asyncio.run(asyncio.wait_for(beside_a_blocking_one(pool), WAIT))
-    line.group.close()
+        asyncio.run(asyncio.wait_for(ask(pool), WAIT))

@@ -165,8 +165,8 @@ def cancelled(item: Item, now_ms: int) -> Item | None:
     return _ended(item, ItemStatus.CANCELLED, now_ms, item.error)
 
 
-def bereft(item: Item, now_ms: int) -> Item | None:
-    """An item when an execution with the id of its own was deleted; None if it was not its own, or has ended."""
+def orphaned(item: Item, now_ms: int) -> Item | None:
+    """An item whose execution was deleted; None if it has ended, or has not come to be one: then that only had the same id."""
     return _ended(item, ItemStatus.CANCELLED, now_ms, item.error) if item.status is ItemStatus.DISPATCHED else None
 
 

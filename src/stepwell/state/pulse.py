@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from stepwell.contract.store import Store
+from stepwell.gate import open_gate, shut_gate
 from stepwell.model.commit import Commit, Deletion, Outcome, StateBatch, Sweep, Unit, Unlock, Written
 from stepwell.model.queue import (
     CancelItem,
@@ -22,7 +23,6 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
-from stepwell.stores.way import open_gate, shut_gate
 
 __all__ = ["DUE", "LOCK", "QUEUE", "STATE", "Listening", "Pulse", "end_of", "is_running", "topics_of"]
 

@@ -24,10 +24,11 @@ from queue import SimpleQueue
 import msgspec
 
 from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
+from stepwell.gate import shut_gate
 from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.queue import Enqueue
 from stepwell.process import process_id
-from stepwell.stores.way import Way, can_wait, shut_gate
+from stepwell.stores.way import Way, can_wait
 
 __all__ = ["GroupCommit"]
 

@@ -1,37 +1,23 @@
 """Giving way: work that can wait stands aside for a request that is under way.
 
-Claims, and the ends of runs that came from the queue, are for what waits there; a request whose run could start at once waits for
-nothing but its own statement. Where both are under way, on a server without a core to spare, the request pays for it. So such work
-is begun a moment later: when the request is done, or somebody comes who cannot wait, or soon in any case.
+Claims, and commits that move an item on, are for what waits in the queue or is over; a request whose run could start at once waits
+for nothing but its own statement. Where both are under way, on a server without a core to spare, the request pays for it. So such
+work is begun a moment later: when the request is done, or somebody comes who cannot wait, or soon in any case.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 
+from stepwell.gate import open_gate, shut_gate
 from stepwell.model.commit import Commit, Unit
 from stepwell.model.queue import ClaimItems
 
-__all__ = ["Way", "can_wait", "open_gate", "shut_gate"]
+__all__ = ["Way", "can_wait"]
 
 # A request is done sooner than this where its server is near; if it is far, its cores are not what the two have in common.
 _LONGEST_SECONDS = 0.002
-
-
-def shut_gate() -> threading.Lock:
-    """What one waits at until somebody else opens it. Nothing but a lock: an interrupt may break an Event."""
-    gate = threading.Lock()
-    gate.acquire()
-    return gate
-
-
-def open_gate(gate: threading.Lock) -> None:
-    """Let whoever waits at a gate go on. Anybody may, and more than once."""
-    if gate.locked():
-        with suppress(RuntimeError):  # another has opened it meanwhile
-            gate.release()
 
 
 def can_wait(unit: Unit) -> bool:

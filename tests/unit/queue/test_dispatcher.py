@@ -83,6 +83,20 @@ class Bureau:
         return Counter(statuses(self.store).values())
 
 
+class HeldClaims:
+    """Claims that find nothing, and are answered when a test says so; with what they asked for."""
+
+    def __init__(self, bureau: Bureau, limits: list[int]) -> None:
+        self._limits, self.is_asked, self.may_answer = limits, asyncio.Event(), asyncio.Event()
+        bureau.dispatcher._claim = self._claim  # type: ignore[method-assign]
+
+    async def _claim(self, limit: int, _names: tuple[str, ...]) -> list[Claimed]:
+        self._limits.append(limit)
+        self.is_asked.set()
+        await self.may_answer.wait()
+        return []
+
+
 def test_what_was_claimed_ahead_is_given_back_at_the_end() -> None:
     """T40: nothing waits for the end of a claim whose dispatcher has gone."""
     started: list[str] = []
@@ -153,24 +167,16 @@ def test_request_takes_a_claim_along_while_the_dispatcher_waits_for_one() -> Non
     item = Claimed("a", "default", "orders", 3, "of-a", b"null", 1, 1, 0)
 
     async def run() -> None:
-        is_asked, is_answered = asyncio.Event(), asyncio.Event()
-
-        async def claim(limit: int, _names: tuple[str, ...]) -> list[Claimed]:
-            limits.append(limit)
-            is_asked.set()
-            await is_answered.wait()
-            return []
-
         def start(claimed: Claimed) -> None:
             started.append(claimed.item_id)
-            assert not is_answered.is_set()
+            assert not held.may_answer.is_set()
             bureau.dispatcher.stop()
-            is_answered.set()
+            held.may_answer.set()
 
         bureau = Bureau(0, 8, start)
-        bureau.dispatcher._claim = claim  # type: ignore[method-assign]
+        held = HeldClaims(bureau, limits)
         dispatching = asyncio.ensure_future(bureau.dispatcher.run())
-        await is_asked.wait()
+        await held.is_asked.wait()
         ride = bureau.standing.take([Enqueue((new_item("a"),))])
         assert ride is not None
         limits.append(ride.units[0].limit)
@@ -298,18 +304,10 @@ def test_one_claim_is_made_for_news_that_came_before_it_set_out_and_another_for_
     claims: list[int] = []
 
     async def run() -> None:
-        is_asked, is_answered = asyncio.Event(), asyncio.Event()
-
-        async def claim(limit: int, _names: tuple[str, ...]) -> list[Claimed]:
-            claims.append(limit)
-            is_asked.set()
-            await is_answered.wait()
-            return []
-
         bureau = Bureau(0, 8, lambda _: None)
-        bureau.dispatcher._claim = claim  # type: ignore[method-assign]
+        held = HeldClaims(bureau, claims)
         dispatching = asyncio.ensure_future(bureau.dispatcher.run())
-        await is_asked.wait()
+        await held.is_asked.wait()
         unit = ClaimItems("d", 30, 8)
         if not is_before:
             bureau.news.sets_out([unit])
@@ -317,7 +315,7 @@ def test_one_claim_is_made_for_news_that_came_before_it_set_out_and_another_for_
         await asyncio.sleep(0)  # the bell has rung
         if is_before:
             bureau.news.sets_out([unit])
-        is_answered.set()
+        held.may_answer.set()
         # When all is looked into, it rests, and leaves a claim for those who ask.
         await until(lambda: bureau.dispatcher._is_resting and bureau.standing._is_offered())
         bureau.dispatcher.stop()

@@ -23,13 +23,13 @@ from stepwell.model.claiming import (
 )
 from stepwell.model.commit import Outcome, Written
 from stepwell.model.lifecycle import (
-    bereft,
     cancelled,
     claimed,
     claimed_answer,
     entered,
     has_ended,
     marked,
+    orphaned,
     recovered,
     redriven,
     returned,
@@ -149,7 +149,7 @@ class Queue:
     def end_of(self, execution_id: str, undo: Undo) -> None:
         """An execution was deleted: its item ends with it."""
         item = self.rows.of_execution(execution_id)
-        after = None if item is None else bereft(item, self._clock.now_ms())
+        after = None if item is None else orphaned(item, self._clock.now_ms())
         if after is not None:
             self._change(item, after, undo)
 

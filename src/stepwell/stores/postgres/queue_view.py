@@ -9,7 +9,7 @@ from stepwell.errors import Conflict, StepwellError
 from stepwell.model.admission import admit, unknown_workspace
 from stepwell.model.claiming import free_slots
 from stepwell.model.commit import Commit, Deletion, Outcome, Unit, Written
-from stepwell.model.lifecycle import bereft, cancelled, entered, has_ended, marked, redriven, returned
+from stepwell.model.lifecycle import cancelled, entered, has_ended, marked, orphaned, redriven, returned
 from stepwell.model.queue import CancelItem, Enqueue, Item, ItemMark, ItemStatus, NewItem, Redrive, ReturnItem
 from stepwell.model.refusal import no_item, singleton_alive
 from stepwell.stores.postgres.link import Question
@@ -197,7 +197,7 @@ class QueueView:
     def end_of(self, execution_id: str) -> None:
         """An execution was deleted: its item ends with it."""
         for item in [item for item in self._items.values() if item.execution_id == execution_id]:
-            after = bereft(item, self._now_ms)
+            after = orphaned(item, self._now_ms)
             if after is not None:
                 self.change(item, after)
 

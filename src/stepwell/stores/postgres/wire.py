@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import psycopg
@@ -29,7 +28,6 @@ _pack_bigint = struct.Struct("!q").pack
 _pack_length = struct.Struct("!i").pack
 _array_head = struct.Struct("!iiIii").pack
 _NULL = _pack_length(-1)
-_MOST_CHARACTERS = 64
 _BIGINT_LENGTH = _pack_length(8)
 _TRUE, _FALSE = _pack_length(1) + b"\1", _pack_length(1) + b"\0"
 
@@ -46,51 +44,47 @@ def encode(value: object) -> bytes | None:
 
 def texts(values: Iterable[str | None]) -> bytes:
     """A ``text[]``."""
-    column = [*values]
-    if _is_one_value(column) and (column[0] is None or len(column[0]) <= _MOST_CHARACTERS):
-        return _same_texts(column[0], len(column))
-    return _array(_TEXT, [None if value is None else _utf8(value) for value in column])
+    return _array(_TEXT, [*values], _text_cell)
 
 
 def blobs(values: Iterable[bytes | None]) -> bytes:
     """A ``bytea[]``."""
-    return _array(_BYTEA, list(values))
+    return _array(_BYTEA, [*values], _cell)
 
 
 def integers(values: Iterable[int | None]) -> bytes:
     """A ``bigint[]``."""
-    column = [*values]
-    if _is_one_value(column):
-        return _same_integers(column[0], len(column))
-    parts = [_NULL if value is None else _BIGINT_LENGTH + _pack_bigint(value) for value in column]
-    return _array_head(1, 1, _BIGINT, len(parts), 1) + b"".join(parts)
-
-
-def _is_one_value(column: Sequence[object]) -> bool:
-    """Whether it is the same value over and over: in a group of runs, half of the columns are."""
-    return len(column) > 1 and column.count(column[0]) == len(column)
-
-
-@lru_cache(1_000)
-def _same_texts(value: str | None, count: int) -> bytes:
-    return _array(_TEXT, [None if value is None else _utf8(value)] * count)
-
-
-@lru_cache(1_000)
-def _same_integers(value: int | None, count: int) -> bytes:
-    cell = _NULL if value is None else _BIGINT_LENGTH + _pack_bigint(value)
-    return _array_head(1, 1, _BIGINT, count, 1) + cell * count
+    return _array(_BIGINT, [*values], _integer_cell)
 
 
 def booleans(values: Iterable[bool]) -> bytes:
     """A ``boolean[]``."""
-    parts = [_TRUE if value else _FALSE for value in values]
-    return _array_head(1, 1, _BOOL, len(parts), 1) + b"".join(parts)
+    return _array(_BOOL, [*values], {True: _TRUE, False: _FALSE}.__getitem__)
 
 
-def _array(kind: int, items: Sequence[bytes | None]) -> bytes:
-    parts = [_NULL if item is None else _pack_length(len(item)) + item for item in items]
-    return _array_head(1, 1, kind, len(items), 1) + b"".join(parts)
+def _array(kind: int, column: Sequence[Any], pack: Callable[[Any], bytes]) -> bytes:
+    cells = pack(column[0]) * len(column) if _is_one_value(column) else b"".join(map(pack, column))
+    return _array_head(1, 1, kind, len(column), 1) + cells
+
+
+def _is_one_value(column: Sequence[object]) -> bool:
+    """Whether it is the same value over and over, and need be packed only once: in a group of runs, half of the columns are."""
+    return len(column) > 1 and column.count(column[0]) == len(column)
+
+
+def _cell(value: bytes | None) -> bytes:
+    return _NULL if value is None else _pack_length(len(value)) + value
+
+
+def _text_cell(value: str | None) -> bytes:
+    if value is None:
+        return _NULL
+    data = _utf8(value)
+    return _pack_length(len(data)) + data
+
+
+def _integer_cell(value: int | None) -> bytes:
+    return _NULL if value is None else _BIGINT_LENGTH + _pack_bigint(value)
 
 
 def _utf8(text: str) -> bytes:

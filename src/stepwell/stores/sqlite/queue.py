@@ -14,7 +14,7 @@ from stepwell.faults import fault
 from stepwell.model.admission import admit, is_plain, unknown_workspace
 from stepwell.model.claiming import free_slots
 from stepwell.model.commit import Outcome, Written
-from stepwell.model.lifecycle import answer, bereft, cancelled, entered, is_same, marked, recovered, redriven, returned, run_at
+from stepwell.model.lifecycle import answer, cancelled, entered, is_same, marked, orphaned, recovered, redriven, returned, run_at
 from stepwell.model.queue import (
     CancelItem,
     ClaimItems,
@@ -84,7 +84,7 @@ class QueueWriting:
     def end_of(self, execution_id: str) -> None:
         """An execution was deleted: its item ends with it."""
         item = self._found("item_of_execution", execution_id)
-        after = None if item is None else bereft(item, self._now_ms)
+        after = None if item is None else orphaned(item, self._now_ms)
         if after is not None:
             self.write_mark(after)
 
