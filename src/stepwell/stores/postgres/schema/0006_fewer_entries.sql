@@ -3,6 +3,3 @@
 -- that is a single commit leaves no entry here.
 DROP INDEX {schema}.items_by_execution;
 CREATE INDEX items_by_execution ON {schema}.items (execution_id) WHERE status = 'DISPATCHED';
-
--- How many items of a queue are active is asked for queues with a limit alone, and counted from all that are active: those are few.
-DROP INDEX {schema}.items_active_in_queue;
