@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from stepwell.contract.store import Begun
 from stepwell.errors import CommitUnknown, StoreUnavailable
 from stepwell.model.commit import Deletion, Outcome, Unit, Written
 from stepwell.model.queue import ClaimItems, Enqueue
@@ -30,11 +31,11 @@ class Line:
         self.no_begin: BaseException | None = None
         self.no_answer: BaseException | None = None
 
-    def begin(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]]:
+    def begin(self, units: Sequence[Unit]) -> Begun:
         self.note("begun", units)
         if self.no_begin is not None:
             raise self.no_begin
-        return lambda: self.finish(units)
+        return Begun(lambda: self.finish(units))
 
     def finish(self, units: Sequence[Unit]) -> list[Outcome]:
         self.note("finished", units)
@@ -73,7 +74,7 @@ def test_request_waits_for_no_commit() -> None:
             assert may_go.wait(WAIT)
         return [Written([type(unit).__name__]) for unit in units]
 
-    group = GroupCommit(write, begin_group=lambda units: lambda: write(units), takes_requests_beside=True)
+    group = GroupCommit(write, begin_group=lambda units: Begun(lambda: write(units)), takes_requests_beside=True)
     with ThreadPoolExecutor(2) as pool:
         other = pool.submit(group.write, Deletion("x"))
         assert is_writing.wait(WAIT)

@@ -13,7 +13,7 @@ import msgspec
 
 from stepwell.clock import Clock, SystemClock, from_ms
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
-from stepwell.contract.store import BeginningStore, ExecutionQuery, Store
+from stepwell.contract.store import BeginningStore, Begun, ExecutionQuery, Store
 from stepwell.errors import InvalidInput, LockHeld, StepwellError, StoreUnavailable
 from stepwell.model.commit import Acquire, Head, Outcome, Unit
 from stepwell.model.ids import check_key, new_id
@@ -119,7 +119,7 @@ class Parts:
         ride, together = self._boarded(units)
         return self._written(units, ride, partial(self.store.write, together))
 
-    def _begin(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]]:
+    def _begin(self, units: Sequence[Unit]) -> Begun:
         """Send units off, if that can be done without waiting; what sees to the rest."""
         ride, together = self._boarded(units)
         try:
@@ -127,7 +127,8 @@ class Parts:
         except BaseException as error:
             self._failed(ride, error)
             raise
-        return partial(self._written, units, ride, begun or partial(self.store.write, together))
+        begun = begun or Begun(partial(self.store.write, together))
+        return Begun(partial(self._written, units, ride, begun.finish), begun.answer)
 
     def _boarded(self, units: Sequence[Unit]) -> tuple[Ride | None, Sequence[Unit]]:
         """The claim that goes along, and all that is written."""

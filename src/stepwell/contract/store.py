@@ -232,10 +232,31 @@ class Store(Protocol):
         ...
 
 
+class Answer(Protocol):
+    """What a server says to a group that was sent off. Only who would wait for it may look."""
+
+    def has_come(self) -> bool:
+        """Whether it is here, to its end. Waits for nothing."""
+        ...
+
+    def is_final(self) -> bool:
+        """Whether what has come says it all, so that nothing more has to be asked for the outcomes."""
+        ...
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """A group that was sent off."""
+
+    finish: Callable[[], list[Outcome]]
+    """Waits for the outcomes, which are those of ``write``."""
+    answer: Answer | None = None
+    """What may be looked for before that; None if there is nothing to look for."""
+
+
 class BeginningStore(Store, Protocol):
     """A store that has a part of its writes sent off by their callers."""
 
-    def begin(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]] | None:
-        """Send a group off, without waiting for anything: what waits for the outcomes, which are those of ``write``. None if that
-        cannot be done; nothing was sent then. Until it was called, no other group is begun or written, as for ``write``."""
+    def begin(self, units: Sequence[Unit]) -> Begun | None:
+        """Send a group off, without waiting for anything. None if that cannot be done; nothing was sent then. Until it is finished,
+        no other group is begun or written, as for ``write``."""
         ...

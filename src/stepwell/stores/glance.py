@@ -9,10 +9,11 @@ from time to time: ever more seldom while nothing changes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from time import perf_counter
 
-__all__ = ["Glance"]
+__all__ = ["Glance", "is_worth_a_look", "let_others_run"]
 
 _LONGEST_SECONDS = 0.0004  # a commit on a disk of our days
 
@@ -21,6 +22,9 @@ _WORTH_SECONDS = 0.00001
 
 # A pause of the whole process says nothing about either way.
 _MOST_SECONDS = 0.001
+
+# Between two looks: the server may have been put on this very processor, and would have to wait until the looking is over.
+let_others_run: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 _TRIAL, _SHORTEST_TERM, _LONGEST_TERM = 4, 16, 1_024
 
@@ -37,21 +41,32 @@ class Glance:
         """Whether looking is the better way, and whether it is the one in use: they differ while the other one is tried."""
         self._left, self._term = _TRIAL, _SHORTEST_TERM
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether to look for the next reply."""
+        return self._is_looking
+
     def until_ready(self, look: Callable[[], object], wait: Callable[[], object]) -> None:
         """Return when something has come: found by ``look``, which says so at once, or waited for."""
-        began = perf_counter()
-        if self._is_looking:
-            ends = began + _LONGEST_SECONDS
-            while not (has_come := look()) and perf_counter() < ends:
-                pass
+        began, is_looking = perf_counter(), self._is_looking
+        if is_looking:
+            while not (has_come := look()) and is_worth_a_look(began):
+                let_others_run()
             if not has_come:
                 wait()
-            self._looking = _average(self._looking, perf_counter() - began)
         else:
             wait()
-            self._waiting = _average(self._waiting, perf_counter() - began)
+        self.took(began, is_looking=is_looking)
+
+    def took(self, began: float, *, is_looking: bool) -> None:
+        """Note that a reply is here now, looked for or not, to what was sent when it ``began``."""
+        seconds = perf_counter() - began
+        if is_looking:
+            self._looking = _average(self._looking, seconds)
+        else:
+            self._waiting = _average(self._waiting, seconds)
         self._left -= 1
-        if not self._left:
+        if self._left <= 0:
             self._turn()
 
     def _turn(self) -> None:
@@ -62,6 +77,11 @@ class Glance:
         self._term = min(2 * self._term, _LONGEST_TERM) if is_better is self._is_better else _SHORTEST_TERM
         self._is_better = self._is_looking = is_better
         self._left = self._term
+
+
+def is_worth_a_look(began: float) -> bool:
+    """Whether the reply to what was sent when it ``began`` may still be looked for."""
+    return perf_counter() < began + _LONGEST_SECONDS
 
 
 def _average(before: float, seconds: float) -> float:

@@ -5,9 +5,10 @@ thread change. Whoever comes while a write is under way queues up; when the lead
 has gathered, in one transaction, and goes on until nobody is left. Async callers always go through that thread, so that an event
 loop never waits for a disk. See docs/design/0003-group-commit.md for why nothing is lost or done twice.
 
-A store may let a caller send its unit off and wait later: then one that is awaited and finds nobody writing is sent off at once,
-and the writer thread only waits for the reply. Where the loop is busy, that thread has to wait for the interpreter, and the unit
-would wait with it. A store may also take requests for runs beside all else: then they have a group of their own, and wait for
+A store may let a caller send its unit off and wait later: then one that is awaited and finds nobody writing is sent off at once.
+Where the loop is busy, the writer thread has to wait for the interpreter, and the unit would wait with it. The loop looks for the
+reply for a moment, between all else that it does, if that is faster; after that, and as soon as anybody else comes, the writer
+thread waits for it. A store may also take requests for runs beside all else: then they have a group of their own, and wait for
 nobody's commits. What is done for those that wait already gives way to them (``way``).
 """
 
@@ -18,80 +19,43 @@ import copy
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
+from time import perf_counter
+from typing import TypeVar
 
 import msgspec
 
+from stepwell.contract.store import Begun
 from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
-from stepwell.gate import shut_gate
 from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.queue import Enqueue
 from stepwell.process import process_id
+from stepwell.stores.glance import Glance, is_worth_a_look, let_others_run
+from stepwell.stores.ticket import Errand, ThreadTicket, Ticket, Told
 from stepwell.stores.way import Way, can_wait
 
 __all__ = ["GroupCommit"]
 
+T = TypeVar("T")
 WriteGroup = Callable[[Sequence[Unit]], list[Outcome]]
-Finish = Callable[[], list[Outcome]]
-BeginGroup = Callable[[Sequence[Unit]], Finish]
-"""Sets about writing a group, without waiting for anything, and gives what does the rest."""
-Told = Callable[[Callable[[], Outcome]], None]
-"""Called with a function that gives the outcome, or raises what kept it from being written."""
+BeginGroup = Callable[[Sequence[Unit]], Begun]
+"""Sets about writing a group, without waiting for anything."""
 
 # Larger groups make nothing faster (the shared fsync is long paid for) but hold their first caller back.
 _MOST = 1_000
 
 
-class _Ticket(msgspec.Struct, eq=False):
-    """One caller's unit, and where the outcome is left for it."""
+class _Sent(msgspec.Struct, eq=False):
+    """A unit that was sent off from a loop."""
 
-    unit: Unit
-    loop: asyncio.AbstractEventLoop | None = None
-    future: asyncio.Future[Outcome] | None = None
-    """What the caller awaits, if it does."""
-    outcome: Outcome | None = None
-    error: BaseException | None = None
-
-    def result(self) -> Outcome:
-        if self.error is not None:
-            raise self.error
-        assert self.outcome is not None, "a ticket is read only after its group is done"  # noqa: S101
-        return self.outcome
-
-    def tell(self) -> None:
-        """Tell the caller, on its loop."""
-        future = self.future
-        if future is None or future.done():
-            return  # its caller was cancelled
-        if self.error is None and self.outcome is not None:
-            future.set_result(self.outcome)
-            return
-        # A future takes any error but this one.
-        future.set_exception(self.error if not isinstance(self.error, StopIteration | None) else RuntimeError(repr(self.error)))
-        future.exception()  # a caller who is cancelled now does not ask, and nobody shall complain of that
-
-
-class _ThreadTicket(_Ticket):
-    """That of a caller who blocks."""
-
-    gate: threading.Lock = msgspec.field(default_factory=shut_gate)
-
-    def tell(self) -> None:
-        self.gate.release()
-
-
-class _Errand(_Ticket, kw_only=True):
-    """A unit that nobody waits for: whoever submitted it is called."""
-
-    told: Told
-
-    def tell(self) -> None:
-        try:
-            self.told(self.result)
-        except Exception as error:  # noqa: BLE001 - the others of the group must be told all the same
-            assert self.loop is not None  # noqa: S101
-            self.loop.call_exception_handler({"message": "who submitted a write could not take its outcome", "exception": error})
+    ticket: Ticket
+    loop: asyncio.AbstractEventLoop
+    begun: Begun
+    began: float
+    is_looking: bool
+    """Whether the loop looks for its answer first."""
 
 
 class GroupCommit:
@@ -115,7 +79,10 @@ class GroupCommit:
             self._way = self._beside._done
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
-        self._waiting: deque[_Ticket] = deque()
+        self._waiting: deque[Ticket] = deque()
+        self._glance = Glance()
+        self._sent: _Sent | None = None
+        """What has the place, and is looked for on a loop: nobody waits then, and whoever comes next leaves it to the writer."""
         self._is_writing = False
         self._is_closed = False
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -134,8 +101,9 @@ class GroupCommit:
             with self._lock:
                 self._check_open()
                 if self._is_writing:
-                    ticket = _ThreadTicket(unit)
+                    ticket = ThreadTicket(unit)
                     self._waiting.append(ticket)
+                    self._leave_to_writer()
                 else:
                     # In one statement with taking the place, so that an interrupt cannot come in between and keep it for ever.
                     is_leader = self._is_writing = True
@@ -160,7 +128,7 @@ class GroupCommit:
             self._check_process()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
-        self._line_up(_Ticket(unit, loop, future))
+        self._line_up(Ticket(unit, loop, future))
         return future
 
     async def _write_now(self, unit: Unit) -> Outcome:
@@ -173,20 +141,21 @@ class GroupCommit:
             return
         if self._process != process_id():
             self._check_process()
-        self._line_up(_Errand(unit, asyncio.get_running_loop(), told=told))
+        self._line_up(Errand(unit, asyncio.get_running_loop(), told=told))
 
     @property
     def is_instant(self) -> bool:
         """Whether a write is done at once, so that there is nothing to wait for."""
         return self._is_instant
 
-    def _line_up(self, ticket: _Ticket) -> None:
+    def _line_up(self, ticket: Ticket) -> None:
         with self._lock:
             self._check_open()
             has_place, self._is_writing = not self._is_writing, True
             begin = None if self._gives_way([ticket]) else self._begin_group
             if not has_place or begin is None:
                 self._waiting.append(ticket)
+                self._leave_to_writer()
         if not has_place:
             self._hurry(ticket)
         elif begin is None:
@@ -194,12 +163,12 @@ class GroupCommit:
         else:
             self._set_out(ticket, begin)
 
-    def _hurry(self, ticket: _Ticket) -> None:
+    def _hurry(self, ticket: Ticket) -> None:
         """Have the writer give way no longer, if it does and somebody has come who cannot wait."""
         if self._beside is not None and not can_wait(ticket.unit):
             self._way.clear()
 
-    def _gives_way(self, tickets: Collection[_Ticket]) -> bool:
+    def _gives_way(self, tickets: Collection[Ticket]) -> bool:
         """Whether a request is under way, and there are those who can wait for it, and nobody else."""
         is_taken = self._beside is not None and self._beside._is_writing
         return is_taken and len(tickets) > 0 and all(can_wait(ticket.unit) for ticket in tickets)
@@ -208,20 +177,75 @@ class GroupCommit:
         with self._lock:
             return self._gives_way(self._waiting)
 
-    def _set_out(self, ticket: _Ticket, begin: BeginGroup) -> None:
-        """Begin to write one unit here, and leave the rest to the writer. Only who holds the place may call this."""
+    def _set_out(self, ticket: Ticket, begin: BeginGroup) -> None:
+        """Begin to write one unit here. Only who holds the place may call this."""
+        began = perf_counter()
         try:
-            finish = begin((ticket.unit,))
+            begun = begin((ticket.unit,))
         except Exception as error:  # noqa: BLE001 - told to the caller like any other failure
-            finish = partial(_raise, error)
+            begun = Begun(partial(_raise, error))
         except BaseException:
             self._hand_over()
             raise
-        self._have_writer(partial(self._see_through, ticket, finish))
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            is_alone = self._writer is not None and not (self._waiting or self._is_closed)
+            is_looking = begun.answer is not None and self._glance.is_looking and is_alone
+            sent = _Sent(ticket, loop, begun, began, is_looking)
+            if is_looking:
+                self._sent = sent
+        if is_looking:
+            loop.call_soon(self._look_for, sent)
+        else:
+            self._have_writer(partial(self._see_through, sent))
 
-    def _see_through(self, ticket: _Ticket, finish: Finish) -> None:
-        self._write_tickets([ticket], finish)
+    def _look_for(self, sent: _Sent) -> None:
+        """Look whether an answer is here, on the loop, and look again in its next turn if not."""
+        let_others_run()
+        is_here = False
+        try:
+            with self._lock:
+                if self._sent is sent and self._has_found(sent):
+                    is_here, self._sent = True, None
+            if is_here:
+                self._settle([sent.ticket], sent.begun.finish)
+                self._bring(sent)
+        finally:
+            if is_here:
+                self._hand_over()
+
+    def _has_found(self, sent: _Sent) -> bool:
+        """Whether an answer that is looked for is here, and nobody need wait for more."""
+        answer = sent.begun.answer
+        assert answer is not None, "nothing is looked for without it"  # noqa: S101
+        try:
+            has_come = answer.has_come()
+        except BaseException:
+            self._leave_to_writer()
+            raise
+        if has_come and answer.is_final():
+            return True
+        if not has_come and is_worth_a_look(sent.began):
+            sent.loop.call_soon(self._look_for, sent)
+        else:
+            self._leave_to_writer()
+        return False
+
+    def _leave_to_writer(self) -> None:
+        """Have the writer, which is there by then, wait for what a loop has looked for so far. Only under the lock."""
+        if self._sent is not None:
+            self._work.put(partial(self._see_through, self._sent))
+            self._sent = None
+
+    def _see_through(self, sent: _Sent) -> None:
+        self._settle([sent.ticket], sent.begun.finish)
+        _call_on(sent.loop, self._bring, sent)
+        self._done.clear()
         self._write_waiting()
+
+    def _bring(self, sent: _Sent) -> None:
+        sent.ticket.tell()
+        self._glance.took(sent.began, is_looking=sent.is_looking)
 
     def close(self) -> None:
         """Accept no more, and wait until everything that was accepted is written. After a fork there is nothing to wait for."""
@@ -231,6 +255,7 @@ class GroupCommit:
             return
         with self._lock:
             self._is_closed = True
+            self._leave_to_writer()
             self._idle.wait_for(lambda: not self._is_writing)
             writer, self._writer = self._writer, None
         if writer is not None:
@@ -283,7 +308,7 @@ class GroupCommit:
         while tickets := self._take():
             self._write_tickets(tickets)
 
-    def _take(self) -> list[_Ticket]:
+    def _take(self) -> list[Ticket]:
         """The next group; none means that the writing place was given up."""
         if self._beside is not None:
             self._way.give(self._is_way_taken)
@@ -296,33 +321,33 @@ class GroupCommit:
             self._give_up_place()
         return []
 
-    def _write_tickets(self, tickets: list[_Ticket], finish: Finish | None = None) -> None:
+    def _write_tickets(self, tickets: list[Ticket]) -> None:
+        self._settle(tickets, lambda: self._write_group([ticket.unit for ticket in tickets]))
+        self._answer(tickets)
+
+    def _settle(self, tickets: list[Ticket], write: Callable[[], list[Outcome]]) -> None:
+        """Leave each ticket its outcome, or what kept it from being written."""
         try:
-            outcomes = self._write_group([ticket.unit for ticket in tickets]) if finish is None else finish()
-            for ticket, outcome in zip(tickets, outcomes, strict=True):
+            for ticket, outcome in zip(tickets, write(), strict=True):
                 ticket.outcome = outcome
         except BaseException as error:  # noqa: BLE001 - every waiting caller must be told, whatever it was
             if len(tickets) > 1 and not isinstance(error, StepwellError):
                 # Something is wrong with one of the units, not with the store, and nothing was written: each by itself shows which.
                 for ticket in tickets:
-                    self._write_tickets([ticket])
+                    self._settle([ticket], partial(self._write_group, (ticket.unit,)))
                 return
             for ticket in tickets:
                 ticket.error = _error_for(ticket.unit, error)
-        self._answer(tickets)
 
-    def _answer(self, tickets: list[_Ticket]) -> None:
-        loops: dict[asyncio.AbstractEventLoop, list[_Ticket]] = {}
+    def _answer(self, tickets: list[Ticket]) -> None:
+        loops: dict[asyncio.AbstractEventLoop, list[Ticket]] = {}
         for ticket in tickets:
             if ticket.loop is not None:
                 loops.setdefault(ticket.loop, []).append(ticket)
             else:
                 ticket.tell()
         for loop, waiting in loops.items():
-            try:
-                loop.call_soon_threadsafe(_tell, waiting)
-            except RuntimeError:
-                continue  # the loop was closed: nobody is there to be told
+            _call_on(loop, _tell, waiting)
         self._done.clear()
 
 
@@ -336,10 +361,15 @@ def _error_for(unit: Unit, error: BaseException) -> BaseException:
         return error
 
 
+def _call_on(loop: asyncio.AbstractEventLoop, call: Callable[[T], None], about: T) -> None:
+    with suppress(RuntimeError):  # the loop was closed: nobody is there to be told
+        loop.call_soon_threadsafe(call, about)
+
+
 def _raise(error: Exception) -> list[Outcome]:
     raise error
 
 
-def _tell(tickets: list[_Ticket]) -> None:
+def _tell(tickets: list[Ticket]) -> None:
     for ticket in tickets:
         ticket.tell()

@@ -62,6 +62,8 @@ class Link:
         self._prepared: set[str] = set()
         self._begun: str | None = None
         """The statement that was sent, and whose answer nobody has waited for yet."""
+        self._came: list[PGresult | None] = []
+        """What has come of that answer, found by a look. None is its end."""
         self._glance, self._look = Glance(), _looking_at(self._pgconn.socket)
         self._look_now = partial(self._look, 0)
         self.used_at = 0.0
@@ -114,6 +116,28 @@ class Link:
         except psycopg.Error:
             self.close()  # it may have been sent all the same, and whoever asks is told
         return True
+
+    def has_come(self) -> bool:
+        """Whether the answer to what was begun is here, to its end. It may be that the connection is gone."""
+        pgconn, came = self._pgconn, self._came
+        try:
+            if self._look_now():
+                pgconn.consume_input()
+            while not pgconn.is_busy():
+                came.append(pgconn.get_result())
+                if came[-1] is None:
+                    return True
+        except psycopg.Error:
+            return True  # which whoever asks is told
+        return False
+
+    def is_final(self) -> bool:
+        """Whether what has come is one answer, and something was written or found."""
+        match self._came:
+            case [result, None] if result is not None:
+                return result.status not in _FAILED and bool(result.command_tuples)
+            case _:
+                return False
 
     def ask(self, name: str, *arguments: object) -> list[Row]:
         """Run one statement and give its rows: one round trip."""
@@ -229,6 +253,8 @@ class Link:
         return result
 
     def _next(self, pgconn: PGconn, deadline: float) -> PGresult | None:
+        if self._came:
+            return self._came.pop(0)
         while pgconn.is_busy():
             self._glance.until_ready(self._look_now, partial(self._wait, deadline))
             pgconn.consume_input()

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stepwell.clock import Clock
-from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
+from stepwell.contract.store import Begun, Capabilities, Durability, ExecutionQuery
 from stepwell.errors import StoreUnavailable
 from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Unit
 from stepwell.model.entry import ScopeTotals, StoredEntry, prefix_end
@@ -74,7 +74,7 @@ class PostgresStore(QueueReading):
         self._check_usable()
         return self._writer_of(units).write(units) if units else []
 
-    def begin(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]] | None:
+    def begin(self, units: Sequence[Unit]) -> Begun | None:
         return None if self._is_closed or self._process != process_id() else self._writer_of(units).begin(units)
 
     def _is_served_by(self, server_process: int) -> bool:

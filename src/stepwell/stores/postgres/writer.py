@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any, cast
 
 from stepwell.clock import Clock
+from stepwell.contract.store import Begun
 from stepwell.errors import CommitUnknown, InvalidInput, StoreUnavailable
 from stepwell.faults import fault, is_armed
 from stepwell.model.admission import is_plain
@@ -84,8 +85,8 @@ class Writer:
         fault("store.before_begin")
         return self._write(units, self._way_of(units), self._fresh_link())
 
-    def begin(self, units: Sequence[Unit]) -> Callable[[], list[Outcome]] | None:
-        """Send what is one statement off, without waiting for anything: what waits for its outcome. None if that cannot be done."""
+    def begin(self, units: Sequence[Unit]) -> Begun | None:
+        """Send what is one statement off, without waiting for anything. None if that cannot be done."""
         write, link = self._way_of(units), self._link
         question = self._question(write, units)
         if question is None or link is None or not link.is_fresh():
@@ -94,7 +95,7 @@ class Writer:
             has_begun = link.begin(question[0], *question[1])
         except InvalidInput:  # which the long way tells its caller
             return None
-        return partial(self._write, units, write, link) if has_begun else None
+        return Begun(partial(self._write, units, write, link), link) if has_begun else None
 
     def _question(self, write: Way, units: Sequence[Any]) -> Question | None:
         """What is asked first for a single commit or request; None for all else."""
