@@ -78,3 +78,47 @@ def test_session_of_a_pooler_is_left_as_it_is(
     process = outside.info.backend_pid if is_ours else -1
     psycopg.RawCursor(outside).execute(statements_of(postgres_schema)["keep_to_indexes"], [process])
     assert outside.execute(SETTINGS).fetchall() == [settings]
+
+
+# Claimed items leave entries at the old end of the index of what waits, until the next vacuum.
+PASSED = """
+INSERT INTO {schema}.items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms,
+                            run_at_ms, body_digest, attempts, max_attempts, fence, is_ready)
+SELECT 'old-' || n, 'noisy', 'elsewhere', 1, 'e-' || n, '', 'default', 'PENDING', 0, 0, 0, '', 0, 3, 0, true
+FROM generate_series(1, 30000) AS n;
+UPDATE {schema}.items SET status = 'COMPLETED', is_ready = false, finished_ms = 1 WHERE item_id <> 'old-30000';
+"""
+PAGES = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
+
+
+def pages(outside: psycopg.Connection[Any], call: str) -> int:
+    """How many pages a call looks at, when the server has noted what it need not look at again."""
+    found = 0
+    for _ in range(3):
+        with outside.transaction(force_rollback=True):
+            row = outside.execute(PAGES + call).fetchone()
+        assert row is not None
+        plan = row[0][0]["Plan"]
+        found = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    return found
+
+
+def test_request_passes_over_nothing_that_was_claimed_before(
+    postgres_url: str, postgres_schema: str, outside: psycopg.Connection[Any]
+) -> None:
+    with Stepwell(postgres_url, worker=False) as well:
+        well.workspaces.put("quiet")
+        well.workspaces.put("noisy")
+    outside.execute(f"ALTER TABLE {postgres_schema}.items SET (autovacuum_enabled = off)")
+    requests = [
+        f"SELECT * FROM {postgres_schema}.enqueue_claimed("
+        f"'new', '{workspace}', 'call_out', 1, 'e', '', 'default', 0, 'd', 3, 'h', 1000, '{{}}', '{{}}', true, 0)"
+        for workspace in ("quiet", "noisy")
+    ]
+    claim = f"SELECT * FROM {postgres_schema}.claim_items('h', 1000, 10, '{{}}', '{{}}', 0)"
+    request_before, claim_before = pages(outside, requests[0]), pages(outside, claim)
+    outside.execute(PASSED.replace("{schema}", postgres_schema))
+    entries = pages(outside, f"SELECT count(*) FROM {postgres_schema}.items WHERE status = 'PENDING' AND is_ready")
+    assert entries > 100
+    assert all(pages(outside, request) < request_before + 20 for request in requests)
+    assert pages(outside, claim) < claim_before + 1.5 * entries  # once, for the oldest

@@ -187,6 +187,7 @@ class GroupCommit:
         except BaseException:
             self._hand_over()
             raise
+        let_others_run()  # the server first of all, which may have been woken on this very processor
         loop = asyncio.get_running_loop()
         with self._lock:
             is_alone = self._writer is not None and not (self._waiting or self._is_closed)
