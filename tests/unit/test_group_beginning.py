@@ -226,6 +226,51 @@ def test_who_cannot_wait_is_written_at_once_with_those_who_gave_way(
     line.group.close()
 
 
+async def hold_back_after_a_request(line: Line) -> asyncio.Future[Outcome]:
+    """A claim that came while something was written, a moment after a request; the writer stands aside."""
+    assert await line.group.write_async(REQUEST) == Written()
+    line.may_answer.clear()
+    before = asyncio.ensure_future(line.group.write_async(Deletion("x")))
+    claim = asyncio.ensure_future(line.group.write_async(CLAIM))
+    line.may_answer.set()
+    assert await before == Written()
+    line.done.clear()
+    return claim
+
+
+@pytest.mark.parametrize("unit", [REQUEST, Deletion("y")])
+def test_claim_gives_way_for_a_moment_to_a_request_that_may_follow_another(unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for one run after another asks for the next when the last one has ended. Whoever cannot wait ends that, too."""
+    monkeypatch.setattr("stepwell.stores.way._RECENT_SECONDS", WAIT)
+    monkeypatch.setattr("stepwell.stores.way._MOMENT_SECONDS", WAIT)
+    line = Line()
+
+    async def ask() -> None:
+        claim = await hold_back_after_a_request(line)
+        while line.group._way._gate is None:  # noqa: ASYNC110 - nobody is told of that
+            await asyncio.sleep(0)
+        assert not claim.done()
+        assert await line.group.write_async(unit) == Written()
+        assert await claim == Written()
+
+    asyncio.run(asyncio.wait_for(ask(), WAIT))
+    assert line.words() == ([("begun", 1), ("finished", 1), ("written", 1)] if unit == REQUEST else [("written", 2)])
+    line.group.close()
+
+
+@pytest.mark.parametrize(("recent", "moment"), [(0, WAIT), (WAIT, 0)])
+def test_claim_is_written_if_no_request_follows(monkeypatch: pytest.MonkeyPatch, recent: float, moment: float) -> None:
+    monkeypatch.setattr("stepwell.stores.way._RECENT_SECONDS", recent)
+    monkeypatch.setattr("stepwell.stores.way._MOMENT_SECONDS", moment)
+    line = Line()
+
+    async def ask() -> None:
+        assert await (await hold_back_after_a_request(line)) == Written()
+
+    asyncio.run(asyncio.wait_for(ask(), WAIT))
+    line.group.close()
+
+
 def test_nobody_gives_way_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepwell.stores.way._LONGEST_SECONDS", 0)
     line = Line()

@@ -235,6 +235,11 @@ class Store(Protocol):
 class Answer(Protocol):
     """What a server says to a group that was sent off. Only who would wait for it may look."""
 
+    @property
+    def descriptor(self) -> int:
+        """The file descriptor that it comes by."""
+        ...
+
     def has_come(self) -> bool:
         """Whether it is here, to its end. Waits for nothing."""
         ...

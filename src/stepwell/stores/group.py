@@ -18,7 +18,7 @@ import asyncio
 import copy
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
@@ -27,13 +27,14 @@ from typing import TypeVar
 
 import msgspec
 
-from stepwell.contract.store import Begun
+from stepwell.contract.store import Answer, Begun
 from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
 from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.queue import Enqueue
 from stepwell.process import process_id
 from stepwell.stores.glance import Glance, is_worth_a_look, let_others_run
 from stepwell.stores.ticket import Errand, ThreadTicket, Ticket, Told
+from stepwell.stores.watch import Watch
 from stepwell.stores.way import Way, can_wait
 
 __all__ = ["GroupCommit"]
@@ -55,7 +56,9 @@ class _Sent(msgspec.Struct, eq=False):
     begun: Begun
     began: float
     is_looking: bool
-    """Whether the loop looks for its answer first."""
+    """Whether the loop looks for its answer in every turn at first."""
+    watch: Watch
+    """By which it learns of the answer if it does not, or not any more."""
 
 
 class GroupCommit:
@@ -152,7 +155,7 @@ class GroupCommit:
         with self._lock:
             self._check_open()
             has_place, self._is_writing = not self._is_writing, True
-            begin = None if self._gives_way([ticket]) else self._begin_group
+            begin = None if self._is_way_taken() and can_wait(ticket.unit) else self._begin_group
             if not has_place or begin is None:
                 self._waiting.append(ticket)
                 self._leave_to_writer()
@@ -168,14 +171,14 @@ class GroupCommit:
         if self._beside is not None and not can_wait(ticket.unit):
             self._way.clear()
 
-    def _gives_way(self, tickets: Collection[Ticket]) -> bool:
-        """Whether a request is under way, and there are those who can wait for it, and nobody else."""
-        is_taken = self._beside is not None and self._beside._is_writing
-        return is_taken and len(tickets) > 0 and all(can_wait(ticket.unit) for ticket in tickets)
-
     def _is_way_taken(self) -> bool:
+        """Whether a request is under way."""
+        return self._beside is not None and self._beside._is_writing
+
+    def _are_all_patient(self) -> bool:
+        """Whether somebody waits, and nobody who cannot."""
         with self._lock:
-            return self._gives_way(self._waiting)
+            return len(self._waiting) > 0 and all(can_wait(ticket.unit) for ticket in self._waiting)
 
     def _set_out(self, ticket: Ticket, begin: BeginGroup) -> None:
         """Begin to write one unit here. Only who holds the place may call this."""
@@ -191,24 +194,26 @@ class GroupCommit:
         loop = asyncio.get_running_loop()
         with self._lock:
             is_alone = self._writer is not None and not (self._waiting or self._is_closed)
-            is_looking = begun.answer is not None and self._glance.is_looking and is_alone
-            sent = _Sent(ticket, loop, begun, began, is_looking)
-            if is_looking:
+            sent = _Sent(ticket, loop, begun, began, self._glance.is_looking, Watch(loop))
+            is_looked_for = is_alone and begun.answer is not None
+            if is_looked_for:
                 self._sent = sent
-        if is_looking:
+        if is_looked_for:
             loop.call_soon(self._look_for, sent)
         else:
             self._have_writer(partial(self._see_through, sent))
 
     def _look_for(self, sent: _Sent) -> None:
-        """Look whether an answer is here, on the loop, and look again in its next turn if not."""
-        let_others_run()
+        """Look whether an answer is here, on the loop; if not, look again in its next turn, or when something has come."""
+        if sent.is_looking:
+            let_others_run()
         is_here = False
         try:
             with self._lock:
                 if self._sent is sent and self._has_found(sent):
                     is_here, self._sent = True, None
             if is_here:
+                sent.watch.end()
                 self._settle([sent.ticket], sent.begun.finish)
                 self._bring(sent)
         finally:
@@ -219,29 +224,39 @@ class GroupCommit:
         """Whether an answer that is looked for is here, and nobody need wait for more."""
         answer = sent.begun.answer
         assert answer is not None, "nothing is looked for without it"  # noqa: S101
+        is_left = True
         try:
             has_come = answer.has_come()
-        except BaseException:
-            self._leave_to_writer()
-            raise
-        if has_come and answer.is_final():
-            return True
-        if not has_come and is_worth_a_look(sent.began):
+            is_found = has_come and answer.is_final()
+            is_left = not is_found and (has_come or not self._looks_again(sent, answer))
+        finally:
+            if is_left:
+                self._leave_to_writer()
+        return is_found
+
+    def _looks_again(self, sent: _Sent, answer: Answer) -> bool:
+        """Have the loop look again, in its next turn or when something has come; False if it cannot be told of that."""
+        if sent.is_looking and is_worth_a_look(sent.began):
             sent.loop.call_soon(self._look_for, sent)
-        else:
-            self._leave_to_writer()
-        return False
+            return True
+        return sent.watch.begin(answer.descriptor, partial(self._look_for, sent), partial(self._is_late, sent))
+
+    def _is_late(self, sent: _Sent) -> None:
+        with self._lock:
+            if self._sent is sent:
+                self._leave_to_writer()
 
     def _leave_to_writer(self) -> None:
         """Have the writer, which is there by then, wait for what a loop has looked for so far. Only under the lock."""
-        if self._sent is not None:
-            self._work.put(partial(self._see_through, self._sent))
-            self._sent = None
+        sent, self._sent = self._sent, None
+        if sent is not None:
+            self._work.put(partial(self._see_through, sent))
+            sent.watch.end_soon()
 
     def _see_through(self, sent: _Sent) -> None:
         self._settle([sent.ticket], sent.begun.finish)
         _call_on(sent.loop, self._bring, sent)
-        self._done.clear()
+        self._done.passed()
         self._write_waiting()
 
     def _bring(self, sent: _Sent) -> None:
@@ -283,7 +298,7 @@ class GroupCommit:
 
     def _give_up_place(self) -> None:
         self._is_writing = False
-        self._done.clear()
+        self._done.passed()
         if self._is_closed:
             self._idle.notify_all()
 
@@ -312,7 +327,7 @@ class GroupCommit:
     def _take(self) -> list[Ticket]:
         """The next group; none means that the writing place was given up."""
         if self._beside is not None:
-            self._way.give(self._is_way_taken)
+            self._way.give(self._are_all_patient, self._is_way_taken)
         with self._lock:
             while self._waiting:
                 count = min(len(self._waiting), self._most)
@@ -349,7 +364,7 @@ class GroupCommit:
                 ticket.tell()
         for loop, waiting in loops.items():
             _call_on(loop, _tell, waiting)
-        self._done.clear()
+        self._done.passed()
 
 
 def _error_for(unit: Unit, error: BaseException) -> BaseException:

@@ -62,6 +62,8 @@ class Link:
         self._prepared: set[str] = set()
         self._begun: str | None = None
         """The statement that was sent, and whose answer nobody has waited for yet."""
+        self.is_sent = False
+        """Whether all of that is on its way, so that nothing but the answer is to be waited for."""
         self._came: list[PGresult | None] = []
         """What has come of that answer, found by a look. None is its end."""
         self._glance, self._look = Glance(), _looking_at(self._pgconn.socket)
@@ -110,12 +112,18 @@ class Link:
         if self._is_preparing and name not in self._prepared:
             return False
         data = [encode(argument) for argument in arguments]
-        self._begun = name
+        self._begun, self.is_sent = name, False
         try:
             self._send(name, data)
+            self.is_sent = not self._pgconn.flush()
         except psycopg.Error:
             self.close()  # it may have been sent all the same, and whoever asks is told
         return True
+
+    @property
+    def descriptor(self) -> int:
+        """The connection's file descriptor."""
+        return self._pgconn.socket
 
     def has_come(self) -> bool:
         """Whether the answer to what was begun is here, to its end. It may be that the connection is gone."""

@@ -95,7 +95,8 @@ class Writer:
             has_begun = link.begin(question[0], *question[1])
         except InvalidInput:  # which the long way tells its caller
             return None
-        return Begun(partial(self._write, units, write, link), link) if has_begun else None
+        # What is too large to be sent at once has to be seen through by somebody who waits.
+        return Begun(partial(self._write, units, write, link), link if link.is_sent else None) if has_begun else None
 
     def _question(self, write: Way, units: Sequence[Any]) -> Question | None:
         """What is asked first for a single commit or request; None for all else."""
