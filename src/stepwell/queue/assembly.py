@@ -21,6 +21,7 @@ from stepwell.queue.standing import StandingClaim
 from stepwell.queue.upkeep import Upkeep
 from stepwell.queue.workspaces import WorkspaceOperations
 from stepwell.runtime.definitions import DefinitionOperations
+from stepwell.runtime.loop_way import LoopWay
 from stepwell.runtime.worker import Worker
 from stepwell.state.executions import Executions
 from stepwell.state.locks import LockOperations
@@ -72,6 +73,8 @@ class QueueParts:
             patience=worker.patience,
         )
         engine.freed = dispatcher.freed
+        engine.way = LoopWay(self.standing.is_under_way)
+        self.standing.when_told = engine.way.clear
         self._dispatcher = dispatcher
         upkeep = Upkeep(
             queue=self.items,

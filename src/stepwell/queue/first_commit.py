@@ -21,6 +21,7 @@ from stepwell.model.queue import Claimed, ItemMark, ItemStatus
 from stepwell.model.record import CancelScope, Metadata, encode_plain_trigger, encode_record
 from stepwell.model.state import ONLY, State
 from stepwell.model.status import Status
+from stepwell.runtime.loop_way import LoopWay
 from stepwell.runtime.recorder import Recorder
 from stepwell.state.executions import Executions, Session, Terms
 from stepwell.state.live import Live
@@ -66,6 +67,13 @@ class FirstCommit(Recorder):
         """Called when the commit that a session left behind is written, or with why it could not be."""
         self.see_through: Callable[[Coroutine[Any, Any, None]], None] = lambda work: work.close()
         """Has something done beside the sessions."""
+
+        self.way: LoopWay | None = None
+        """Where its session gives way; None if its item came with the request that started it."""
+
+    async def give_way(self) -> None:
+        if self.way is not None:
+            await self.way.give()
 
     @property
     def is_made(self) -> bool:

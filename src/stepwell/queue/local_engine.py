@@ -18,6 +18,7 @@ from stepwell.model.queue import Claimed, ItemMark, ItemStatus, ReturnItem
 from stepwell.model.status import FINAL, Status
 from stepwell.queue.first_commit import FENCE, FirstCommit
 from stepwell.runtime.inbox import CANCEL, delivery, fresh_key
+from stepwell.runtime.loop_way import LoopWay
 from stepwell.runtime.start import Starting
 from stepwell.runtime.worker import Worker
 from stepwell.state.executions import Executions
@@ -58,6 +59,8 @@ class LocalEngine:
         self._suspected: FirstCommit | None = None
         self._finishing = 0
         self._timer: asyncio.TimerHandle | None = None
+        self.way: LoopWay | None = None
+        """Where items that waited in the queue give way to those that are started with their requests."""
         self.freed: Callable[[], None] = lambda: None
         """Called when there is room again."""
 
@@ -73,7 +76,7 @@ class LocalEngine:
 
     async def start(self, claimed: Claimed) -> None:
         """Have a session run the item's workflow. The execution is made by what that commits first."""
-        self._start(claimed, await self._worker.workflow_of(claimed.workflow_id, claimed.version))
+        self._start(claimed, await self._worker.workflow_of(claimed.workflow_id, claimed.version), self.way)
 
     def start_now(self, claimed: Claimed) -> bool:
         """The same, for a function of this process."""
@@ -84,7 +87,7 @@ class LocalEngine:
         self._start(claimed, workflow)
         return True
 
-    def _start(self, claimed: Claimed, workflow: Workflow[..., Any]) -> None:
+    def _start(self, claimed: Claimed, workflow: Workflow[..., Any], way: LoopWay | None = None) -> None:
         if claimed.version > workflow.version:
             raise NotFound(
                 f"workflow {claimed.workflow_id!r} has version {workflow.version} here, and the item asks for {claimed.version}"
@@ -99,7 +102,7 @@ class LocalEngine:
         recorder = FirstCommit(self._executions, self._driver, self._new_id, claimed, identity, creation)
         recorder.finishing, recorder.see_through = self._finish, worker.see_through
         lease = Lease(claimed.execution_id, worker.holder, FENCE, self._clock.now_ms() + round(worker.lease_seconds * 1000))
-        recorder.parted = self._parted
+        recorder.parted, recorder.way = self._parted, way
         task = worker.take_new(recorder, lease)
         self._executions.endings.begin(claimed.execution_id, claimed.item_id)
         loop = asyncio.get_running_loop()

@@ -29,8 +29,8 @@ class Ride:
     """A claim that goes along with a group of somebody else's. What it claims is started in the very turn of the loop that brings
     it, and if nothing is left to do, it stands there for the next group, without waking its dispatcher."""
 
-    def __init__(self, make: MakeClaim, start: Start, stand: Callable[[Ride], None]) -> None:
-        self._make, self._start, self._stand = make, start, stand
+    def __init__(self, make: MakeClaim, start: Start, standing: StandingClaim) -> None:
+        self._make, self._start, self._standing = make, start, standing
         self._loop, self._context = asyncio.get_running_loop(), copy_context()
         self.claimed: asyncio.Future[list[Claimed]] = self._loop.create_future()
         """What it came to; only of interest if it was taken along."""
@@ -53,6 +53,12 @@ class Ride:
             self._loop.call_soon_threadsafe(self._told, outcome, context=self._context)
 
     def _told(self, outcome: Outcome | BaseException) -> None:
+        try:
+            self._take_in(outcome)
+        finally:
+            self._standing.arrived(self)
+
+    def _take_in(self, outcome: Outcome | BaseException) -> None:
         if self.claimed.done():
             return
         if not isinstance(outcome, Written):
@@ -64,7 +70,7 @@ class Ride:
             self.claimed.set_result(items)
         else:
             self.units = ()
-            self._stand(self)
+            self._standing.put(self)
 
 
 class StandingClaim:
@@ -73,14 +79,18 @@ class StandingClaim:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ride: Ride | None = None
+        self._under_way: set[Ride] = set()
+        self.when_told: Callable[[], None] = lambda: None
+        """Called on the dispatcher's loop when a claim is back, and what it brought has started."""
 
     def offer(self, make: MakeClaim, start: Start) -> Ride:
         """Leave a claim for the next write that asks for runs. On the dispatcher's loop."""
-        ride = Ride(make, start, self._put)
-        self._put(ride)
+        ride = Ride(make, start, self)
+        self.put(ride)
         return ride
 
-    def _put(self, ride: Ride) -> None:
+    def put(self, ride: Ride) -> None:
+        """Have a claim stand for the next write."""
         with self._lock:
             self._ride = ride
 
@@ -99,7 +109,19 @@ class StandingClaim:
             ride, self._ride = self._ride, None
             if ride is not None:
                 ride.board()  # with the lock, so that it is either withdrawn or on its way
-        return ride if ride is not None and ride.units else None
+            if ride is None or not ride.units:
+                return None
+            self._under_way.add(ride)
+        return ride
+
+    def is_under_way(self) -> bool:
+        """Whether a request is on its way to the store with a claim that was left here. From any thread."""
+        return bool(self._under_way)
+
+    def arrived(self, ride: Ride) -> None:
+        """A claim is back. On the dispatcher's loop."""
+        self._under_way.discard(ride)
+        self.when_told()
 
     def _is_offered(self) -> bool:
         return self._ride is not None

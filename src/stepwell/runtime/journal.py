@@ -85,6 +85,10 @@ class Journal:
         if self._is_kept:
             self._buffered = [*mine, *self._buffered]
 
+    async def give_way(self) -> None:
+        """Let those pass who are in more of a hurry."""
+        await self._recorder.give_way()
+
     def part(self, batch: list[Planned], rest: Rest) -> bool:
         """Leave the last commit to the recorder, if it can take it; whether it does. The session is over then."""
         if self.end is not None:

@@ -66,6 +66,9 @@ class Recorder:
         """Whether the execution exists."""
         return True
 
+    async def give_way(self) -> None:
+        """Let those pass who are in more of a hurry than this execution; called before its session begins, and before it ends."""
+
     def part(self, batch: Sequence[Planned], rest: Rest) -> bool:  # noqa: ARG002 - this one cannot
         """Have the last commit of all written without the session waiting for it; whether that is done. Nothing can follow it."""
         return False

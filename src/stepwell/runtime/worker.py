@@ -235,6 +235,8 @@ class Worker:
     async def _run(self, lease: Lease, is_new: bool, recorder: Recorder | None) -> None:
         wake, task = None, asyncio.current_task()
         try:
+            if recorder is not None:
+                await recorder.give_way()
             session = await self._prepare(lease, is_new, recorder)
             if session is not None:
                 self._inside.add(task)

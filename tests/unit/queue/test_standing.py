@@ -50,6 +50,37 @@ def test_write_that_asks_for_a_run_takes_the_claim_along_once():
     on_a_loop(test)
 
 
+@pytest.mark.parametrize("outcome", [Written([ITEM]), Written(), StoreUnavailable("away"), ValueError()])
+def test_request_is_under_way_until_what_it_brought_has_started(outcome: object):
+    async def test() -> None:
+        told: list[tuple[int, bool]] = []
+        started: list[Claimed] = []
+        standing = StandingClaim()
+        standing.when_told = lambda: told.append((len(started), standing.is_under_way()))
+        ride = standing.offer(lambda: CLAIM, lambda item: started.append(item) is None)
+        assert not standing.is_under_way()
+        assert standing.take([ask()]) is ride
+        assert standing.is_under_way()
+        ride.tell(outcome)  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        assert told == [(len(started), False)]
+        assert started == ([*outcome.answers] if isinstance(outcome, Written) else [])
+        if ride.claimed.done():
+            ride.claimed.exception()
+
+    on_a_loop(test)
+
+
+def test_no_request_is_under_way_where_there_was_no_room_for_its_claim():
+    async def test() -> None:
+        standing = StandingClaim()
+        standing.offer(lambda: None, not_here)
+        assert standing.take([ask()]) is None
+        assert not standing.is_under_way()
+
+    on_a_loop(test)
+
+
 @pytest.mark.parametrize("later", [{"delay_ms": 1}, {"run_at_ms": 5}])
 def test_items_for_later_leave_the_claim_where_it_is(later: dict[str, int]):
     async def test() -> None:
