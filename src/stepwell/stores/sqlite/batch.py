@@ -8,17 +8,23 @@ account.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-
-import msgspec
+from functools import cache
 
 from stepwell.model.commit import Commit, Creation, Rest, Unit
 from stepwell.model.lifecycle import storable
 
-__all__ = ["FIRST", "LAST", "PLAIN", "arguments_of", "kind_of", "lease_of"]
+__all__ = ["FIRST", "LAST", "MOST_AT_ONCE", "PLAIN", "commit_row", "kind_of", "kind_of_all", "lease_of", "row_of", "statement_of"]
 
 PLAIN, FIRST, LAST = "commits", "first_commits", "last_commits"
 """The names of the statements."""
+
+MOST_AT_ONCE = 256
+"""How many commits one statement may have. apsw does not keep a statement of more than 16 KiB, and to prepare it anew takes longer
+than to run it."""
+
+_ROW = re.compile(r"^\(\?.*\)$", re.MULTILINE)
 
 
 def kind_of(unit: Unit, numbers: Mapping[str, int]) -> str | None:
@@ -45,35 +51,80 @@ def kind_of(unit: Unit, numbers: Mapping[str, int]) -> str | None:
     return LAST if unit.status is not None and (mark is None or mark.fence is None) else None
 
 
-def arguments_of(kind: str, commits: Sequence[Commit], numbers: Mapping[str, int], now_ms: int) -> tuple[str, bytes]:
-    """The arguments of a statement: rows, and their bytes."""
-    rows: list[tuple[object, ...]] = []
-    blobs: list[bytes] = []
-    start = 1
-    for commit in commits:
-        header, body, signature = commit.header, commit.body, commit.signature or b""
-        place = start, len(header), len(body), len(signature)
-        rows.append((*place, *(_first(commit, now_ms) if kind == FIRST else _next(kind, commit, numbers, now_ms))))
-        blobs += (header, body, signature)
-        start += len(header) + len(body) + len(signature)
-    return msgspec.json.encode(rows).decode(), b"".join(blobs)
+def kind_of_all(units: Sequence[Unit], numbers: Mapping[str, int]) -> str | None:
+    """The statement that writes all of these units at once; None if there is none, or if two of them are of one execution."""
+    kinds = {kind_of(unit, numbers) for unit in units}
+    if len(kinds) != 1 or len(units) > MOST_AT_ONCE:
+        return None
+    executions = {unit.execution_id for unit in units if isinstance(unit, Commit)}
+    return kinds.pop() if len(executions) == len(units) else None
 
 
-def _next(kind: str, commit: Commit, numbers: Mapping[str, int], now_ms: int) -> tuple[object, ...]:
+def statement_of(sql: str, rows: Sequence[tuple[object, ...]]) -> tuple[str, list[object]]:
+    """A statement on one row of values, as one on all of these rows; with its arguments.
+
+    Values are bound as they are: to take them out of a JSON list took SQLite as long as to write them. There are as many statements
+    as powers of two, or each would be prepared for a single group; so what is left over is filled with NULL.
+    """
+    size = 1 << (len(rows) - 1).bit_length()
+    arguments = [value for row in rows for value in row]
+    arguments += [None] * ((size - len(rows)) * len(rows[0]))
+    return _widened(sql, size), arguments
+
+
+@cache
+def _widened(sql: str, size: int) -> str:
+    return _ROW.sub(lambda row: ",".join([row[0]] * size), sql)
+
+
+def row_of(kind: str, commit: Commit, numbers: Mapping[str, int], now_ms: int) -> tuple[object, ...]:
+    """What a statement takes for one commit."""
+    if kind == FIRST:
+        return _first_row(commit, now_ms)
     number = numbers[commit.execution_id]
-    row = number, commit.revision, commit.previous, commit.fence, commit.digest, commit.committed_ms, commit.commit_id
-    if kind == PLAIN:
-        return row
+    return commit_row(number, commit) if kind == PLAIN else _last_row(number, commit, now_ms)
+
+
+def commit_row(number: int | None, commit: Commit) -> tuple[object, ...]:
+    """The arguments of the statement ``commit``, and of each row of ``commits``."""
+    return (
+        number,
+        commit.revision,
+        commit.previous,
+        commit.fence,
+        commit.digest,
+        commit.signature,
+        commit.committed_ms,
+        commit.commit_id,
+        commit.is_named,
+        commit.header,
+        commit.body,
+    )
+
+
+def _last_row(number: int, commit: Commit, now_ms: int) -> tuple[object, ...]:
     mark = commit.mark
-    item = (None, None, None) if mark is None else (mark.item_id, mark.status, storable(mark.error))
-    return (*row, commit.status, commit.execution_id, *item, now_ms)
+    return (
+        number,
+        commit.revision,
+        commit.previous,
+        commit.fence,
+        commit.digest,
+        commit.signature,
+        commit.committed_ms,
+        commit.commit_id,
+        commit.header,
+        commit.body,
+        commit.status,
+        commit.execution_id,
+        *((None, None, None) if mark is None else (mark.item_id, mark.status, storable(mark.error))),
+        now_ms,
+    )
 
 
-def _first(commit: Commit, now_ms: int) -> tuple[object, ...]:
+def _first_row(commit: Commit, now_ms: int) -> tuple[object, ...]:
     creation, mark = commit.creation, commit.mark
     assert creation is not None  # noqa: S101 - it is a first commit
-    holder, until, wake = lease_of(creation, commit.rest, now_ms)
-    item = (None, None, None, None) if mark is None else (mark.item_id, mark.status, mark.fence, storable(mark.error))
     return (
         commit.execution_id,
         commit.workspace_id,
@@ -83,13 +134,14 @@ def _first(commit: Commit, now_ms: int) -> tuple[object, ...]:
         commit.status or "PENDING",
         commit.revision,
         commit.digest,
+        commit.signature,
         commit.committed_ms,
-        holder,
-        until,
-        wake,
+        *lease_of(creation, commit.rest, now_ms),
         int(creation.holder is not None),
         commit.commit_id,
-        *item,
+        commit.header,
+        commit.body,
+        *((None, None, None, None) if mark is None else (mark.item_id, mark.status, mark.fence, storable(mark.error))),
         now_ms,
     )
 

@@ -124,7 +124,7 @@ class Database:
         """How many rows this connection has changed so far."""
         return self._connection.total_changes()
 
-    def run_all(self, sql: str, *arguments: object) -> bool:
+    def run_all(self, sql: str, arguments: list[object]) -> bool:
         """Run a statement that raises unless all of it can be done, and say whether it was done."""
         try:
             self._cursor.execute(sql, arguments)

@@ -6,36 +6,31 @@ INSERT INTO ordinary_commits (number, revision, previous, fence, digest, signatu
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: commits
--- The same for many commits, in order; if any of them does not follow from its head, none is written and it is an error. The first
--- argument is a list of rows, the second their headers, bodies and signatures one after another; a row begins with where its own
--- begin and how long they are. One statement, since every statement gives up Python's lock and has to wait for it again.
+-- The same for many commits, in order; if any of them does not follow from its head, none is written and it is an error. The row of
+-- values is repeated as often as needed (see batch.py), and rows of nothing are left out. One statement, since every statement gives
+-- up Python's lock and has to wait for it again.
 INSERT INTO ordinary_commits (number, revision, previous, fence, digest, signature, committed_ms, commit_id, is_named, header, body,
                               must_land)
-SELECT value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8,
-       iif(value ->> 3, substr(?2, (value ->> 0) + (value ->> 1) + (value ->> 2), value ->> 3), NULL),
-       value ->> 9, value ->> 10, 0, substr(?2, value ->> 0, value ->> 1), substr(?2, (value ->> 0) + (value ->> 1), value ->> 2), 1
-FROM jsonb_each(?1);
+SELECT * FROM (VALUES
+(?,?,?,?,?,?,?,?,?,?,?,1)
+) WHERE column1 IS NOT NULL;
 
 -- name: first_commits
--- Makes many executions by their first commits, or none of them (see the view). Arguments as for ``commits``.
-INSERT INTO first_commits (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, committed_ms, holder,
-                           lease_until_ms, wake_ms, fence, commit_id, item_id, item_status, item_fence, item_error, now_ms,
-                           header, body, signature)
-SELECT value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12,
-       value ->> 13, value ->> 14, value ->> 15, value ->> 16, value ->> 17, value ->> 18, value ->> 19, value ->> 20, value ->> 21,
-       value ->> 22, substr(?2, value ->> 0, value ->> 1), substr(?2, (value ->> 0) + (value ->> 1), value ->> 2),
-       iif(value ->> 3, substr(?2, (value ->> 0) + (value ->> 1) + (value ->> 2), value ->> 3), NULL)
-FROM jsonb_each(?1);
+-- Makes many executions by their first commits, or none of them (see the view). Rows as for ``commits``.
+INSERT INTO first_commits (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature,
+                           committed_ms, holder, lease_until_ms, wake_ms, fence, commit_id, header, body, item_id, item_status,
+                           item_fence, item_error, now_ms)
+SELECT * FROM (VALUES
+(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+) WHERE column1 IS NOT NULL;
 
 -- name: last_commits
--- Ends many executions by their last commits, or none of them (see the view). Arguments as for ``commits``.
-INSERT INTO last_commits (number, revision, previous, fence, digest, committed_ms, commit_id, status, execution_id, item_id,
-                          item_status, item_error, now_ms, header, body, signature)
-SELECT value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12,
-       value ->> 13, value ->> 14, value ->> 15, value ->> 16,
-       substr(?2, value ->> 0, value ->> 1), substr(?2, (value ->> 0) + (value ->> 1), value ->> 2),
-       iif(value ->> 3, substr(?2, (value ->> 0) + (value ->> 1) + (value ->> 2), value ->> 3), NULL)
-FROM jsonb_each(?1);
+-- Ends many executions by their last commits, or none of them (see the view). Rows as for ``commits``.
+INSERT INTO last_commits (number, revision, previous, fence, digest, signature, committed_ms, commit_id, header, body, status,
+                          execution_id, item_id, item_status, item_error, now_ms)
+SELECT * FROM (VALUES
+(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+) WHERE column1 IS NOT NULL;
 
 -- name: numbers
 SELECT execution_id, number FROM executions WHERE execution_id IN (SELECT value FROM json_each(?1));

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stepwell.stores.sqlite.batch import statement_of
 from stepwell.stores.sqlite.connection import Database
 
 __all__ = ["Statements"]
@@ -24,9 +25,9 @@ class Statements:
         """Run a statement on a view and say how many rows its triggers changed."""
         return self.db.run_view(self._sql[name], *arguments)
 
-    def run_all(self, name: str, *arguments: object) -> bool:
-        """Run a statement that is done whole or not at all, and say whether it was."""
-        return self.db.run_all(self._sql[name], *arguments)
+    def run_all(self, name: str, rows: list[tuple[object, ...]]) -> bool:
+        """Run a statement on many rows that is done whole or not at all, and say whether it was."""
+        return self.db.run_all(*statement_of(self._sql[name], rows))
 
     def rows(self, name: str, *arguments: object) -> list[tuple[Any, ...]]:
         """Run a statement and give its rows."""

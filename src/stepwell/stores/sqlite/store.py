@@ -21,11 +21,11 @@ from stepwell.model.seal import unseal
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
 from stepwell.stores.sql import read_queries
-from stepwell.stores.sqlite.batch import kind_of
+from stepwell.stores.sqlite.batch import commit_row, kind_of_all
 from stepwell.stores.sqlite.changes import Tips, change_counter
 from stepwell.stores.sqlite.connection import Database, Settings, parse_url, translate
 from stepwell.stores.sqlite.queue_reading import QueueReading
-from stepwell.stores.sqlite.writing import Writing, commit_row
+from stepwell.stores.sqlite.writing import Writing
 
 __all__ = ["SQLiteStore"]
 
@@ -173,14 +173,13 @@ class SQLiteStore(QueueReading):
         return True
 
     def _write_at_once(self, db: Database, writing: Writing, units: Sequence[Unit]) -> bool:
-        """Commits of one kind are one statement, too, however many. False: nothing was written, since one of them is to be refused,
-        or since they are of more than one kind."""
-        kinds = [*{kind_of(unit, self._numbers) for unit in units}]
-        commits = [unit for unit in units if isinstance(unit, Commit)]
-        if len(kinds) != 1 or kinds[0] is None or is_armed() or len({each.execution_id for each in commits}) < len(units):
+        """Commits of one kind are one statement, too. False: nothing was written, since one of them is to be refused, or since they
+        are not all of one kind, or too many."""
+        kind = None if is_armed() else kind_of_all(units, self._numbers)
+        if kind is None:
             return False
         try:
-            if not writing.write_many(kinds[0], commits):
+            if not writing.write_many(kind, [unit for unit in units if isinstance(unit, Commit)]):
                 return False
         except apsw.Error as error:
             self._raise_unknown(db, error)

@@ -36,14 +36,14 @@ from stepwell.model.limits import Limits
 from stepwell.model.queue import ItemMark
 from stepwell.model.refusal import id_taken, no_execution, no_revision
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.stores.sqlite.batch import FIRST, LAST, PLAIN, arguments_of, kind_of, lease_of
+from stepwell.stores.sqlite.batch import FIRST, LAST, MOST_AT_ONCE, PLAIN, commit_row, kind_of, lease_of, row_of
 from stepwell.stores.sqlite.connection import Database
 from stepwell.stores.sqlite.entries import Entries
 from stepwell.stores.sqlite.holding import Leases, Locks
 from stepwell.stores.sqlite.queue import QUEUE_UNITS, QueueWriting
 from stepwell.stores.sqlite.statements import Statements
 
-__all__ = ["Writing", "commit_row"]
+__all__ = ["Writing"]
 
 _WRITTEN = Written()
 _ALL = 2**32 - 1
@@ -79,11 +79,15 @@ class Writing:
     def _write_gathered(self, gathered: dict[str, tuple[str, int, Commit]], outcomes: list[Outcome]) -> None:
         for kind in (PLAIN, FIRST, LAST):
             those = [(place, commit) for each, place, commit in gathered.values() if each == kind]
-            if len(those) > 1 and self.write_many(kind, [commit for _, commit in those]):
-                continue
-            for place, commit in those:
-                outcomes[place] = self.write(commit)
+            for start in range(0, len(those), MOST_AT_ONCE):
+                self._write_alike(kind, those[start : start + MOST_AT_ONCE], outcomes)
         gathered.clear()
+
+    def _write_alike(self, kind: str, those: list[tuple[int, Commit]], outcomes: list[Outcome]) -> None:
+        if len(those) > 1 and self.write_many(kind, [commit for _, commit in those]):
+            return
+        for place, commit in those:
+            outcomes[place] = self.write(commit)
 
     def write(self, unit: Unit) -> Outcome:
         """Write one unit, or say why not."""
@@ -159,7 +163,7 @@ class Writing:
 
     def write_many(self, kind: str, commits: Sequence[Commit]) -> bool:
         """Write commits of one kind by one statement; False, and nothing written, if one of them cannot land."""
-        if not self._do.run_all(kind, *arguments_of(kind, commits, self._numbers, self._do.now_ms)):
+        if not self._do.run_all(kind, [row_of(kind, commit, self._numbers, self._do.now_ms) for commit in commits]):
             self.took_back = True
             return False
         if kind == FIRST:
@@ -292,23 +296,6 @@ class Writing:
             return id_taken(adoption.execution_id)
         self._write_snapshot(made[0][0], adoption.snapshot)
         return _WRITTEN
-
-
-def commit_row(number: int | None, commit: Commit) -> tuple[object, ...]:
-    """The arguments of the statement ``commit``."""
-    return (
-        number,
-        commit.revision,
-        commit.previous,
-        commit.fence,
-        commit.digest,
-        commit.signature,
-        commit.committed_ms,
-        commit.commit_id,
-        commit.is_named,
-        commit.header,
-        commit.body,
-    )
 
 
 _WRITERS: dict[type, Callable[[Writing, Any], Outcome]] = {
