@@ -105,7 +105,11 @@ class Buffer:
 
     def record_step(self, step: StepOutput) -> None:
         """Record a step's output under its node's name; once."""
-        self._add("record_step", lambda: RecordStep(name=step.node_name, step=Raw(encode_step(step, self._limits))))
+        # Not by _add: this is what most transactions do, and a function within a function costs them a microsecond.
+        try:
+            self._batch.append(RecordStep(step.node_name, Raw(encode_step(step, self._limits))))
+        except (ValidationFailed, AttributeError) as error:
+            self._refuse("record_step", error)
 
     def set_loop_context(self, loop: LoopContext) -> None:
         """Replace where a loop stands."""
@@ -186,10 +190,12 @@ class Buffer:
         """Take the mutation now; a fault in its arguments waits for the commit, to be reported with all others."""
         try:
             self._batch.append(make())
-        except ValidationFailed as error:
-            self._batch.append(_Fault(name, error))
-        except AttributeError as error:
-            self._batch.append(_Fault(name, InvalidInput(f"the argument has the wrong type: {error}")))
+        except (ValidationFailed, AttributeError) as error:
+            self._refuse(name, error)
+
+    def _refuse(self, name: str, error: ValidationFailed | AttributeError) -> None:
+        is_known = isinstance(error, ValidationFailed)
+        self._batch.append(_Fault(name, error if is_known else InvalidInput(f"the argument has the wrong type: {error}")))
 
     def _object(self, value: object, what: str) -> bytes:
         if not isinstance(value, Mapping):

@@ -16,8 +16,8 @@ from stepwell.errors import (
     ValidationFailed,
 )
 from stepwell.faults import fault
-from stepwell.model.commit import Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen
-from stepwell.model.draft import Planned
+from stepwell.model.commit import Commit, Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen
+from stepwell.model.draft import Draft, Planned
 from stepwell.model.ending import mark_of
 from stepwell.model.ids import NewId, check_id, check_key, new_commit_id
 from stepwell.model.ledger import build_commit, fast_forward, rebuild, settle
@@ -35,7 +35,7 @@ from stepwell.state.history import History, no_execution
 from stepwell.state.live import Live, LiveStates
 from stepwell.state.operation import Operation, Tip, Write, read, write_or_raise
 
-__all__ = ["MANUAL", "Executions", "Session", "Terms"]
+__all__ = ["FREE", "MANUAL", "Executions", "Session", "Terms"]
 
 MANUAL = "manual"
 """The workflow id of an execution whose state is driven by hand."""
@@ -58,7 +58,8 @@ class Terms(msgspec.Struct, frozen=True):
     """What becomes of the queue item that the execution came from; its end needs no saying."""
 
 
-_FREE = Terms()
+FREE = Terms()
+"""The terms of most: those of a caller who asks for nothing."""
 
 
 class Session:
@@ -124,7 +125,7 @@ class Executions(History):
         """The state at hand of an execution, which may be behind the store: for a writer whose fence guards it."""
         return self._live.get(execution_id)
 
-    def begin(self, execution_id: str, terms: Terms = _FREE) -> Operation[Session]:
+    def begin(self, execution_id: str, terms: Terms = FREE) -> Operation[Session]:
         """Start a transaction on the newest state of an execution."""
         if terms.commit_id is not None:
             check_key(terms.commit_id, "commit_id")
@@ -164,31 +165,10 @@ class Executions(History):
 
     def commit(self, session: Session, batch: Sequence[Planned], creation: Creation | None = None) -> Operation[Receipt]:
         """Validate, persist, apply: the whole batch or none of it. The receipt is the proof."""
-        live, terms = session.live, session.terms
+        live = session.live
         fault("commit.buffered")
         try:
-            with live.lock:
-                fault("commit.validating")
-                if live.state.revision != session.revision:
-                    raise _moved_on(session)
-                draft = plan(live.state, batch, self.limits)
-                if live.state.revision != session.revision:  # a function of the batch has committed something itself
-                    raise _moved_on(session)
-                commit, receipt = build_commit(
-                    draft,
-                    execution_id=live.execution_id,
-                    workspace_id=live.workspace_id,
-                    commit_id=session.commit_id,
-                    committed_at=self._clock.now(),
-                    fence=terms.fence,
-                    guards=terms.guards,
-                    rest=terms.rest,
-                    nudges=terms.nudges,
-                    key=self._key,
-                    creation=creation,
-                    mark=None if draft.status is terms.mark is None else mark_of(draft, terms.mark),
-                    is_named=terms.commit_id is not None,
-                )
+            draft, commit, receipt = self._prepare(session, batch, creation)
         except (Conflict, ValidationFailed):
             # A retry finds its own first try in the state: a step that is recorded, a revision that is taken.
             landed = (yield from self.receipt(live.execution_id, session.commit_id)) if session.may_have_landed else None
@@ -220,6 +200,33 @@ class Executions(History):
             raise
         fault("commit.applied")
         return receipt
+
+    def _prepare(self, session: Session, batch: Sequence[Planned], creation: Creation | None) -> tuple[Draft, Commit, Receipt]:
+        """What a batch comes to, the commit that says so, and the receipt that it will have; every fault of it is raised here."""
+        live, terms = session.live, session.terms
+        with live.lock:
+            fault("commit.validating")
+            if live.state.revision != session.revision:
+                raise _moved_on(session)
+            draft = plan(live.state, batch, self.limits)
+            if live.state.revision != session.revision:  # a function of the batch has committed something itself
+                raise _moved_on(session)
+            commit, receipt = build_commit(
+                draft,
+                execution_id=live.execution_id,
+                workspace_id=live.workspace_id,
+                commit_id=session.commit_id,
+                committed_at=self._clock.now(),
+                fence=terms.fence,
+                guards=terms.guards,
+                rest=terms.rest,
+                nudges=terms.nudges,
+                key=self._key,
+                creation=creation,
+                mark=None if draft.status is terms.mark is None else mark_of(draft, terms.mark),
+                is_named=terms.commit_id is not None,
+            )
+        return draft, commit, receipt
 
     def newest(self, execution_id: str) -> Operation[Live]:
         """The newest state of an execution, from what is at hand and what the store has beyond it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import Generic, TypeVar
 
 from stepwell.errors import Conflict, InvalidInput, ValidationFailed
 from stepwell.model.commit import LockGuard
@@ -16,17 +17,20 @@ from stepwell.state.scoped import StateOperations
 
 __all__ = ["AsyncStateTransaction", "AsyncTransaction", "StateTransaction", "Transaction"]
 
+D = TypeVar("D", Driver, AsyncDriver)
 
-class _TransactionBase(Buffer):
+
+class _TransactionBase(Buffer, Generic[D]):
     """What both colours share: the buffer, where the transaction stands, and how it ends."""
 
-    def __init__(self, executions: Executions, execution_id: str, terms: Terms, limits: Limits) -> None:
+    _session: Session | None = None
+    _is_rolled_back = False
+    receipt: Receipt | None = None
+    """The receipt, once the transaction is committed."""
+
+    def __init__(self, executions: Executions, execution_id: str, terms: Terms, limits: Limits, driver: D) -> None:
         super().__init__(limits)
-        self._executions, self.execution_id, self._terms = executions, execution_id, terms
-        self._session: Session | None = None
-        self._is_rolled_back = False
-        self.receipt: Receipt | None = None
-        """The receipt, once the transaction is committed."""
+        self._executions, self.execution_id, self._terms, self._driver = executions, execution_id, terms, driver
 
     @property
     def commit_id(self) -> str | None:
@@ -45,7 +49,7 @@ class _TransactionBase(Buffer):
     def _is_open(self) -> bool:
         """Whether leaving the block has something to commit."""
         # What was asked for after an explicit commit is refused there, and not dropped in silence.
-        return bool(self.batch()) or (self.receipt is None and not self._is_rolled_back)
+        return bool(self._batch) or (self.receipt is None and not self._is_rolled_back)
 
     def _is_begun(self) -> bool:
         """Whether the revision that the commit must follow is fixed; it is from now on, if that takes no waiting."""
@@ -57,40 +61,31 @@ class _TransactionBase(Buffer):
         return self._session
 
     def _commit(self) -> Operation[Receipt]:
+        """Commit what was buffered. What was not begun begins and commits in one: nobody can have looked in between, so the state
+        at hand is good enough to try with. It is the newest if the commit is taken; if not, it is brought up to the store first."""
         if self.receipt is not None:
             raise InvalidInput("this transaction is committed; begin another one")
-        if self._session is None:
-            self.receipt = yield from self._commit_at_once()
-        else:
-            self.receipt = yield from self._executions.commit(self._session, self.batch())
-        self.drop()
-        return self.receipt
-
-    def _commit_at_once(self) -> Operation[Receipt]:
-        """Begin and commit in one. Nobody can have looked in between, so the state at hand is good enough to try with: it is the
-        newest if the commit is taken, and if it is not, it is brought up to the store first."""
+        batch, session, receipt, guessed = self.batch(), self._session, None, None
         # What a function of the user's is given must be the newest: it may not take the old one well.
-        is_plain = not any(callable(item) for item in self.batch())
-        session = self._session = self._executions.guess(self.execution_id, self._terms) if is_plain else None
-        guessed = None if session is None else session.live.state.receipt
+        if session is None and not any(map(callable, batch)):
+            session = self._session = self._executions.guess(self.execution_id, self._terms)
+            guessed = None if session is None else session.live.state.receipt
         try:
             session = session or (yield from self._begin())
-            return (yield from self._executions.commit(session, self.batch()))
+            receipt = yield from self._executions.commit(session, batch)
         except (Conflict, ValidationFailed):
             if guessed is None:
                 raise
             session = yield from self._begin()
             if session.live.state.receipt == guessed:
                 raise
-        return (yield from self._executions.commit(session, self.batch()))
+        self.receipt = receipt or (yield from self._executions.commit(session, batch))
+        self.drop()
+        return self.receipt
 
 
-class Transaction(_TransactionBase):
+class Transaction(_TransactionBase[Driver]):
     """An atomic batch of changes to one execution. As a context manager it commits on leaving, or rolls back on an exception."""
-
-    def __init__(self, executions: Executions, execution_id: str, terms: Terms, limits: Limits, driver: Driver) -> None:
-        super().__init__(executions, execution_id, terms, limits)
-        self._driver = driver
 
     def commit(self) -> Receipt:
         """Validate, store and apply everything buffered, as one; ``ValidationFailed`` names all faults and changes nothing."""
@@ -113,12 +108,8 @@ class Transaction(_TransactionBase):
             self.commit()
 
 
-class AsyncTransaction(_TransactionBase):
+class AsyncTransaction(_TransactionBase[AsyncDriver]):
     """An atomic batch of changes to one execution. ``async with`` commits on leaving, or rolls back on an exception."""
-
-    def __init__(self, executions: Executions, execution_id: str, terms: Terms, limits: Limits, driver: AsyncDriver) -> None:
-        super().__init__(executions, execution_id, terms, limits)
-        self._driver = driver
 
     async def commit(self) -> Receipt:
         """Validate, store and apply everything buffered, as one; ``ValidationFailed`` names all faults and changes nothing."""
@@ -131,14 +122,18 @@ class AsyncTransaction(_TransactionBase):
             await self._driver.run(self._begin())
         return self
 
+    # A block does not go through begin and commit: every coroutine in between is passed at each awaiting.
+
     async def __aenter__(self) -> AsyncTransaction:
-        return await self.begin()
+        if not self._is_begun():
+            await self._driver.run(self._begin())
+        return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None:
             self.rollback()
         elif self._is_open():
-            await self.commit()
+            await self._driver.run(self._commit())
 
 
 class _StateTransactionBase:
