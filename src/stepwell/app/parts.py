@@ -15,7 +15,7 @@ from stepwell.clock import Clock, SystemClock, from_ms
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
 from stepwell.contract.store import BeginningStore, Begun, ExecutionQuery, Store
 from stepwell.errors import InvalidInput, LockHeld, StepwellError, StoreUnavailable
-from stepwell.model.commit import Acquire, Head, Outcome, Unit
+from stepwell.model.commit import Acquire, Commit, Head, Outcome, Unit
 from stepwell.model.ids import check_key, new_id
 from stepwell.model.limits import Limits
 from stepwell.model.lock import probe_lock
@@ -116,8 +116,18 @@ class Parts:
         )
 
     def _write(self, units: Sequence[Unit]) -> list[Outcome]:
+        if len(units) == 1 and type(unit := units[0]) is Commit and unit.is_plain:
+            return self._write_plain(units)
         ride, together = self._boarded(units)
         return self._written(units, ride, partial(self.store.write, together))
+
+    def _write_plain(self, units: Sequence[Unit]) -> list[Outcome]:
+        """Write an ordinary step: it takes no claim along, and is news for nobody."""
+        try:
+            return self.store.write(units)
+        except BaseException as error:
+            self._failed(None, error)
+            raise
 
     def _begin(self, units: Sequence[Unit]) -> Begun:
         """Send units off, if that can be done without waiting; what sees to the rest."""
