@@ -23,14 +23,13 @@ D = TypeVar("D", Driver, AsyncDriver)
 class _TransactionBase(Buffer, Generic[D]):
     """What both colours share: the buffer, where the transaction stands, and how it ends."""
 
-    _session: Session | None = None
-    _is_rolled_back = False
-    receipt: Receipt | None = None
-    """The receipt, once the transaction is committed."""
-
     def __init__(self, executions: Executions, execution_id: str, terms: Terms, limits: Limits, driver: D) -> None:
         super().__init__(limits)
         self._executions, self.execution_id, self._terms, self._driver = executions, execution_id, terms, driver
+        self._session: Session | None = None
+        self._is_rolled_back = False
+        self.receipt: Receipt | None = None
+        """The receipt, once the transaction is committed."""
 
     @property
     def commit_id(self) -> str | None:
