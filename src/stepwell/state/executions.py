@@ -35,7 +35,7 @@ from stepwell.state.history import History, no_execution
 from stepwell.state.live import Live, LiveStates
 from stepwell.state.operation import Operation, Tip, Write, read, write_or_raise
 
-__all__ = ["FREE", "MANUAL", "Executions", "Session", "Terms"]
+__all__ = ["MANUAL", "Executions", "Session", "Terms"]
 
 MANUAL = "manual"
 """The workflow id of an execution whose state is driven by hand."""
@@ -58,8 +58,7 @@ class Terms(msgspec.Struct, frozen=True):
     """What becomes of the queue item that the execution came from; its end needs no saying."""
 
 
-FREE = Terms()
-"""The terms of most: those of a caller who asks for nothing."""
+_FREE = Terms()
 
 
 class Session:
@@ -125,7 +124,7 @@ class Executions(History):
         """The state at hand of an execution, which may be behind the store: for a writer whose fence guards it."""
         return self._live.get(execution_id)
 
-    def begin(self, execution_id: str, terms: Terms = FREE) -> Operation[Session]:
+    def begin(self, execution_id: str, terms: Terms = _FREE) -> Operation[Session]:
         """Start a transaction on the newest state of an execution."""
         if terms.commit_id is not None:
             check_key(terms.commit_id, "commit_id")
