@@ -15,8 +15,8 @@ from tests.unit.queue.test_dispatcher import Bureau
 import stepwell
 from stepwell import AsyncStepwell, CommitUnknown, ItemStatus, Status, Stepwell, StoreUnavailable, step, workflow
 from stepwell.flow import call, define
-from stepwell.model.commit import Commit, Outcome, Unit
-from stepwell.model.queue import Claimed, ReturnItem
+from stepwell.model.commit import Acquire, ClaimDue, Commit, Outcome, Unit, Unlock
+from stepwell.model.queue import Claimed, ClaimItems, ReturnItem
 from stepwell.queue.dispatcher import BATCH
 from stepwell.runtime import patience
 
@@ -275,6 +275,35 @@ def test_worker_whose_store_says_nothing_ends_in_time_and_hands_nothing_back_aft
         head: Any = other._parts.store.head("b")
         assert (rests(other, "b"), head.holder) == (0, holder)
         assert list(other.load("b").steps) == ["retreat.second"]
+
+
+@pytest.mark.parametrize("kind", [ClaimDue, ClaimItems, Acquire, Unlock])
+def test_worker_that_is_told_to_stop_while_its_store_says_nothing_ends_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    """T42: whatever it was asking for at that moment: due executions, items, or the lock of its sweep, which it gives back."""
+    monkeypatch.setattr(patience, "LAST_SECONDS", 0.05)
+    may_answer, is_asked = threading.Event(), threading.Event()
+
+    async def scenario() -> None:
+        async with AsyncStepwell(f"sqlite:///{tmp_path}/well.db?synchronous=NORMAL") as well:
+            write = well._parts.store.write
+
+            def say_nothing(units: Any) -> list[Outcome]:
+                if any(isinstance(unit, kind) for unit in units):
+                    is_asked.set()
+                    may_answer.wait(WAIT)
+                return write(units)
+
+            monkeypatch.setattr(well._parts.store, "write", say_nothing)
+            await well.executions.list()  # the first call has the worker begin
+            await asyncio.to_thread(is_asked.wait, WAIT)
+            _, work = well._work
+            await well.drain(0)
+            await asyncio.wait_for(work, WAIT / 2)
+            may_answer.set()
+
+    asyncio.run(scenario())
 
 
 def test_claimed_items_are_given_back_until_the_store_has_taken_each_once() -> None:

@@ -88,10 +88,17 @@ class Draining:
         waited = {*leaving, *errands}
         if waited:
             await asyncio.wait(waited, timeout=self._patience.left_seconds)
-        for task in waited:
-            task.cancel()
-        await asyncio.gather(*waited, return_exceptions=True)
+        await _end(waited)
         for task, name in leaving.items():
             if task.cancelled() or task.exception() is not None:
                 why = "its store did not answer in time" if task.cancelled() else task.exception()
                 log.warning("execution %r could not be handed back; it goes on when its lease ends: %s", name, why)
+
+
+async def _end(tasks: set[asyncio.Task[Any]]) -> None:
+    """End tasks, also those that want to tidy up first, and wait for a store that says nothing while they do."""
+    while left := {task for task in tasks if not task.done()}:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=_LOOK_SECONDS)
+    await asyncio.gather(*tasks, return_exceptions=True)

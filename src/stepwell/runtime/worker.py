@@ -97,7 +97,7 @@ class Worker:
         self.companions: list[Companion] = []
         self._has_more = False
         """Whether more executions may be due than there was room for when it last claimed."""
-        self._is_stopping = False
+        self._is_stopping, self._told_to_stop = False, asyncio.Event()
         self._grace_seconds: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken: Callable[[], None] = lambda: None
@@ -107,22 +107,22 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         follow_tasks(self._loop)
         keeping = self._loop.create_task(Keeping(self._driver, self.lease_seconds, self._sessions).run())
-        beside = [self._loop.create_task(each.run()) for each in self.companions]
+        # Claims are made beside, too: a store that says nothing must not keep the worker from ending.
+        claiming, told = self._loop.create_task(self._claim_all()), self._loop.create_task(self._told_to_stop.wait())
+        beside = [claiming, *(self._loop.create_task(each.run()) for each in self.companions)]
         try:
-            with RareCollections(), self._pulse.listen(DUE) as listening:
-                self._woken = listening.wake
-                while not self._is_stopping:
-                    try:
-                        await self._claim()
-                    except StepwellError as error:  # a lost reply, too: what was claimed unheard comes due again
-                        log.warning("the worker could not claim from its store: %s", error)
-                    await listening.wait_async(self._until_next_wake())
-                    await self._look_all()
+            with RareCollections():
+                await asyncio.wait((claiming, told), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._is_stopping = True
+            self._woken()
             for each in self.companions:
                 each.stop()
             await self._drain(beside)
             keeping.cancel()
+            told.cancel()
+        if not claiming.cancelled():
+            claiming.result()
 
     def stop(self, grace_seconds: float | None = None) -> None:
         """Claim no more; sessions hand their executions back at their next wait or step. From any thread. After a grace, steps that
@@ -130,7 +130,7 @@ class Worker:
         self._is_stopping, self._grace_seconds = True, grace_seconds
         if self._loop is not None:
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._woken)
+                self._loop.call_soon_threadsafe(self._told_to_stop.set)
 
     @property
     def is_stopping(self) -> bool:
@@ -200,13 +200,24 @@ class Worker:
 
     # Claiming and running.
 
+    async def _claim_all(self) -> None:
+        with self._pulse.listen(DUE) as listening:
+            self._woken = listening.wake
+            while not self._is_stopping:
+                try:
+                    await self._claim()
+                except StepwellError as error:  # a lost reply, too: what was claimed unheard comes due again
+                    log.warning("the worker could not claim from its store: %s", error)
+                await listening.wait_async(self._until_next_wake())
+                await self._look_all()
+
     async def _claim(self) -> None:
         # A little more than the rest may have: what was begun goes on, however many new ones the queue holds.
         most = self._concurrency + max(1, self._concurrency // 10)
         free = most - len(self._tasks)
         versions = dict.fromkeys(await self.stored_names(), ANY_VERSION) | registered_versions()
         self._has_more = free <= 0
-        if free <= 0 or not versions:
+        if free <= 0 or not versions or self._is_stopping:  # a claim now would take again what is handed back
             return
         asked = monotonic()
         claim = ClaimDue(tuple(versions), self.holder, self.lease_seconds, free, tuple(versions.values()))
