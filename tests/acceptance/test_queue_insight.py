@@ -82,9 +82,11 @@ def test_why_names_every_reason_in_words(well: Any, clock: FakeClock):
     reason = second.why()
     assert reason.codes == ("delayed", "behind_others")
     assert "in 3,600.0 s" in reason.message
-    well.workspaces.put_tier("startup", rate_per_second=2)
+    well.workspaces.put_tier("startup", rate_per_second=0)
     well.workspaces.pause("acme")
     assert first.why().codes == ("workspace_paused", "rate")
+    well.workspaces.put_tier("startup", rate_per_second=2)
+    assert first.why().codes == ("workspace_paused",)
     first.cancel()
     assert well.queue.why(first.item_id).codes == ("ended",)
     with pytest.raises(NotFound):
@@ -104,6 +106,35 @@ def test_why_says_that_no_worker_knows_the_workflow(open_well: OpenWell, queue_u
         return value
 
     assert well.enqueue(newer, 1).why().codes == ("queue_paused", "unknown_workflow")
+
+
+def test_why_says_that_no_worker_has_the_version_of_the_workflow(open_well: OpenWell, queue_url: str):
+    """Its worker gives the item back for a moment, over and over: that it waits for the next moment is not the reason."""
+    well: Any = open_well(queue_url)
+
+    @workflow(name="insight.echo", version=2)
+    async def newer(value: int) -> int:
+        return value
+
+    workflow(name="insight.echo", version=1)(echo.function)  # what the worker has
+    item = well.enqueue(newer, 1)
+    while not well.queue.workers() or item.state().run_at <= item.state().enqueued_at:
+        pass
+    reason = item.why()
+    assert reason.codes == ("newer_version",)
+    assert "needs version 2 of workflow 'insight.echo', and no worker that is running has a later one than 1" in reason.message
+
+
+def test_why_names_a_rate_only_while_it_holds_the_item_up(open_well: OpenWell, queue_url: str):
+    well: Any = open_well(queue_url)
+    well.workspaces.put("acme", tier="startup")
+    well.workspaces.put_tier("startup", rate_per_second=0.001)
+    waiting = well.enqueue(echo, 1, workspace="acme", delay="1h")
+    assert waiting.why().codes == ("delayed",)
+    assert well.enqueue(echo, 2, workspace="acme").result(WAIT) == 2
+    assert well.enqueue(echo, 3, workspace="acme").why().codes == ("rate",)
+    well.workspaces.pause("acme")
+    assert well.enqueue(echo, 4, workspace="acme").why().codes == ("workspace_paused", "behind_others")
 
 
 def test_why_says_that_no_worker_serves_the_queue(open_well: OpenWell, queue_url: str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import ceil, inf
 from time import monotonic
 from typing import Any, cast
 
@@ -40,8 +40,8 @@ from stepwell.model.queue import (
 from stepwell.model.refusal import id_taken
 from stepwell.queue.changing import change
 from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
-from stepwell.queue.presence import WorkerPresence, workers
-from stepwell.queue.reason import Surroundings, WaitingReason, reason_of
+from stepwell.queue.presence import Presences, WorkerPresence
+from stepwell.queue.reason import Starts, Surroundings, WaitingReason, reason_of
 from stepwell.queue.request import QueueRequest, new_item
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.handle import RunOperations
@@ -54,6 +54,9 @@ __all__ = ["QueueOperations"]
 
 _MOST_IN_UNIT = 1_000
 """So many items are stored in one unit at most, so that a large batch does not hold up the writes of others."""
+
+_MOST_STARTS = 500
+"""So many starts of each status are looked at to see whether a rate is used up."""
 
 _UNDONE = frozenset((ItemStatus.FAILED, ItemStatus.CANCELLED))
 _STARTED = _UNDONE | {ItemStatus.DISPATCHED, ItemStatus.COMPLETED}
@@ -70,7 +73,7 @@ class QueueOperations:
         self, store: Store, executions: Executions, pulse: Pulse, new_id: NewId, definitions: DefinitionOperations
     ) -> None:
         self._store, self._executions, self._pulse, self._new_id = store, executions, pulse, new_id
-        self._definitions = definitions
+        self._definitions, self._presences = definitions, Presences(store)
 
     # Adding.
 
@@ -236,15 +239,31 @@ class QueueOperations:
             for status in ACTIVE
             for each in self._store.items(ItemQuery(workspace_id=item.workspace_id, status=status, limit=3))
         ]
+        tier, queue = next(tier for tier in self._store.tiers() if tier.name == workspace.tier), self._settings(item.queue)
         return Surroundings(
             workspace=workspace,
-            tier=next(tier for tier in self._store.tiers() if tier.name == workspace.tier),
-            queue=self._settings(item.queue),
+            tier=tier,
+            queue=queue,
             lanes=self._store.lanes(),
             holders=held,
-            workers=workers(self._store),
+            workers=self._presences.workers(),
             now_ms=self._store.now_ms(),
+            starts=self._starts(tier.rate_per_second, workspace=item.workspace_id),
+            queue_starts=self._starts(queue.rate_per_second, queue=item.queue),
         )
+
+    def _starts(self, rate: float | None, workspace: str | None = None, queue: str | None = None) -> Starts:
+        """The latest starts that count for a rate."""
+        if not rate:
+            return Starts()
+        most = min(2 * ceil(rate) + 2, _MOST_STARTS)  # two seconds' worth
+        pages = [
+            self._store.items(ItemQuery(workspace_id=workspace, queue=queue, status=status, limit=most))
+            for status in ItemStatus
+            if status is not ItemStatus.PENDING
+        ]
+        times = sorted(item.claimed_ms for page in pages for item in page if item.claimed_ms is not None)
+        return Starts(tuple(times), any(len(page) == most for page in pages))
 
     # Many items.
 
@@ -330,7 +349,7 @@ class QueueOperations:
 
     def workers(self) -> Operation[list[WorkerPresence]]:
         """Those that take items from the queue."""
-        return (yield from read(lambda: workers(self._store)))
+        return (yield from read(self._presences.workers))
 
     def idle(self, name: str, timeout: float | None) -> Operation[bool]:
         """Wait until nothing of a queue runs; whether that came about in time."""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime
-from typing import Any
+from typing import Annotated
 
 import msgspec
 
-from stepwell.clock import from_ms
+from stepwell.clock import from_ms, to_ms
 from stepwell.contract.store import Store
 from stepwell.model.commit import StateBatch
 from stepwell.model.entry import Delete, Put
 from stepwell.model.scope import Scope
-from stepwell.model.value import canonical, decode
+from stepwell.queue.request import LATEST_MS
+from stepwell.queue.scan import scan_sound
 
-__all__ = ["BEAT_SECONDS", "WorkerPresence", "absence", "presence", "workers"]
+__all__ = ["BEAT_SECONDS", "Presences", "WorkerPresence", "absence", "presence"]
+
+log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 20.0
 _GONE_AFTER_MS = 60_000
@@ -31,14 +35,30 @@ class WorkerPresence(msgspec.Struct, frozen=True):
     """The queues that it serves; none named: all."""
     concurrency: int
     seen_at: datetime
+    versions: dict[str, int] = {}
+    """The versions of those workflows that are functions of its program: it runs that one and those before it."""
 
 
-def presence(
-    name: str, engine: str, workflows: tuple[str, ...], queues: tuple[str, ...], concurrency: int, now_ms: int
-) -> StateBatch:
+class _Told(msgspec.Struct, frozen=True):
+    """The same, as it is stored."""
+
+    engine: str
+    workflows: tuple[str, ...]
+    queues: tuple[str, ...]
+    concurrency: int
+    seen_ms: Annotated[int, msgspec.Meta(ge=0, le=LATEST_MS)]
+    versions: dict[str, int] = {}
+    """An earlier program leaves no word of them: then any may be there."""
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder(_Told).decode
+
+
+def presence(worker: WorkerPresence) -> StateBatch:
     """The write that says that a dispatcher is there; it fades by itself."""
-    told = {"engine": engine, "workflows": list(workflows), "queues": list(queues), "concurrency": concurrency, "seen_ms": now_ms}
-    return StateBatch((Put(_PATH, name, msgspec.Raw(canonical(told)), ttl_ms=_GONE_AFTER_MS),))
+    told = _Told(worker.engine, worker.workflows, worker.queues, worker.concurrency, to_ms(worker.seen_at), worker.versions)
+    return StateBatch((Put(_PATH, worker.name, msgspec.Raw(_encode(told)), ttl_ms=_GONE_AFTER_MS),))
 
 
 def absence(name: str) -> StateBatch:
@@ -46,13 +66,31 @@ def absence(name: str) -> StateBatch:
     return StateBatch((Delete(_PATH, name),))
 
 
-def workers(store: Store) -> list[WorkerPresence]:
-    """Those that were there lately."""
-    found: list[WorkerPresence] = []
-    for name, row in store.scan(_PATH, limit=10_000):
-        told: dict[str, Any] = {} if row.data is None else decode(row.data)
-        seen = from_ms(told["seen_ms"])
-        found.append(
-            WorkerPresence(name, told["engine"], tuple(told["workflows"]), tuple(told["queues"]), told["concurrency"], seen)
-        )
-    return found
+class Presences:
+    """Word of the dispatchers of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._unread: frozenset[str] = frozenset()
+        """Those that could not be read when it was last looked."""
+
+    def workers(self) -> list[WorkerPresence]:
+        """Those that were there lately. Word that cannot be read is left out, and told in the log once."""
+        rows, damaged = scan_sound(self._store, _PATH)
+        unread = dict.fromkeys(damaged, "it does not match its checksum")
+        found: list[WorkerPresence] = []
+        for name, row in rows:
+            try:
+                found.append(_read(name, row.data or b""))
+            except msgspec.DecodeError as error:
+                unread[name] = str(error)
+        for name in unread.keys() - self._unread:
+            log.warning("word of worker %r cannot be read here, and is left out until it comes anew: %s", name, unread[name])
+        self._unread = frozenset(unread)
+        return found
+
+
+def _read(name: str, data: bytes) -> WorkerPresence:
+    told = _decode(data)
+    seen_at = from_ms(told.seen_ms)
+    return WorkerPresence(name, told.engine, told.workflows, told.queues, told.concurrency, seen_at, told.versions)

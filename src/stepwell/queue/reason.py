@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from stepwell.clock import from_ms
+from stepwell.model.claiming import later_rate_ms, rate_allowance
 from stepwell.model.queue import Item, ItemStatus, Lane, QueueSettings, Tier, Workspace
 from stepwell.queue.presence import WorkerPresence
 
-__all__ = ["Surroundings", "WaitingReason", "reason_of"]
+__all__ = ["Starts", "Surroundings", "WaitingReason", "reason_of"]
 
 _NAMED = 3
 
@@ -21,13 +22,23 @@ class WaitingReason(msgspec.Struct, frozen=True):
     item_id: str
     status: ItemStatus
     codes: tuple[str, ...]
-    """Every reason by its stable name: ``workspace_paused``, ``queue_paused``, ``delayed``, ``at_capacity``, ``queue_at_capacity``,
-    ``rate``, ``unserved_queue``, ``unknown_workflow``, ``behind_others``, ``ready``; or ``started``, ``ended``."""
+    """Every reason by its stable name: ``workspace_paused``, ``queue_paused``, ``unserved_queue``,
+    ``unknown_workflow``, ``newer_version``, ``delayed``, ``given_back``, ``at_capacity``, ``queue_at_capacity``, ``rate``,
+    ``behind_others``, ``ready``; or ``started``, ``ended``."""
     message: str
     """The same for people."""
 
     def __str__(self) -> str:
         return self.message
+
+
+class Starts(msgspec.Struct, frozen=True):
+    """When items were claimed lately, as far as their rows tell: one that was given back leaves no trace of its claim."""
+
+    times_ms: tuple[int, ...] = ()
+    """Ascending."""
+    is_cut: bool = False
+    """Whether there were others before."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +53,10 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     workers: Sequence[WorkerPresence]
     """Those that are known to take items; none: that is not known."""
     now_ms: int
+    starts: Starts = Starts()
+    """Those of the workspace, if its tier has a rate."""
+    queue_starts: Starts = Starts()
+    """Those of the queue, if it has a rate."""
 
 
 def reason_of(item: Item, around: Surroundings) -> WaitingReason:
@@ -49,11 +64,9 @@ def reason_of(item: Item, around: Surroundings) -> WaitingReason:
     status = ItemStatus(item.status)
     if status is not ItemStatus.PENDING:
         return _started(item, status)
-    found = [
-        reason
-        for look in (_paused, _unknown, _delayed, _capacity, _queue_capacity, _rate, _others)
-        for reason in look(item, around)
-    ]
+    found = _found((_paused, _unknown, _delayed, _capacity, _queue_capacity), item, around)
+    # Whom something else keeps from starting does not wait for a rate, unless that lets nobody start.
+    found += _found((_rate if not found else _closed, _others), item, around)
     if not found:
         here = "" if around.workers else "; no worker is known to be running"
         found = [("ready", f"it is next: a dispatcher takes it as soon as one with room looks{here}")]
@@ -73,6 +86,11 @@ def _started(item: Item, status: ItemStatus) -> WaitingReason:
 
 
 Reasons = list[tuple[str, str]]
+Look = Callable[[Item, Surroundings], Reasons]
+
+
+def _found(looks: Iterable[Look], item: Item, around: Surroundings) -> Reasons:
+    return [reason for look in looks for reason in look(item, around)]
 
 
 def _paused(item: Item, around: Surroundings) -> Reasons:
@@ -88,16 +106,29 @@ def _unknown(item: Item, around: Surroundings) -> Reasons:
     serving = [each for each in around.workers if not each.queues or item.queue in each.queues]
     if around.workers and not serving:
         return [("unserved_queue", f"no worker that is running serves queue {item.queue!r}")]
-    if not serving or any(item.workflow_id in each.workflows for each in serving):
+    if not serving:
         return []
     where = "" if len(serving) == len(around.workers) else f" and serves queue {item.queue!r}"
-    return [("unknown_workflow", f"no worker that is running{where} knows workflow {item.workflow_id!r}")]
+    knowing = [each for each in serving if item.workflow_id in each.workflows]
+    if not knowing:
+        return [("unknown_workflow", f"no worker that is running{where} knows workflow {item.workflow_id!r}")]
+    newest = max(each.versions.get(item.workflow_id, item.version) for each in knowing)
+    if newest >= item.version:
+        return []
+    text = (
+        f"it needs version {item.version} of workflow {item.workflow_id!r}, and no worker that is running{where} has a later one "
+    )
+    return [("newer_version", f"{text}than {newest}; start one that has")]
 
 
 def _delayed(item: Item, around: Surroundings) -> Reasons:
     if item.run_at_ms <= around.now_ms:
         return []
     left = (item.run_at_ms - around.now_ms) / 1000
+    if item.fence and item.error is None:
+        # Who could not start it put it off for a moment. If nobody can, that is the reason, and not the moment.
+        text = f"a worker that could not start it gave it back, and it is looked at again in {left:,.1f} s"
+        return [] if _unknown(item, around) else [("given_back", text)]
     again = f", after {item.attempts} attempts, the last of which failed with {item.error}" if item.error else ""
     return [("delayed", f"it is for {from_ms(item.run_at_ms).isoformat()}, in {left:,.1f} s{again}")]
 
@@ -122,14 +153,33 @@ def _queue_capacity(item: Item, around: Surroundings) -> Reasons:
 
 
 def _rate(item: Item, around: Surroundings) -> Reasons:
-    found: Reasons = []
-    for what, rate in (
-        (f"tier {around.tier.name!r}", around.tier.rate_per_second),
-        (f"queue {item.queue!r}", around.queue.rate_per_second),
-    ):
-        if rate is not None:
-            found.append(("rate", f"{what} starts no more than {rate:g} a second"))
-    return found
+    return [
+        ("rate", f"{what} starts no more than {rate:g} a second")
+        for what, rate, starts in _rates(item, around)
+        if _is_used_up(rate, starts, around.now_ms)
+    ]
+
+
+def _closed(item: Item, around: Surroundings) -> Reasons:
+    return [("rate", f"{what} starts no more than 0 a second") for what, rate, _ in _rates(item, around) if not rate]
+
+
+def _rates(item: Item, around: Surroundings) -> list[tuple[str, float, Starts]]:
+    tier, queue = around.tier, around.queue
+    limits = (
+        (f"tier {tier.name!r}", tier.rate_per_second, around.starts),
+        (f"queue {item.queue!r}", queue.rate_per_second, around.queue_starts),
+    )
+    return [(what, rate, starts) for what, rate, starts in limits if rate is not None]
+
+
+def _is_used_up(rate: float, starts: Starts, now_ms: int) -> bool:
+    """Whether a rate lets nothing start now. What the store counts is worked out anew from the starts that are known; if there
+    were others before, they are taken to have left room for no more than the first of these."""
+    due = starts.times_ms[0] + max(1000 - 1000 / rate, 0) if rate and starts.is_cut and starts.times_ms else 0.0
+    for at in starts.times_ms:
+        due = later_rate_ms(rate, due, at, 1)
+    return not rate_allowance(rate, due, now_ms)
 
 
 def _others(item: Item, around: Surroundings) -> Reasons:

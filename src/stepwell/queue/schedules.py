@@ -23,6 +23,7 @@ from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
 from stepwell.queue.item import AsyncQueueItem, QueueItem
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.request import QueueRequest, moment_ms
+from stepwell.queue.scan import scan_sound
 from stepwell.queue.schedule import (
     CATCH_UP,
     Schedule,
@@ -46,7 +47,6 @@ decode_schedule = msgspec.json.Decoder(Schedule).decode
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_PAGE = 1_000
 _MOST_BACKFILLED = 10_000
 _MOST_TRIES = 20
 _DAMAGED = "does not match its checksum"
@@ -237,25 +237,8 @@ def _moved(schedule: Schedule, revision: int | None) -> StateBatch:
 
 def _scan(store: Store) -> tuple[list[tuple[str, bytes, int]], list[str]]:
     """All schedules as they are stored, and the names of those that are damaged."""
-    found: list[tuple[str, bytes, int]] = []
-    damaged: list[str] = []
-    after, limit = None, _PAGE
-    while True:
-        try:
-            rows = store.scan(PATH, after=after, limit=limit)
-        except Corrupted as error:
-            if error.key is None:
-                raise
-            # A page with a damaged row is not given out: smaller ones bring what comes before it, and the last one is that row.
-            limit //= 2
-            if not limit:
-                damaged.append(error.key)
-                after, limit = error.key, _PAGE
-            continue
-        if not rows:
-            return found, damaged
-        found += [(name, row.data, row.revision) for name, row in rows if row.data is not None]
-        after = rows[-1][0]
+    rows, damaged = scan_sound(store, PATH)
+    return [(name, row.data, row.revision) for name, row in rows if row.data is not None], damaged
 
 
 class Schedules:

@@ -9,12 +9,14 @@ from contextlib import suppress
 from math import inf
 from time import monotonic
 
+from stepwell.clock import from_ms
 from stepwell.contract.engine import Engine
 from stepwell.contract.store import Store
 from stepwell.errors import LockHeld, StepwellError
+from stepwell.flow.program import registered_versions
 from stepwell.model.lock import scheduled_lock
 from stepwell.queue.operations import QueueOperations
-from stepwell.queue.presence import BEAT_SECONDS, absence, presence
+from stepwell.queue.presence import BEAT_SECONDS, WorkerPresence, absence, presence
 from stepwell.state.locks import LockOperations, schedule_request
 from stepwell.state.operation import AsyncDriver, Operation, read, write
 
@@ -89,8 +91,9 @@ class Upkeep:
     async def _appear(self) -> None:
         names = await self._engine.workflows()
         now = await self._driver.run(read(self._store.now_ms))
-        unit = presence(self._name, self._engine.name, names, self._queues, self._concurrency, now)
-        await self._driver.run(write(unit))
+        versions = {name: version for name, version in registered_versions().items() if name in names}
+        word = WorkerPresence(self._name, self._engine.name, names, self._queues, self._concurrency, from_ms(now), versions)
+        await self._driver.run(write(presence(word)))
 
     async def _sweep(self) -> None:
         await self._driver.run(recover_alone(self._queue, self._locks, self._claim_seconds))
