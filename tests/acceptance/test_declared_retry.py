@@ -10,6 +10,7 @@ import pytest
 
 from stepwell import Conflict, ExecutionFailed, Retry, Status, step
 from stepwell.flow import (
+    approval,
     call,
     choice,
     deferred,
@@ -28,6 +29,9 @@ from stepwell.flow import (
     wait,
     when,
 )
+from stepwell.model.commit import StateBatch
+from stepwell.runtime.inbox import SIGNAL, Letter, fresh_key, letters, path_of, put
+from stepwell.state.operation import write_or_raise
 from stepwell.testing import SkippingClock, TestWell
 
 WAIT = 60
@@ -191,6 +195,68 @@ def test_what_ended_together_with_the_failure_is_passed(well: TestWell, ended: A
         run.result(WAIT)
     assert (statuses(run), calls) == (before, made)
     assert well.load("p").tokens == {}
+
+
+def send(well: TestWell, *signals: tuple[str, Any]) -> None:
+    """Signals that come at once, so that they are answered by one commit."""
+    letters = tuple(
+        put("p", "default", SIGNAL, name, value, fresh_key(f"{number:032x}")) for number, (name, value) in enumerate(signals)
+    )
+    well._driver.run(write_or_raise(StateBatch(letters, (), ("p",))))
+
+
+def waiting_run(well: TestWell, root: Any) -> Any:
+    """A run that waits for a signal, and fails as soon as that comes."""
+    run = well.start(define("r-retried", root), 1, execution_id="p")
+    while run.status() != Status.WAITING:
+        pass
+    return run
+
+
+def test_choice_that_was_made_in_the_commit_of_the_failure_is_made_by_the_same_signal_again(well: TestWell) -> None:
+    run = waiting_run(well, deferred({"go": throw("no {{ item }}"), "stop": throw("stopped")}))
+    run.signal("go", 7)
+    for _ in range(3):
+        with pytest.raises(ExecutionFailed, match="Thrown: no 7"):
+            run.result(WAIT)
+        run.retry()
+
+
+def test_choice_inside_of_one_that_was_made_with_it_is_made_again_too(well: TestWell) -> None:
+    root = deferred({"go": loop(deferred({"on": throw("no {{ item }}")}), count=2)})
+    run = waiting_run(well, root)
+    send(well, ("on", 1), ("on", 2), ("go", 3))
+    for _ in range(2):
+        with pytest.raises(ExecutionFailed, match="Thrown: no 1"):
+            run.result(WAIT)
+        run.retry()
+
+
+def test_answers_that_came_with_the_failure_count_after_it(well: TestWell) -> None:
+    ask = approval("ask", approvers=["a", "b"], needed=2, name="ask")
+    run = waiting_run(well, parallel(ask, deferred({"go": choice(when("trigger.input == 1", throw("no")))})))
+    send(well, ("ask", {"is_approved": True, "by": "a"}), ("go", 1))
+    with pytest.raises(ExecutionFailed, match="Thrown: no"):
+        run.result(WAIT)
+    run.retry()
+    with pytest.raises(ExecutionFailed, match="Thrown: no"):
+        run.result(WAIT)
+    assert [letter.name for letter in inbox(well)] == ["ask", "go"]
+
+
+def test_signal_of_a_choice_that_is_on_record_is_not_heard_twice(well: TestWell) -> None:
+    twice = loop(deferred({"go": map_data("{{ item }}")}), count=2, name="twice")
+    run = waiting_run(well, sequence(twice, throw("no")))
+    send(well, ("go", 1), ("go", 2))
+    for _ in range(2):
+        with pytest.raises(ExecutionFailed, match="Thrown: no"):
+            run.result(WAIT)
+        assert inbox(well) == []
+        run.retry()
+
+
+def inbox(well: TestWell) -> list[Letter]:
+    return letters(well._parts.store.scan(path_of("p", "default")))
 
 
 # Children.

@@ -82,5 +82,8 @@ class Transition(msgspec.Struct, frozen=True):
     """What to do afterwards."""
     letters: tuple[str, ...] = ()
     """Messages that were taken: they leave the inbox with this commit."""
+    kept: tuple[str, ...] = ()
+    """Those taken since the last commit that stay in the inbox all the same: the execution has failed, and what they were taken for
+    is on no record, so they are asked for again if it is retried."""
     is_taken: bool = True
     """Whether the event meant anything; what came too late does not."""

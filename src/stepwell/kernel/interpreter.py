@@ -58,7 +58,7 @@ from stepwell.kernel.thread import LOOSE, UNDO, Thread
 from stepwell.kernel.trouble import Trouble, trouble, trouble_of
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation, SetResult, SetStatus
-from stepwell.model.status import StepStatus
+from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, recode
 
 __all__ = ["Interpreter"]
@@ -131,10 +131,18 @@ class Interpreter:
             if isinstance(effect, End):
                 mutations += [SetResult(msgspec.Raw(recode(effect.result))), SetStatus(str(effect.status))]
         wanted = tuple(effect for effect in effects if self._is_wanted(effect))
-        return Transition(tuple(mutations), wanted, self.mail.taken(), is_taken)
+        has_failed = any(isinstance(effect, End) and effect.status is Status.FAILED for effect in effects)
+        kept = self.mail.in_vain(self._is_passed) if has_failed else ()
+        return Transition(tuple(mutations), wanted, self.mail.taken(), kept, is_taken)
+
+    def _is_passed(self, key: str) -> bool:
+        """Whether a place has come to its end, and is not entered again."""
+        found = self.board.step(key)
+        return found is not None and found.status != StepStatus.FAILED
 
     def settle(self) -> None:
         """The mutations are committed."""
+        self.mail.settle()
         self.board.settle()
 
     @property
@@ -200,7 +208,7 @@ class Interpreter:
             self._hear(listener, event.name)
 
     def _hear(self, thread: Thread, name: str) -> None:
-        value = self.mail.take(name)
+        value = self.mail.take(name, thread if isinstance(thread.place.node, Deferred | Approval) else None)
         self.guarded(thread, lambda: waiting.hear(self, thread, name, value))
 
     def _wake(self) -> None:

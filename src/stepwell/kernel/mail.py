@@ -6,6 +6,7 @@ Who came after others says so in its token, so that they are served in the same 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
 
 from stepwell.kernel.thread import Thread
 from stepwell.model.value import Value
@@ -25,6 +26,8 @@ class Mail:
         self._names: dict[str, list[str]] = {}
         self._known: set[str] = set()
         self._taken: list[str] = []
+        self._told: dict[str, tuple[str, ...]] = {}
+        """Messages since the last commit of which only a token tells: the keys of where that stands, from the inside out."""
 
     def accept(self, letter: str) -> bool:
         """Take a message that is for nobody in particular; False if it was taken before."""
@@ -46,10 +49,12 @@ class Mail:
         """Whether a signal of this name waits."""
         return bool(self._waiting.get(name))
 
-    def take(self, name: str) -> Value:
-        """Take the oldest signal of a name."""
+    def take(self, name: str, teller: Thread | None = None) -> Value:
+        """Take the oldest signal of a name, for a thread of which nothing but its token tells that it was taken."""
         letter, value = self._waiting[name].popleft()
         self._taken.append(letter)
+        if teller is not None:
+            self._told[letter] = tuple(_keys_around(teller))
         return value
 
     def forget(self, name: str) -> None:
@@ -80,7 +85,23 @@ class Mail:
         for name in self._names.pop(thread.id, ()):
             self._ears.get(name, {}).pop(thread.id, None)
 
+    def in_vain(self, is_passed: Callable[[str], bool]) -> tuple[str, ...]:
+        """Messages that are asked for again when an execution that fails now is retried. Its tokens are then put back as they were
+        before this commit, so only what is on record, and passed, is known of it."""
+        return tuple(letter for letter, keys in self._told.items() if not any(map(is_passed, keys)))
+
+    def settle(self) -> None:
+        """What tells of messages is committed."""
+        self._told.clear()
+
     def taken(self) -> tuple[str, ...]:
         """The messages that were taken since this was last asked."""
         taken, self._taken = self._taken, []
         return tuple(taken)
+
+
+def _keys_around(thread: Thread) -> Iterator[str]:
+    """Where a thread stands, and the frames around it, without the root."""
+    while thread.parent is not None:
+        yield thread.key
+        thread = thread.parent

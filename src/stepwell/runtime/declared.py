@@ -16,7 +16,7 @@ import msgspec
 
 from stepwell.errors import CommitUnknown, LeaseLost, StepwellError, StoreUnavailable
 from stepwell.flow.declared import DeclaredWorkflow
-from stepwell.kernel.effect import Abandon, CancelChild, Effect, End, Note, RunStep, StartChild, Transition
+from stepwell.kernel.effect import Abandon, CancelChild, Effect, End, Note, RunStep, StartChild
 from stepwell.kernel.event import Began, CancelRequested, ChildEnded, Event, SignalArrived, StepCompleted, StepFailed, TimePassed
 from stepwell.kernel.interpreter import Interpreter
 from stepwell.kernel.plan import Plan
@@ -232,6 +232,7 @@ class DeclaredSession:
         batch: list[Planned] = []
         effects: list[Effect] = []
         taken: list[str] = []
+        kept: tuple[str, ...] = ()
         for done in events:
             if done.landing and self._plan.state_keys:
                 lay_over(kernel.state, self._plan.state_keys, self._identity, done.landing)
@@ -239,15 +240,15 @@ class DeclaredSession:
             if came.is_taken:
                 batch += done.landing
             batch += done.spending
-            batch += self._taking(came)
             taken += came.letters
+            kept = came.kept
             batch += came.mutations
             effects += came.effects
             if any(isinstance(effect, End) for effect in came.effects):
                 break
         end = next((effect for effect in effects if isinstance(effect, End)), None)
         messages, nudges = self._messages(effects, end)
-        batch = [*before, *messages, *batch]
+        batch = [*before, *messages, *self._taking(taken, kept), *batch]
         if batch:
             rest = None if end is None else Rest(None, is_final=True)
             await self._recorder.commit(batch, rest=rest, nudges=nudges)
@@ -258,8 +259,8 @@ class DeclaredSession:
             self._begin_anew()
         return effects
 
-    def _taking(self, came: Transition) -> list[Planned]:
-        found = (self._letters.get(key) for key in came.letters)
+    def _taking(self, taken: list[str], kept: tuple[str, ...]) -> list[Planned]:
+        found = (self._letters.get(key) for key in taken if key not in kept)
         return [take(self.execution_id, self._identity.workspace_id, letter) for letter in found if letter is not None]
 
     def _forget(self, taken: list[str]) -> None:
