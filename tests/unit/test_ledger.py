@@ -11,6 +11,7 @@ from tests.unit.sample import NOW, Chain, step, story
 
 from stepwell import Stepwell
 from stepwell.errors import Corrupted, NotFound
+from stepwell.model import ledger
 from stepwell.model.commit import Head, Loaded, StoredCommit
 from stepwell.model.digest import sha256_hex
 from stepwell.model.ledger import fast_forward, rebuild, replay, snapshot_due, verify
@@ -415,6 +416,30 @@ def test_no_snapshot_is_handed_out_of_a_state_that_was_built_on_a_forged_one(
         well._parts.executions._live.forget("run")
         with pytest.raises(Corrupted, match="execution 'run' is quarantined"):
             well.snapshot("run")
+
+
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES)
+def test_newest_state_is_not_loaded_from_a_forged_snapshot(forge: Callable[[StoredSnapshot], StoredSnapshot]) -> None:
+    """T50: nor is anything written on it."""
+    well, snapshots = travelled()
+    with well:
+        snapshots[-1] = forge(snapshots[-1])
+        well._parts.executions._live.forget("run")
+        with pytest.raises(Corrupted, match="execution 'run' is quarantined"):
+            well.load("run")
+        with pytest.raises(Corrupted, match="execution 'run' is quarantined"), well.transaction("run") as tx:
+            tx.set_variable("more", 1)
+
+
+def test_large_snapshot_is_loaded_without_adding_up_and_verified_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest would take twice as long to load; see docs/design/0005-snapshots.md."""
+    monkeypatch.setattr(ledger, "_MOST_ADDED_UP", 4)
+    well, snapshots = travelled()
+    with well:
+        snapshots[-1] = FORGERIES["accumulator left as it was"](snapshots[-1])
+        well._parts.executions._live.forget("run")
+        assert well.load("run").context == {"balance": 9999}
+        assert not well.verify("run").ok
 
 
 def test_forged_base_is_not_loaded_while_a_receipt_follows_it(tmp_path: Path) -> None:
