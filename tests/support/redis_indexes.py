@@ -38,7 +38,8 @@ class _Wanted:
         if has_ended(item):
             self._add_ended(item, number, workspace)
             return
-        self.hashes["executions"][item.execution_id] = number
+        if item.status is ItemStatus.DISPATCHED:
+            self.hashes["executions"][item.execution_id] = number
         if item.singleton is not None:
             self.hashes[f"singles:{workspace}"][item.singleton] = number
         if item.status in ACTIVE:

@@ -91,7 +91,7 @@ class Items:
         return self._found(max(self._bouncing.get((workspace_id, debounce), ()), default=None))
 
     def of_execution(self, execution_id: str) -> Item | None:
-        """The item that an execution comes from, if that has not ended."""
+        """The item that an execution comes from, while that is DISPATCHED: before, others may want the same id."""
         return self._found(self._executions.get(execution_id))
 
     def _found(self, number: int | None) -> Item | None:
@@ -116,10 +116,10 @@ class Items:
         if item.status in ACTIVE:
             self._active.setdefault(workspace, set()).add(number)
             self._active_in.setdefault(item.queue, set()).add(number)
-        if not has_ended(item):
+        if item.status is ItemStatus.DISPATCHED:
             self._executions[item.execution_id] = number
-            if item.singleton is not None:
-                self._singles[workspace, item.singleton] = number
+        if item.singleton is not None and not has_ended(item):
+            self._singles[workspace, item.singleton] = number
 
     def _forget(self, item: Item) -> None:
         number, workspace = item.number, item.workspace_id
@@ -134,10 +134,10 @@ class Items:
         if item.status in ACTIVE:
             self._active[workspace].discard(number)
             self._active_in[item.queue].discard(number)
-        if not has_ended(item):
+        if item.status is ItemStatus.DISPATCHED:
             self._executions.pop(item.execution_id, None)
-            if item.singleton is not None:
-                self._singles.pop((workspace, item.singleton), None)
+        if item.singleton is not None and not has_ended(item):
+            self._singles.pop((workspace, item.singleton), None)
 
     def _forget_waiting(self, item: Item) -> None:
         entry = (item.run_at_ms, item.number)

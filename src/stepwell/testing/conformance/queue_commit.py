@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LimitExceeded, NotFound
 from stepwell.model.commit import Creation, Deletion, Rest, Seen
-from stepwell.model.queue import Enqueue, ItemMark, Redrive
+from stepwell.model.queue import CancelItem, Enqueue, ItemMark, Redrive
 from stepwell.testing.conformance.queue_sample import (
     add,
     claim_items,
@@ -137,6 +139,17 @@ def test_deleted_execution_ends_its_item(store: Store) -> None:
     assert statuses(store) == {"a": "CANCELLED", "b": "COMPLETED"}
     Execution(store, "free").create()
     landed(write(store, Deletion("free")))
+
+
+def test_deleted_execution_ends_its_item_whatever_became_of_another_that_wanted_its_id(store: Store) -> None:
+    """An id of the caller's own may be asked for in two workspaces; the item that came too late must not hide the other."""
+    put_workspace(store, "other")
+    first = claimed_item(store)
+    write(store, Enqueue((msgspec.structs.replace(new_item("late", "other"), execution_id="of-a"),)))
+    Execution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", first.fence))
+    landed(write(store, CancelItem("late")))
+    landed(write(store, Deletion("of-a")))
+    assert statuses(store) == {"a": "CANCELLED", "late": "CANCELLED"}
 
 
 def test_item_waits_on_when_an_execution_is_deleted_that_only_has_its_id(store: Store) -> None:

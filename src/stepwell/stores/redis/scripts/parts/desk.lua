@@ -130,7 +130,7 @@ local function spot_of(item)
   if not spot.all then
     local workspace, lane = named(item.workspace), lane_of(item)
     spot.all, spot.of = gather('ZADD', queue .. ':all'), gather('ZADD', queue .. ':of:' .. workspace)
-    spot.ids, spot.executions = gather('HSET', queue .. ':ids'), gather('HSET', queue .. ':executions')
+    spot.ids = gather('HSET', queue .. ':ids')
     spot.waiting, spot.ready = gather('ZADD', queue .. ':waiting:' .. line_of(item)), gather('ZADD', queue .. ':ready:' .. lane)
     later('SADD', queue .. ':queues:' .. workspace, named(item.queue))
     spot.lane = lane
@@ -153,7 +153,6 @@ local function enter(item, now)
     append(fields, 'priority', item.priority)
   end
   append(spot.ids, item.id, number)
-  append(spot.executions, item.execution, number)
   append(spot.all, 0, number)
   append(spot.of, 0, number)
   append(spot.waiting, ready_since(item), number)

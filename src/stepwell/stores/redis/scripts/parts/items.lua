@@ -6,7 +6,7 @@
 --   tiers, workspaces, queues      hashes: what was set up, packed (see queue_rows.py)
 --   passes, rates, queue_rates     hashes: the pass of a workspace; when its next start is due by its rate, and that of a queue
 --   item:<number>                  hash: the item; priority, fence and attempts are left out for 0
---   ids, executions                hashes: item id -> number; execution -> number of its item, if that has not ended
+--   ids, executions                hashes: item id -> number; execution -> number of its item, while that is DISPATCHED
 --   keys:<workspace>               hash: idempotency key -> number
 --   singles:<workspace>            hash: singleton name -> number of the item that has not ended
 --   bounce:<workspace>/<name>      sorted set: PENDING items of a debounce name
@@ -109,9 +109,11 @@ local function leave(item)
   end
 end
 
--- The names that stand for an item do so for as long as it has not ended.
+-- The names that stand for an item do so for as long as it has not ended. Before it is DISPATCHED, its execution may be another's.
 local function give_up_names(item)
-  redis.call('HDEL', queue .. ':executions', item.execution)
+  if item.status == 'DISPATCHED' then
+    redis.call('HDEL', queue .. ':executions', item.execution)
+  end
   if item.singleton then
     redis.call('HDEL', queue .. ':singles:' .. named(item.workspace), item.singleton)
   end

@@ -25,6 +25,7 @@ end
 
 local function write_mark(item, mark, now, channel)
   if mark[2] == 'DISPATCHED' then
+    redis.call('HSET', queue .. ':executions', item.execution, item.number)
     return move(item, {status = 'DISPATCHED', ['until'] = false, dispatched = now}, now)
   end
   end_item(item, mark[2], mark[4], now)

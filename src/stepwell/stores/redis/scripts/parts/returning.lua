@@ -24,7 +24,6 @@ end
 
 -- An item that had ended stands for its names again.
 local function hold_names(item)
-  redis.call('HSET', queue .. ':executions', item.execution, item.number)
   if item.singleton then
     redis.call('HSET', queue .. ':singles:' .. named(item.workspace), item.singleton, item.number)
   end
