@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import msgspec
 
@@ -79,6 +80,9 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
         raise InvalidInput("give either a delay or run_at, not both")
     if request.singleton and request.debounce is not None:
         raise InvalidInput("give either singleton or debounce, not both: one keeps the first request, the other the last")
+    if request.debounce is not None and request.run_at is not None:
+        # It would start at that time, however lately another request has come.
+        raise InvalidInput("give debounce with a delay, not with run_at: it starts when no request has come for so long")
     if request.execution_id is not None and (request.key is not None or request.debounce is not None):
         # Another key, or a later request of the debounced name, would be an item with the same id, which could only fail.
         raise InvalidInput("give execution_id without key and debounce: the same id again is the same item already")
@@ -101,7 +105,7 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
         run_at_ms=None if request.run_at is None else moment_ms(request.run_at, "run_at"),
         key=unique,
         singleton=_singleton_of(request, workflow),
-        debounce=None if request.debounce is None else f"{workflow.name}/{key or ''}",
+        debounce=None if request.debounce is None else f"{quote(workflow.name, safe='')}/{key or ''}",
         max_attempts=_whole(request.max_attempts, "max_attempts", 1, _MOST_ATTEMPTS),
     )
     return item if unique is None else msgspec.structs.replace(item, body_digest=_digest(item, own_id))

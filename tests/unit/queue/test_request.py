@@ -84,6 +84,22 @@ def test_a_debounced_request_is_delayed_by_at_least_that():
     assert item(debounce=5, key="a").key is None
 
 
+def test_debounced_requests_of_other_workflows_are_others_whatever_they_are_called():
+    def name(workflow: str, key: str | None = None) -> str | None:
+        known = Workflow(work, workflow, 1)
+        request = QueueRequest(workflow=known, value=1, debounce=5, key=key)
+        return new_item(request, known, lambda: "i").debounce
+
+    names = [name("a"), name("a", "b"), name("a/b"), name("a", "b/"), name("a/b", "c"), name("a", "b/c"), name("a%2Fb")]
+    assert len(set(names)) == len(names)
+
+
+def test_a_debounced_request_has_no_fixed_time():
+    """It would start at that time, however lately another request came."""
+    with pytest.raises(InvalidInput, match="debounce with a delay, not with run_at"):
+        item(debounce=5, run_at=datetime.now(UTC))
+
+
 def test_the_key_of_a_debounced_request_is_checked_like_any_other():
     with pytest.raises(InvalidInput):
         item(debounce=5, key="")
