@@ -63,6 +63,19 @@ def test_queue_is_measured_limited_paused_and_drained(shell: Shell):
     assert shell("queue", "put", "slow", "-c", "-1").code == 2
 
 
+def test_queue_of_which_nothing_may_start_is_not_told_as_one_without_limits(shell: Shell):
+    assert shell("queue", "put", "shut", "-c", "0", "--rate", "0").err == "queue shut: 0 at once, 0 a second\n"
+    assert shell("queue", "put", "shut").err == "queue shut: any number at once, any number a second\n"
+
+
+def test_metrics_stay_one_line_each_whatever_a_workspace_is_called(shell: Shell):
+    shell("workspace", "put", "a\u2028b\rc", "--tier", "scale")
+    enqueue(shell, "-w", "a\u2028b\rc")
+    lines = shell("queue", "metrics").out.splitlines()
+    assert all(line.startswith(("# ", "stepwell_")) for line in lines)
+    assert 'stepwell_queue_ready{workspace="a\\u2028b\\x0dc",queue="default"} 1' in lines
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

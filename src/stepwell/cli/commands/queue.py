@@ -164,7 +164,8 @@ def put(name: str, concurrency: int | None, rate: float | None) -> None:
     given = settings()
     with given.open(creates=True) as well:
         done = well.queue.put(name, concurrency=concurrency, rate_per_second=rate)
-    tell(given, done, f"queue {name}: {concurrency or 'any number'} at once, {rate or 'any number'} a second")
+    most, often = ("any number" if limit is None else f"{limit:g}" for limit in (concurrency, rate))
+    tell(given, done, f"queue {name}: {most} at once, {often} a second")
 
 
 @command("pause")
@@ -208,5 +209,5 @@ def metrics() -> None:
     if given.is_json:
         given.screen.json({"metrics": text})
     else:
-        for line in text.splitlines():
+        for line in text.rstrip("\n").split("\n"):  # names may hold what else ends a line
             given.screen.write(printable(line))
