@@ -173,6 +173,34 @@ def test_items_are_listed_by_pages(well: Any):
         well.queue.list(limit=0)
 
 
+def test_items_are_not_asked_for_by_what_no_item_can_have(open_well: OpenWell, queue_url: str):
+    """PostgreSQL would say that it cannot take the value, as if it were away, and others would break off."""
+    well: Any = open_well(queue_url, worker=False)
+    for name in (5, "a\0b", "", "\ud800", echo):
+        for what in ("workspace", "queue", "workflow"):
+            with pytest.raises(InvalidInput):
+                well.queue.list(**{what: name})
+        with pytest.raises(InvalidInput):
+            well.queue.dead(workspace=name)
+    for query in ({"status": ["FAILED"]}, {"before": 5}, {"before": "item"}):
+        with pytest.raises(InvalidInput):
+            well.queue.list(**query)
+
+
+def test_a_queue_has_a_limit_that_every_store_can_keep(open_well: OpenWell, queue_url: str):
+    well: Any = open_well(queue_url, worker=False)
+    for concurrency in (2**53 + 1, 2**63, 2**70, -1, True, 1.0):
+        with pytest.raises(InvalidInput, match="concurrency of queue 'mail'"):
+            well.queue.put("mail", concurrency=concurrency)
+    assert well.queue.put("mail", concurrency=2**53) == well.queue.get("mail")
+
+
+def test_many_requests_are_requests(well: Any):
+    with pytest.raises(InvalidInput, match="QueueRequest"):
+        well.enqueue_many([QueueRequest(workflow=echo, value=1), {"workflow": echo}])
+    assert well.queue.list() == []
+
+
 def test_ended_items_go_when_their_tier_keeps_them_no_longer(well: Any, clock: FakeClock):
     well.workspaces.put_tier("startup", retention_seconds=60)
     item = well.enqueue(echo, 1, workspace="acme")

@@ -144,6 +144,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     rate_per_second: float | None = None
 
     def __post_init__(self) -> None:
+        _at_least(self.concurrency, 0, f"concurrency of queue {self.name!r}", (int,))
         _check_rate(self.rate_per_second, f"queue {self.name!r}")
 
 

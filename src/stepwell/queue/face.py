@@ -26,8 +26,6 @@ class _Settings:
 
     def put(self, name: str, concurrency: int | None, rate_per_second: float | None) -> Operation[QueueSettings]:
         check_key(name, "a queue's name")
-        if concurrency is not None and (type(concurrency) is not int or concurrency < 0):
-            raise InvalidInput(f"concurrency of a queue is a whole number from 0 on, or None for no limit, not {concurrency!r}")
         if rate_per_second is not None and (
             isinstance(rate_per_second, bool) or not isinstance(rate_per_second, int | float) or not 0 <= rate_per_second <= 1e9
         ):
@@ -52,6 +50,8 @@ class _Settings:
         before: ItemSummary | None,
         limit: int,
     ) -> Operation[builtins.list[ItemSummary]]:
+        if not isinstance(before, ItemSummary | None):
+            raise InvalidInput(f"before is the last item of the page before, as list gave it, not {before!r}")
         number = None if before is None else before.number
         items = yield from self._do.items(
             workspace=workspace, queue=queue, status=status, workflow=workflow, before=number, limit=limit

@@ -96,6 +96,8 @@ class QueueOperations:
         found: dict[int, Workflow[..., Any]] = {}
         items: list[NewItem] = []
         for request in requests:
+            if not isinstance(request, QueueRequest):
+                raise InvalidInput(f"each of many requests is a QueueRequest(workflow=..., value=..., ...), not {request!r}")
             workflow = found.get(id(request.workflow))
             if workflow is None:
                 workflow = found[id(request.workflow)] = yield from self._definitions.startable(request.workflow)
@@ -280,8 +282,11 @@ class QueueOperations:
         """Items that match, newest first."""
         if type(limit) is not int or not 1 <= limit <= 10_000:
             raise InvalidInput(f"limit is a whole number from 1 to 10,000, not {limit!r}")
+        for name, what in ((workspace, "a workspace id"), (queue, "a queue's name"), (workflow, "a workflow's name")):
+            if name is not None:
+                check_key(name, what)
         status = ItemStatus.PENDING if status == QUEUED else status
-        if status is not None and status not in frozenset(ItemStatus):
+        if status is not None and status not in tuple(ItemStatus):
             raise InvalidInput(f"{status!r} is no status of a queue item; use one of {', '.join(ItemStatus)}")
         query = ItemQuery(workspace_id=workspace, queue=queue, status=status, workflow_id=workflow, before=before, limit=limit)
         return (yield from read(lambda: self._store.items(query)))
