@@ -16,6 +16,7 @@ from stepwell import Corrupted, FakeClock, InvalidInput, NotFound, workflow
 from stepwell.app import Stepwell
 from stepwell.model.commit import StateBatch
 from stepwell.model.entry import Put
+from stepwell.model.scope import Scope
 from stepwell.queue.schedule import Timing
 from stepwell.queue.scheduler import fire_due
 from stepwell.queue.schedules import PATH, decode_schedule, encode_schedule
@@ -202,6 +203,35 @@ def test_a_schedule_that_cannot_be_evaluated_here_stops_no_other(
     told = [record.getMessage() for record in caplog.records]
     assert any("'mars'" in each and "no time zone 'Mars/Olympus'" in each for each in told)
     assert any("'newer'" in each and "missing required field" in each for each in told)
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "a name that is another's": {"name": "z"},
+    "no interval": {"timing": {"every_ms": 0}},
+    "a time that no datetime has": {"next_ms": 10**18},
+    "a time before time": {"next_ms": -1},
+    "a priority that no item has": {"priority": 10**15},
+    "attempts that no item has": {"max_attempts": 0},
+    "a queue that no item has": {"queue": "a\0b"},
+    "a workspace without a name": {"workspace_id": ""},
+}
+
+
+@pytest.mark.parametrize("change", ODD.values(), ids=ODD)
+def test_a_row_that_nobody_could_have_put_stops_no_other_schedule(queue_url: str, change: dict[str, Any]):
+    """Whoever can write state can write there, too; it was read, and broke off the firing of all that come after it."""
+    with Stepwell(queue_url, worker=False) as well:
+        well.schedules.put("z", report, 7, every=60, catch_up="last")
+        known = msgspec.json.decode(well._parts.store.entries(PATH, ["z"])["z"].data or b"")
+        due = {"next_ms": known["since_ms"], "since_ms": known["since_ms"] - 60_000}
+        well.state.at(Scope("schedule", "default")).set("z", {**known, **due})
+        well.state.at(Scope("schedule", "default")).set("odd", {**known, **due, "name": "odd", **change})
+        fire(well)
+        assert len(well._parts.store.items(_all())) == 1
+        assert [each.name for each in well.schedules.list()] == ["z"]
+        with pytest.raises(Corrupted, match="schedule 'odd' cannot be read here"):
+            well.schedules.get("odd")
+        assert well.schedules.delete("odd")
 
 
 def test_a_schedule_that_cannot_be_read_hides_no_other_and_can_be_put_again_or_deleted(

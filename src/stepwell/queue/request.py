@@ -20,10 +20,10 @@ from stepwell.model.record import FunctionTrigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import DEFAULT_LIMITS, Value
 
-__all__ = ["LATEST_MS", "QueueRequest", "Runnable", "moment_ms", "new_item", "workspace_queue"]
+__all__ = ["LATEST_MS", "MOST_ATTEMPTS", "MOST_PRIORITY", "QueueRequest", "Runnable", "moment_ms", "new_item", "workspace_queue"]
 
-_MOST_PRIORITY = 1_000_000
-_MOST_ATTEMPTS = 1_000
+MOST_PRIORITY = 1_000_000
+MOST_ATTEMPTS = 1_000
 LATEST_MS = to_ms(datetime.max.replace(tzinfo=UTC))
 """The last moment that can be shown as a datetime in UTC; spans of up to a hundred years from now are far before it."""
 
@@ -100,13 +100,13 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
         execution_id=own_id or new_id(),
         input=_input_of(request, workflow, limits),
         queue=check_key(request.queue, "a queue's name"),
-        priority=_whole(request.priority, "priority", -_MOST_PRIORITY, _MOST_PRIORITY),
+        priority=_whole(request.priority, "priority", -MOST_PRIORITY, MOST_PRIORITY),
         delay_ms=delay_ms,
         run_at_ms=None if request.run_at is None else moment_ms(request.run_at, "run_at"),
         key=unique,
         singleton=_singleton_of(request, workflow),
         debounce=None if request.debounce is None else f"{quote(workflow.name, safe='')}/{key or ''}",
-        max_attempts=_whole(request.max_attempts, "max_attempts", 1, _MOST_ATTEMPTS),
+        max_attempts=_whole(request.max_attempts, "max_attempts", 1, MOST_ATTEMPTS),
     )
     return item if unique is None else msgspec.structs.replace(item, body_digest=_digest(item, own_id))
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from stepwell.clock import from_ms
 from stepwell.errors import InvalidInput
 from stepwell.flow.duration import Span, seconds_of
-from stepwell.model.ids import check_key
+from stepwell.model.ids import MAX_KEY_BYTES, check_key
 from stepwell.model.queue import DEFAULT_QUEUE, NewItem
 from stepwell.model.value import Value, decode
 from stepwell.queue.cron import cron_ticks
-from stepwell.queue.request import LATEST_MS, moment_ms
+from stepwell.queue.request import LATEST_MS, MOST_ATTEMPTS, MOST_PRIORITY, moment_ms
 
 __all__ = [
     "CATCH_UP",
@@ -48,34 +48,39 @@ _DIGEST = "schedule"
 """What a tick asks for is decided by whoever was first; the same tick again is the same request."""
 
 
+# What is read must be what can be put: one row that anybody has written otherwise would break off the firing of all.
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY_BYTES, pattern=r"\A[^\0]+\Z")]
+Moment = Annotated[int, msgspec.Meta(ge=0, le=LATEST_MS)]
+
+
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """When a schedule ticks; one of the three is given."""
 
-    cron: str | None = None
-    zone: str = "UTC"
-    every_ms: int | None = None
-    at_ms: int | None = None
+    cron: Name | None = None
+    zone: Name = "UTC"
+    every_ms: Annotated[int, msgspec.Meta(ge=_SHORTEST_MS, le=LATEST_MS)] | None = None
+    at_ms: Moment | None = None
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as it is stored."""
 
-    name: str
-    workflow_id: str
-    version: int
+    name: Name
+    workflow_id: Name
+    version: Annotated[int, msgspec.Meta(ge=0, le=2**53)]
     input: msgspec.Raw
-    workspace_id: str
+    workspace_id: Name
     timing: Timing
-    queue: str = DEFAULT_QUEUE
-    priority: int = 0
-    max_attempts: int = 3
+    queue: Name = DEFAULT_QUEUE
+    priority: Annotated[int, msgspec.Meta(ge=-MOST_PRIORITY, le=MOST_PRIORITY)] = 0
+    max_attempts: Annotated[int, msgspec.Meta(ge=1, le=MOST_ATTEMPTS)] = 3
     catch_up: CatchUp = "none"
     is_paused: bool = False
-    since_ms: int = 0
+    since_ms: Moment = 0
     """When it was first put with this timing; intervals are counted from there."""
-    next_ms: int | None = None
+    next_ms: Moment | None = None
     """The next tick; None: there is none any more."""
-    last_ms: int | None = None
+    last_ms: Moment | None = None
     """The tick that was last fired."""
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from stepwell.errors import InvalidInput, StepwellError
 from stepwell.queue.schedule import Schedule, due_ticks
-from stepwell.queue.schedules import ScheduleOperations, decode_schedule
+from stepwell.queue.schedules import ScheduleOperations, read_schedule
 from stepwell.state.operation import AsyncDriver, Operation
 
 __all__ = ["Scheduler", "fire_due"]
@@ -32,7 +32,7 @@ def fire_due(schedules: ScheduleOperations) -> Operation[float | None]:
     soonest: int | None = None
     for name, data, revision in found:
         try:
-            upcoming = yield from _fire(schedules, decode_schedule(data), revision, now)
+            upcoming = yield from _fire(schedules, read_schedule(name, data), revision, now)
         except (InvalidInput, msgspec.DecodeError) as error:
             # Its time zone is not known here, perhaps, or a later release has put it: no reason to hold up the others.
             log.warning("schedule %r cannot be worked out here, and is looked at again: %s", name, error)

@@ -36,7 +36,7 @@ from stepwell.queue.schedule import (
 )
 from stepwell.state.operation import AsyncDriver, Driver, Operation, read, write_or_raise
 
-__all__ = ["PATH", "AsyncSchedules", "ScheduleOperations", "Schedules", "decode_schedule", "encode_schedule"]
+__all__ = ["PATH", "AsyncSchedules", "ScheduleOperations", "Schedules", "decode_schedule", "encode_schedule", "read_schedule"]
 
 PATH = Scope("schedule", DEFAULT_WORKSPACE).path
 """The scope that holds all schedules of a store, by name."""
@@ -45,6 +45,16 @@ encode_schedule = msgspec.json.Encoder(order="deterministic").encode
 decode_schedule = msgspec.json.Decoder(Schedule).decode
 
 log = logging.getLogger(__name__)
+
+
+def read_schedule(name: str, data: bytes) -> Schedule:
+    """The schedule of a row; ``DecodeError`` if it is none."""
+    schedule = decode_schedule(data)
+    if schedule.name != name:
+        raise msgspec.ValidationError(f"the row says that it is schedule {schedule.name!r}")
+    return schedule
+
+
 T = TypeVar("T")
 
 _MOST_BACKFILLED = 10_000
@@ -138,7 +148,7 @@ class ScheduleOperations:
         if row is None or row.data is None:
             raise NotFound(f"there is no schedule {name!r}")
         try:
-            return decode_schedule(row.data), row.revision
+            return read_schedule(name, row.data), row.revision
         except msgspec.DecodeError as error:
             raise Corrupted(f"schedule {name!r} cannot be read here ({error}); {_REPAIR}") from None
 
@@ -150,7 +160,7 @@ class ScheduleOperations:
         found: list[Schedule] = []
         for name, data, _ in rows:
             try:
-                found.append(decode_schedule(data))
+                found.append(read_schedule(name, data))
             except msgspec.DecodeError as error:
                 log.warning("schedule %r cannot be read here, and is not listed: %s", name, error)
         return found
