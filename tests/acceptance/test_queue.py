@@ -14,6 +14,7 @@ from tests.support.queues import queue_url
 
 import stepwell
 from stepwell import (
+    AlreadyExists,
     Conflict,
     ExecutionCancelled,
     ExecutionFailed,
@@ -248,6 +249,39 @@ def test_a_taken_execution_id_fails_the_item_and_keeps_no_slot(well: Any):
     assert "mine" in str(item.state().error)
     assert all(lane.running == 0 for lane in well.queue.stats())
     assert well.load("mine").revision == 0
+
+
+def test_the_id_of_a_run_that_did_not_come_from_the_queue_is_refused(well: Any):
+    """Of the same workflow in the same workspace, too: the item could only fail, after its caller has gone."""
+    assert well.start(echo, 1, execution_id="mine").result(WAIT) == 1
+    with pytest.raises(AlreadyExists, match="'mine' exists already"):
+        well.enqueue(echo, 1, execution_id="mine")
+    with pytest.raises(AlreadyExists, match="'mine' exists already"):
+        well.enqueue_many([QueueRequest(workflow=echo, value=1, execution_id="mine")])
+    assert well.queue.list() == []
+
+
+def test_the_id_of_an_item_that_was_dropped_since_does_not_run_again(well: Any):
+    """Its workflow would be run up to its first commit, with all that this does, and only then be refused."""
+    assert well.enqueue(echo, 1, execution_id="mine").result(WAIT) == 1
+    well.workspaces.put_tier("unlimited", retention_seconds=0)
+    while well.queue.list():
+        well.queue.recover()
+    well.workspaces.put_tier("unlimited", retention_seconds=None)
+    with pytest.raises(AlreadyExists, match="'mine' exists already"):
+        well.enqueue(echo, 1, execution_id="mine")
+    assert well.enqueue(echo, 2).result(WAIT) == 2
+    assert calls["echo 1"] == 1
+
+
+def test_a_workflow_has_a_version_that_every_store_can_count_to(well: Any):
+    async def newest(value: int) -> int:
+        return value
+
+    for version in (2**53 + 1, 2**63, 2**70, 0, True, 1.0):
+        with pytest.raises(InvalidInput, match="version is a whole number"):
+            workflow(name="queue.newest", version=version)(newest)
+    assert well.enqueue(workflow(name="queue.newest", version=2**53)(newest), 1).result(WAIT) == 1
 
 
 def test_the_result_of_an_item_whose_execution_id_was_taken_is_not_that_of_the_other_run(well: Any):

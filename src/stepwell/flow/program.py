@@ -41,6 +41,9 @@ R = TypeVar("R")
 
 _NO_RETRY = Retry(attempts=1)
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_NEWEST = 2**53
+"""The greatest whole number that every store, and whatever reads what it wrote, can count up to."""
+
 _PLAIN = (int, str, bool, float, type(None))
 _NAMELESS = (*_VARIABLE, inspect.Parameter.POSITIONAL_ONLY)
 
@@ -383,8 +386,8 @@ def workflow(
     """
     limit = None if timeout is None else seconds_of(timeout, "timeout")
 
-    if type(version) is not int or version < 1:
-        raise InvalidInput(f"version is a whole number, 1 or more, not {version!r}")
+    if type(version) is not int or not 1 <= version <= _NEWEST:
+        raise InvalidInput(f"version is a whole number from 1 to 2**53, not {version!r}")
 
     def make(target: Callable[P, R]) -> Workflow[P, R]:
         _check_function(target, "workflow")

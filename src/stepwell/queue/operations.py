@@ -106,15 +106,16 @@ class QueueOperations:
         return (yield from self.add_all(items))
 
     def _check_id(self, request: QueueRequest, item: NewItem) -> Operation[None]:
-        """Refuse an execution id of the caller's own that is somebody else's: the item could only fail, and its handle would show
-        the other's run."""
+        """Refuse an execution id of the caller's own that is taken, unless by the same item as before: the item could only fail,
+        its handle would show the other's run, and what the workflow does before its first commit would be done for nothing."""
         if request.execution_id is None:
             return
         try:
             head = yield from self._executions.head(item.execution_id)
         except NotFound:
             return
-        if (head.workspace_id, head.workflow_id) != (item.workspace_id, item.workflow_id):
+        is_other = (head.workspace_id, head.workflow_id) != (item.workspace_id, item.workflow_id)
+        if is_other or (yield from read(lambda: self._store.item(item.item_id))) is None:
             raise id_taken(item.execution_id)
 
     def add_all(self, items: Sequence[NewItem]) -> Operation[list[Enqueued | StepwellError]]:
