@@ -11,6 +11,7 @@ import apsw
 from benchmarks import history, workload
 from benchmarks.measurement import Measurement, Target, at_least
 from benchmarks.plan import Plan
+from benchmarks.subjects import sqlite_floor
 
 __all__ = ["MEASURES"]
 
@@ -61,6 +62,11 @@ def alone(plan: Plan) -> Iterator[Measurement]:
     yield from workload.alone(plan, _url(plan), RawTable(plan), lambda _value, _raw, ratio: at_least("ratio", ratio, 0.7))
 
 
+def floor(plan: Plan) -> Iterator[Measurement]:
+    """The most that "alone" could come to: the statement of a commit, and the least work that makes one."""
+    yield from sqlite_floor.floor(plan, RawTable(plan))
+
+
 def awaited(plan: Plan) -> Iterator[Measurement]:
     """One commit after another, awaited."""
     yield from workload.awaited(plan, _url(plan), RawTable(plan), lambda _value, _raw, ratio: at_least("ratio", ratio, 0.4))
@@ -102,6 +108,7 @@ def verify(plan: Plan) -> Iterator[Measurement]:
 
 MEASURES = {
     "alone": alone,
+    "floor": floor,
     "awaited": awaited,
     "threads": threads,
     "coroutines": coroutines,
