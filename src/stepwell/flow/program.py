@@ -183,6 +183,7 @@ class Workflow(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self._annotated = _Annotated(function)
         self._parameters = list(inspect.signature(function).parameters.values())
+        self._names = [parameter.name for parameter in self._parameters]
 
     def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> R:
         inside = caller.get()
@@ -226,7 +227,7 @@ class Workflow(Generic[P, R]):
 
     def bind(self, value: Value) -> dict[str, Any]:
         """The arguments by name that an input comes to, decoded to their annotations."""
-        names = [parameter.name for parameter in self._parameters]
+        names = self._names
         if isinstance(value, FunctionTrigger):
             return {name: self._convert(name, each) for name, each in value.arguments.items()}
         if not names or (value is None and all(p.default is not inspect.Parameter.empty for p in self._parameters)):
