@@ -8,10 +8,9 @@ from typing import Any
 
 import apsw
 
-from benchmarks import history, workload
+from benchmarks import history, sqlite_floor, workload
 from benchmarks.measurement import Measurement, Target, at_least
 from benchmarks.plan import Plan
-from benchmarks.subjects import sqlite_floor
 
 __all__ = ["MEASURES"]
 
