@@ -170,6 +170,15 @@ async def ask_and_watch(server: Server) -> asyncio.Future[Outcome]:
     return asked
 
 
+async def ask_and_leave_to_the_writer(server: Server) -> asyncio.Future[Outcome]:
+    """Something that was asked, and whose answer the loop has left to the writer."""
+    asked = asyncio.ensure_future(awaited(server))
+    await asyncio.sleep(0)
+    while server.group._sent is not None:  # noqa: ASYNC110 - nobody is told of that
+        await asyncio.sleep(0)
+    return asked
+
+
 @pytest.mark.parametrize("is_looking", [True, False])
 def test_loop_is_told_of_what_does_not_come_soon(
     server: Server, is_worth: list[bool], monkeypatch: pytest.MonkeyPatch, is_looking: bool
@@ -218,10 +227,7 @@ def test_writer_waits_for_what_is_late(server: Server, is_worth: list[bool], mon
     is_worth[0] = False
 
     async def work() -> None:
-        asked = asyncio.ensure_future(awaited(server))
-        await asyncio.sleep(0)
-        while server.group._sent is not None:  # noqa: ASYNC110 - nobody is told of that
-            await asyncio.sleep(0)
+        asked = await ask_and_leave_to_the_writer(server)
         server.answer()
         assert await asked == Written()
 
@@ -238,10 +244,7 @@ def test_writer_waits_where_a_loop_cannot_watch(server: Server, is_worth: list[b
     is_worth[0] = False
 
     async def work() -> None:
-        asked = asyncio.ensure_future(awaited(server))
-        await asyncio.sleep(0)
-        while server.group._sent is not None:  # noqa: ASYNC110 - nobody is told of that
-            await asyncio.sleep(0)
+        asked = await ask_and_leave_to_the_writer(server)
         server.is_here.set()
         assert await asked == Written()
 
