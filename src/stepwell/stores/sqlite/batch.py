@@ -87,6 +87,11 @@ def row_of(kind: str, commit: Commit, numbers: Mapping[str, int], now_ms: int) -
 
 def commit_row(number: int | None, commit: Commit) -> tuple[object, ...]:
     """The arguments of the statement ``commit``, and of each row of ``commits``."""
+    return (*_moving(number, commit), commit.is_named, commit.header, commit.body)
+
+
+def _moving(number: int | None, commit: Commit) -> tuple[object, ...]:
+    """What moves a head: from where, under which fence, and to where."""
     return (
         number,
         commit.revision,
@@ -96,23 +101,13 @@ def commit_row(number: int | None, commit: Commit) -> tuple[object, ...]:
         commit.signature,
         commit.committed_ms,
         commit.commit_id,
-        commit.is_named,
-        commit.header,
-        commit.body,
     )
 
 
 def _last_row(number: int, commit: Commit, now_ms: int) -> tuple[object, ...]:
     mark = commit.mark
     return (
-        number,
-        commit.revision,
-        commit.previous,
-        commit.fence,
-        commit.digest,
-        commit.signature,
-        commit.committed_ms,
-        commit.commit_id,
+        *_moving(number, commit),
         commit.header,
         commit.body,
         commit.status,
