@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.model.limits import Limits
+from stepwell.model.value import canonical
+from stepwell.stores.memory.store import MemoryStore
 from stepwell.stores.sqlite.queue import SQL
 from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing.conformance.queue_sample import add, claim_items, new_item, put_workspace
 
 # The first entry of an index is all that these read of it; and listings for people may read what they list.
-_FIRST_ENTRY = ("ready_lanes", "ended_lanes", "old_items", "next_ready", "has_ready")
+_FIRST_ENTRY = ("outlook", "ended_lanes", "old_items", "next_ready", "has_ready")
 _LISTINGS = ("waiting_lanes", "active_lanes", "find_items")
 
 
@@ -65,6 +70,58 @@ def test_claim_takes_as_many_steps_whatever_waits(store: Store, path: Path) -> N
     add(store, *(new_item(workspace="noisy") for _ in range(5_000)))
     add(store, new_item(workspace="quiet"))
     assert steps_of_claim(store) < 1.5 * few + 500
+
+
+def test_claim_takes_few_turns_of_the_interpreter_however_many_it_takes(store: Store) -> None:
+    """Every row that SQLite gives is a turn, and so is every statement: on a busy loop a millisecond each."""
+    for number in range(30):
+        put_workspace(store, f"tenant {number}", concurrency=10)
+    add(store, *(new_item(workspace=f"tenant {number % 30}") for number in range(300)))
+    assert isinstance(store, SQLiteStore)
+    assert store._writer is not None
+    turns, connection = 0, store._writer._connection
+
+    def count(_cursor: object, row: tuple[object, ...]) -> tuple[object, ...]:
+        nonlocal turns
+        turns += 1
+        return row
+
+    def statement(_cursor: object, _sql: str, _bound: object) -> bool:
+        nonlocal turns
+        turns += 1
+        return True
+
+    connection.row_trace, connection.exec_trace = count, statement
+    assert len(claim_items(store, 200)) == 200
+    connection.row_trace = connection.exec_trace = None
+    assert turns <= 15
+
+
+@pytest.mark.parametrize("size", [0, 10, 4_080, 5_000, 200_000])
+def test_claimed_item_has_its_input_as_it_was(store: Store, size: int) -> None:
+    inputs = [canonical({"text": 'ü"\\\n\u2028\0' + "x" * size, "n": number}) for number in range(3)]
+    add(store, *(new_item(input=data) for data in inputs))
+    assert [item.input for item in claim_items(store, 3)] == inputs
+
+
+@given(weights=st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=4), claims=st.integers(2, 6))
+def test_passes_lose_no_digit_between_claims(weights: list[float], claims: int) -> None:
+    """So this store's order is that of the one in memory, to the last item."""
+    with tempfile.TemporaryDirectory() as folder:
+        stores = [MemoryStore(FakeClock(), Limits()), SQLiteStore(f"sqlite:///{folder}/well.db", FakeClock(), Limits())]
+        taken = [claimed_in_order(each, weights, claims) for each in stores]
+    assert taken[0] == taken[1]
+
+
+def claimed_in_order(store: Store, weights: list[float], claims: int) -> list[list[str]]:
+    """The workspaces that items are taken from, claim by claim."""
+    store.open()
+    for number, weight in enumerate(weights):
+        put_workspace(store, f"tenant {number}", weight=weight)
+        add(store, *(new_item(workspace=f"tenant {number}") for _ in range(3 * claims)))
+    taken = [[item.workspace_id for item in claim_items(store, 3)] for _ in range(claims)]
+    store.close()
+    return taken
 
 
 def steps_of_claim(store: Store) -> int:

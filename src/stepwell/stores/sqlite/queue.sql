@@ -59,8 +59,10 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM items INDEXED BY items_ready
 UPDATE items SET is_ready = 1 WHERE number IN (
     SELECT number FROM items WHERE status = 'PENDING' AND is_ready = 0 AND run_at_ms <= ?1 ORDER BY run_at_ms LIMIT ?2);
 
--- name: ready_lanes
--- Every lane with something ready, and its first item: one step in the index for each lane, however long it is.
+-- name: outlook
+-- All that a claim has to know, in one row; args: now, the queues and the workflows that are asked for, or NULL for any.
+-- Every lane with something ready, and its first item, is one step in the index for each lane, however long it is. The indexes of used
+-- slots are named, since one of all items of a workspace would serve, too, and take longer.
 WITH RECURSIVE lanes (workspace_id, queue, workflow_id, priority, number) AS (
     SELECT * FROM (
         SELECT workspace_id, queue, workflow_id, priority, number FROM items
@@ -79,48 +81,62 @@ WITH RECURSIVE lanes (workspace_id, queue, workflow_id, priority, number) AS (
         (SELECT number FROM items
          WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id > lanes.workspace_id
          ORDER BY workspace_id, queue, workflow_id, priority DESC, number LIMIT 1))
+),
+wanted AS MATERIALIZED (
+    SELECT * FROM lanes
+    WHERE (?2 IS NULL OR queue IN (SELECT value FROM json_each(?2)))
+      AND (?3 IS NULL OR workflow_id IN (SELECT value FROM json_each(?3)))
 )
-SELECT workspace_id, queue, workflow_id, -priority, number FROM lanes;
-
--- name: tenants
--- What the workspaces in a list may do.
-SELECT workspace_id, is_paused, concurrency, weight, rate_per_second, passed, rate_ms
-FROM json_each(?1) CROSS JOIN workspaces ON workspaces.workspace_id = json_each.value JOIN tiers ON tiers.name = workspaces.tier;
-
--- name: used_by
--- Used slots of the workspaces in a list. The index is named, since one of all items of a workspace would serve, too, and take longer.
-SELECT value, (SELECT count(*) FROM items INDEXED BY items_active WHERE workspace_id = value AND status IN ('CLAIMED', 'DISPATCHED')) FROM json_each(?1);
-
--- name: used_in
--- Active items of the queues in a list.
-SELECT value, (SELECT count(*) FROM items INDEXED BY items_active_in_queue WHERE queue = value AND status IN ('CLAIMED', 'DISPATCHED')) FROM json_each(?1);
+SELECT
+    EXISTS (SELECT 1 FROM items WHERE status = 'PENDING' AND is_ready = 0 AND run_at_ms <= ?1),
+    (SELECT turn FROM turns),
+    (SELECT json_group_array(json_array(workspace_id, queue, workflow_id, -priority, number)) FROM wanted),
+    (SELECT json_group_array(json_array(
+         workspaces.workspace_id, is_paused, concurrency,
+         iif(concurrency IS NULL, 0, (SELECT count(*) FROM items INDEXED BY items_active
+                                      WHERE workspace_id = workspaces.workspace_id AND status IN ('CLAIMED', 'DISPATCHED'))),
+         iif(rate_per_second IS NULL, NULL, format('%!.17g', rate_per_second)), format('%!.17g', rate_ms), format('%!.17g', weight), format('%!.17g', passed)))
+     FROM (SELECT DISTINCT workspace_id FROM wanted) AS those CROSS JOIN workspaces ON workspaces.workspace_id = those.workspace_id
+     JOIN tiers ON tiers.name = workspaces.tier),
+    (SELECT json_group_array(json_array(
+         name, is_paused, concurrency,
+         iif(concurrency IS NULL, 0, (SELECT count(*) FROM items INDEXED BY items_active_in_queue
+                                      WHERE queue = name AND status IN ('CLAIMED', 'DISPATCHED'))),
+         iif(rate_per_second IS NULL, NULL, format('%!.17g', rate_per_second)), format('%!.17g', rate_ms)))
+     FROM queues WHERE name IN (SELECT queue FROM wanted));
 
 -- name: first_of_lanes
--- The first items of each lane in a list of [workspace, queue, workflow].
-SELECT lane.key, -priority, number
+-- The first items of each lane in a list of [workspace, queue, workflow], in one row.
+SELECT json_group_array(json_array(lane.key, -priority, number) ORDER BY lane.key, priority DESC, number)
 FROM jsonb_each(?1) AS lane CROSS JOIN items ON number IN (
     SELECT number FROM items
     WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = lane.value ->> 0 AND queue = lane.value ->> 1
       AND workflow_id = lane.value ->> 2
-    ORDER BY priority DESC, number LIMIT ?2)
-ORDER BY lane.key, priority DESC, number;
+    ORDER BY priority DESC, number LIMIT ?2);
 
 -- name: more_of_lane
--- The items of a lane behind one.
-SELECT -priority, number FROM items
-WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = ?1 AND queue = ?2 AND workflow_id = ?3 AND priority <= -?4
-  AND (priority < -?4 OR number > ?5)
-ORDER BY priority DESC, number LIMIT ?6;
+-- The items of a lane behind one, in one row.
+SELECT json_group_array(json_array(-priority, number) ORDER BY priority DESC, number) FROM (
+    SELECT priority, number FROM items
+    WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = ?1 AND queue = ?2 AND workflow_id = ?3 AND priority <= -?4
+      AND (priority < -?4 OR number > ?5)
+    ORDER BY priority DESC, number LIMIT ?6);
 
 -- name: claim_items
 -- Leases the items in a list of numbers, each with a fence higher than before, and counts the attempt.
 UPDATE items SET status = 'CLAIMED', is_ready = 0, holder = ?2, fence = fence + 1, attempts = attempts + 1, lease_until_ms = ?3,
                  claimed_ms = ?4
-WHERE number IN (SELECT value FROM json_each(?1))
-RETURNING number, item_id, workspace_id, workflow_id, version, execution_id, input, fence, attempts, lease_until_ms, queue, enqueued_ms;
+WHERE number IN (SELECT value FROM json_each(?1));
 
--- name: turn
-SELECT turn FROM turns;
+-- name: claimed_items
+-- The items in a list of numbers, in one row; without inputs of more bytes than asked, which would take long to quote.
+SELECT json_group_array(json_array(number, item_id, workspace_id, workflow_id, version, execution_id,
+                                   iif(length(input) <= ?2, CAST(input AS TEXT), NULL),
+                                   fence, attempts, lease_until_ms, queue, enqueued_ms))
+FROM items WHERE number IN (SELECT value FROM json_each(?1));
+
+-- name: input_of_item
+SELECT input FROM items WHERE number = ?1;
 
 -- name: set_turn
 UPDATE turns SET turn = ?1;
@@ -188,9 +204,6 @@ SELECT workspace_id, tier, is_paused, created_ms FROM workspaces WHERE workspace
 
 -- name: queue
 SELECT name, is_paused, concurrency, rate_per_second FROM queues WHERE name = ?;
-
--- name: queue_rates
-SELECT name, is_paused, concurrency, rate_per_second, rate_ms FROM queues;
 
 -- name: tiers
 SELECT name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds FROM tiers ORDER BY name;
