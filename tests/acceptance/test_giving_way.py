@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stepwell import AsyncStepwell, workflow
+from stepwell.flow.program import Workflow
 from stepwell.model.commit import Lease
 from stepwell.model.queue import Claimed
 from stepwell.queue.first_commit import FirstCommit
@@ -105,9 +107,9 @@ def test_item_that_comes_with_its_request_gives_way_to_nobody(url: str, monkeypa
         at_once.add(claimed.item_id)
         return start_now(self, claimed)
 
-    def note_way(self: Worker, recorder: FirstCommit, lease: Lease) -> asyncio.Task[None]:
+    def note_way(self: Worker, recorder: FirstCommit, lease: Lease, workflow: Workflow[..., Any]) -> None:
         giving_way[recorder.claimed.item_id] = recorder.way is not None
-        return take_new(self, recorder, lease)
+        take_new(self, recorder, lease, workflow)
 
     monkeypatch.setattr(LocalEngine, "start_now", note_start)
     monkeypatch.setattr(Worker, "take_new", note_way)

@@ -7,8 +7,8 @@ sees of the execution is what the creation will come to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Awaitable, Coroutine, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -27,22 +27,52 @@ from stepwell.state.executions import Executions, Session, Terms
 from stepwell.state.live import Live
 from stepwell.state.operation import AsyncDriver
 
-__all__ = ["FENCE", "FirstCommit"]
+__all__ = ["FENCE", "FirstCommit", "Host"]
 
 _ROOT = encode_record(CancelScope("root", None))
 FENCE = 1
 """The fence of the lease that a creation comes with."""
 
 
+class Host(Protocol):
+    """Who started the session, and is told how it goes."""
+
+    def finishing(self) -> None:
+        """All that is left of the session is to wait for its last commit."""
+        ...
+
+    def parted(self, recorder: FirstCommit, error: Exception | None) -> None:
+        """The commit that a session left behind is written, or why it could not be."""
+        ...
+
+    def ended(self, recorder: FirstCommit) -> None:
+        """The session is over, and has left nothing behind."""
+        ...
+
+    def see_through(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done beside the sessions."""
+        ...
+
+
 class FirstCommit(Recorder):
     """The recorder of an execution that does not exist before its first commit."""
 
     def __init__(
-        self, executions: Executions, driver: AsyncDriver, new_id: NewId, claimed: Claimed, identity: Metadata, creation: Creation
+        self,
+        executions: Executions,
+        driver: AsyncDriver,
+        new_id: NewId,
+        host: Host,
+        claimed: Claimed,
+        identity: Metadata,
+        creation: Creation,
+        way: LoopWay | None,
     ) -> None:
         preview = State()
         super().__init__(executions, driver, Live(identity.execution_id, identity.workspace_id, preview), FENCE, new_id)
-        self.claimed, self._creation = claimed, creation
+        self._host, self.claimed, self._creation = host, claimed, creation
+        self.way = way
+        """Where its session gives way; None if its item came with the request that started it."""
         record, trigger = encode_record(identity), encode_plain_trigger(claimed.input)
         raw = msgspec.Raw
         self._opening: Sequence[Planned] = (
@@ -59,21 +89,14 @@ class FirstCommit(Recorder):
         """Whether somebody else had made an execution with this id."""
         self.is_finishing = False
         """Whether all that is left of the session is to wait for its last commit."""
-        self.finishing: Callable[[], None] = lambda: None
-        """Called when that is so."""
         self.is_hindered = False
         """Whether it was the store that could not take the first commit."""
-        self.parted: Callable[[FirstCommit, Exception | None], None] = lambda _, __: None
-        """Called when the commit that a session left behind is written, or with why it could not be."""
-        self.see_through: Callable[[Coroutine[Any, Any, None]], None] = lambda work: work.close()
-        """Has something done beside the sessions."""
 
-        self.way: LoopWay | None = None
-        """Where its session gives way; None if its item came with the request that started it."""
+    def give_way(self) -> Awaitable[None] | None:
+        return None if self.way is None else self.way.give()
 
-    async def give_way(self) -> None:
-        if self.way is not None:
-            await self.way.give()
+    def end(self) -> None:
+        self._host.ended(self)
 
     @property
     def is_made(self) -> bool:
@@ -88,7 +111,7 @@ class FirstCommit(Recorder):
     async def _store(self, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...]) -> None:
         if rest is not None and rest.is_final and not self.is_finishing:
             self.is_finishing = True
-            self.finishing()
+            self._host.finishing()
         if self._doubt is not None and await self._settle_doubt(self._doubt):
             self._preview = None
         if self._preview is None:
@@ -134,11 +157,11 @@ class FirstCommit(Recorder):
 
     def _left(self, error: Exception | None, session: Session) -> None:
         if isinstance(error, StepwellError):
-            self.see_through(self._clear_up(error, session))
+            self._host.see_through(self._clear_up(error, session))
             return
         if error is None:
             self._preview = None
-        self.parted(self, error)
+        self._host.parted(self, error)
 
     async def _clear_up(self, error: StepwellError, session: Session) -> None:
         met: Exception | None = None
@@ -147,7 +170,7 @@ class FirstCommit(Recorder):
             self._preview = None
         except Exception as refusal:  # noqa: BLE001 - told to the worker, which waits for word of it
             met = refusal
-        self.parted(self, met)
+        self._host.parted(self, met)
 
     async def make(self) -> None:
         """Make the execution now, if nothing has been committed yet."""

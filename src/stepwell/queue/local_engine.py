@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from stepwell.clock import Clock
@@ -99,17 +99,14 @@ class LocalEngine:
         creation = Creation(
             workflow.name, workflow.version, holder=worker.holder, lease_seconds=worker.lease_seconds, is_runnable=True
         )
-        recorder = FirstCommit(self._executions, self._driver, self._new_id, claimed, identity, creation)
-        recorder.finishing, recorder.see_through = self._finish, worker.see_through
+        recorder = FirstCommit(self._executions, self._driver, self._new_id, self, claimed, identity, creation, way)
         lease = Lease(claimed.execution_id, worker.holder, FENCE, self._clock.now_ms() + round(worker.lease_seconds * 1000))
-        recorder.parted, recorder.way = self._parted, way
-        task = worker.take_new(recorder, lease)
+        worker.take_new(recorder, lease, workflow)
         self._executions.endings.begin(claimed.execution_id, claimed.item_id)
         loop = asyncio.get_running_loop()
         self._unmade[recorder] = loop.time()
         if claimed.attempts > 1:
             self._suspected = recorder
-        task.add_done_callback(lambda _: None if recorder.is_parting else self._ended(recorder))
         if self._timer is None:
             self._timer = loop.call_later(self._make_after, self._make_overdue)
 
@@ -130,15 +127,22 @@ class LocalEngine:
 
     # From the claim to the first commit.
 
-    def _finish(self) -> None:
+    def finishing(self) -> None:
+        """A session only waits for its last commit."""
         self._finishing += 1
         self.freed()
 
-    def _parted(self, recorder: FirstCommit, error: Exception | None) -> None:
+    def parted(self, recorder: FirstCommit, error: Exception | None) -> None:
+        """The commit that a session left behind is written, or could not be."""
         self._worker.parted(recorder.claimed.execution_id, FENCE, error)
-        self._ended(recorder)
+        self.ended(recorder)
 
-    def _ended(self, recorder: FirstCommit) -> None:
+    def see_through(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have the worker do something beside its sessions."""
+        self._worker.see_through(work)
+
+    def ended(self, recorder: FirstCommit) -> None:
+        """A session is over."""
         if recorder.is_finishing:
             self._finishing -= 1
         began = self._unmade.pop(recorder, None)

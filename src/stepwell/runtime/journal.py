@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Any, cast
 
@@ -85,9 +86,9 @@ class Journal:
         if self._is_kept:
             self._buffered = [*mine, *self._buffered]
 
-    async def give_way(self) -> None:
-        """Let those pass who are in more of a hurry."""
-        await self._recorder.give_way()
+    def give_way(self) -> Awaitable[None] | None:
+        """What to wait for, so that those pass who are in more of a hurry."""
+        return self._recorder.give_way()
 
     def part(self, batch: list[Planned], rest: Rest) -> bool:
         """Leave the last commit to the recorder, if it can take it; whether it does. The session is over then."""

@@ -36,15 +36,16 @@ class LoopWay:
         self._next: asyncio.Handle | None = None
         self._short_until = -inf
 
-    async def give(self) -> None:
-        """Stand aside, if there is a reason to."""
+    def give(self) -> asyncio.Future[None] | None:
+        """What to wait for, so that others pass; None if there is no reason to."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        if self._waiting or now < self._short_until or self._is_taken():
-            turn: asyncio.Future[None] = loop.create_future()
-            self._waiting.append((now + _LONGEST_SECONDS, turn))
-            self._next = self._next or loop.call_soon(self._go_on)
-            await turn
+        if not self._waiting and now >= self._short_until and not self._is_taken():
+            return None
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append((now + _LONGEST_SECONDS, turn))
+        self._next = self._next or loop.call_soon(self._go_on)
+        return turn
 
     def clear(self) -> None:
         """A request was answered, and what it asked for has started."""

@@ -66,8 +66,13 @@ class Recorder:
         """Whether the execution exists."""
         return True
 
-    async def give_way(self) -> None:
-        """Let those pass who are in more of a hurry than this execution; called before its session begins, and before it ends."""
+    def give_way(self) -> Awaitable[None] | None:
+        """What to wait for, so that those pass who are in more of a hurry than this execution; None if there are none. Asked before
+        its session begins, and before it ends."""
+        return None
+
+    def end(self) -> None:
+        """The session is over, and has not parted. One that was cancelled before it began does not say so."""
 
     def part(self, batch: Sequence[Planned], rest: Rest) -> bool:  # noqa: ARG002 - this one cannot
         """Have the last commit of all written without the session waiting for it; whether that is done. Nothing can follow it."""

@@ -163,7 +163,8 @@ class Session(ABC):
 
     async def _finish(self, status: Status, result: bytes) -> None:
         """Record how it ended, with its canonical result, tell parent and children, and give the lease back: one commit."""
-        await self._journal.give_way()
+        if (turn := self._journal.give_way()) is not None:
+            await turn
         farewell, children = self._farewell()
         tokens = [RemoveToken(token_id) for token_id in self._journal.state.sections["tokens"]]
         batch: list[Planned] = [*tokens, *(each for each in farewell if isinstance(each, WriteState))]

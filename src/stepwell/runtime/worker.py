@@ -154,10 +154,10 @@ class Worker:
         """How many more executions can be run now."""
         return 0 if self._is_stopping else max(self._concurrency - len(self._tasks), 0)
 
-    def take_new(self, recorder: Recorder, lease: Lease) -> asyncio.Task[None]:
+    def take_new(self, recorder: Recorder, lease: Lease, workflow: Workflow[..., Any]) -> None:
         """Run an execution that its recorder makes with the first commit. On the worker's loop. If the recorder parts from its
         session, the worker must be told by ``parted`` when that commit is done with."""
-        return self._start(lease, True, recorder)
+        self._start(lease, self._run(lease, True, recorder, workflow))
 
     def parted(self, execution_id: str, fence: int, error: Exception | None) -> None:
         """The last commit of a session that is over was written, or could not be."""
@@ -189,7 +189,7 @@ class Worker:
 
     def _take_on(self, lease: Lease, is_new: bool) -> None:
         if lease.name not in self._kept:  # asked for twice, when the reply to the first start was lost
-            self._start(lease, is_new)
+            self._start(lease, self._run(lease, is_new))
 
     @property
     def processes(self) -> Processes:
@@ -227,29 +227,38 @@ class Worker:
         leases = [lease for lease in (outcome.answers if isinstance(outcome, Written) else ()) if isinstance(lease, Lease)]
         self._has_more = len(leases) >= free
         for lease in leases:
-            self._start(lease, asked=asked)
+            self._start(lease, self._run(lease), asked)
 
-    def _start(
-        self, lease: Lease, is_new: bool = False, recorder: Recorder | None = None, asked: float | None = None
-    ) -> asyncio.Task[None]:
+    def _start(self, lease: Lease, work: Coroutine[Any, Any, None], asked: float | None = None) -> None:
         older = self._sessions.pop(lease.name, None)
         if older is not None:
             # Its lease has ended, or there would be no other; were both left, the end of one would be taken for the other's.
             older.lose(LeaseLost(f"the lease of {lease.name!r} has ended, and was given anew", fence=older.lease.fence))
         self._kept[lease.name] = lease.fence, (asked or monotonic()) + self.lease_seconds
         self._executions.endings.begin(lease.name)
-        task = asyncio.ensure_future(self._run(lease, is_new, recorder))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        # It takes itself out again: to be called when a task is done costs as much as a tenth of a small workflow.
+        self._tasks.add(asyncio.get_running_loop().create_task(work))
 
-    async def _run(self, lease: Lease, is_new: bool, recorder: Recorder | None) -> None:
+    async def _run(
+        self,
+        lease: Lease,
+        is_new: bool = False,
+        recorder: Recorder | None = None,
+        workflow: Workflow[..., Any] | None = None,
+    ) -> None:
         wake, task = None, asyncio.current_task()
+        assert task is not None  # noqa: S101 - it is one
         try:
-            if recorder is not None:
-                await recorder.give_way()
-            session = await self._prepare(lease, is_new, recorder)
+            if recorder is None or workflow is None:
+                session = await self._prepare(lease, is_new)
+            else:
+                if (turn := recorder.give_way()) is not None:
+                    await turn
+                session = self._session(workflow, recorder, lease, is_new)
             if session is not None:
+                self._sessions[lease.name] = session
+                if self._is_stopping:
+                    session.hand_back()
                 self._inside.add(task)
                 wake = await session.run()
                 if wake is not None:
@@ -258,11 +267,14 @@ class Worker:
             _log_end(lease.name, error)
         finally:
             self._inside.discard(task)
+            self._tasks.discard(task)
             if recorder is not None and recorder.is_parting:
                 self._parting += 1
                 self._sessions.pop(lease.name, None)
             else:
                 self._let_go(lease.name, lease.fence)
+                if recorder is not None:
+                    recorder.end()
             if self._has_more or wake is not None:
                 self._woken()
 
@@ -272,35 +284,28 @@ class Worker:
             self._kept.pop(execution_id, None)
             self._executions.endings.stop(execution_id)
 
-    async def _prepare(self, lease: Lease, is_new: bool, recorder: Recorder | None) -> FunctionSession | DeclaredSession | None:
+    async def _prepare(self, lease: Lease, is_new: bool) -> FunctionSession | DeclaredSession | None:
         """A session that is to be run; None if it is left to others, or was given up."""
         kept = self._kept[lease.name][1]
         try:
-            found = await self._open(lease, is_new, recorder)
+            found = await self._open(lease, is_new)
         except (StoreUnavailable, CommitUnknown):
-            found = await self.patience.keep_trying(lambda: self._open(lease, is_new, recorder), lambda: kept)
+            found = await self.patience.keep_trying(lambda: self._open(lease, is_new), lambda: kept)
         if found is None:
             return None
         session, claims = found
-        session.kept_until = kept
         if claims > _MOST_CRASHES:
             message = f"the execution brought down its worker again and again, without a step in between: {claims} claims"
             await session.give_up("WorkerCrashed", message)
             return None
-        self._sessions[lease.name] = session
-        if self._is_stopping:
-            session.hand_back()
         return session
 
-    async def _open(
-        self, lease: Lease, is_new: bool, recorder: Recorder | None
-    ) -> tuple[FunctionSession | DeclaredSession, int] | None:
+    async def _open(self, lease: Lease, is_new: bool) -> tuple[FunctionSession | DeclaredSession, int] | None:
         """What a session needs to know before it runs, and how often it was claimed in vain; None if it is left to others."""
-        if recorder is None:
-            # A new one was made here a moment ago; if anybody was quicker than that, the first commit finds it out.
-            live = self._executions.at_hand(lease.name) if is_new else None
-            live = live or await self._driver.run(self._executions.newest(lease.name))
-            recorder = Recorder(self._executions, self._driver, live, lease.fence, self.new_id)
+        # A new one was made here a moment ago; if anybody was quicker than that, the first commit finds it out.
+        live = self._executions.at_hand(lease.name) if is_new else None
+        live = live or await self._driver.run(self._executions.newest(lease.name))
+        recorder = Recorder(self._executions, self._driver, live, lease.fence, self.new_id)
         try:
             workflow = await self._workflow_for(recorder.state)
         except NotFound:
@@ -313,8 +318,11 @@ class Worker:
         self, workflow: Workflow[..., Any], recorder: Recorder, lease: Lease, is_new: bool
     ) -> FunctionSession | DeclaredSession:
         if isinstance(workflow, DeclaredWorkflow):
-            return DeclaredSession(self, workflow, self._definitions.plan(workflow), recorder, lease, is_new=is_new)
-        return FunctionSession(self, workflow, recorder, lease, is_new=is_new)
+            session = DeclaredSession(self, workflow, self._definitions.plan(workflow), recorder, lease, is_new=is_new)
+        else:
+            session = FunctionSession(self, workflow, recorder, lease, is_new=is_new)
+        session.kept_until = self._kept[lease.name][1]
+        return session
 
     async def _workflow_for(self, state: State) -> Workflow[..., Any]:
         identity = state.identity

@@ -22,7 +22,8 @@ class Road:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def _go(self, number: int) -> None:
-        await self.way.give()
+        if (turn := self.way.give()) is not None:
+            await turn
         self.gone.append(number)
 
     async def send(self, count: int) -> None:
