@@ -94,7 +94,7 @@ class Chain:
 
     def commit(self, batch: Iterable[Planned], commit_id: str | None = None) -> Receipt:
         draft = plan(self.state, list(batch), LIMITS)
-        commit, receipt = build_commit(
+        commit, header = build_commit(
             draft,
             execution_id=self.execution_id,
             workspace_id=self.workspace,
@@ -103,6 +103,7 @@ class Chain:
             key=self.key,
             creation=None if self.receipts else Creation("checkout", 1),
         )
+        receipt = Receipt.of(header, commit.digest, commit.body)
         settle(draft, commit)
         self.rows.append(StoredCommit(commit.revision, commit.header, commit.body))
         self.receipts.append(receipt)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import sha256, shake_128
 
-__all__ = ["EMPTY", "MASK", "ZERO", "common_element", "element", "sha256_hex", "state_digest"]
+__all__ = ["EMPTY", "MASK", "ZERO", "common_element", "element", "result_element", "sha256_hex", "state_digest"]
 
 _BYTES = 512
+_SHORT = 64
 MASK = (1 << (8 * _BYTES)) - 1
 """Sums are taken modulo 2**4096, which is the bits under this mask."""
 
@@ -29,6 +30,13 @@ def element(section: bytes, key: str, data: bytes) -> int:
 
 common_element = lru_cache(256)(element)
 """The same for entries that are alike in most executions, so that they are hashed once."""
+
+_short_result = lru_cache(256)(element)
+
+
+def result_element(section: bytes, key: str, data: bytes) -> int:
+    """The same for results: short ones are often alike, and are remembered apart, so that they push out nothing that always is."""
+    return _short_result(section, key, data) if len(data) <= _SHORT else element(section, key, data)
 
 
 def state_digest(accumulator: int) -> str:

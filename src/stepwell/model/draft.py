@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from stepwell.faults import fault, is_armed
-from stepwell.model.digest import MASK, common_element, element, state_digest
+from stepwell.model.digest import MASK, common_element, element, result_element, state_digest
 from stepwell.model.entry import StateOp
 from stepwell.model.mutation import (
     Mutation,
@@ -31,6 +31,7 @@ def quoted(text: str) -> bytes:
 
 
 _FINAL = frozenset(quoted(status) for status in FINAL)
+_STATUSES = {quoted(status): status for status in Status}
 _MISSING = object()
 
 # At half a kilobyte each, remembered digest numbers take at most this many half-kilobytes per execution at hand.
@@ -105,7 +106,7 @@ class Draft(msgspec.Struct, gc=False, eq=False):
     def current_status(self) -> Status | None:
         """The execution's status as the mutations so far leave it; None before it is created."""
         data = self.get("status", ONLY)
-        return None if data is None else decode_status(data)
+        return None if data is None else _STATUSES.get(data) or decode_status(data)
 
     def inside(self, scope_id: str) -> Iterator[tuple[str, str]]:
         """The scopes and tokens that stand directly in a scope, as the mutations so far leave them."""
@@ -175,10 +176,8 @@ class Draft(msgspec.Struct, gc=False, eq=False):
 _IN_TREE = frozenset(("scopes", "tokens"))
 _COMMON = frozenset(("status", "step_count", "scopes"))
 _WRITTEN_ONCE = frozenset(("identity", "trigger", "steps"))
-_HASHED = {
-    section: (name, common_element if section in _COMMON else element, section not in _WRITTEN_ONCE)
-    for section, name in SECTIONS.items()
-}
+_ELEMENTS = {**dict.fromkeys(_COMMON, common_element), "result": result_element}
+_HASHED = {section: (name, _ELEMENTS.get(section, element), section not in _WRITTEN_ONCE) for section, name in SECTIONS.items()}
 """How a section's entries become numbers of the digest: under which name, by which function, and whether the number is remembered.
 What is there to stay need not be, since hardly any of it is taken away again."""
 

@@ -74,8 +74,8 @@ def build_commit(
     creation: Creation | None = None,
     mark: ItemMark | None = None,
     is_named: bool = True,
-) -> tuple[Commit, Receipt]:
-    """The commit of a validated draft, and the receipt it will have once it is stored."""
+) -> tuple[Commit, ReceiptHeader]:
+    """The commit of a validated draft, and the header of the receipt that it will have once it is stored."""
     state = draft.base
     body = encode_mutations(draft.mutations)
     revision = state.revision + 1
@@ -116,7 +116,7 @@ def build_commit(
         mark,
         is_named,
     )
-    return commit, Receipt.of(header, digest, body)
+    return commit, header
 
 
 def settle(draft: Draft, commit: Commit) -> None:

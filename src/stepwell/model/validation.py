@@ -242,15 +242,13 @@ def _set_result(draft: Draft, mutation: SetResult) -> None:
 
 
 def _set_status(draft: Draft, mutation: SetStatus) -> None:
-    before = draft.current_status()
-    try:
-        after = Status(mutation.status)
-    except ValueError:
-        raise InvalidInput(f"{mutation.status!r} is no status; use one of {', '.join(Status)}") from None
+    before, after = draft.current_status(), _STATUSES.get(mutation.status)
+    if after is None:
+        raise InvalidInput(f"{mutation.status!r} is no status; use one of {', '.join(Status)}")
     if before is None or not may_follow(before, after):
         raise ValidationFailed(f"an execution that is {before} cannot become {after}")
     draft.status = after
-    draft.put_status(quoted(after))
+    draft.put_status(_QUOTED[after])
     if before in FINAL and draft.get("result", ONLY) is not None:
         draft.remove("result", ONLY)
 
@@ -284,7 +282,9 @@ def _need_active_scope(draft: Draft, scope_id: str) -> None:
         raise ValidationFailed(f"scope {scope_id!r} was cancelled; nothing new can start in it")
 
 
-_PENDING = quoted(Status.PENDING)
+_STATUSES: dict[str, Status] = {status.value: status for status in Status}
+_QUOTED = {status: quoted(status) for status in Status}
+_PENDING = _QUOTED[Status.PENDING]
 _ROOT = encode_record(CancelScope("root", None))
 _REOPENING = frozenset({SetStatus, Restore})
 

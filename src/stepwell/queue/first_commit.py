@@ -127,9 +127,9 @@ class FirstCommit(Recorder):
         self._preview, self._has_left = None, rest is not None
         return None
 
-    def _session(self, rest: Rest | None, nudges: tuple[str, ...] = ()) -> Session:
+    def _session(self, rest: Rest | None, nudges: tuple[str, ...] = (), *, is_last: bool = False) -> Session:
         mark = ItemMark(self.claimed.item_id, ItemStatus.DISPATCHED, self.claimed.fence)
-        return Session(self._live, Terms(None, None, (), rest, nudges, mark), self._new_id)
+        return Session(self._live, Terms(None, None, (), rest, nudges, mark), self._new_id, is_last=is_last)
 
     async def _meet(self, error: StepwellError, session: Session) -> None:
         """See what it means that the first commit was not taken: raises, unless only its reply was lost."""
@@ -149,7 +149,7 @@ class FirstCommit(Recorder):
         # Nobody looks at what is known of the execution any more, so that is what becomes its state, from nothing.
         for entries in self._preview.sections.values():
             entries.clear()
-        session = self._session(rest)
+        session = self._session(rest, is_last=True)
         commit = self._executions.commit(session, [*self._opening, *batch], self._creation)
         self._driver.hand_over(commit, lambda error: self._left(error, session))
         self._is_writing = self.is_parting = True

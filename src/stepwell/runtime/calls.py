@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import cached_property
 from itertools import count
 from typing import Any, TypeVar
 
@@ -52,7 +53,10 @@ class Calls:
     def __init__(self, around: Surroundings, journal: Journal, waits: Waits) -> None:
         self._around, self._journal, self._waits = around, journal, waits
         self._identity = journal.identity
-        self._budget = Budget(journal.identity, journal)
+
+    @cached_property
+    def _budget(self) -> Budget:
+        return Budget(self._identity, self._journal)
 
     async def step(
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]

@@ -18,7 +18,7 @@ import msgspec
 
 from stepwell.errors import ExecutionCancelled, ExecutionFailed, ExecutionTimedOut, LeaseLost, StepwellError, ValidationFailed
 from stepwell.model.commit import Lease, Rest
-from stepwell.model.draft import Planned
+from stepwell.model.draft import Planned, quoted
 from stepwell.model.mutation import RemoveToken, SetResult, SetStatus, WriteState
 from stepwell.model.state import ONLY
 from stepwell.model.status import Status
@@ -37,6 +37,7 @@ __all__ = ["Session"]
 log = logging.getLogger(__name__)
 
 _END = Rest(None, is_final=True)
+_RUNNING = quoted(Status.RUNNING)
 
 
 class Session(ABC):
@@ -107,8 +108,7 @@ class Session(ABC):
             self._waits.stop()
 
     async def _begin(self) -> None:
-        status = decode(self._journal.state.sections["status"][ONLY])
-        if status != Status.RUNNING:
+        if self._journal.state.sections["status"][ONLY] != _RUNNING:
             await self._journal.commit([SetStatus(Status.RUNNING)])
         if not self._is_new:
             await self.look()
@@ -165,9 +165,12 @@ class Session(ABC):
         """Record how it ended, with its canonical result, tell parent and children, and give the lease back: one commit."""
         if (turn := self._journal.give_way()) is not None:
             await turn
-        farewell, children = self._farewell()
-        tokens = [RemoveToken(token_id) for token_id in self._journal.state.sections["tokens"]]
-        batch: list[Planned] = [*tokens, *(each for each in farewell if isinstance(each, WriteState))]
+        batch: list[Planned] = []
+        children: tuple[str, ...] = ()
+        if tokens := self._journal.state.sections["tokens"]:
+            farewell, children = self._farewell()
+            batch += [RemoveToken(token_id) for token_id in tokens]
+            batch += [each for each in farewell if isinstance(each, WriteState)]
         batch += self._journal.taking(self._waits.cancel)
         batch.append(SetResult(msgspec.Raw(result)))
         parent = self._identity.parent_id if self._identity.is_child else None

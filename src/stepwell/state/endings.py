@@ -86,6 +86,10 @@ class Endings:
         """How long to wait before looking whether an execution has ended elsewhere."""
         return max(waited * _LATE, len(self._watches) * _LOOK_SECONDS)
 
+    def is_watched(self, execution_id: str) -> bool:
+        """Whether anybody here waits for an execution."""
+        return execution_id in self._watches
+
     def tell(self, execution_id: str, ending: Ending) -> None:
         """An execution has ended: the commit that says so is stored."""
         for watch in self._watching(execution_id):

@@ -24,7 +24,7 @@ from stepwell.model.ledger import build_commit, fast_forward, rebuild, settle
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create
 from stepwell.model.queue import ItemMark
-from stepwell.model.receipt import Receipt, sign_head
+from stepwell.model.receipt import Receipt, ReceiptHeader, sign_head
 from stepwell.model.record import Metadata, decode_status, encode_record
 from stepwell.model.state import ONLY, ExecutionState, State
 from stepwell.model.status import FINAL, Status
@@ -64,13 +64,15 @@ _FREE = Terms()
 class Session:
     """Where a transaction stands: an execution's state at hand, and the revision its commit must follow."""
 
-    __slots__ = ("commit_id", "live", "may_have_landed", "revision", "terms")
+    __slots__ = ("commit_id", "is_last", "live", "may_have_landed", "revision", "terms")
 
-    def __init__(self, live: Live, terms: Terms, new_id: NewId) -> None:
+    def __init__(self, live: Live, terms: Terms, new_id: NewId, *, is_last: bool = False) -> None:
         self.live, self.revision, self.terms = live, live.state.revision, terms
         self.may_have_landed = terms.commit_id is not None
         """Whether a commit of this id may be stored: its user named it, perhaps for a retry, or it was tried."""
         self.commit_id = terms.commit_id or new_commit_id(self.revision + 1, new_id())
+        self.is_last = is_last
+        """Whether nobody looks at this state after the commit, so that it need not be brought up to it."""
 
 
 class Executions(History):
@@ -167,7 +169,7 @@ class Executions(History):
         live = session.live
         fault("commit.buffered")
         try:
-            draft, commit, receipt = self._prepare(session, batch, creation)
+            draft, commit, header = self._prepare(session, batch, creation)
         except (Conflict, ValidationFailed):
             # A retry finds its own first try in the state: a step that is recorded, a revision that is taken.
             landed = (yield from self.receipt(live.execution_id, session.commit_id)) if session.may_have_landed else None
@@ -185,11 +187,9 @@ class Executions(History):
             if isinstance(outcome, Seen):
                 self._live.forget(live.execution_id)
                 return Receipt.found(live.execution_id, session.commit_id, outcome.header, outcome.body)
-            with live.lock:
-                if live.state.revision == commit.revision - 1:
-                    settle(draft, commit)
-            if draft.status is not None and draft.status in FINAL:
-                self._live.retire(live.execution_id)
+            if not session.is_last:
+                self._settle(live, draft, commit)
+            if draft.status is not None and draft.status in FINAL and self.endings.is_watched(live.execution_id):
                 self.endings.tell(live.execution_id, Ending(draft.status, draft.get("result", ONLY)))
         except Conflict:
             raise  # nothing landed, and the state at hand is what it was
@@ -198,10 +198,20 @@ class Executions(History):
             self._live.forget(live.execution_id)
             raise
         fault("commit.applied")
-        return receipt
+        return Receipt.of(header, commit.digest, commit.body)
 
-    def _prepare(self, session: Session, batch: Sequence[Planned], creation: Creation | None) -> tuple[Draft, Commit, Receipt]:
-        """What a batch comes to, the commit that says so, and the receipt that it will have; every fault of it is raised here."""
+    def _settle(self, live: Live, draft: Draft, commit: Commit) -> None:
+        """Bring the state at hand up to a commit that is stored."""
+        with live.lock:
+            if live.state.revision == commit.revision - 1:
+                settle(draft, commit)
+        if draft.status is not None and draft.status in FINAL:
+            self._live.retire(live.execution_id)
+
+    def _prepare(
+        self, session: Session, batch: Sequence[Planned], creation: Creation | None
+    ) -> tuple[Draft, Commit, ReceiptHeader]:
+        """What a batch comes to, the commit that says so, and its receipt's header; every fault of it is raised here."""
         live, terms = session.live, session.terms
         with live.lock:
             fault("commit.validating")
@@ -210,7 +220,7 @@ class Executions(History):
             draft = plan(live.state, batch, self.limits)
             if live.state.revision != session.revision:  # a function of the batch has committed something itself
                 raise _moved_on(session)
-            commit, receipt = build_commit(
+            commit, header = build_commit(
                 draft,
                 execution_id=live.execution_id,
                 workspace_id=live.workspace_id,
@@ -225,7 +235,7 @@ class Executions(History):
                 mark=None if draft.status is terms.mark is None else mark_of(draft, terms.mark),
                 is_named=terms.commit_id is not None,
             )
-        return draft, commit, receipt
+        return draft, commit, header
 
     def newest(self, execution_id: str) -> Operation[Live]:
         """The newest state of an execution, from what is at hand and what the store has beyond it."""
