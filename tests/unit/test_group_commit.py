@@ -6,13 +6,13 @@ import asyncio
 import gc
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
-from stepwell.errors import CommitUnknown, Conflict, LimitExceeded, StoreFull, StoreUnavailable
+from stepwell.errors import CommitUnknown, Conflict, LimitExceeded, StepwellError, StoreFull, StoreUnavailable
 from stepwell.model.commit import Commit, Deletion, Outcome, Unit, Written
 from stepwell.stores.group import GroupCommit
 
@@ -78,6 +78,10 @@ class _Queued(deque[object]):
     def append(self, item: object) -> None:
         super().append(item)
         self.joined.release()
+
+    def extend(self, items: Iterable[object]) -> None:
+        for item in items:
+            self.append(item)
 
     def wait_for(self, count: int) -> None:
         for _ in range(count):
@@ -166,6 +170,53 @@ def test_awaited_writes_of_one_moment_share_a_group(disk: Disk) -> None:
             disk.queued.wait_for(200)
         assert answer.result(WAIT) == [Written([str(number)]) for number in range(200)]
     assert [len(group) for group in disk.groups] == [1, 200]
+
+
+def errands(disk: Disk, count: int, then: Callable[[], object] = lambda: None) -> list[Outcome | BaseException]:
+    """Submit units in one turn of a loop; what each is told, in the order of the telling."""
+
+    async def main() -> list[Outcome | BaseException]:
+        told: list[Outcome | BaseException] = []
+        done = asyncio.Event()
+
+        def tell(outcome: Callable[[], Outcome]) -> None:
+            try:
+                told.append(outcome())
+            except StepwellError as error:
+                told.append(error)
+            if len(told) == count:
+                done.set()
+
+        for number in range(count):
+            disk.group.submit(Deletion(str(number)), tell)
+        then()
+        await asyncio.wait_for(done.wait(), WAIT)
+        return told
+
+    return asyncio.run(main())
+
+
+def test_errands_of_one_turn_share_a_group_though_nobody_writes(disk: Disk) -> None:
+    assert errands(disk, 50) == [Written([str(number)]) for number in range(50)]
+    assert [len(group) for group in disk.groups] == [50]
+
+
+def test_errands_of_a_long_turn_do_not_wait_for_its_end(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepwell.stores.gathering._LONGEST_SECONDS", 0)
+    disk.is_held = True
+
+    def wait() -> None:
+        assert disk.entered.acquire(timeout=WAIT), "it was not written in the turn that submitted it"
+        disk.is_held = False
+        disk.may_go.release()
+
+    assert errands(disk, 1, wait) == [Written(["0"])]
+
+
+def test_errands_that_come_too_late_are_told_so(disk: Disk) -> None:
+    told = errands(disk, 3, disk.group.close)
+    assert [type(each) for each in told] == [StoreUnavailable] * 3
+    assert disk.groups == []
 
 
 def test_awaited_writes_of_an_instant_store_take_no_thread() -> None:

@@ -60,7 +60,8 @@ class Draining:
         """Work until nothing is under way, or the grace is over. Of the ``tasks``, those ``inside`` run the code of executions; the
         companions ``beside`` end meanwhile."""
         self._patience.run_short()
-        while (under_way := {*tasks(), *(each for each in beside if not each.done())}) or is_parting():
+        # One that was cancelled before it began is among them for good, since each takes itself out when it ends.
+        while (under_way := {each for each in (*tasks(), *beside) if not each.done()}) or is_parting():
             for session in list(self._sessions.values()):
                 session.hand_back()
             if self._is_grace_over():

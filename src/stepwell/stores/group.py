@@ -32,6 +32,7 @@ from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
 from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.queue import Enqueue
 from stepwell.process import process_id
+from stepwell.stores.gathering import Gathering
 from stepwell.stores.glance import Glance, is_worth_a_look, let_others_run
 from stepwell.stores.ticket import Errand, ThreadTicket, Ticket, Told
 from stepwell.stores.watch import Watch
@@ -83,6 +84,7 @@ class GroupCommit:
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._waiting: deque[Ticket] = deque()
+        self._gathering = Gathering(self._line_up)
         self._glance = Glance()
         self._sent: _Sent | None = None
         """What has the place, and is looked for on a loop: nobody waits then, and whoever comes next leaves it to the writer."""
@@ -111,7 +113,7 @@ class GroupCommit:
                     # In one statement with taking the place, so that an interrupt cannot come in between and keep it for ever.
                     is_leader = self._is_writing = True
             if ticket is not None:
-                self._hurry(ticket)
+                self._hurry((ticket,))
                 ticket.gate.acquire()
                 return ticket.result()
             return self._write_group((unit,))[0]
@@ -131,44 +133,47 @@ class GroupCommit:
             self._check_process()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
-        self._line_up(Ticket(unit, loop, future))
+        self._line_up((Ticket(unit, loop, future),))
         return future
 
     async def _write_now(self, unit: Unit) -> Outcome:
         return self.write(unit)
 
     def submit(self, unit: Unit, told: Told) -> None:
-        """Have a unit written without waiting for it; ``told`` is called on the running loop."""
+        """Have a unit written without waiting for it, with others of this turn of the running loop; ``told`` is called there."""
         if type(unit) is Enqueue and self._beside is not None:
             self._beside.submit(unit, told)
             return
         if self._process != process_id():
             self._check_process()
-        self._line_up(Errand(unit, asyncio.get_running_loop(), told=told))
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        self._gathering.add(Errand(unit, loop, told=told), loop)
 
     @property
     def is_instant(self) -> bool:
         """Whether a write is done at once, so that there is nothing to wait for."""
         return self._is_instant
 
-    def _line_up(self, ticket: Ticket) -> None:
+    def _line_up(self, tickets: Sequence[Ticket]) -> None:
         with self._lock:
             self._check_open()
             has_place, self._is_writing = not self._is_writing, True
-            begin = None if self._is_way_taken() and can_wait(ticket.unit) else self._begin_group
+            is_giving_way = self._is_way_taken() and can_wait(tickets[0].unit)
+            begin = None if len(tickets) > 1 or is_giving_way else self._begin_group
             if not has_place or begin is None:
-                self._waiting.append(ticket)
+                self._waiting.extend(tickets)
                 self._leave_to_writer()
         if not has_place:
-            self._hurry(ticket)
+            self._hurry(tickets)
         elif begin is None:
             self._have_writer(self._write_waiting)
         else:
-            self._set_out(ticket, begin)
+            self._set_out(tickets[0], begin)
 
-    def _hurry(self, ticket: Ticket) -> None:
+    def _hurry(self, tickets: Sequence[Ticket]) -> None:
         """Have the writer give way no longer, if it does and somebody has come who cannot wait."""
-        if self._beside is not None and not can_wait(ticket.unit):
+        if self._beside is not None and not all(can_wait(ticket.unit) for ticket in tickets):
             self._way.clear()
 
     def _is_way_taken(self) -> bool:
