@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from stepwell.model.queue import (
     Tier,
 )
 from stepwell.stores.redis.store import RedisStore
+from stepwell.testing.conformance.queue_runs import run_of
 from stepwell.testing.conformance.queue_sample import (
     add,
     added,
@@ -119,6 +121,28 @@ def test_every_index_says_what_the_items_say_whatever_was_done(site: RedisSite, 
     assert len({item.status for item in site.store.items(ItemQuery())}) >= 4
 
 
+def test_every_index_says_what_the_items_say_after_runs_of_one_group(site: RedisSite) -> None:
+    store, names = site.store, [f"r{number}" for number in range(500)]
+    put_workspace(store, "a/b:c %")
+    add(store, *(new_item(name, ("default", "a/b:c %")[index % 2], queue="q d") for index, name in enumerate(names)))
+    claimed = claim_items(store, 450)
+    landed(write(store, CancelItem(claimed[7].item_id)))
+    runs = [run_of(store, each, "FAILED" if index % 5 == 0 else "COMPLETED") for index, each in enumerate(claimed)]
+    outcomes = store.write([*runs, ClaimItems("d", HOUR, 10)])
+    assert sum(isinstance(outcome, Written) for outcome in outcomes) == 450
+    check_indexes(site)
+    assert Counter(statuses(store).values()) == {"COMPLETED": 360 - 1, "FAILED": 90, "CANCELLED": 1, "CLAIMED": 10, "PENDING": 40}
+
+
+def test_flushed_server_takes_no_runs(site: RedisSite) -> None:
+    add(site.store, *"abc")
+    runs = [run_of(site.store, each) for each in claim_items(site.store)]
+    site.client.flushdb()
+    for outcome in site.store.write(runs):
+        refused(outcome, Corrupted)
+    assert site.names() == set()
+
+
 def test_names_with_what_separates_names_are_apart(site: RedisSite) -> None:
     """T46: workspace `a/b` with queue `c` is not workspace `a` with queue `b/c`."""
     put_workspace(site.store, "a/b", concurrency=1)
@@ -160,6 +184,16 @@ def test_item_whose_execution_has_expired_keeps_no_slot(site: RedisSite) -> None
     assert statuses(store) == {"i0": "CANCELLED", "i1": "DISPATCHED", "i2": "PENDING", "i3": "PENDING"}
     assert ids_of(claim_items(store)) == ["i2"]
     check_indexes(site)
+
+
+def test_runs_of_one_group_expire_like_any_execution(site: RedisSite) -> None:
+    store = site.open(execution_ttl=3_600)
+    add(store, *"ab")
+    for outcome in store.write([run_of(store, each) for each in claim_items(store)]):
+        landed(outcome)
+    keys = [key for name in "ab" for key in site.keys.execution(f"of-{name}") if site.client.exists(key)]
+    assert len(keys) == 4
+    assert all(0 < site.client.pttl(key) <= 3_600_000 for key in keys)
 
 
 def test_dropped_items_leave_no_key_behind(site: RedisSite) -> None:

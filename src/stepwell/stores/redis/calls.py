@@ -58,6 +58,10 @@ class Call:
         keys = (*self.keys, stop) if group else self.keys
         return ("EVALSHA", SCRIPTS[self.script].sha, len(keys), *keys, *self.arguments, group)
 
+    def shares(self, reply: Reply) -> list[Reply]:
+        """The reply as each of the units has it that the call is for."""
+        return [reply]
+
     def is_of_one_slot(self) -> bool:
         """Whether a cluster can run it: all its keys are on one node, now and always."""
         return len({slot_of(key) for key in self.keys}) == 1

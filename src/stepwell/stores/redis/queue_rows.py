@@ -30,6 +30,7 @@ __all__ = [
     "read_tiers",
     "read_workspaces",
     "request",
+    "text",
 ]
 
 T = TypeVar("T")
@@ -49,12 +50,12 @@ def encoded(name: str) -> str:
 def request(new: NewItem) -> tuple[object, ...]:
     """A request as ``parts/desk.lua`` takes it."""
     return (
-        *(new.item_id, new.workspace_id, new.workflow_id, new.version, new.execution_id, _text(new.input), new.queue, new.priority),
+        *(new.item_id, new.workspace_id, new.workflow_id, new.version, new.execution_id, text(new.input), new.queue, new.priority),
         *(new.delay_ms, new.body_digest, new.max_attempts, new.run_at_ms, new.key, new.singleton, new.debounce),
     )
 
 
-def _text(data: bytes) -> msgspec.Raw:
+def text(data: bytes) -> msgspec.Raw:
     """Bytes, packed as a text of theirs."""
     return msgspec.Raw(b"\xdb" + len(data).to_bytes(4, "big") + data)
 

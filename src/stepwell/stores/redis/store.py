@@ -23,6 +23,7 @@ from stepwell.stores.redis.listening import Listening
 from stepwell.stores.redis.ordinary import Appending
 from stepwell.stores.redis.queue_reading import QueueReading, first_rows
 from stepwell.stores.redis.reading import Reading
+from stepwell.stores.redis.runs import Runs
 from stepwell.stores.redis.servers import Cluster, Servers, SingleServer
 from stepwell.stores.redis.settings import Settings, parse_url
 from stepwell.stores.redis.survey import check_fit, read_survey, value_of, weakest
@@ -83,8 +84,10 @@ class RedisStore:
             ttl_ms=self._settings.execution_ttl_ms,
             ahead_ms=self._clock.ahead_ms,
         )
-        appending = None if servers.is_cluster else Appending(self._keys, store_id, self._settings.execution_ttl_ms)
-        self._writing = Writing(self._asking, self._reading, caller, self._limits, self._clock.ahead_ms, appending)
+        ttl_ms, ahead_ms = self._settings.execution_ttl_ms, self._clock.ahead_ms
+        appending = None if servers.is_cluster else Appending(self._keys, store_id, ttl_ms)
+        runs = None if servers.is_cluster else Runs(self._keys, store_id, ttl_ms, ahead_ms)
+        self._writing = Writing(self._asking, self._reading, caller, self._limits, ahead_ms, appending, runs)
         self._sweeping = Sweeping(self._asking, store_id)
         self._servers = servers
 

@@ -24,6 +24,7 @@ from stepwell.stores.redis.link import Command, Lost, Reply, Unsent
 from stepwell.stores.redis.ordinary import Appending, is_ordinary
 from stepwell.stores.redis.queue_group import Merged, are_enqueues
 from stepwell.stores.redis.reading import Reading
+from stepwell.stores.redis.runs import Runs
 
 __all__ = ["Writing"]
 
@@ -53,8 +54,9 @@ class Writing:
         limits: Limits,
         ahead_ms: Callable[[], int],
         appending: Appending | None,
+        runs: Runs | None,
     ) -> None:
-        self._appending = appending
+        self._appending, self._runs = appending, runs
         self._asking, self._reading, self._caller, self._limits = asking, reading, caller, limits
         self._ahead_ms = ahead_ms
         self._servers, self._keys, self._settings = asking.servers, asking.keys, asking.settings
@@ -113,7 +115,7 @@ class Writing:
         waiting = list(range(len(units)))
         for number in range(_ROUNDS):
             try:
-                outcomes |= self._round(units, waiting)
+                outcomes |= self._round(units, waiting, is_first=number == 0)
             except StepwellError as error:
                 if not outcomes and not is_told:
                     raise
@@ -124,16 +126,17 @@ class Writing:
             time.sleep(random.uniform(0, min(0.001 * 2**number, _LONGEST_PAUSE_SECONDS)))  # noqa: S311 - no secret
         return [outcomes[index] if index in outcomes else _busy() for index in range(len(units))]
 
-    def _round(self, units: Sequence[Unit], waiting: Sequence[int]) -> dict[int, Outcome]:
+    def _round(self, units: Sequence[Unit], waiting: Sequence[int], *, is_first: bool) -> dict[int, Outcome]:
         """Try to write units, in order; those without an outcome afterwards have to be tried again, on newer state."""
         fault("store.begun")
-        plans = self._plan([units[index] for index in waiting])
-        calls = [plan for plan in plans if isinstance(plan, Call)]
+        plans = self._plan([units[index] for index in waiting], is_first=is_first)
+        calls = list(dict.fromkeys(plan for plan in plans if isinstance(plan, Call)))
         self._note([note for call in calls for note in call.notes])
         fault("store.before_commit")
         replies = self._send(calls)
         _note_committed()
-        outcomes = self._outcomes([units[index] for index in waiting], plans, iter(replies))
+        shares = (share for call, reply in zip(calls, replies, strict=True) for share in call.shares(reply))
+        outcomes = self._outcomes([units[index] for index in waiting], plans, shares)
         self._note_after(calls, replies)
         return {index: outcome for index, outcome in zip(waiting, outcomes, strict=True) if outcome is not None}
 
@@ -154,8 +157,11 @@ class Writing:
             outcomes.append(outcome)
         return outcomes
 
-    def _plan(self, units: Sequence[Unit]) -> list[Call | _Refused]:
+    def _plan(self, units: Sequence[Unit], *, is_first: bool) -> list[Call | _Refused]:
         ops = [op for unit in units if isinstance(unit, Commit | StateBatch) for op in unit.ops]
+        if not ops and is_first and self._runs is not None:
+            pieces = self._runs.found_in(units)
+            return [call or self._plan_plain(unit) for piece, call in pieces for unit in piece]
         if not ops:
             return [self._plan_plain(unit) for unit in units]
         is_cluster = self._servers.is_cluster

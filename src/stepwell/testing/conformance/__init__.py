@@ -43,6 +43,7 @@ QUEUE_ROLES = (
     "queue_machine",
     "queue_put",
     "queue_request",
+    "queue_runs",
     "queue_state",
 )
 """What a store that has a queue must do, too; a test file imports from these what it wants to run."""

@@ -1,0 +1,88 @@
+"""Whole runs of queue items, each the only commit of its execution: those that stand together in a group are one script.
+
+It says which of them landed. Why the others did not is asked by the general path, which is tried with them afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import TypeGuard
+
+from stepwell.model.commit import Commit, Unit
+from stepwell.model.ids import revision_in
+from stepwell.model.lifecycle import storable
+from stepwell.stores.redis.calls import Call
+from stepwell.stores.redis.keys import Keys
+from stepwell.stores.redis.link import Reply
+from stepwell.stores.redis.queue_rows import pack, text
+from stepwell.stores.redis.rows import pack_commit
+
+__all__ = ["Runs", "RunsCall"]
+
+# Nothing else runs on the server while a script does; so many runs take it a few milliseconds.
+_MOST = 200
+
+
+def _is_run(unit: Unit) -> TypeGuard[Commit]:
+    """Whether a unit makes an execution, ends it, and ends the item that it came from, and does nothing else."""
+    return (
+        type(unit) is Commit
+        and unit.creation is not None
+        and unit.rest is not None
+        and unit.rest.is_final
+        and unit.mark is not None
+        and unit.mark.fence is not None
+        and not (unit.is_named or unit.snapshot or unit.ops or unit.guards or unit.nudges or unit.items)
+        and revision_in(unit.commit_id) == unit.revision
+    )
+
+
+class RunsCall(Call):
+    """The call of a script for several units."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self, keys: Sequence[bytes], arguments: Sequence[bytes | str | int], count: int) -> None:
+        super().__init__("runs", keys, arguments)
+        self._count = count
+
+    def shares(self, reply: Reply) -> list[Reply]:
+        """What the reply means for each unit: that it landed, or that it has to be tried again, by itself."""
+        if not isinstance(reply, bytes):
+            return [reply] * self._count
+        return [b"ok" if digit == b"1"[0] else b"stale" for digit in reply]
+
+
+class Runs:
+    """Builds the calls of ``runs.lua`` for one store on a single server."""
+
+    def __init__(self, keys: Keys, store_id: bytes, ttl_ms: int, ahead_ms: Callable[[], int]) -> None:
+        self._keys, self._id, self._ttl_ms, self._ahead_ms = keys, store_id, ttl_ms, ahead_ms
+
+    def found_in(self, units: Sequence[Unit]) -> Iterator[tuple[Sequence[Unit], RunsCall | None]]:
+        """The group in order, in pieces: runs that stand together with their call, and all else without one."""
+        for is_run, piece in groupby(units, _is_run):
+            those = list(piece)
+            if not is_run or len(those) == 1:
+                yield those, None
+                continue
+            for start in range(0, len(those), _MOST):
+                part = those[start : start + _MOST]
+                yield part, self._call([unit for unit in part if _is_run(unit)])
+
+    def _call(self, commits: Sequence[Commit]) -> RunsCall:
+        keys = self._keys
+        arguments = (self._id, self._ahead_ms(), self._ttl_ms, keys.queue_channel, pack([self._run(each) for each in commits]))
+        return RunsCall((keys.store, keys.executions, keys.queue), arguments, len(commits))
+
+    def _run(self, commit: Commit) -> tuple[object, ...]:
+        creation, mark = commit.creation, commit.mark
+        assert creation is not None and mark is not None, "a run has both"  # noqa: S101, PT018
+        return (
+            *(self._keys.execution(commit.execution_id).head.removesuffix(b"head").decode(), commit.execution_id),
+            *(commit.workspace_id, creation.workflow_id, creation.version, creation.parent_id or "", commit.status or "PENDING"),
+            *(commit.revision, commit.digest, text(commit.signature or b""), commit.committed_ms),
+            *(text(pack_commit(commit.commit_id, commit.header, commit.body)), 0 if creation.holder is None else 1),
+            *(mark.item_id, mark.status, mark.fence, storable(mark.error)),
+        )
