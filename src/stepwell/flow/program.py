@@ -246,7 +246,7 @@ class Workflow(Generic[P, R]):
     def _convert(self, name: str, value: Value) -> Any:
         kind = self._annotated.hints.get(name, Any)
         try:
-            return value if kind is Any else from_value(value, kind)
+            return value if kind is Any or kind is type(value) else from_value(value, kind)
         except InvalidInput as error:
             # What it says before the colon is about stored values, and nothing of this is stored.
             told = error.message.partition(": ")[2]

@@ -30,6 +30,8 @@ from stepwell.state.operation import AsyncDriver
 __all__ = ["FENCE", "FirstCommit", "Host"]
 
 _ROOT = encode_record(CancelScope("root", None))
+_NOTHING = State()
+"""What an execution is before its first commit. Shared by those whose first commit is the last, which leaves it as it is."""
 FENCE = 1
 """The fence of the lease that a creation comes with."""
 
@@ -146,9 +148,7 @@ class FirstCommit(Recorder):
         """Write the execution's only commit after its session is over: no task waits for it, however many there are."""
         if self._preview is None or self.is_busy or not self._driver.may_hand_over:
             return False
-        # Nobody looks at what is known of the execution any more, so that is what becomes its state, from nothing.
-        for entries in self._preview.sections.values():
-            entries.clear()
+        self._live = Live(self._live.execution_id, self._live.workspace_id, _NOTHING)
         session = self._session(rest, is_last=True)
         commit = self._executions.commit(session, [*self._opening, *batch], self._creation)
         self._driver.hand_over(commit, lambda error: self._left(error, session))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from datetime import datetime
 from typing import Any, cast
 
@@ -35,17 +35,25 @@ class Journal:
         self.identity: Metadata = recorder.state.identity
         self.end: Abandoned | None = None
         """Why nothing more is taken from this session, once that is so."""
-        self._recorded = {decode_step(data).node_id: name for name, data in recorder.state.sections["steps"].items()}
-        tokens = recorder.state.sections["tokens"].values()
-        self._waiting = {position for data in tokens if (position := _position_of(decode_token(data))) is not None}
+        self._recorded: dict[str, str] = {}
+        """Under which keys calls are recorded, by their positions."""
+        self._waiting: set[str] = set()
         """Positions of calls that were waiting when the session began: what the code did before them is in the state."""
-        reached = {*self._recorded, *self._waiting}
-        self._branches = {position[: end + 1] for position in reached for end, sign in enumerate(position) if sign == "/"}
+        self._branches: set[str] = set()
         """Paths of branches in which there had been calls then."""
+        steps, tokens = recorder.state.sections["steps"], recorder.state.sections["tokens"]
+        if steps or tokens:  # a new one has neither
+            self._read(steps, tokens)
         self._buffered: list[Planned] = []
         self._is_kept = False
         """Whether what is buffered was refused once, together with something else."""
         self._variables: dict[str, bytes] = {}
+
+    def _read(self, steps: Mapping[str, bytes], tokens: Mapping[str, bytes]) -> None:
+        self._recorded = {decode_step(data).node_id: name for name, data in steps.items()}
+        self._waiting = {each for data in tokens.values() if (each := _position_of(decode_token(data))) is not None}
+        reached = {*self._recorded, *self._waiting}
+        self._branches = {position[: end + 1] for position in reached for end, sign in enumerate(position) if sign == "/"}
 
     @property
     def state(self) -> State:

@@ -176,10 +176,11 @@ class Waits:
         self._is_busy = bool  # says no, and lets go of the session: as a ring they would have to wait for a garbage collection
         for future in self._staying:
             future.cancel()
-        timers = [self._linger, *(wait.timer for wait in self._waits.values())]
-        for timer in timers:
-            if timer is not None:
-                timer.cancel()
+        if self._linger is not None:
+            self._linger.cancel()
+        for wait in self._waits.values():
+            if wait.timer is not None:
+                wait.timer.cancel()
 
     def _try_letter(self, wait: _Wait) -> bool:
         for letter in self._letters:
