@@ -17,6 +17,7 @@ from stepwell.model.entry import StateOp
 from stepwell.model.mutation import (
     Mutation,
 )
+from stepwell.model.opening import Opening
 from stepwell.model.queue import NewItem
 from stepwell.model.record import decode_scope, decode_status, decode_token
 from stepwell.model.state import ONLY, SECTIONS, State
@@ -61,6 +62,12 @@ class Draft(msgspec.Struct, gc=False, eq=False):
     def on(cls, base: State) -> Draft:
         """A draft in which nothing is changed yet."""
         return cls(base, base.accumulator, base.digest, base.size, base.sections["status"].get(ONLY) in _FINAL)
+
+    def open(self, opening: Opening) -> None:
+        """Begin with the opening of a new execution. Only on a state without entries."""
+        self._pending.update(opening.entries)
+        self.mutations.extend(opening.mutations)
+        self.status = Status.RUNNING
 
     def get(self, section: str, key: str) -> bytes | None:
         """An entry as the mutations so far leave it."""

@@ -42,6 +42,7 @@ from stepwell.model.mutation import (
     UpdateToken,
     WriteState,
 )
+from stepwell.model.opening import Opening
 from stepwell.model.record import CancelScope, Presence, decode_scope, decode_step, decode_token, encode_record
 from stepwell.model.state import ONLY, SECTIONS, State
 from stepwell.model.status import FINAL, Status, StepStatus, may_follow
@@ -51,16 +52,21 @@ __all__ = ["plan", "refusal"]
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def plan(base: State, batch: Sequence[Planned], limits: Limits) -> Draft:
+def plan(base: State, batch: Sequence[Planned], limits: Limits, opening: Opening | None = None) -> Draft:
     """Validate a whole batch; ``ValidationFailed`` with every fault found, or the draft of what it does.
 
-    A function in the batch is called with the draft at its turn and gives the mutation: so what is stored is pure data.
+    A function in the batch is called with the draft at its turn and gives the mutation: so what is stored is pure data. An opening
+    comes before the batch, and needs no validation on a state without entries.
     """
+    is_watched = is_armed()
+    if opening is not None and (is_watched or base.revision >= 0):
+        batch, opening = [*opening.mutations, *batch], None
     if len(batch) > limits.commit_mutations:
         raise LimitExceeded.of("commit_mutations", limits.commit_mutations, len(batch), "the number of mutations in one commit")
     draft = Draft.on(base)
     problems: list[Problem] = []
-    is_watched = is_armed()
+    if opening is not None:
+        draft.open(opening)
     for number, item in enumerate(batch, 1):
         mutation = None
         try:

@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from stepwell.errors import AlreadyExists, CommitUnknown, LeaseLost, StepwellError, StoreUnavailable
 from stepwell.model.commit import Creation, Rest
 from stepwell.model.draft import Planned
 from stepwell.model.ids import NewId
-from stepwell.model.mutation import Create, SetStatus, SetTrigger
+from stepwell.model.opening import opening_of
 from stepwell.model.queue import Claimed, ItemMark, ItemStatus
-from stepwell.model.record import CancelScope, Metadata, encode_plain_trigger, encode_record
-from stepwell.model.state import ONLY, State
-from stepwell.model.status import Status
+from stepwell.model.record import Metadata, encode_plain_trigger, encode_record
+from stepwell.model.state import State
 from stepwell.runtime.loop_way import LoopWay
 from stepwell.runtime.recorder import Recorder
 from stepwell.state.executions import Executions, Session, Terms
@@ -29,7 +26,6 @@ from stepwell.state.operation import AsyncDriver
 
 __all__ = ["FENCE", "FirstCommit", "Host"]
 
-_ROOT = encode_record(CancelScope("root", None))
 _NOTHING = State()
 """What an execution is before its first commit. Shared by those whose first commit is the last, which leaves it as it is."""
 FENCE = 1
@@ -76,17 +72,11 @@ class FirstCommit(Recorder):
         self.way = way
         """Where its session gives way; None if its item came with the request that started it."""
         record, trigger = encode_record(identity), encode_plain_trigger(claimed.input)
-        raw = msgspec.Raw
-        self._opening: Sequence[Planned] = (
-            Create(raw(record), raw(b"{}")),
-            SetTrigger(raw(trigger)),
-            SetStatus(Status.RUNNING),
-        )
+        self._opening = opening_of(record, trigger)
         self._preview: State | None = preview
+        for (section, key), data in self._opening.entries.items():
+            preview.sections[section][key] = data
         preview.name(record, identity)
-        sections = preview.sections
-        sections["trigger"][ONLY], sections["status"][ONLY] = trigger, b'"RUNNING"'
-        sections["scopes"]["root"], sections["step_count"][ONLY] = _ROOT, b"0"
         self.is_taken = False
         """Whether somebody else had made an execution with this id."""
         self.is_finishing = False
@@ -121,7 +111,7 @@ class FirstCommit(Recorder):
         self._live = Live(self._live.execution_id, self._live.workspace_id, State())
         session = self._session(rest, nudges)
         try:
-            await self._driver.run(self._executions.commit(session, [*self._opening, *batch], self._creation))
+            await self._driver.run(self._executions.commit(session, batch, self._creation, self._opening))
             if not self.is_finishing:  # whoever wants to know of one that has ended is told, or asks the store
                 self._executions.keep(self._live)
         except StepwellError as error:
@@ -148,9 +138,9 @@ class FirstCommit(Recorder):
         """Write the execution's only commit after its session is over: no task waits for it, however many there are."""
         if self._preview is None or self.is_busy or not self._driver.may_hand_over:
             return False
-        self._live = Live(self._live.execution_id, self._live.workspace_id, _NOTHING)
+        self._live.state = _NOTHING
         session = self._session(rest, is_last=True)
-        commit = self._executions.commit(session, [*self._opening, *batch], self._creation)
+        commit = self._executions.commit(session, batch, self._creation, self._opening)
         self._driver.hand_over(commit, lambda error: self._left(error, session))
         self._is_writing = self.is_parting = True
         return True

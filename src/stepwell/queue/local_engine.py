@@ -53,6 +53,8 @@ class LocalEngine:
         self._worker, self._store, self._executions, self._driver = worker, store, executions, driver
         self._clock, self._new_id = clock, new_id
         self._starting = Starting(executions, clock)
+        self._creations: dict[tuple[str, int], Creation] = {}
+        """How executions are made that are run here; alike for all of one workflow."""
         self._unmade: dict[FirstCommit, float] = {}
         """The recorders of sessions that may have committed nothing yet, and when these began, by the loop's clock."""
         self._make_after = min(_MAKE_AFTER_SECONDS, worker.lease_seconds / 4)
@@ -96,9 +98,7 @@ class LocalEngine:
             self._suspect(claimed)
         worker = self._worker
         identity = self._starting.identity_of_item(workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id)
-        creation = Creation(
-            workflow.name, workflow.version, holder=worker.holder, lease_seconds=worker.lease_seconds, is_runnable=True
-        )
+        creation = self._creation_of(workflow)
         recorder = FirstCommit(self._executions, self._driver, self._new_id, self, claimed, identity, creation, way)
         lease = Lease(claimed.execution_id, worker.holder, FENCE, self._clock.now_ms() + round(worker.lease_seconds * 1000))
         worker.take_new(recorder, lease, workflow)
@@ -109,6 +109,16 @@ class LocalEngine:
             self._suspected = recorder
         if self._timer is None:
             self._timer = loop.call_later(self._make_after, self._make_overdue)
+
+    def _creation_of(self, workflow: Workflow[..., Any]) -> Creation:
+        creation = self._creations.get((workflow.name, workflow.version))
+        if creation is None:
+            worker = self._worker
+            creation = Creation(
+                workflow.name, workflow.version, holder=worker.holder, lease_seconds=worker.lease_seconds, is_runnable=True
+            )
+            self._creations[workflow.name, workflow.version] = creation
+        return creation
 
     def _suspect(self, claimed: Claimed) -> None:
         """An item whose attempt was cut short may have brought down its process, or may only have been beside one that did. Such

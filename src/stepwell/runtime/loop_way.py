@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from math import inf
 
 __all__ = ["LoopWay"]
 
@@ -34,18 +33,23 @@ class LoopWay:
         self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
         """Who stands aside, in order, each with the time that it goes on at in any case."""
         self._next: asyncio.Handle | None = None
-        self._short_until = -inf
+        self._short_until: float | None = None
+        """Until when turns are kept short, after a request that was answered."""
 
     def give(self) -> asyncio.Future[None] | None:
         """What to wait for, so that others pass; None if there is no reason to."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        if not self._waiting and now >= self._short_until and not self._is_taken():
+        if not (self._waiting or self._is_taken() or self._is_short()):
             return None
+        loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.append((now + _LONGEST_SECONDS, turn))
+        self._waiting.append((loop.time() + _LONGEST_SECONDS, turn))
         self._next = self._next or loop.call_soon(self._go_on)
         return turn
+
+    def _is_short(self) -> bool:
+        if self._short_until is not None and asyncio.get_running_loop().time() >= self._short_until:
+            self._short_until = None
+        return self._short_until is not None
 
     def clear(self) -> None:
         """A request was answered, and what it asked for has started."""

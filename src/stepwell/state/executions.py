@@ -23,6 +23,7 @@ from stepwell.model.ids import NewId, check_id, check_key, new_commit_id
 from stepwell.model.ledger import build_commit, fast_forward, rebuild, settle
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create
+from stepwell.model.opening import Opening
 from stepwell.model.queue import ItemMark
 from stepwell.model.receipt import Receipt, ReceiptHeader, sign_head
 from stepwell.model.record import Metadata, decode_status, encode_record
@@ -164,12 +165,18 @@ class Executions(History):
         with live.lock:
             return decode_status(live.state.sections["status"][ONLY])
 
-    def commit(self, session: Session, batch: Sequence[Planned], creation: Creation | None = None) -> Operation[Receipt]:
+    def commit(
+        self,
+        session: Session,
+        batch: Sequence[Planned],
+        creation: Creation | None = None,
+        opening: Opening | None = None,
+    ) -> Operation[Receipt]:
         """Validate, persist, apply: the whole batch or none of it. The receipt is the proof."""
         live = session.live
         fault("commit.buffered")
         try:
-            draft, commit, header = self._prepare(session, batch, creation)
+            draft, commit, header = self._prepare(session, batch, creation, opening)
         except (Conflict, ValidationFailed):
             # A retry finds its own first try in the state: a step that is recorded, a revision that is taken.
             landed = (yield from self.receipt(live.execution_id, session.commit_id)) if session.may_have_landed else None
@@ -209,7 +216,7 @@ class Executions(History):
             self._live.retire(live.execution_id)
 
     def _prepare(
-        self, session: Session, batch: Sequence[Planned], creation: Creation | None
+        self, session: Session, batch: Sequence[Planned], creation: Creation | None, opening: Opening | None
     ) -> tuple[Draft, Commit, ReceiptHeader]:
         """What a batch comes to, the commit that says so, and its receipt's header; every fault of it is raised here."""
         live, terms = session.live, session.terms
@@ -217,7 +224,7 @@ class Executions(History):
             fault("commit.validating")
             if live.state.revision != session.revision:
                 raise _moved_on(session)
-            draft = plan(live.state, batch, self.limits)
+            draft = plan(live.state, batch, self.limits, opening)
             if live.state.revision != session.revision:  # a function of the batch has committed something itself
                 raise _moved_on(session)
             commit, header = build_commit(
