@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, Token, copy_context
+from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from stepwell.errors import InvalidInput
@@ -20,7 +21,7 @@ from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical
 from stepwell.runtime.attempt import in_thread
 from stepwell.runtime.branch import Branch, Family, OffBranch, branch, is_before
-from stepwell.runtime.compensation import Compensation, Undo
+from stepwell.runtime.compensation import COMPENSATION, Compensation, Undo
 from stepwell.runtime.context import WorkflowContext, here
 from stepwell.runtime.escape import contained
 from stepwell.runtime.recorder import Recorder
@@ -47,12 +48,15 @@ class FunctionSession(Session):
         self._task: asyncio.Task[Any] | None = None
         self._is_over = False
         self._family = Family(self._waits.branch_began)
-        self._compensation = Compensation(self._journal, self._calls, self._waits)
+
+    @cached_property
+    def _compensation(self) -> Compensation:
+        return Compensation(self._journal, self._calls, self._waits)
 
     def work(self) -> Awaitable[bytes]:
         """Run the code to its end."""
         # Known to have failed before: the code is run to find what is to be undone, and goes no further than its record.
-        self._waits.is_undoing = self._compensation.is_under_way
+        self._waits.is_undoing = COMPENSATION in self._journal.state.sections["tokens"]
         arguments = self._workflow.bind(decode_trigger(self._journal.state.sections["trigger"][ONLY]))
         return self._in_task(arguments) if self._workflow.is_async else self._in_thread(arguments)
 

@@ -12,6 +12,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import cached_property
 from math import inf
 
 import msgspec
@@ -50,9 +51,12 @@ class Session(ABC):
         self._journal = Journal(recorder, around.clock, around.limits)
         self._identity = self._journal.identity
         self._waits = Waits(around.clock, may_linger=may_linger, is_busy=self._is_busy)
-        self._calls = Calls(around, self._journal, self._waits)
         self._is_handing_back = self._is_abandoned = False
         self._deadline: asyncio.TimerHandle | None = None
+
+    @cached_property
+    def _calls(self) -> Calls:
+        return Calls(self._around, self._journal, self._waits)
 
     @property
     def execution_id(self) -> str:
