@@ -22,6 +22,7 @@ __all__ = ["Scheduler", "fire_due"]
 
 log = logging.getLogger(__name__)
 
+_AGAIN_SECONDS = 1.0
 _LONGEST_SLEEP_SECONDS = 5.0
 """Schedules that other processes have put are seen this soon, and what could not be fired is tried again."""
 
@@ -90,7 +91,11 @@ class Scheduler:
                 left = await self._driver.run(fire_due(self._schedules))
             except StepwellError as error:
                 log.warning("the schedules could not be looked at: %s", error)
-                left = 1.0
+                left = _AGAIN_SECONDS
+            except Exception:
+                # A worker that is alive and fires nothing would not be noticed for long.
+                log.exception("the scheduler met something that it did not expect, and goes on")
+                left = _AGAIN_SECONDS
             pause = _LONGEST_SLEEP_SECONDS if left is None else min(left, _LONGEST_SLEEP_SECONDS)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):

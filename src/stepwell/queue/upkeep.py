@@ -106,3 +106,6 @@ class Upkeep:
             await work
         except StepwellError as error:
             log.warning("%s: %s", what, error)
+        except Exception:
+            # A worker whose queue nobody looks after any more would not be noticed for long.
+            log.exception("%s, for a reason that was not expected", what)
