@@ -12,9 +12,11 @@ from stepwell.model.record import CancelScope, encode_record
 from stepwell.model.state import ONLY
 from stepwell.model.status import Status
 
-__all__ = ["Opening", "opening_of"]
+__all__ = ["ROOT_SCOPE", "Opening", "opening_of"]
 
-_ROOT = encode_record(CancelScope("root", None))
+ROOT_SCOPE = encode_record(CancelScope("root", None))
+"""The entry of the scope that every execution has."""
+
 _RUNS = SetStatus(Status.RUNNING)
 _RUNNING = b'"RUNNING"'
 _NO_CONTEXT = msgspec.Raw(b"{}")
@@ -37,7 +39,7 @@ def opening_of(identity: bytes, trigger: bytes) -> Opening:
             ("identity", ONLY): identity,
             ("status", ONLY): _RUNNING,
             ("step_count", ONLY): b"0",
-            ("scopes", "root"): _ROOT,
+            ("scopes", "root"): ROOT_SCOPE,
             ("trigger", ONLY): trigger,
         },
     )

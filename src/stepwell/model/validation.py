@@ -42,7 +42,7 @@ from stepwell.model.mutation import (
     UpdateToken,
     WriteState,
 )
-from stepwell.model.opening import Opening
+from stepwell.model.opening import ROOT_SCOPE, Opening
 from stepwell.model.record import CancelScope, Presence, decode_scope, decode_step, decode_token, encode_record
 from stepwell.model.state import ONLY, SECTIONS, State
 from stepwell.model.status import FINAL, Status, StepStatus, may_follow
@@ -111,7 +111,7 @@ def _create(draft: Draft, mutation: Create) -> None:
     draft.put("identity", ONLY, bytes(mutation.metadata))
     draft.put_status(_PENDING)
     draft.put("step_count", ONLY, b"0")
-    draft.put("scopes", "root", _ROOT)
+    draft.put("scopes", "root", ROOT_SCOPE)
     for key, raw in _split_object(mutation.context).items():
         draft.put("context", key, bytes(raw))
 
@@ -291,7 +291,6 @@ def _need_active_scope(draft: Draft, scope_id: str) -> None:
 _STATUSES: dict[str, Status] = {status.value: status for status in Status}
 _QUOTED = {status: quoted(status) for status in Status}
 _PENDING = _QUOTED[Status.PENDING]
-_ROOT = encode_record(CancelScope("root", None))
 _REOPENING = frozenset({SetStatus, Restore})
 
 _RULES: dict[type, Callable[[Draft, Any], None]] = {

@@ -236,7 +236,7 @@ class Worker:
             older.lose(LeaseLost(f"the lease of {lease.name!r} has ended, and was given anew", fence=older.lease.fence))
         self._kept[lease.name] = lease.fence, (asked or monotonic()) + self.lease_seconds
         self._executions.endings.begin(lease.name)
-        # It takes itself out again: to be called when a task is done costs as much as a tenth of a small workflow.
+        # It takes itself out again: to be called when it is done would be one more callback of the loop for every run.
         self._tasks.add(asyncio.get_running_loop().create_task(work))
 
     async def _run(

@@ -95,7 +95,8 @@ SELECT
          workspaces.workspace_id, is_paused, concurrency,
          iif(concurrency IS NULL, 0, (SELECT count(*) FROM items INDEXED BY items_active
                                       WHERE workspace_id = workspaces.workspace_id AND status IN ('CLAIMED', 'DISPATCHED'))),
-         iif(rate_per_second IS NULL, NULL, format('%!.17g', rate_per_second)), format('%!.17g', rate_ms), format('%!.17g', weight), format('%!.17g', passed)))
+         iif(rate_per_second IS NULL, NULL, format('%!.17g', rate_per_second)), format('%!.17g', rate_ms),
+         format('%!.17g', weight), format('%!.17g', passed)))
      FROM (SELECT DISTINCT workspace_id FROM wanted) AS those CROSS JOIN workspaces ON workspaces.workspace_id = those.workspace_id
      JOIN tiers ON tiers.name = workspaces.tier),
     (SELECT json_group_array(json_array(
@@ -129,7 +130,7 @@ UPDATE items SET status = 'CLAIMED', is_ready = 0, holder = ?2, fence = fence + 
 WHERE number IN (SELECT value FROM json_each(?1));
 
 -- name: claimed_items
--- The items in a list of numbers, in one row; without inputs of more bytes than asked, which would take long to quote.
+-- The items in a list of numbers, in one row; without inputs of more bytes than asked.
 SELECT json_group_array(json_array(number, item_id, workspace_id, workflow_id, version, execution_id,
                                    iif(length(input) <= ?2, CAST(input AS TEXT), NULL),
                                    fence, attempts, lease_until_ms, queue, enqueued_ms))

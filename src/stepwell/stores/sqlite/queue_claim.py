@@ -23,7 +23,7 @@ __all__ = ["claim_items"]
 # So many delayed items at most are made ready by one claim, so that none takes for ever; the next one goes on.
 _MOST_PROMOTED = 10_000
 
-# Inputs of more bytes are read by themselves: to quote them in a list would take as long as the turns that it saves.
+# Inputs of more bytes are read by themselves, so that no list gets as long as 200 of the largest inputs.
 _MOST_QUOTED = 4_096
 
 

@@ -1,6 +1,6 @@
 -- runs.lua: lands whole runs of queue items, each by the only commit that its execution has: the execution and its commit are made,
--- and the item ends, as create_mark.lua does; or nothing of it, which is left to create_mark.lua to say why. Most runs that do not wait
--- are like this, and half of what a script costs is to begin it.
+-- and the item ends, as create_mark.lua does; or nothing of it, which is left to create_mark.lua to say why. Runs that do not wait
+-- are like this, and many of them begin one script, and share commands.
 -- For a single server: the names of keys are built here.
 -- KEYS  store, executions, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 TTL in ms or '0'  4 channel for the queue
