@@ -65,7 +65,9 @@ def test_queue_is_measured_limited_paused_and_drained(shell: Shell):
 
 def test_queue_of_which_nothing_may_start_is_not_told_as_one_without_limits(shell: Shell):
     assert shell("queue", "put", "shut", "-c", "0", "--rate", "0").err == "queue shut: 0 at once, 0 a second\n"
-    assert shell("queue", "put", "shut").err == "queue shut: any number at once, any number a second\n"
+    assert shell("queue", "put", "shut", "--rate", "2").err == "queue shut: 0 at once, 2 a second\n"
+    unlimited = ("--unlimited", "concurrency", "--unlimited", "rate_per_second")
+    assert shell("queue", "put", "shut", *unlimited).err == "queue shut: any number at once, any number a second\n"
 
 
 def test_metrics_stay_one_line_each_whatever_a_workspace_is_called(shell: Shell):

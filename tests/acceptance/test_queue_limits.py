@@ -239,6 +239,14 @@ def test_a_bad_queue_is_refused(well: Any, options: dict[str, Any]):
     assert well.queue.get("mail").concurrency is None
 
 
+def test_a_limit_of_a_queue_that_is_not_given_stays_as_it_is(well: Any):
+    well.queue.put("mail", concurrency=2, rate_per_second=10)
+    well.queue.pause("mail")
+    assert well.queue.put("mail", concurrency=3) == well.queue.get("mail")
+    mail = well.queue.put("mail", rate_per_second=None)
+    assert (mail.concurrency, mail.rate_per_second, mail.is_paused) == (3, None, True)
+
+
 def test_one_start_in_a_year_is_the_least_rate_and_none_at_all_is_allowed(well: Any):
     for rate in (0, 1 / (366 * 86_400)):
         assert well.queue.put("mail", rate_per_second=rate).rate_per_second == rate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ from stepwell.flow.duration import moment_of, seconds_of
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value, parse
 
-__all__ = ["ID", "INPUT", "MOMENT", "SPAN", "VALUE", "WORKSPACE", "value_of"]
+__all__ = ["ID", "INPUT", "MOMENT", "SPAN", "VALUE", "WORKSPACE", "limits_of", "value_of"]
 
 
 def value_of(text: str) -> Value:
@@ -28,6 +29,11 @@ def value_of(text: str) -> Value:
         return parse(text.encode("utf-8", "surrogateescape"), what="the value")
     except InvalidInput as error:
         raise InvalidInput(f"{error.message}; it is JSON: a text has double quotes, inside of single ones for the shell") from None
+
+
+def limits_of(given: Mapping[str, Any], unlimited: Sequence[str]) -> dict[str, Any]:
+    """Limits as they are changed: those that were given, and None for those that are taken away. The others stay."""
+    return {what: limit for what, limit in given.items() if limit is not None} | dict.fromkeys(unlimited)
 
 
 class ValueType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - takes one in newer versions only

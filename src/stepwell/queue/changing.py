@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from stepwell.errors import Conflict, StepwellError
 from stepwell.model.queue import PutQueue, PutTier, PutWorkspace
 from stepwell.state.operation import Operation, read, write
 
-__all__ = ["change"]
+__all__ = ["KEEP", "Number", "Rate", "change", "kept_or_changed"]
+
+KEEP: Any = msgspec.UNSET
+"""Says that a setting stays as it is; None means no limit."""
+
+Number = int | None | msgspec.UnsetType
+Rate = float | None | msgspec.UnsetType
 
 T = TypeVar("T")
 Put = TypeVar("Put", bound=PutTier | PutWorkspace | PutQueue)
@@ -33,3 +41,9 @@ def change(find: Callable[[], T | None], put: Callable[[T | None], Put]) -> Oper
         left -= 1
         if not isinstance(outcome, Conflict) or not left:
             raise outcome
+
+
+def kept_or_changed(known: msgspec.Struct | None, given: dict[str, Any]) -> dict[str, Any]:
+    """The settings that are there, with those that are given. Whoever makes a value of them anew has them checked."""
+    before: dict[str, Any] = {} if known is None else msgspec.structs.asdict(known)
+    return before | {what: value for what, value in given.items() if value is not KEEP}

@@ -6,8 +6,8 @@ import builtins
 
 from stepwell.errors import InvalidInput
 from stepwell.flow.duration import Span, seconds_of
-from stepwell.model.ids import check_key
 from stepwell.model.queue import DEFAULT_QUEUE, Enqueued, ItemStatus, QueueSettings
+from stepwell.queue.changing import KEEP, Number, Rate
 from stepwell.queue.insight import Demand, LaneStats, metrics_of
 from stepwell.queue.item import AsyncQueueItem, ItemSummary, QueueItem
 from stepwell.queue.operations import QueueOperations
@@ -23,14 +23,6 @@ class _Settings:
 
     def __init__(self, operations: QueueOperations) -> None:
         self._do = operations
-
-    def put(self, name: str, concurrency: int | None, rate_per_second: float | None) -> Operation[QueueSettings]:
-        check_key(name, "a queue's name")
-        if rate_per_second is not None and (
-            isinstance(rate_per_second, bool) or not isinstance(rate_per_second, int | float) or not 0 <= rate_per_second <= 1e9
-        ):
-            raise InvalidInput(f"rate_per_second of a queue is a number from 0 on, or None for no limit, not {rate_per_second!r}")
-        return (yield from self._do.change_queue(name, concurrency=concurrency, rate_per_second=rate_per_second))
 
     def drain(self, name: str, timeout: Span | None) -> Operation[bool]:
         seconds = None if timeout is None else seconds_of(timeout, "timeout")
@@ -99,9 +91,10 @@ class Queue:
         """Have a failed or cancelled item run again, with all its attempts, as a new execution."""
         return QueueItem(self._driver.run(self._do.redrive(item_id)), self._do, self._driver)
 
-    def put(self, name: str, *, concurrency: int | None = None, rate_per_second: float | None = None) -> QueueSettings:
-        """Set up a named queue: how many of its items run at once, and how many start in a second, over all workspaces."""
-        return self._driver.run(self._settings.put(name, concurrency, rate_per_second))
+    def put(self, name: str, *, concurrency: Number = KEEP, rate_per_second: Rate = KEEP) -> QueueSettings:
+        """Set up a named queue, or change what you give of it (None: no limit): how many of its items run at once, and how many
+        start in a second, over all workspaces."""
+        return self._driver.run(self._do.change_queue(name, concurrency=concurrency, rate_per_second=rate_per_second))
 
     def get(self, name: str = DEFAULT_QUEUE) -> QueueSettings:
         """The settings of a queue; one that was never set up has no limits."""
@@ -175,9 +168,10 @@ class AsyncQueue:
         """Have a failed or cancelled item run again, with all its attempts, as a new execution."""
         return AsyncQueueItem(await self._driver.run(self._do.redrive(item_id)), self._do, self._driver)
 
-    async def put(self, name: str, *, concurrency: int | None = None, rate_per_second: float | None = None) -> QueueSettings:
-        """Set up a named queue: how many of its items run at once, and how many start in a second, over all workspaces."""
-        return await self._driver.run(self._settings.put(name, concurrency, rate_per_second))
+    async def put(self, name: str, *, concurrency: Number = KEEP, rate_per_second: Rate = KEEP) -> QueueSettings:
+        """Set up a named queue, or change what you give of it (None: no limit): how many of its items run at once, and how many
+        start in a second, over all workspaces."""
+        return await self._driver.run(self._do.change_queue(name, concurrency=concurrency, rate_per_second=rate_per_second))
 
     async def get(self, name: str = DEFAULT_QUEUE) -> QueueSettings:
         """The settings of a queue; one that was never set up has no limits."""

@@ -7,8 +7,6 @@ from math import ceil, inf
 from time import monotonic
 from typing import Any, cast
 
-import msgspec
-
 from stepwell.contract.store import Store
 from stepwell.errors import (
     CommitUnknown,
@@ -38,7 +36,7 @@ from stepwell.model.queue import (
     Redrive,
 )
 from stepwell.model.refusal import id_taken
-from stepwell.queue.changing import change
+from stepwell.queue.changing import change, kept_or_changed
 from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
 from stepwell.queue.presence import Presences, WorkerPresence
 from stepwell.queue.reason import Starts, Surroundings, WaitingReason, reason_of
@@ -326,8 +324,7 @@ class QueueOperations:
         check_key(name, "a queue's name")
 
         def changed(known: QueueSettings | None) -> PutQueue:
-            before = QueueSettings(name=name) if known is None else known
-            return PutQueue(msgspec.structs.replace(before, **changes), known)
+            return PutQueue(QueueSettings(**kept_or_changed(known, {"name": name, **changes})), known)
 
         unit = yield from change(lambda: self._find_queue(name), changed)
         return unit.settings

@@ -10,16 +10,10 @@ from stepwell.contract.store import Store
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.model.ids import check_key
 from stepwell.model.queue import PutTier, PutWorkspace, Tier, Workspace
-from stepwell.queue.changing import change
+from stepwell.queue.changing import KEEP, Number, Rate, change, kept_or_changed
 from stepwell.state.operation import AsyncDriver, Driver, Operation, read
 
 __all__ = ["AsyncWorkspaces", "WorkspaceOperations", "Workspaces"]
-
-_KEEP: Any = msgspec.UNSET
-"""Says that a setting stays as it is; None means no limit."""
-
-Number = int | None | msgspec.UnsetType
-Rate = float | None | msgspec.UnsetType
 
 
 class WorkspaceOperations:
@@ -66,16 +60,11 @@ class WorkspaceOperations:
     def put_tier(self, name: str, given: dict[str, Any]) -> Operation[Tier]:
         """Make a tier, or change what is given of it."""
         lower = _tier_name(name)
-        settings = {what: value for what, value in given.items() if value is not _KEEP}
-        if settings.get("weight", 1) is None:
+        if given["weight"] is None:
             raise InvalidInput(f"weight of tier {lower!r} is a number; there is no share without one")
 
         def changed(known: Tier | None) -> PutTier:
-            # Made anew rather than replaced, so that its fields are checked.
-            before: dict[str, Any] = {} if known is None else msgspec.structs.asdict(known)
-            before |= settings
-            before["name"] = lower
-            return PutTier(Tier(**before), known)
+            return PutTier(Tier(**kept_or_changed(known, given | {"name": lower})), known)
 
         unit = yield from change(lambda: self._find_tier(lower), changed)
         return unit.tier
@@ -131,12 +120,12 @@ class Workspaces:
         self,
         name: str,
         *,
-        concurrency: Number = _KEEP,
-        weight: float | msgspec.UnsetType = _KEEP,
-        rate_per_second: Rate = _KEEP,
-        queue_depth: Number = _KEEP,
-        state_bytes: Number = _KEEP,
-        retention_seconds: Rate = _KEEP,
+        concurrency: Number = KEEP,
+        weight: float | msgspec.UnsetType = KEEP,
+        rate_per_second: Rate = KEEP,
+        queue_depth: Number = KEEP,
+        state_bytes: Number = KEEP,
+        retention_seconds: Rate = KEEP,
     ) -> Tier:
         """Make a tier, or change what you give of it (None: no limit), at once for all its workspaces."""
         given = {
@@ -184,12 +173,12 @@ class AsyncWorkspaces:
         self,
         name: str,
         *,
-        concurrency: Number = _KEEP,
-        weight: float | msgspec.UnsetType = _KEEP,
-        rate_per_second: Rate = _KEEP,
-        queue_depth: Number = _KEEP,
-        state_bytes: Number = _KEEP,
-        retention_seconds: Rate = _KEEP,
+        concurrency: Number = KEEP,
+        weight: float | msgspec.UnsetType = KEEP,
+        rate_per_second: Rate = KEEP,
+        queue_depth: Number = KEEP,
+        state_bytes: Number = KEEP,
+        retention_seconds: Rate = KEEP,
     ) -> Tier:
         """Make a tier, or change what you give of it (None: no limit), at once for all its workspaces."""
         given = {

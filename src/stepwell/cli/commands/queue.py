@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from stepwell.cli.argument import ID, INPUT, MOMENT, SPAN, WORKSPACE
+from stepwell.cli.argument import ID, INPUT, MOMENT, SPAN, WORKSPACE, limits_of
 from stepwell.cli.command import Entry, Group, command
 from stepwell.cli.plaintext import printable
 from stepwell.cli.report import tell, tell_fields, tell_rows
@@ -157,14 +157,15 @@ _name = click.argument("name", metavar="[QUEUE]", default=DEFAULT_QUEUE)
 
 @command("put")
 @click.argument("name", metavar="QUEUE")
-@click.option("--concurrency", "-c", type=click.IntRange(0), help="How many of its items run at once; else any number.")
-@click.option("--rate", type=click.FloatRange(0), help="How many start in a second; else any number.")
-def put(name: str, concurrency: int | None, rate: float | None) -> None:
-    """Set the limits of a queue, over all workspaces."""
+@click.option("--concurrency", "-c", type=click.IntRange(0), help="How many of its items run at once.")
+@click.option("--rate", "rate_per_second", type=click.FloatRange(0), help="How many start in a second.")
+@click.option("--unlimited", multiple=True, type=click.Choice(["concurrency", "rate_per_second"]), help="Take a limit away.")
+def put(name: str, unlimited: tuple[str, ...], **limits: Any) -> None:
+    """Set the limits of a queue that are given, over all workspaces; the others stay."""
     given = settings()
     with given.open(creates=True) as well:
-        done = well.queue.put(name, concurrency=concurrency, rate_per_second=rate)
-    most, often = ("any number" if limit is None else f"{limit:g}" for limit in (concurrency, rate))
+        done = well.queue.put(name, **limits_of(limits, unlimited))
+    most, often = ("any number" if limit is None else f"{limit:g}" for limit in (done.concurrency, done.rate_per_second))
     tell(given, done, f"queue {name}: {most} at once, {often} a second")
 
 

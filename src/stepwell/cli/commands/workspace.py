@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from stepwell.cli.argument import limits_of
 from stepwell.cli.command import Entry, Group, command
 from stepwell.cli.report import tell, tell_rows
 from stepwell.cli.settings import settings
@@ -109,8 +110,6 @@ def tiers() -> None:
 def tier(name: str, unlimited: tuple[str, ...], **limits: Any) -> None:
     """Make a tier, or change what is given of it, at once for all its workspaces."""
     given = settings()
-    changes: dict[str, Any] = {what: limit for what, limit in limits.items() if limit is not None}
-    changes.update(dict.fromkeys(unlimited))
     with given.open(creates=True) as well:
-        done = well.workspaces.put_tier(name, **changes)
+        done = well.workspaces.put_tier(name, **limits_of(limits, unlimited))
     tell(given, done, f"tier {name} is set")
