@@ -115,28 +115,27 @@ class _Line:
     def __init__(self, queued: Queued) -> None:
         self.queued, self.at = queued, 0
 
-    @property
-    def first(self) -> Candidate:
-        return self.queued.candidates[self.at]
-
-    def has_first(self, more: More) -> bool:
-        """Whether there is an item left; asks for those behind the last one when that has been taken."""
-        if self.at < len(self.queued.candidates):
-            return True
+    def first(self, more: More) -> Candidate | None:
+        """Its next item, if there is one left; asks for those behind the last one when that has been taken."""
+        candidates = self.queued.candidates
+        if self.at < len(candidates):
+            return candidates[self.at]
         if self.queued.is_whole:
-            return False
-        self.queued, self.at = more(self.queued.key, self.queued.candidates[-1]), 0
-        return bool(self.queued.candidates)
+            return None
+        self.queued, self.at = more(self.queued.key, candidates[-1]), 0
+        return self.queued.candidates[0] if self.queued.candidates else None
 
 
 class _Share:
     """A workspace while a claim takes from it."""
 
-    __slots__ = ("base", "contender", "lines", "taken")
+    __slots__ = ("base", "contender", "lines", "next", "taken")
 
     def __init__(self, contender: Contender, base: float) -> None:
         self.contender, self.base, self.taken = contender, base, 0
         self.lines: list[_Line] = []
+        self.next: _Line | None = None
+        """The lane that its next item stands in."""
 
     @property
     def tag(self) -> float:
@@ -169,16 +168,28 @@ class Choosing:
         """Take the items with the smallest tags; of equal ones, the one that came first."""
         heap = self._entries()
         while heap and len(self.numbers) < limit:
-            share = self._shares[heap[0][2]]
-            line = self._first_line(share)
-            assert line is not None, "who may start no more has no entry"  # noqa: S101
-            self._take_one(share, line)
-            if self._queues.get(line.queued.key.queue) == 0:
+            tag, number, name = heap[0]
+            share = self._shares[name]
+            self.numbers.append(number)
+            self.turn = max(self.turn, tag)
+            if self._take_next(share):
                 heap = self._entries()  # others may have had their next item in this queue, and have another one now, or none
             elif (following := self._entry(share)) is None:
                 heapq.heappop(heap)
             else:
                 heapq.heapreplace(heap, following)
+
+    def _take_next(self, share: _Share) -> bool:
+        """Take the next item of a workspace; whether that was the last one that its queue may start."""
+        line = share.next
+        assert line is not None, "who may start no more has no entry"  # noqa: S101
+        share.taken += 1
+        line.at += 1
+        queue = line.queued.key.queue
+        if queue not in self._queues:
+            return False
+        self._queues[queue] -= 1
+        return self._queues[queue] == 0
 
     def _entries(self) -> list[tuple[float, int, str]]:
         heap = [entry for share in self._shares.values() if (entry := self._entry(share)) is not None]
@@ -190,25 +201,14 @@ class Choosing:
         return {name: (share.tag, share.taken) for name, share in self._shares.items() if share.taken}
 
     def _entry(self, share: _Share) -> tuple[float, int, str] | None:
-        line = self._first_line(share)
-        return None if line is None else (share.tag, line.first.number, share.contender.workspace_id)
-
-    def _first_line(self, share: _Share) -> _Line | None:
-        """The lane that the workspace's next item stands in; None if it may start no more."""
+        """The tag, the number and the workspace of the next item that it may start; None if there is none."""
         if share.taken >= share.contender.allowance:
             return None
-        best: _Line | None = None
+        best: Candidate | None = None
         for line in share.lines:
-            is_open = self._queues.get(line.queued.key.queue, _UNBOUNDED) > 0
-            if is_open and line.has_first(self._more) and (best is None or line.first < best.first):
-                best = line
-        return best
-
-    def _take_one(self, share: _Share, line: _Line) -> None:
-        self.numbers.append(line.first.number)
-        self.turn = max(self.turn, share.tag)
-        share.taken += 1
-        line.at += 1
-        queue = line.queued.key.queue
-        if queue in self._queues:
-            self._queues[queue] -= 1
+            if self._queues and self._queues.get(line.queued.key.queue, _UNBOUNDED) <= 0:
+                continue
+            first = line.first(self._more)
+            if first is not None and (best is None or first < best):
+                best, share.next = first, line
+        return None if best is None else (share.tag, best.number, share.contender.workspace_id)

@@ -27,7 +27,7 @@ SELECT item_id FROM items WHERE workspace_id = ?1 AND debounce = ?2 AND debounce
 ORDER BY number DESC LIMIT 1;
 
 -- name: item_of_execution
-SELECT item_id FROM items WHERE execution_id = ?1 AND finished_ms IS NULL;
+SELECT item_id FROM items WHERE execution_id = ?1 AND status = 'DISPATCHED';
 
 -- name: change_item
 -- Writes everything of an item that may change.
@@ -60,9 +60,10 @@ UPDATE items SET is_ready = 1 WHERE number IN (
     SELECT number FROM items WHERE status = 'PENDING' AND is_ready = 0 AND run_at_ms <= ?1 ORDER BY run_at_ms LIMIT ?2);
 
 -- name: outlook
--- All that a claim has to know, in one row; args: now, the queues and the workflows that are asked for, or NULL for any.
--- Every lane with something ready, and its first item, is one step in the index for each lane, however long it is. The indexes of used
--- slots are named, since one of all items of a workspace would serve, too, and take longer.
+-- All that a claim has to know, in one row; args: now, the queues and the workflows that are asked for, or NULL for any, and how many
+-- items it takes at most. Every lane with something ready, and its first item, is one step in the index for each lane, however long it
+-- is. Where there are no more lanes than items to take, each comes with several items: twice its share. The indexes of used slots are
+-- named, since one of all items of a workspace would serve, too, and take longer.
 WITH RECURSIVE lanes (workspace_id, queue, workflow_id, priority, number) AS (
     SELECT * FROM (
         SELECT workspace_id, queue, workflow_id, priority, number FROM items
@@ -86,19 +87,37 @@ wanted AS MATERIALIZED (
     SELECT * FROM lanes
     WHERE (?2 IS NULL OR queue IN (SELECT value FROM json_each(?2)))
       AND (?3 IS NULL OR workflow_id IN (SELECT value FROM json_each(?3)))
+),
+tenants AS MATERIALIZED (
+    SELECT workspaces.workspace_id AS name, is_paused, concurrency, rate_per_second, rate_ms, weight, passed,
+           iif(concurrency IS NULL, 0, (SELECT count(*) FROM items INDEXED BY items_active
+                                        WHERE workspace_id = workspaces.workspace_id AND status IN ('CLAIMED', 'DISPATCHED'))) AS used
+    FROM (SELECT DISTINCT workspace_id FROM wanted) AS those CROSS JOIN workspaces ON workspaces.workspace_id = those.workspace_id
+    JOIN tiers ON tiers.name = workspaces.tier
+),
+-- One more than can be taken, so that nobody has to ask what comes behind the last one.
+chunk (size) AS MATERIALIZED (
+    SELECT iif(count(*) > ?4, 1, 1 + min(
+        ?4, 2 * ?4 / max(count(*), 1) + 1,
+        (SELECT max(coalesce(max(iif(concurrency IS NULL, ?4, concurrency - used)), 0), 0) FROM tenants WHERE NOT is_paused)))
+    FROM wanted
 )
 SELECT
     EXISTS (SELECT 1 FROM items WHERE status = 'PENDING' AND is_ready = 0 AND run_at_ms <= ?1),
     (SELECT turn FROM turns),
-    (SELECT json_group_array(json_array(workspace_id, queue, workflow_id, -priority, number)) FROM wanted),
+    (SELECT size FROM chunk),
+    (SELECT json_group_array(json_array(workspace_id, queue, workflow_id, json((
+         SELECT json_group_array(json_array(-priority, number) ORDER BY priority DESC, number) FROM (
+             SELECT priority, number FROM items
+             WHERE status = 'PENDING' AND is_ready = 1 AND workspace_id = wanted.workspace_id AND queue = wanted.queue
+               AND workflow_id = wanted.workflow_id
+             ORDER BY priority DESC, number LIMIT (SELECT size FROM chunk))))))
+     FROM wanted),
     (SELECT json_group_array(json_array(
-         workspaces.workspace_id, is_paused, concurrency,
-         iif(concurrency IS NULL, 0, (SELECT count(*) FROM items INDEXED BY items_active
-                                      WHERE workspace_id = workspaces.workspace_id AND status IN ('CLAIMED', 'DISPATCHED'))),
+         name, is_paused, concurrency, used,
          iif(rate_per_second IS NULL, NULL, format('%!.17g', rate_per_second)), format('%!.17g', rate_ms),
          format('%!.17g', weight), format('%!.17g', passed)))
-     FROM (SELECT DISTINCT workspace_id FROM wanted) AS those CROSS JOIN workspaces ON workspaces.workspace_id = those.workspace_id
-     JOIN tiers ON tiers.name = workspaces.tier),
+     FROM tenants),
     (SELECT json_group_array(json_array(
          name, is_paused, concurrency,
          iif(concurrency IS NULL, 0, (SELECT count(*) FROM items INDEXED BY items_active_in_queue
@@ -123,31 +142,18 @@ SELECT json_group_array(json_array(-priority, number) ORDER BY priority DESC, nu
       AND (priority < -?4 OR number > ?5)
     ORDER BY priority DESC, number LIMIT ?6);
 
--- name: claim_items
--- Leases the items in a list of numbers, each with a fence higher than before, and counts the attempt.
-UPDATE items SET status = 'CLAIMED', is_ready = 0, holder = ?2, fence = fence + 1, attempts = attempts + 1, lease_until_ms = ?3,
-                 claimed_ms = ?4
-WHERE number IN (SELECT value FROM json_each(?1));
-
--- name: claimed_items
+-- name: chosen_items
 -- The items in a list of numbers, in one row; without inputs of more bytes than asked.
 SELECT json_group_array(json_array(number, item_id, workspace_id, workflow_id, version, execution_id,
-                                   iif(length(input) <= ?2, CAST(input AS TEXT), NULL),
-                                   fence, attempts, lease_until_ms, queue, enqueued_ms))
+                                   iif(length(input) <= ?2, CAST(input AS TEXT), NULL), fence, attempts, queue, enqueued_ms))
 FROM items WHERE number IN (SELECT value FROM json_each(?1));
 
 -- name: input_of_item
 SELECT input FROM items WHERE number = ?1;
 
--- name: set_turn
-UPDATE turns SET turn = ?1;
-
--- name: count_tenants
--- Notes the pass and the rate of the workspaces in a list of [workspace, pass, rate].
-UPDATE workspaces SET passed = value ->> 1, rate_ms = value ->> 2 FROM jsonb_each(?1) WHERE workspace_id = value ->> 0;
-
--- name: count_queue
-UPDATE queues SET rate_ms = ?2 WHERE name = ?1;
+-- name: claim
+-- Writes a claim (see the view).
+INSERT INTO claims (numbers, holder, until_ms, now_ms, turn, workspaces, queues) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7);
 
 -- name: expired_claims
 -- Items whose claim has ended, the longest first.

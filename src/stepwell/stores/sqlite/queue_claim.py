@@ -7,7 +7,7 @@ So each of them gives all that it has to say in one row, as JSON.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -47,23 +47,28 @@ class _Limit(msgspec.Struct, array_like=True, gc=False):
         """How many more it may start now."""
         return min(free_slots(self.concurrency, self.used), rate_allowance(self.rate, self.rate_ms, now_ms))
 
+    def later_rate_ms(self, now_ms: int, started: int) -> float:
+        """When its next start is due, after so many now."""
+        return float(later_rate_ms(self.rate, self.rate_ms, now_ms, started))
+
 
 class _Tenant(_Limit):
     weight: float
     passed: float
 
 
-_lanes = msgspec.json.Decoder(list[tuple[str, str, str, int, int]]).decode
+_lanes = msgspec.json.Decoder(list[tuple[str, str, str, list[Candidate]]]).decode
 _tenants = msgspec.json.Decoder(list[_Tenant], strict=False).decode
 _queues = msgspec.json.Decoder(list[_Limit], strict=False).decode
 _more = msgspec.json.Decoder(list[Candidate]).decode
 _candidates = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
-_claimed = msgspec.json.Decoder(list[tuple[int, str, str, str, int, str, str | None, int, int, int, str, int]]).decode
+_items = msgspec.json.Decoder(list[tuple[int, str, str, str, int, str, str | None, int, int, str, int]]).decode
 
 
 class _Claim:
     def __init__(self, db: Database, sql: Mapping[str, str], unit: ClaimItems, now_ms: int) -> None:
         self._db, self._sql, self._unit, self._now_ms = db, sql, unit, now_ms
+        self._until_ms = now_ms + round(unit.seconds * 1000)
         self._tenants: dict[str, _Tenant] = {}
         self._queues: dict[str, _Limit] = {}
         """The queues that were set up."""
@@ -86,72 +91,71 @@ class _Claim:
         ]
         if not contenders:
             return []
+        if len(lanes) > self._unit.limit:
+            lanes = self._deepened(lanes, contenders, turn)
         allowances = {name: 0 if queue.is_paused else queue.allowance(self._now_ms) for name, queue in self._queues.items()}
-        choosing = Choosing(turn, contenders, self._first(lanes, contenders, turn), allowances, self._more)
+        choosing = Choosing(turn, contenders, lanes, allowances, self._more)
         choosing.take(self._unit.limit)
-        taken = self._take(choosing.numbers)
+        if not choosing.numbers:
+            return []
+        chosen = self._chosen(choosing.numbers)
+        self._write(choosing, Counter(item.queue for item in chosen))
         fault("queue.items_claimed")
-        self._count(choosing, taken, turn)
         fault("queue.claim_counted")
-        return taken
+        return chosen
 
-    def _look(self) -> tuple[float, dict[LaneKey, Candidate]]:
-        """The turn, and the lanes that are asked for, each with its first item. What limits them is noted."""
+    def _look(self) -> tuple[float, list[Queued]]:
+        """The turn, and the lanes that are asked for, with their first items. What limits them is noted."""
         wanted = [_json(names) if names else None for names in (self._unit.queues, self._unit.workflows)]
-        row = self._row("outlook", self._now_ms, *wanted)
+        row = self._row("outlook", self._now_ms, *wanted, self._unit.limit)
         if row[0]:
             self._db.run(self._sql["promote"], self._now_ms, _MOST_PROMOTED)
-            row = self._row("outlook", self._now_ms, *wanted)
-        _, turn, lanes, tenants, queues = row
+            row = self._row("outlook", self._now_ms, *wanted, self._unit.limit)
+        _, turn, chunk, lanes, tenants, queues = row
         self._tenants = {tenant.name: tenant for tenant in _tenants(tenants) if not tenant.is_paused}
         self._queues = {queue.name: queue for queue in _queues(queues)}
-        return turn, {LaneKey(*key): Candidate(rank, number) for *key, rank, number in _lanes(lanes)}
+        return turn, [Queued(LaneKey(*key), items, len(items) < chunk) for *key, items in _lanes(lanes)]
 
-    def _first(self, lanes: Mapping[LaneKey, Candidate], contenders: Sequence[Contender], turn: float) -> Iterable[Queued]:
-        """What the claim begins with: several items of the lanes that it will probably take from, the first item of the others."""
-        limit = self._unit.limit
-        first = sorted(contenders, key=lambda contender: max(contender.passed, turn))[:limit]
-        names, most = {contender.workspace_id for contender in first}, max(contender.allowance for contender in first)
-        likely = [key for key in lanes if key.workspace_id in names]
-        chunk = min(limit, most, 2 * limit // max(len(likely), 1) + 2)
-        found: dict[LaneKey, list[Candidate]] = {key: [] for key in likely}
-        if chunk > 1:
-            for index, rank, number in _candidates(self._row("first_of_lanes", _json(likely), chunk)[0]):
-                found[likely[index]].append(Candidate(rank, number))
-        for key, head in lanes.items():
-            candidates = found.get(key)
-            yield Queued(key, candidates, len(candidates) < chunk) if candidates else Queued(key, [head], False)
+    def _deepened(self, lanes: list[Queued], contenders: Sequence[Contender], turn: float) -> list[Queued]:
+        """More lanes than can be taken from, each with one item: those that will probably be taken from, with several."""
+        first = sorted(contenders, key=lambda contender: max(contender.passed, turn))[: self._unit.limit]
+        names = {contender.workspace_id for contender in first}
+        likely: dict[LaneKey, list[Candidate]] = {queued.key: [] for queued in lanes if queued.key.workspace_id in names}
+        keys, chunk = [*likely], 2 * self._unit.limit // len(likely) + 2
+        for index, rank, number in _candidates(self._row("first_of_lanes", _json(keys), chunk)[0]):
+            likely[keys[index]].append(Candidate(rank, number))
+        deep = (Queued(key, items, len(items) < chunk) for key, items in likely.items())
+        return [*deep, *(queued for queued in lanes if queued.key not in likely)]
 
     def _more(self, key: LaneKey, after: Candidate) -> Queued:
         rows = _more(self._row("more_of_lane", *key, after.rank, after.number, self._unit.limit)[0])
         return Queued(key, rows, len(rows) < self._unit.limit)
 
-    def _take(self, numbers: Sequence[int]) -> list[Claimed]:
-        if not numbers:
-            return []
-        until, those = self._now_ms + round(self._unit.seconds * 1000), _json(numbers)
-        self._db.run(self._sql["claim_items"], those, self._unit.holder, until, self._now_ms)
-        taken = {row[0]: row for row in _claimed(self._row("claimed_items", those, _MOST_QUOTED)[0])}
-        return [self._claimed(*taken[number]) for number in numbers]
+    def _chosen(self, numbers: Sequence[int]) -> list[Claimed]:
+        """The chosen items as they will be claimed."""
+        found = {row[0]: row for row in _items(self._row("chosen_items", _json(numbers), _MOST_QUOTED)[0])}
+        return [self._claimed(*found[number]) for number in numbers]
 
     def _claimed(self, number: int, *row: Any) -> Claimed:
-        item, workspace, workflow, version, execution, text, *rest = row
+        item, workspace, workflow, version, execution, text, fence, attempts, queue, enqueued_ms = row
         data = self._row("input_of_item", number)[0] if text is None else text.encode()
-        return Claimed(item, workspace, workflow, version, execution, data, *rest)
+        return Claimed(
+            item, workspace, workflow, version, execution, data, fence + 1, attempts + 1, self._until_ms, queue, enqueued_ms
+        )
 
-    def _count(self, choosing: Choosing, taken: Sequence[Claimed], turn: float) -> None:
-        """Note what was taken for the next claim's fairness and rates."""
-        if choosing.turn != turn:
-            self._db.run(self._sql["set_turn"], choosing.turn)
-        counted: list[tuple[str, float, float]] = []
-        for name, (passed, started) in choosing.passes().items():
-            tenant = self._tenants[name]
-            counted.append((name, float(passed), float(later_rate_ms(tenant.rate, tenant.rate_ms, self._now_ms, started))))
-        self._db.run(self._sql["count_tenants"], _json(counted))
-        for name, started in Counter(item.queue for item in taken).items():
-            queue = self._queues.get(name)
-            if queue is not None and queue.rate is not None:
-                self._db.run(self._sql["count_queue"], name, later_rate_ms(queue.rate, queue.rate_ms, self._now_ms, started))
+    def _write(self, choosing: Choosing, by_queue: Mapping[str, int]) -> None:
+        """Lease the items, and note what was taken for the next claim's fairness and rates."""
+        passes = [
+            (name, float(passed), self._tenants[name].later_rate_ms(self._now_ms, started))
+            for name, (passed, started) in choosing.passes().items()
+        ]
+        rates = [
+            (name, queue.later_rate_ms(self._now_ms, by_queue[name]))
+            for name, queue in self._queues.items()
+            if queue.rate is not None and name in by_queue
+        ]
+        told = (_json(choosing.numbers), self._unit.holder, self._until_ms, self._now_ms, choosing.turn)
+        self._db.run(self._sql["claim"], *told, _json(passes), _json(rates))
 
 
 def _json(values: Sequence[object]) -> str:
