@@ -6,6 +6,7 @@ from tests.support.stores import STORES
 from stepwell.testing.conformance.combinations import *  # noqa: F403
 from stepwell.testing.conformance.fixtures import MakeStore
 from stepwell.testing.conformance.queue import *  # noqa: F403
+from stepwell.testing.conformance.queue_again import *  # noqa: F403
 from stepwell.testing.conformance.queue_claim import *  # noqa: F403
 from stepwell.testing.conformance.queue_commit import *  # noqa: F403
 from stepwell.testing.conformance.queue_depth import *  # noqa: F403

@@ -5,11 +5,13 @@ Each gives the item afterwards, or the refusal. What they mean is said where the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from stepwell.errors import Conflict, LeaseLost
 from stepwell.model.queue import ACTIVE, Claimed, ClaimItems, Enqueued, Item, ItemMark, ItemStatus, NewItem, Redrive, ReturnItem
-from stepwell.model.refusal import claim_lost, item_alive
+from stepwell.model.refusal import claim_lost, item_alive, item_driven, item_dropped, singleton_alive
 
 __all__ = [
     "EXPIRED",
@@ -33,6 +35,9 @@ __all__ = [
 replace = msgspec.structs.replace
 
 EXPIRED = "whoever had claimed the item did not come back in time"
+
+Single = Callable[[str, str], Item | None]
+"""Gives the item of a workspace with a singleton name that has not ended."""
 
 _ENDED = frozenset((ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.CANCELLED))
 
@@ -120,9 +125,15 @@ def claimed_answer(item: Item) -> Claimed:
     )
 
 
-def marked(item: Item | None, mark: ItemMark, now_ms: int, execution_id: str | None = None) -> Item | LeaseLost | None:
+def marked(
+    item: Item | None, mark: ItemMark, now_ms: int, execution_id: str | None, single: Single
+) -> Item | LeaseLost | Conflict | None:
     """The item as it is marked; None if it stays as it is. With an execution, only that one's item is marked."""
     is_other = item is None or (execution_id is not None and item.execution_id != execution_id)
+    if mark.status == ItemStatus.PENDING:
+        if item is None:
+            return item_dropped(mark.item_id)
+        return item_driven(item.item_id, item.execution_id) if is_other else _revived(item, item.execution_id, now_ms, single)
     if mark.fence is not None and (item is None or is_other or item.status not in ACTIVE or item.fence != mark.fence):
         return claim_lost(mark.item_id, mark.fence)
     if item is None or is_other or has_ended(item) or item.status == mark.status:
@@ -170,11 +181,18 @@ def orphaned(item: Item, now_ms: int) -> Item | None:
     return _ended(item, ItemStatus.CANCELLED, now_ms, item.error) if item.status is ItemStatus.DISPATCHED else None
 
 
-def redriven(item: Item, unit: Redrive, now_ms: int) -> Item | Conflict:
+def redriven(item: Item, unit: Redrive, now_ms: int, single: Single) -> Item | Conflict:
     """An item that failed or was cancelled, from the start."""
+    return _revived(item, unit.execution_id, now_ms, single)
+
+
+def _revived(item: Item, execution_id: str, now_ms: int, single: Single) -> Item | Conflict:
+    """An item that failed or was cancelled, as one that waits with all its attempts."""
     if item.status not in (ItemStatus.FAILED, ItemStatus.CANCELLED):
         return item_alive(item.item_id, item.status.value)
-    return replace(_waiting(item, now_ms, 0, None), execution_id=unit.execution_id)
+    if item.singleton is not None and single(item.workspace_id, item.singleton) is not None:
+        return singleton_alive(item.singleton)
+    return replace(_waiting(item, now_ms, 0, None), execution_id=execution_id)
 
 
 def _waiting(item: Item, run_at_ms: int, attempts: int, error: str | None) -> Item:

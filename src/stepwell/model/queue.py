@@ -63,7 +63,7 @@ ACTIVE = frozenset((ItemStatus.CLAIMED, ItemStatus.DISPATCHED))
 """The statuses that use a slot of the workspace."""
 
 
-_MARKS = frozenset((ItemStatus.DISPATCHED, ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.CANCELLED))
+_MARKS = frozenset(ItemStatus) - {ItemStatus.CLAIMED}
 
 
 class Tier(msgspec.Struct, frozen=True, kw_only=True):
@@ -278,17 +278,23 @@ class ItemMark(msgspec.Struct, frozen=True, gc=False):
     lands. Without one: an item that has not ended moves, one that has ended stays as it is, silently: the first end wins. A mark
     that rides with a commit moves only the item of that execution: an item that was driven again has another one, and what becomes
     of the old one does not matter to it.
+
+    PENDING sends an item that is FAILED or CANCELLED back into the queue, for the same execution, with no attempts used; it has no
+    fence, since nobody has claimed the item. ``Conflict``, and nothing of the commit lands, if the item is neither, is there no
+    more or has another execution by now, and while another item of its singleton name has not ended.
     """
 
     item_id: str
     status: str
-    """DISPATCHED, COMPLETED, FAILED or CANCELLED."""
+    """DISPATCHED, COMPLETED, FAILED, CANCELLED or PENDING."""
     fence: int | None = None
     error: str | None = None
 
     def __post_init__(self) -> None:
         if self.status not in _MARKS:
             raise InvalidInput(f"an item is marked as one of {', '.join(sorted(_MARKS))}, not {self.status!r}")
+        if self.status == ItemStatus.PENDING and self.fence is not None:
+            raise InvalidInput("an item that waits again is nobody's claim: mark it without a fence")
 
 
 class ReturnItem(msgspec.Struct, frozen=True, gc=False):

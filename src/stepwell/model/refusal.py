@@ -14,6 +14,8 @@ __all__ = [
     "guard_lost",
     "id_taken",
     "item_alive",
+    "item_driven",
+    "item_dropped",
     "leased",
     "lock_held",
     "lock_lost",
@@ -82,6 +84,21 @@ def claim_lost(item_id: str, fence: int | None) -> LeaseLost:
 def item_alive(item_id: str, status: str) -> Conflict:
     """The item is not dead, so it cannot be driven again."""
     return Conflict(f"item {item_id!r} is {status}; only one that is FAILED or CANCELLED is driven again")
+
+
+def item_dropped(item_id: str) -> Conflict:
+    """The item that an execution came from is there no more, so there is no turn to wait for."""
+    return Conflict(
+        f"item {item_id!r}, which the execution came from, was dropped since it ended; nothing was written, enqueue the work anew"
+    )
+
+
+def item_driven(item_id: str, execution_id: str) -> Conflict:
+    """The item that an execution came from has another one by now."""
+    return Conflict(
+        f"item {item_id!r}, which the execution came from, was driven again as execution {execution_id!r}; nothing was written, "
+        "look at that one"
+    )
 
 
 def singleton_alive(name: str) -> Conflict:

@@ -56,7 +56,7 @@ from stepwell.model.queue import (
     Tier,
     Workspace,
 )
-from stepwell.model.refusal import no_item, outrun, singleton_alive
+from stepwell.model.refusal import no_item, outrun
 from stepwell.stores.memory.items import Items
 from stepwell.stores.memory.lanes import lanes_of
 from stepwell.stores.memory.undo import Undo
@@ -139,7 +139,7 @@ class Queue:
     def mark(self, mark: ItemMark, undo: Undo, execution_id: str | None = None) -> StepwellError | None:
         """Move an item on, or say why not."""
         item = self.rows.get(mark.item_id)
-        after = marked(item, mark, self._clock.now_ms(), execution_id)
+        after = marked(item, mark, self._clock.now_ms(), execution_id, self.rows.single)
         if isinstance(after, StepwellError):
             return after
         if after is not None:
@@ -201,11 +201,9 @@ class Queue:
         item = self.rows.get(unit.item_id)
         if item is None:
             return no_item(unit.item_id)
-        after = redriven(item, unit, self._clock.now_ms())
+        after = redriven(item, unit, self._clock.now_ms(), self.rows.single)
         if isinstance(after, Conflict):
             return after
-        if item.singleton is not None and self.rows.single(item.workspace_id, item.singleton) is not None:
-            return singleton_alive(item.singleton)
         self._change(item, after, undo)
         return Written([after])
 

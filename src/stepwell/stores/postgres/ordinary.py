@@ -61,8 +61,10 @@ def _is_simple(commit: Commit) -> bool:
         or (commit.is_named and revision_in(commit.commit_id) not in (None, commit.revision))
     ):
         return False
-    # Whoever creates an execution from an item has claimed it; whoever ends one takes the item as it is.
-    return commit.mark is None or (commit.mark.fence is not None) is (commit.creation is not None)
+    # Whoever creates an execution from an item has claimed it; whoever ends one takes the item as it is. Whether an item may wait
+    # again is decided.
+    mark = commit.mark
+    return mark is None or ((mark.fence is not None) is (commit.creation is not None) and mark.status != "PENDING")
 
 
 def is_plain_step(units: Sequence[Unit]) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stepwell.errors import Conflict, StepwellError
+from stepwell.errors import StepwellError
 from stepwell.model.admission import admit, unknown_workspace
 from stepwell.model.claiming import free_slots
 from stepwell.model.commit import Commit, Deletion, Outcome, Unit, Written
 from stepwell.model.lifecycle import cancelled, entered, has_ended, marked, orphaned, redriven, returned
 from stepwell.model.queue import CancelItem, Enqueue, Item, ItemMark, ItemStatus, NewItem, Redrive, ReturnItem
-from stepwell.model.refusal import no_item, singleton_alive
+from stepwell.model.refusal import no_item
 from stepwell.stores.postgres.link import Question
 from stepwell.stores.postgres.wire import Row, texts
 from stepwell.stores.queue_rows import item_of
@@ -38,7 +38,7 @@ class QueueFootprint:
             case Commit():
                 self._requests += unit.items
                 if unit.mark is not None:
-                    self._marked.add(unit.mark.item_id)
+                    self._mark(unit.mark)
             case Enqueue():
                 self._requests += unit.items
             case Redrive():
@@ -47,11 +47,16 @@ class QueueFootprint:
             case Deletion():
                 self._executions.add(unit.execution_id)
             case ItemMark():
-                self._marked.add(unit.item_id)
+                self._mark(unit)
             case ReturnItem() | CancelItem():
                 self._items.add(unit.item_id)
             case _:
                 return
+
+    def _mark(self, mark: ItemMark) -> None:
+        self._marked.add(mark.item_id)
+        if mark.status == ItemStatus.PENDING:
+            self._redriven.add(mark.item_id)
 
     def desks(self) -> Iterator[Question]:
         """What to lock before anything else: many processes come to the same desks, and all of them come there first."""
@@ -215,11 +220,11 @@ class QueueView:
                 if item is None:
                     return no_item(unit.item_id)
                 if isinstance(unit, Redrive):
-                    return self._moved(unit.item_id, self._redriven(item, unit))
+                    return self._moved(unit.item_id, redriven(item, unit, self._now_ms, self.single))
                 return self._moved(unit.item_id, cancelled(item, self._now_ms))
 
     def _mark(self, mark: ItemMark, execution_id: str | None) -> StepwellError | None:
-        after = marked(self._items.get(mark.item_id), mark, self._now_ms, execution_id)
+        after = marked(self._items.get(mark.item_id), mark, self._now_ms, execution_id, self.single)
         if isinstance(after, Item):
             self.change(self._items[after.item_id], after)
             return None
@@ -231,12 +236,6 @@ class QueueView:
         if after is not None:
             self.change(self._items[item_id], after)
         return Written([self._items[item_id]])
-
-    def _redriven(self, item: Item, unit: Redrive) -> Item | Conflict:
-        after = redriven(item, unit, self._now_ms)
-        if isinstance(after, Item) and item.singleton is not None and self.single(item.workspace_id, item.singleton) is not None:
-            return singleton_alive(item.singleton)
-        return after
 
 
 def is_ready(item: Item, now_ms: int) -> bool:

@@ -19,7 +19,16 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
-from stepwell.model.refusal import asked_otherwise, claim_lost, item_alive, no_item, put_outrun, singleton_alive
+from stepwell.model.refusal import (
+    asked_otherwise,
+    claim_lost,
+    item_alive,
+    item_driven,
+    item_dropped,
+    no_item,
+    put_outrun,
+    singleton_alive,
+)
 from stepwell.stores.redis.queue_rows import read_item
 
 __all__ = ["queue_refusal", "queue_written"]
@@ -88,12 +97,16 @@ def queue_refusal(word: object, rest: Sequence[Any], unit: Any) -> StepwellError
         case b"item" if isinstance(unit, Commit):
             return _refused(unit.items[int(rest[0]) - 1], rest[1], rest[2:])
         case b"claim":
-            mark: Any = unit.mark if isinstance(unit, Commit) else unit
+            mark = _named(unit)
             return claim_lost(mark.item_id, mark.fence)
         case b"nobody":
             return no_item(unit.item_id)
+        case b"dropped":
+            return item_dropped(_named(unit).item_id)
+        case b"driven":
+            return item_driven(_named(unit).item_id, rest[0].decode())
         case b"alive":
-            return item_alive(unit.item_id, rest[0].decode())
+            return item_alive(_named(unit).item_id, rest[0].decode())
         case b"single":
             return singleton_alive(rest[0].decode())
         case b"outrun":
@@ -103,3 +116,8 @@ def queue_refusal(word: object, rest: Sequence[Any], unit: Any) -> StepwellError
             return NotFound(f"there is no tier {unit.workspace.tier!r}; there are {names}")
         case _:
             return None
+
+
+def _named(unit: Any) -> Any:
+    """What names the item of a unit: the mark that rides with a commit, or the unit."""
+    return unit.mark if isinstance(unit, Commit) else unit

@@ -48,7 +48,8 @@ def kind_of(unit: Unit, numbers: Mapping[str, int]) -> str | None:
         return None
     if rest is None:
         return PLAIN if unit.status is mark is None else None
-    return LAST if unit.status is not None and (mark is None or mark.fence is None) else None
+    # Only who is cancelled can end while its item waits for its turn, and the statement looks for items that have theirs.
+    return LAST if unit.status is not None and (mark is None or (mark.fence is None and mark.status != "CANCELLED")) else None
 
 
 def kind_of_all(units: Sequence[Unit], numbers: Mapping[str, int]) -> str | None:

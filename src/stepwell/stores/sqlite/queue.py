@@ -22,6 +22,7 @@ from stepwell.model.queue import (
     Enqueued,
     Item,
     ItemMark,
+    ItemStatus,
     NewItem,
     PutQueue,
     PutTier,
@@ -30,7 +31,7 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
-from stepwell.model.refusal import asked_otherwise, no_item, outrun, singleton_alive
+from stepwell.model.refusal import asked_otherwise, no_item, outrun
 from stepwell.stores.queue_rows import item_of, queue_of, tier_of, workspace_of
 from stepwell.stores.sql import read_queries
 from stepwell.stores.sqlite.connection import Database
@@ -73,13 +74,16 @@ class QueueWriting:
 
     def plan_mark(self, mark: ItemMark, execution_id: str | None = None) -> Item | StepwellError | None:
         """The item as a mark leaves it, not written yet; None if it stays as it is."""
-        return marked(self.item(mark.item_id), mark, self._now_ms, execution_id)
+        return marked(self.item(mark.item_id), mark, self._now_ms, execution_id, self.single)
 
     def write_mark(self, item: Item) -> None:
         """Write an item that a mark has changed."""
         self.forget()
+        if item.status is ItemStatus.PENDING:
+            return self._move(item, item)
         self._db.run(SQL["mark_item"], item.number, item.status.value, item.dispatched_ms, item.finished_ms, item.error)
         fault("queue.item_moved")
+        return None
 
     def end_of(self, execution_id: str) -> None:
         """An execution was deleted: its item ends with it."""
@@ -236,11 +240,9 @@ class QueueWriting:
         item = self.item(unit.item_id)
         if item is None:
             return no_item(unit.item_id)
-        after = redriven(item, unit, self._now_ms)
+        after = redriven(item, unit, self._now_ms, self.single)
         if isinstance(after, Conflict):
             return after
-        if item.singleton is not None and self.single(item.workspace_id, item.singleton) is not None:
-            return singleton_alive(item.singleton)
         self._move(item, after)
         return Written([after])
 

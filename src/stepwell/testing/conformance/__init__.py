@@ -36,6 +36,7 @@ ROLES = ("commit", "concurrency", "due", "group", "history", "lease", "lock", "m
 QUEUE_ROLES = (
     "combinations",
     "queue",
+    "queue_again",
     "queue_claim",
     "queue_commit",
     "queue_depth",

@@ -99,10 +99,10 @@ def test_mark_without_a_fence_moves_whatever_has_not_ended(store: Store) -> None
     assert claim_items(store) == []
 
 
-@pytest.mark.parametrize("wanted", ["PENDING", "CLAIMED", "completed", ""])
-def test_item_cannot_be_marked_as_waiting(wanted: str) -> None:
+@pytest.mark.parametrize(("wanted", "fence"), [("CLAIMED", None), ("completed", None), ("", None), ("PENDING", 1)])
+def test_item_cannot_be_marked_as_claimed_nor_as_waiting_by_who_has_claimed_it(wanted: str, fence: int | None) -> None:
     with pytest.raises(InvalidInput):
-        ItemMark("a", wanted)
+        ItemMark("a", wanted, fence)
 
 
 # Returns.

@@ -142,10 +142,11 @@ class QueueMachine(RuleBasedStateMachine):
         assert after.status == item.status
 
     @precondition(has_items)
-    @rule(pick=picks)
-    def redrive(self, pick: int) -> None:
+    @rule(pick=picks, is_same=st.booleans())
+    def drive_again(self, pick: int, is_same: bool) -> None:
+        """As a new execution, or as the same one."""
         item = self._item(pick)
-        outcome = self._write(Redrive(item.item_id, fresh_id("again")))
+        outcome = self._write(ItemMark(item.item_id, "PENDING") if is_same else Redrive(item.item_id, fresh_id("again")))
         rivals = [each for each in self.plain.items if each.singleton == item.singleton and each.workspace == item.workspace]
         is_taken = item.singleton is not None and any(not each.has_ended for each in rivals)
         if item.status not in ("FAILED", "CANCELLED") or is_taken:

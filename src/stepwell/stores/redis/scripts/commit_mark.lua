@@ -3,7 +3,7 @@
 -- For a single server: the names of the queue's keys are built here.
 -- KEYS  as commit.lua
 -- ARGV  as commit.lua, and behind its scopes what rides with it (see riding.lua), without items
--- Gives what commit.lua gives or 'claim' for a mark whose claim was lost.
+-- Gives what commit.lua gives or why the mark is refused (see marks.lua).
 --@include order.lua
 --@include store.lua
 --@include seen.lua

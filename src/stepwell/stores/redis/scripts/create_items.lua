@@ -2,7 +2,7 @@
 -- For a single server: the names of the queue's keys are built here.
 -- KEYS  as create.lua
 -- ARGV  as create.lua, and behind its scopes what rides with it (see riding.lua)
--- Gives what create.lua gives, {'item', which, why, id} for an item that is refused, or 'claim' for a mark whose claim was lost.
+-- Gives what create.lua gives, {'item', which, why, id} for an item that is refused, or why the mark is (see marks.lua).
 --@include order.lua
 --@include store.lua
 --@include seen.lua

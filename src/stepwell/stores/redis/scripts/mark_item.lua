@@ -1,7 +1,7 @@
--- mark_item.lua: moves an item on; with a fence only if that is its present claim. The first end wins.
+-- mark_item.lua: moves an item on; with a fence only if that is its present claim. The first end wins. Or has one wait again.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 packed mark (see marks.lua)
--- Gives 'ok', 'claim' (it was lost) or 'lost'.
+-- Gives 'ok', why the mark is refused (see marks.lua), or 'lost'.
 --@include order.lua
 --@include store.lua
 --@include time.lua
@@ -11,11 +11,12 @@ if is_lost(ARGV[1], KEYS[1]) then
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include items.lua
+--@include returning.lua
 --@include marks.lua
 local mark = cmsgpack.unpack(ARGV[4])
-local is_lost_claim, item = plan_mark(mark)
-if is_lost_claim then
-  return 'claim'
+local refusal, item = plan_mark(mark)
+if refusal then
+  return refusal
 end
 if item then
   write_mark(item, mark, now, ARGV[3])

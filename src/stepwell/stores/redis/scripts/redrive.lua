@@ -16,13 +16,9 @@ local item = item_with(ARGV[4])
 if not item then
   return 'nobody'
 end
-if item.status ~= 'FAILED' and item.status ~= 'CANCELLED' then
-  return {'alive', item.status}
+local refusal = unrevived(item)
+if refusal then
+  return refusal
 end
-if item.singleton and redis.call('HGET', queue .. ':singles:' .. named(item.workspace), item.singleton) then
-  return {'single', item.singleton}
-end
-make_wait(item, now, 0, nil, now, ARGV[5])
-hold_names(item)
-redis.call('PUBLISH', ARGV[3], '')
+revive(item, ARGV[5], now, ARGV[3])
 return {'ok', whole(item.number)}

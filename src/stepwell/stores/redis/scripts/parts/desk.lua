@@ -1,5 +1,6 @@
 -- desk.lua: what requests for items come to, by the rules of model.admission: first all of them are decided, then all are written,
--- since Redis takes nothing back. Needs items.lua, and the locals `plan_items` and `write_items` declared before. A request is a list:
+-- since Redis takes nothing back. Needs items.lua, and the locals `plan_items`, `write_items` and `is_coming_single` declared before.
+-- A request is a list:
 --   1 item id  2 workspace  3 workflow  4 version  5 execution  6 input  7 queue  8 priority  9 delay in ms  10 digest of the body
 --   11 most attempts  12 when to run or nil  13 key or nil  14 singleton or nil  15 debounce name or nil
 --@include tiers.lua
@@ -32,6 +33,11 @@ end
 local function bouncing(workspace, name)
   local key = ':bounce:' .. workspace .. '/' .. named(name)
   return coming[key] or item_at(redis.call('ZREVRANGE', queue .. key, 0, 0)[1])
+end
+
+-- Whether an item of this call has the singleton name of another one, which has ended.
+is_coming_single = function(item)
+  return item.singleton and coming['singles:' .. named(item.workspace) .. '/' .. item.singleton]
 end
 
 local function note_coming(item, workspace)

@@ -22,9 +22,21 @@ local function whole(number)
   return fields
 end
 
--- An item that had ended stands for its names again.
-local function hold_names(item)
+-- Why an item that has ended cannot wait again; nothing if it can.
+local function unrevived(item)
+  if item.status ~= 'FAILED' and item.status ~= 'CANCELLED' then
+    return {'alive', item.status}
+  end
+  if item.singleton and redis.call('HGET', queue .. ':singles:' .. named(item.workspace), item.singleton) then
+    return {'single', item.singleton}
+  end
+end
+
+-- Makes such an item wait again, with no attempts used. It stands for its names again.
+local function revive(item, execution, now, channel)
+  make_wait(item, now, 0, nil, now, execution)
   if item.singleton then
     redis.call('HSET', queue .. ':singles:' .. named(item.workspace), item.singleton, item.number)
   end
+  redis.call('PUBLISH', channel, '')
 end

@@ -4,10 +4,11 @@
 local riding = cmsgpack.unpack(ARGV[#ARGV - 1])
 local queue = riding[2]
 --@include items.lua
+--@include returning.lua
 --@include marks.lua
 
 -- Only a script whose commits bring items has what it takes to add them (desk.lua).
-local plan_items, write_items
+local plan_items, write_items, is_coming_single
 
 local function refusal_or_plan(now)
   local plan = plan_items and plan_items(riding[5], now) or {answers = {}}
@@ -17,9 +18,12 @@ local function refusal_or_plan(now)
     end
   end
   if riding[6] then
-    local is_lost_claim, item = plan_mark(riding[6], ARGV[2])
-    if is_lost_claim then
-      return 'claim'
+    local refusal, item = plan_mark(riding[6], ARGV[2])
+    if not refusal and riding[6][2] == 'PENDING' and is_coming_single and is_coming_single(item) then
+      refusal = {'single', item.singleton}
+    end
+    if refusal then
+      return refusal
     end
     plan.marked = item
   end
