@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.support.command_line import Shell, shell
 
-from stepwell import Stepwell
+from stepwell import ExecutionFailed, Stepwell
 
 __all__ = ["shell"]
 
@@ -28,6 +28,20 @@ def test_enqueued_item_is_run_by_a_worker(shell: Shell):
     with Stepwell(shell.url) as well:
         assert well.queue.item(item).result(timeout=60)["paid"] == {"paid": 5}
     assert shell("show", "a").code == 0
+
+
+@pytest.mark.parametrize("form", ["--json", "--debug"])
+def test_retried_run_of_an_item_says_that_it_waits_for_its_turn(shell: Shell, form: str):
+    item = shell("enqueue", "shop.py:checkout", "-i", '{"item": "lamp", "cents": -5}', "--id", "a").out.strip()
+    with Stepwell(shell.url) as well, pytest.raises(ExecutionFailed):
+        well.queue.item(item).result(timeout=60)
+    told = shell("retry", "a", form)
+    if form == "--json":
+        assert told.json == {"execution_id": "a", "status": "PENDING", "item_id": item}
+    else:
+        assert f"a is PENDING, and goes on when queue item {item} has its turn" in told.err
+    assert shell("queue", "show", item, "--json").json["status"] == "PENDING"
+    assert shell("retry", "a").code == 4
 
 
 def test_same_key_is_the_same_item(shell: Shell):

@@ -14,9 +14,10 @@ from stepwell.errors import Conflict, LeaseLost, NotFound, StepwellError
 from stepwell.flow.program import Workflow, registered, registered_names
 from stepwell.model.commit import Creation, Head, Lease
 from stepwell.model.ids import NewId
-from stepwell.model.queue import Claimed, ItemMark, ItemStatus, ReturnItem
-from stepwell.model.status import FINAL, Status
+from stepwell.model.queue import Claimed, ItemMark, ReturnItem
+from stepwell.model.status import FINAL
 from stepwell.queue.first_commit import FENCE, FirstCommit
+from stepwell.queue.resuming import Resuming, mark_of_run
 from stepwell.runtime.inbox import CANCEL, delivery, fresh_key
 from stepwell.runtime.loop_way import LoopWay
 from stepwell.runtime.start import Starting
@@ -34,13 +35,6 @@ _MAKE_AFTER_SECONDS = 0.5
 
 _AGAIN_MS = 1_000
 
-_ENDS = {
-    Status.COMPLETED: ItemStatus.COMPLETED,
-    Status.PARTIALLY_COMPLETED: ItemStatus.COMPLETED,
-    Status.FAILED: ItemStatus.FAILED,
-    Status.CANCELLED: ItemStatus.CANCELLED,
-}
-
 
 class LocalEngine:
     """Starts items as sessions of a worker, on the worker's loop."""
@@ -53,6 +47,7 @@ class LocalEngine:
         self._worker, self._store, self._executions, self._driver = worker, store, executions, driver
         self._clock, self._new_id = clock, new_id
         self._starting = Starting(executions, clock)
+        self._resuming = Resuming(executions, new_id, worker.holder, worker.lease_seconds)
         self._creations: dict[tuple[str, int], Creation] = {}
         """How executions are made that are run here; alike for all of one workflow."""
         self._unmade: dict[FirstCommit, float] = {}
@@ -77,23 +72,26 @@ class LocalEngine:
         return (*registered_names(), *await self._worker.stored_names())
 
     async def start(self, claimed: Claimed) -> None:
-        """Have a session run the item's workflow. The execution is made by what that commits first."""
-        self._start(claimed, await self._worker.workflow_of(claimed.workflow_id, claimed.version), self.way)
+        """Have a session run the item's workflow. The execution is made by what that commits first; one that is there already, and
+        waited for the item's turn, is due for any worker then."""
+        workflow = await self._worker.workflow_of(claimed.workflow_id, claimed.version)
+        _check_version(claimed, workflow)
+        if not _may_have_run(claimed) or not await self._driver.run(self._resuming.resume(claimed)):
+            self._start(claimed, workflow, self.way)
 
     def start_now(self, claimed: Claimed) -> bool:
-        """The same, for a function of this process."""
+        """The same, for a function of this process, and an item that has no execution yet for sure."""
+        if _may_have_run(claimed):
+            return False
         try:
             workflow = registered(claimed.workflow_id)
         except NotFound:
             return False
+        _check_version(claimed, workflow)
         self._start(claimed, workflow)
         return True
 
     def _start(self, claimed: Claimed, workflow: Workflow[..., Any], way: LoopWay | None = None) -> None:
-        if claimed.version > workflow.version:
-            raise NotFound(
-                f"workflow {claimed.workflow_id!r} has version {workflow.version} here, and the item asks for {claimed.version}"
-            )
         if claimed.attempts > 1:
             self._suspect(claimed)
         worker = self._worker
@@ -203,14 +201,32 @@ class LocalEngine:
         """What becomes of an item whose execution was there already."""
         live = await self._driver.run(self._executions.newest(claimed.execution_id))
         if live.state.identity.item_id == claimed.item_id:
-            status = _ENDS.get(Status(head.status), ItemStatus.DISPATCHED)
-            return ItemMark(claimed.item_id, status, claimed.fence)
-        error = f"AlreadyExists: the execution id {claimed.execution_id!r} is taken by a run that did not come from this item"
-        return ReturnItem(claimed.item_id, claimed.fence, error, is_final=True)
+            return mark_of_run(claimed, head.status)
+        return _taken(claimed, "is taken by a run that did not come from this item")
+
+
+def _may_have_run(claimed: Claimed) -> bool:
+    """Whether the item was claimed before, so that its execution may be there: only then is it worth a look."""
+    return claimed.fence > 1
+
+
+def _check_version(claimed: Claimed, workflow: Workflow[..., Any]) -> None:
+    if claimed.version > workflow.version:
+        raise NotFound(
+            f"workflow {claimed.workflow_id!r} has version {workflow.version} here, and the item asks for {claimed.version}"
+        )
+
+
+def _taken(claimed: Claimed, why: str) -> ReturnItem:
+    """Nobody can start it, however often it is tried: ids are never used twice."""
+    error = f"AlreadyExists: the execution id {claimed.execution_id!r} {why}"
+    return ReturnItem(claimed.item_id, claimed.fence, error, is_final=True)
 
 
 def _returned(recorder: FirstCommit) -> ReturnItem:
     """Without an attempt if the store was away; else the session broke off by itself, and would again."""
     claimed = recorder.claimed
+    if recorder.is_taken:
+        return _taken(claimed, "is that of a run that was deleted")
     error = None if recorder.is_hindered else "its session ended without a commit; the log of its worker says why"
     return ReturnItem(claimed.item_id, claimed.fence, error, delay_ms=_AGAIN_MS * claimed.attempts)

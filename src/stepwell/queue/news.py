@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import compress
 
 from stepwell.model.commit import Commit, Outcome, Unit, Written
-from stepwell.model.queue import Claimed, ClaimItems, Enqueue
+from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ItemStatus
 from stepwell.queue.bell import Bell
 from stepwell.state.pulse import QUEUE, topics_of
 
@@ -62,7 +62,7 @@ class QueueNews:
             return False
         if QUEUE not in (topics := topics_of(unit)):
             return True
-        if not isinstance(unit, Commit) or unit.items or unit.mark is None:
+        if not isinstance(unit, Commit) or unit.items or unit.mark is None or unit.mark.status == ItemStatus.PENDING:
             self._alone.clear()
             return True
         if unit.mark.item_id not in self._alone:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, inf
 from time import monotonic
 from typing import Any, cast
@@ -36,6 +36,8 @@ from stepwell.model.queue import (
     Redrive,
 )
 from stepwell.model.refusal import id_taken
+from stepwell.model.state import State
+from stepwell.model.turn import waits_for_turn
 from stepwell.queue.changing import change, kept_or_changed
 from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
 from stepwell.queue.presence import Presences, WorkerPresence
@@ -158,19 +160,11 @@ class QueueOperations:
         run = self.run(started, workflow)
         if ending is not None:
             return (yield from run.outcome(ending))
-        if item is not None and item.status in _UNDONE and not (yield from self._has_run(item)):
+        # How a run ends that somebody else made under the item's id is not the item's result.
+        if item is not None and item.status in _UNDONE and not (yield from self._is_own(item, _goes_on)):
             raise _unstarted(item)
         left = None if timeout is None else max(ends - monotonic(), 0)
         return (yield from run.result(left))
-
-    def _has_run(self, item: Item) -> Operation[bool]:
-        """Whether an item was started. The execution of its id may be one that somebody else made while it waited: how that ends is
-        not its result."""
-        try:
-            live = yield from self._executions.newest(item.execution_id)
-        except NotFound:
-            return False
-        return live.state.identity.item_id == item.item_id
 
     def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[tuple[str, Item | None, Ending | None]]:
         """Wait until an item is dispatched or has ended: its execution and the item, unless that was dropped since; and how its run
@@ -203,12 +197,14 @@ class QueueOperations:
             return None
 
     def cancel(self, item_id: str) -> Operation[Item]:
-        """Cancel an item that waits; ask the execution of one that runs to end."""
+        """Cancel an item that waits, with its run if that is to go on; ask the execution of one that runs to end."""
         check_key(item_id, "item_id")
+        yield from self._end_waiting((yield from self.item(item_id)))
         outcome = yield from write_or_raise(CancelItem(item_id))
         found = outcome.answers[0] if isinstance(outcome, Written) else None
         item = found if isinstance(found, Item) else (yield from self.item(item_id))
         if item.status != ItemStatus.DISPATCHED:
+            yield from self._end_waiting(item)  # one that was retried at this very moment
             return item
         try:
             yield from self.run(item.execution_id).cancel()
@@ -216,9 +212,27 @@ class QueueOperations:
             return (yield from self.item(item_id))
         return item
 
+    def _end_waiting(self, item: Item) -> Operation[None]:
+        """End the run of an item that waits for its turn: both in one commit. One that was never claimed has none."""
+        if item.fence and (yield from self._is_own(item, waits_for_turn)):
+            yield from self._executions.end_waiting(item.execution_id)
+
+    def _is_own(self, item: Item, is_so: Callable[[State], bool]) -> Operation[bool]:
+        """Whether an item has a run of which something is so. The execution of its id may be one that somebody else made while it
+        waited."""
+        try:
+            live = yield from self._executions.newest(item.execution_id)
+        except NotFound:
+            return False
+        with live.lock:
+            return live.state.identity.item_id == item.item_id and is_so(live.state)
+
     def redrive(self, item_id: str) -> Operation[Enqueued]:
         """Have a failed or cancelled item run again, as a new execution."""
         check_key(item_id, "item_id")
+        item = yield from self.item(item_id)
+        if item.status in _UNDONE:
+            yield from self._end_waiting(item)  # its turn never comes
         execution_id = self._new_id()
         try:
             yield from write_or_raise(Redrive(item_id, execution_id))
@@ -366,6 +380,11 @@ class QueueOperations:
                 if left <= 0:
                     return False
                 yield from wait(listening, left)
+
+
+def _goes_on(state: State) -> bool:
+    """Whether a run has ended or will: one whose item has ended without it would wait for a turn that never comes."""
+    return not waits_for_turn(state)
 
 
 def _unstarted(item: Item) -> ExecutionCancelled | ExecutionFailed:

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import inf
 from time import monotonic
 from typing import Any
 
-from msgspec import Raw
-
-from stepwell.errors import Conflict, ExecutionCancelled, ExecutionEnded, ExecutionFailed, NotFound, Problem
+from stepwell.errors import ExecutionCancelled, ExecutionEnded, ExecutionFailed, NotFound, Problem
 from stepwell.flow.duration import Span, seconds_of
 from stepwell.flow.program import Workflow, registered, registered_names
 from stepwell.kernel.plan import Plan
-from stepwell.model.commit import Rest
-from stepwell.model.draft import Planned
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.ledger import Verification
-from stepwell.model.mutation import AddToken, ReopenStep, SetStatus
 from stepwell.model.receipt import Receipt
-from stepwell.model.record import Token, encode_token
 from stepwell.model.state import ExecutionState
-from stepwell.model.status import FINAL, Status, StepStatus
+from stepwell.model.status import FINAL, Status
 from stepwell.model.trace import Trace, TraceLevel, trace_of
 from stepwell.model.value import Value, canonical, decode, recode
-from stepwell.runtime.compensation import COMPENSATION
+from stepwell.runtime.again import Again
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.inbox import CANCEL, CHILD, SIGNAL, delivery, fresh_key, letters, path_of, take
+from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
 from stepwell.runtime.obstacle import missing_steps, obstacle_of
 from stepwell.runtime.picture import PictureFormat, check_format, picture_of_calls, picture_of_plan
 from stepwell.runtime.progress import Progress, progress_of
-from stepwell.runtime.retrying import restored
 from stepwell.runtime.run_check import problems_of_calls, problems_of_plan
 from stepwell.state.datastore import DataStore
 from stepwell.state.endings import Ending
-from stepwell.state.executions import Executions, Terms
+from stepwell.state.executions import Executions
 from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write_or_raise
 from stepwell.state.pulse import Pulse, end_of
 
@@ -139,51 +131,9 @@ class RunOperations:
         return missing_steps((yield from self._executions.load(self.execution_id)))
 
     def retry(self) -> Operation[None]:
-        """Run a failed execution again, from the call that failed: what was recorded before it is kept."""
-        session = yield from self._executions.begin(self.execution_id, Terms(rest=Rest(wake_ms=0)))
-        state = ExecutionState(session.live.state)
-        if state.status is not Status.FAILED:
-            raise Conflict(f"execution {self.execution_id!r} is {state.status}; only one that failed can be tried again")
-        declared = None if self._definitions is None else (yield from restored(self._executions, self._definitions, state))
-        if declared is not None:
-            yield from self._executions.commit(session, [SetStatus(Status.PENDING), *declared])
-            return
-        result: dict[str, Any] = state.result or {}
-        error: dict[str, Any] = result.get("error", {})
-        child_id = error.get("child_id")
-        if "compensation" in result:
-            again = self._compensation_again(state, result)
-        else:
-            # Only the call that failed the run: failures that its code has handled are part of its way.
-            again = [ReopenStep(name) for name in _failed(state, [error.get("step")])]
-            # What its code gave up because of that, too: nobody may give it up this time.
-            again += [ReopenStep(name) for name, step in state.steps.items() if step.status == StepStatus.SKIPPED]
-        if child_id is not None:
-            again = [*again, *(yield from self._old_news(child_id, session.live.workspace_id))]
-            yield from self._retry_child(child_id)
-        yield from self._executions.commit(session, [SetStatus(Status.PENDING), *again])
-
-    def _compensation_again(self, state: ExecutionState, result: dict[str, Any]) -> list[Planned]:
-        """Of a run that was compensated, only compensations can be tried again: what it did is undone."""
-        undone, failed = result["compensation"]["undone"], result["compensation"]["failed"]
-        if not failed:
-            raise Conflict(f"execution {self.execution_id!r} was compensated: what it did is undone; start another one")
-        order = [*reversed(undone), *reversed(failed)]
-        value = {"status": str(Status.FAILED), "error": result["error"], "order": order, "due_ms": None}
-        token = encode_token(Token(COMPENSATION, "compensation", "root", value))
-        return [*(ReopenStep(name) for name in _failed(state, failed)), AddToken(COMPENSATION, Raw(token))]
-
-    def _old_news(self, child_id: str, workspace_id: str) -> Operation[list[Planned]]:
-        """Take what a child told of its end: whoever saw the end without the message has left that, and it is true no more."""
-        rows = yield from self._executions.scan(path_of(self.execution_id, workspace_id))
-        told = [letter for letter in letters(rows) if (letter.kind, letter.name) == (CHILD, child_id)]
-        return [take(self.execution_id, workspace_id, letter) for letter in told]
-
-    def _retry_child(self, child_id: str) -> Operation[None]:
-        """Before its parent, so that a crash in between leaves a parent that can be retried once more."""
-        child = RunOperations(self._executions, self._pulse, self._new_id, child_id, None)
-        if (yield from child.status()) == Status.FAILED:
-            yield from child.retry()
+        """Run a failed execution again, from the call that failed: what was recorded before it is kept. One that came from a queue
+        item waits for its turn there."""
+        yield from Again(self._executions, self._new_id, self._definitions).retry(self.execution_id)
 
     def progress(self) -> Operation[Progress]:
         """How far the run is, what it does and waits for, and what may be answered."""
@@ -231,11 +181,6 @@ class RunOperations:
         return (yield from self._executions.verify(self.execution_id))
 
 
-def _failed(state: ExecutionState, names: Iterable[str | None]) -> list[str]:
-    steps = state.steps
-    return [name for name in names if name in steps and steps[name].status == StepStatus.FAILED]
-
-
 def _seconds(timeout: Span | None) -> float | None:
     return None if timeout is None else seconds_of(timeout, "timeout")
 
@@ -264,7 +209,8 @@ class Run:
         self._driver.run(self._do.cancel())
 
     def retry(self) -> None:
-        """Run it again after it failed, from the step that failed: what was recorded before is kept."""
+        """Run it again after it failed, from the step that failed: what was recorded before is kept. If it came from a queue item,
+        that is QUEUED again, and the run goes on when it has its turn; ``Conflict`` if the item was driven again or dropped."""
         self._driver.run(self._do.retry())
 
     def obstacle(self) -> str | None:
@@ -334,7 +280,8 @@ class AsyncRun:
         await self._driver.run(self._do.cancel())
 
     async def retry(self) -> None:
-        """Run it again after it failed, from the step that failed: what was recorded before is kept."""
+        """Run it again after it failed, from the step that failed: what was recorded before is kept. If it came from a queue item,
+        that is QUEUED again, and the run goes on when it has its turn; ``Conflict`` if the item was driven again or dropped."""
         await self._driver.run(self._do.retry())
 
     async def obstacle(self) -> str | None:

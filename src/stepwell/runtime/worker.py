@@ -22,10 +22,12 @@ from stepwell.kernel.thread import ROOT
 from stepwell.model.commit import ANY_VERSION, ClaimDue, Lease, Release, Written
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
-from stepwell.model.record import Metadata
-from stepwell.model.state import State
+from stepwell.model.record import Metadata, decode_status
+from stepwell.model.state import ONLY, State
 from stepwell.model.status import FINAL
+from stepwell.model.turn import waits_for_turn
 from stepwell.model.value import Value
+from stepwell.runtime.again import Again
 from stepwell.runtime.branch import follow_tasks
 from stepwell.runtime.collecting import RareCollections
 from stepwell.runtime.declared import DeclaredSession
@@ -44,6 +46,7 @@ from stepwell.runtime.start import Starting
 from stepwell.runtime.step_state import StateReading
 from stepwell.runtime.wakes import Wakes
 from stepwell.state.executions import Executions
+from stepwell.state.live import Live
 from stepwell.state.operation import AsyncDriver, read, write
 from stepwell.state.pulse import DUE, Pulse, is_running
 
@@ -305,6 +308,8 @@ class Worker:
         # A new one was made here a moment ago; if anybody was quicker than that, the first commit finds it out.
         live = self._executions.at_hand(lease.name) if is_new else None
         live = live or await self._driver.run(self._executions.newest(lease.name))
+        if not await self._is_to_run(live, lease):
+            return None
         recorder = Recorder(self._executions, self._driver, live, lease.fence, self.new_id)
         try:
             workflow = await self._workflow_for(recorder.state)
@@ -313,6 +318,13 @@ class Worker:
             return None
         claims = 0 if is_new else (await self._driver.run(self._executions.head(lease.name))).claims
         return self._session(workflow, recorder, lease, is_new), claims
+
+    async def _is_to_run(self, live: Live, lease: Lease) -> bool:
+        """Whether an execution that came due is run: not before the turn of its queue item, nor if it ended at this very moment."""
+        if waits_for_turn(live.state):
+            await self._driver.run(Again(self._executions, self.new_id).wait_on(live, lease.fence))
+            return False
+        return decode_status(live.state.sections["status"][ONLY]) not in FINAL
 
     def _session(
         self, workflow: Workflow[..., Any], recorder: Recorder, lease: Lease, is_new: bool

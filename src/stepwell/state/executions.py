@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -29,6 +30,7 @@ from stepwell.model.receipt import Receipt, ReceiptHeader, sign_head
 from stepwell.model.record import Metadata, decode_status, encode_record
 from stepwell.model.state import ONLY, ExecutionState, State
 from stepwell.model.status import FINAL, Status
+from stepwell.model.turn import cancelled_in_wait, waits_for_turn
 from stepwell.model.validation import plan
 from stepwell.model.value import Value, canonical
 from stepwell.state.endings import Ending, Endings
@@ -60,6 +62,10 @@ class Terms(msgspec.Struct, frozen=True):
 
 
 _FREE = Terms()
+_ENDING = Terms(rest=Rest(is_final=True))
+
+_MOST_CONFLICTS = 20
+"""How often an end that somebody outran is tried: whoever is always second has met a loop."""
 
 
 class Session:
@@ -288,9 +294,30 @@ class Executions(History):
         with live.lock:
             return ExecutionState(live.state)
 
+    def end_waiting(self, execution_id: str) -> Operation[bool]:
+        """End an execution that waits for its item's turn as CANCELLED, and the item with it; False if it does not wait for one."""
+        for attempt in range(_MOST_CONFLICTS):
+            live = yield from self.newest(execution_id)
+            with live.lock:
+                if not waits_for_turn(live.state):
+                    break
+                session, batch = Session(live, _ENDING, self._new_id), cancelled_in_wait(live.state)
+            try:
+                yield from self.commit(session, batch)
+            except Conflict:
+                if attempt == _MOST_CONFLICTS - 1:
+                    raise
+            else:
+                return True
+        return False
+
     def delete(self, execution_id: str) -> Operation[None]:
         """Delete an execution with its history. Its id is never used again."""
-        check_id(execution_id, "execution_id", self.limits.key_bytes)
+        head = yield from self.head(execution_id)
+        if head.status == Status.PENDING:
+            # What cannot be read can be deleted all the same; its item then has a turn for nothing.
+            with suppress(Corrupted):
+                yield from self.end_waiting(execution_id)
         try:
             yield from write_or_raise(Deletion(execution_id))
         finally:

@@ -39,13 +39,18 @@ def cancel(execution_id: str) -> None:
 @command("retry")
 @click.argument("execution_id", metavar="ID")
 def retry(execution_id: str) -> None:
-    """Run a failed run again, from the step that failed. What was recorded before is kept."""
+    """Run a failed run again, from the step that failed. What was recorded before is kept. One that came from the queue waits for
+    its turn there."""
     given = settings()
     with given.open() as well:
         run = well.run(execution_id)
         run.retry()
-        status = str(run.status())
-    tell(given, {"execution_id": execution_id, "status": status}, f"{execution_id} is {status}, for a worker to take on")
+        status, item_id = str(run.status()), well.load(execution_id).identity.item_id
+    told = {"execution_id": execution_id, "status": status}
+    if item_id is None:
+        tell(given, told, f"{execution_id} is {status}, for a worker to take on")
+    else:
+        tell(given, {**told, "item_id": item_id}, f"{execution_id} is {status}, and goes on when queue item {item_id} has its turn")
 
 
 @command("fork")

@@ -1,4 +1,4 @@
-"""An execution that is tried again, and its item: the commit that reopens the one sends the other back into the queue, or neither."""
+"""An execution that is tried again, and its item: the commit that reopens the one sends the other back into the queue."""
 
 from __future__ import annotations
 

@@ -1,0 +1,85 @@
+"""Items that were claimed before, and whose execution is there already: it goes on from its record, and is not made twice.
+
+An execution that was retried waits for its item's turn. To give it that is one commit on the execution, which marks the item: a
+crash before leaves a claim that ends by itself, a crash after leaves an execution that is due.
+"""
+
+from __future__ import annotations
+
+from stepwell.contract.engine import NotNow
+from stepwell.errors import Conflict, LeaseLost, LockHeld, NotFound
+from stepwell.model.commit import Claim, Lease, Written
+from stepwell.model.ids import NewId
+from stepwell.model.queue import Claimed, ItemMark, ItemStatus
+from stepwell.model.record import decode_status
+from stepwell.model.state import ONLY
+from stepwell.model.status import Status
+from stepwell.model.turn import waits_for_turn
+from stepwell.runtime.again import Again
+from stepwell.state.executions import Executions
+from stepwell.state.live import Live
+from stepwell.state.operation import Operation, write_or_raise
+
+__all__ = ["Resuming", "mark_of_run"]
+
+_MOST_CONFLICTS = 20
+
+_ENDS = {
+    Status.COMPLETED: ItemStatus.COMPLETED,
+    Status.PARTIALLY_COMPLETED: ItemStatus.COMPLETED,
+    Status.FAILED: ItemStatus.FAILED,
+    Status.CANCELLED: ItemStatus.CANCELLED,
+}
+
+
+def mark_of_run(claimed: Claimed, status: str) -> ItemMark:
+    """What becomes of an item whose execution is there, and has this status."""
+    return ItemMark(claimed.item_id, _ENDS.get(Status(status), ItemStatus.DISPATCHED), claimed.fence)
+
+
+class Resuming:
+    """Has executions go on that wait for their item's turn."""
+
+    def __init__(self, executions: Executions, new_id: NewId, holder: str, lease_seconds: float) -> None:
+        self._executions, self._holder, self._lease_seconds = executions, holder, lease_seconds
+        self._again = Again(executions, new_id)
+
+    def resume(self, claimed: Claimed) -> Operation[bool]:
+        """Have the execution of an item go on; False if it has none yet. Who has lost the claim meanwhile leaves it as it is."""
+        for _ in range(_MOST_CONFLICTS):
+            try:
+                return (yield from self._resume(claimed))
+            except LeaseLost:
+                return True
+            except Conflict:  # somebody was first, to end it perhaps: what it is now says what to do
+                continue
+            except LockHeld:  # a worker that was woken too early puts it back in a moment
+                break
+        raise NotNow(f"execution {claimed.execution_id!r} of queue item {claimed.item_id!r} is in the hands of another")
+
+    def _resume(self, claimed: Claimed) -> Operation[bool]:
+        try:
+            live = yield from self._executions.newest(claimed.execution_id)
+        except NotFound:
+            return False
+        if live.state.identity.item_id != claimed.item_id:
+            return False
+        if waits_for_turn(live.state):
+            yield from self._give_turn(claimed, live)
+        else:
+            yield from write_or_raise(mark_of_run(claimed, decode_status(live.state.sections["status"][ONLY])))
+        return True
+
+    def _give_turn(self, claimed: Claimed, live: Live) -> Operation[None]:
+        """Under a lease: a worker that was woken by a signal and looks at it just now would be run beside by another one."""
+        lease = yield from self._lease(claimed)
+        yield from self._again.go_on(live, lease.fence, ItemMark(claimed.item_id, ItemStatus.DISPATCHED, claimed.fence))
+
+    def _lease(self, claimed: Claimed) -> Operation[Lease]:
+        # A holder of its own, since a worker of this very process may be the one that looks at it.
+        holder = f"{self._holder}/{claimed.item_id}"
+        outcome = yield from write_or_raise(Claim(claimed.execution_id, holder, self._lease_seconds))
+        found = outcome.answers[0] if isinstance(outcome, Written) else None
+        if not isinstance(found, Lease):
+            raise LeaseLost
+        return found
