@@ -27,12 +27,43 @@ def open_store(path: Path) -> Store:
 
 
 def prepare(store: Store) -> None:
-    """A workspace with two slots used, one by a claim that has expired, and something waiting."""
+    """A workspace with two slots used, one by a claim that has expired, and something waiting. Beside it two runs that failed; one
+    was retried, and its item is claimed."""
+    for name in ("broken", "back"):
+        _fail(store, name)
+    _follow(store, "back").land(status("PENDING"), rest=Rest(), mark=ItemMark("back", "PENDING"))
+    claim_items(store, 1)
     put_workspace(store, "acme", concurrency=3, rate_per_second=100)
     store.write([Enqueue(tuple(new_item(f"i{number}", "acme") for number in range(6)))])
     claim_items(store, 1)
     claim_items(store, 1, seconds=-1)
     store.write([Enqueue((new_item("dead"),)), CancelItem("dead")])
+
+
+def _fail(store: Store, name: str) -> None:
+    """An item with a run that failed."""
+    store.write([Enqueue((new_item(name),))])
+    [claimed] = claim_items(store, 1)
+    run = Execution(store, claimed.execution_id).create(status("RUNNING"), mark=ItemMark(name, "DISPATCHED", claimed.fence))
+    run.land(status("FAILED"), rest=Rest(is_final=True), mark=ItemMark(name, "FAILED"))
+
+
+def _follow(store: Store, name: str) -> Execution:
+    run = Execution(store, f"of-{name}")
+    run.follow()
+    return run
+
+
+def _again(store: Store) -> Unit:
+    """A run that failed is retried, and its item waits with it."""
+    mark = ItemMark("broken", "PENDING")
+    return _follow(store, "broken").commit(status("PENDING"), commit_id="again", rest=Rest(), mark=mark)
+
+
+def _turn(store: Store) -> Unit:
+    """A run that was retried goes on, and its item with it."""
+    mark = ItemMark("back", "DISPATCHED", _fence(store, "back"))
+    return _follow(store, "back").commit(status("RUNNING"), commit_id="turn", rest=Rest(wake_ms=0), mark=mark)
 
 
 def _fence(store: Store, item_id: str) -> int:
@@ -72,6 +103,8 @@ ACTS: dict[str, Callable[[Store], Unit]] = {
     "cancel": lambda _: CancelItem("i2"),
     "redrive": lambda _: Redrive("dead", "again"),
     "recover": lambda _: RecoverItems(),
+    "again": _again,
+    "turn": _turn,
 }
 """Each makes the unit that it writes, the same one every time."""
 

@@ -133,7 +133,7 @@ def marked(
     if mark.status == ItemStatus.PENDING:
         if item is None:
             return item_dropped(mark.item_id)
-        return item_driven(item.item_id, item.execution_id) if is_other else _revived(item, item.execution_id, now_ms, single)
+        return item_driven(item.item_id, item.execution_id) if is_other else _again(item, now_ms, single)
     if mark.fence is not None and (item is None or is_other or item.status not in ACTIVE or item.fence != mark.fence):
         return claim_lost(mark.item_id, mark.fence)
     if item is None or is_other or has_ended(item) or item.status == mark.status:
@@ -184,6 +184,12 @@ def orphaned(item: Item, now_ms: int) -> Item | None:
 def redriven(item: Item, unit: Redrive, now_ms: int, single: Single) -> Item | Conflict:
     """An item that failed or was cancelled, from the start."""
     return _revived(item, unit.execution_id, now_ms, single)
+
+
+def _again(item: Item, now_ms: int, single: Single) -> Item | Conflict:
+    """An item whose execution is to go on. Its input is on record there, so no later request may be taken for it."""
+    after = _revived(item, item.execution_id, now_ms, single)
+    return replace(after, debounce=None) if isinstance(after, Item) else after
 
 
 def _revived(item: Item, execution_id: str, now_ms: int, single: Single) -> Item | Conflict:

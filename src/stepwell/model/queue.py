@@ -279,9 +279,10 @@ class ItemMark(msgspec.Struct, frozen=True, gc=False):
     that rides with a commit moves only the item of that execution: an item that was driven again has another one, and what becomes
     of the old one does not matter to it.
 
-    PENDING sends an item that is FAILED or CANCELLED back into the queue, for the same execution, with no attempts used; it has no
-    fence, since nobody has claimed the item. ``Conflict``, and nothing of the commit lands, if the item is neither, is there no
-    more or has another execution by now, and while another item of its singleton name has not ended.
+    PENDING sends an item that is FAILED or CANCELLED back into the queue, for the same execution, with no attempts used. It gives
+    up its debounce name, since it runs with the input that it has, and has no fence, since nobody has claimed it. ``Conflict``, and
+    nothing of the commit lands, if the item is neither, is there no more or has another execution by now, and while another item
+    of its singleton name has not ended.
     """
 
     item_id: str

@@ -47,7 +47,7 @@ class LocalEngine:
         self._worker, self._store, self._executions, self._driver = worker, store, executions, driver
         self._clock, self._new_id = clock, new_id
         self._starting = Starting(executions, clock)
-        self._resuming = Resuming(executions, new_id, worker.holder, worker.lease_seconds)
+        self._resuming = Resuming(executions, new_id)
         self._creations: dict[tuple[str, int], Creation] = {}
         """How executions are made that are run here; alike for all of one workflow."""
         self._unmade: dict[FirstCommit, float] = {}

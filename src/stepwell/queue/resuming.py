@@ -7,8 +7,7 @@ crash before leaves a claim that ends by itself, a crash after leaves an executi
 from __future__ import annotations
 
 from stepwell.contract.engine import NotNow
-from stepwell.errors import Conflict, LeaseLost, LockHeld, NotFound
-from stepwell.model.commit import Claim, Lease, Written
+from stepwell.errors import Conflict, LeaseLost, NotFound
 from stepwell.model.ids import NewId
 from stepwell.model.queue import Claimed, ItemMark, ItemStatus
 from stepwell.model.record import decode_status
@@ -17,7 +16,6 @@ from stepwell.model.status import Status
 from stepwell.model.turn import waits_for_turn
 from stepwell.runtime.again import Again
 from stepwell.state.executions import Executions
-from stepwell.state.live import Live
 from stepwell.state.operation import Operation, write_or_raise
 
 __all__ = ["Resuming", "mark_of_run"]
@@ -40,9 +38,8 @@ def mark_of_run(claimed: Claimed, status: str) -> ItemMark:
 class Resuming:
     """Has executions go on that wait for their item's turn."""
 
-    def __init__(self, executions: Executions, new_id: NewId, holder: str, lease_seconds: float) -> None:
-        self._executions, self._holder, self._lease_seconds = executions, holder, lease_seconds
-        self._again = Again(executions, new_id)
+    def __init__(self, executions: Executions, new_id: NewId) -> None:
+        self._executions, self._again = executions, Again(executions, new_id)
 
     def resume(self, claimed: Claimed) -> Operation[bool]:
         """Have the execution of an item go on; False if it has none yet. Who has lost the claim meanwhile leaves it as it is."""
@@ -51,11 +48,9 @@ class Resuming:
                 return (yield from self._resume(claimed))
             except LeaseLost:
                 return True
-            except Conflict:  # somebody was first, to end it perhaps: what it is now says what to do
+            except Conflict:  # somebody was first, to end it or to put it back: what it is now says what to do
                 continue
-            except LockHeld:  # a worker that was woken too early puts it back in a moment
-                break
-        raise NotNow(f"execution {claimed.execution_id!r} of queue item {claimed.item_id!r} is in the hands of another")
+        raise NotNow(f"execution {claimed.execution_id!r} of queue item {claimed.item_id!r} is changed by others all the time")
 
     def _resume(self, claimed: Claimed) -> Operation[bool]:
         try:
@@ -65,21 +60,7 @@ class Resuming:
         if live.state.identity.item_id != claimed.item_id:
             return False
         if waits_for_turn(live.state):
-            yield from self._give_turn(claimed, live)
+            yield from self._again.go_on(live, ItemMark(claimed.item_id, ItemStatus.DISPATCHED, claimed.fence))
         else:
             yield from write_or_raise(mark_of_run(claimed, decode_status(live.state.sections["status"][ONLY])))
         return True
-
-    def _give_turn(self, claimed: Claimed, live: Live) -> Operation[None]:
-        """Under a lease: a worker that was woken by a signal and looks at it just now would be run beside by another one."""
-        lease = yield from self._lease(claimed)
-        yield from self._again.go_on(live, lease.fence, ItemMark(claimed.item_id, ItemStatus.DISPATCHED, claimed.fence))
-
-    def _lease(self, claimed: Claimed) -> Operation[Lease]:
-        # A holder of its own, since a worker of this very process may be the one that looks at it.
-        holder = f"{self._holder}/{claimed.item_id}"
-        outcome = yield from write_or_raise(Claim(claimed.execution_id, holder, self._lease_seconds))
-        found = outcome.answers[0] if isinstance(outcome, Written) else None
-        if not isinstance(found, Lease):
-            raise LeaseLost
-        return found

@@ -94,9 +94,10 @@ class Again:
 
     # The turn.
 
-    def go_on(self, live: Live, fence: int, mark: ItemMark) -> Operation[None]:
-        """Give an execution its turn: it is due, and its item is marked, in one commit. The child that failed it goes before."""
-        session = self._session_of_waiting(live, Terms(fence=fence, rest=Rest(wake_ms=0), mark=mark))
+    def go_on(self, live: Live, mark: ItemMark) -> Operation[None]:
+        """Give an execution its turn: it is due, and its item is marked, in one commit. The child that failed it goes before. A
+        worker that was woken too early, and looks at it just now, loses its lease by that."""
+        session = self._session_of_waiting(live, Terms(rest=Rest(wake_ms=0), mark=mark))
         batch: list[Planned] = [SetStatus(Status.RUNNING)]
         child_id = _child_of(live.state)
         if child_id is not None:

@@ -316,8 +316,16 @@ class Worker:
         except NotFound:
             await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
             return None
-        claims = 0 if is_new else (await self._driver.run(self._executions.head(lease.name))).claims
+        claims = 0 if is_new else await self._claims_of(lease)
         return self._session(workflow, recorder, lease, is_new), claims
+
+    async def _claims_of(self, lease: Lease) -> int:
+        """How often an execution was claimed since its last commit. Who gives it the turn of its queue item takes it away from a
+        worker that had claimed it too early; if that comes to look afterwards, it finds a run that is the next one's."""
+        head = await self._driver.run(self._executions.head(lease.name))
+        if (head.holder, head.fence) != (lease.holder, lease.fence):
+            raise LeaseLost(f"execution {lease.name!r} was given back before it was looked at", fence=lease.fence)
+        return head.claims
 
     async def _is_to_run(self, live: Live, lease: Lease) -> bool:
         """Whether an execution that came due is run: not before the turn of its queue item, nor if it ended at this very moment."""

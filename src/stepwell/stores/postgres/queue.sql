@@ -232,11 +232,11 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[
 UPDATE {schema}.items AS i
 SET execution_id = g.execution_id, status = g.status, run_at_ms = g.run_at_ms, attempts = g.attempts, holder = g.holder,
     lease_until_ms = g.lease_until_ms, claimed_ms = g.claimed_ms, dispatched_ms = g.dispatched_ms, finished_ms = g.finished_ms,
-    error = g.error, is_ready = g.is_ready
+    error = g.error, is_ready = g.is_ready, debounce = g.debounce
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
-            $10::bigint[], $11::text[], $12::boolean[])
+            $10::bigint[], $11::text[], $12::boolean[], $13::text[])
      AS g (item_id, execution_id, status, run_at_ms, attempts, holder, lease_until_ms, claimed_ms, dispatched_ms, finished_ms, error,
-           is_ready)
+           is_ready, debounce)
 WHERE i.item_id = g.item_id;
 
 -- name: update_requests

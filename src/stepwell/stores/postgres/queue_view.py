@@ -289,4 +289,5 @@ def changed_row(item: Item, now_ms: int) -> Row:
         item.finished_ms,
         item.error,
         is_ready(item, now_ms),
+        item.debounce,
     )

@@ -250,7 +250,7 @@ _NEW_ITEM = (
     *(texts, texts, *_BODY, texts, texts, integers, integers, integers, texts, texts, texts, texts, integers, integers),
     *(texts, integers, *_TIMES),
 )
-_CHANGED_ITEM = (texts, texts, texts, integers, integers, texts, *_TIMES)
+_CHANGED_ITEM = (texts, texts, texts, integers, integers, texts, *_TIMES, texts)
 
 
 def _waking(view: View, head: Head) -> Row:

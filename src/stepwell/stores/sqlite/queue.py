@@ -158,6 +158,7 @@ class QueueWriting:
             after.finished_ms,
             after.error,
             self._now_ms,
+            after.debounce,
         )
 
     # Many items in one go.

@@ -33,7 +33,7 @@ SELECT item_id FROM items WHERE execution_id = ?1 AND status = 'DISPATCHED';
 -- Writes everything of an item that may change.
 UPDATE items SET workflow_id = ?2, version = ?3, execution_id = ?4, input = ?5, status = ?6, run_at_ms = ?7, attempts = ?8, holder = ?9,
                  lease_until_ms = ?10, claimed_ms = ?11, dispatched_ms = ?12, finished_ms = ?13, error = ?14,
-                 is_ready = ?6 = 'PENDING' AND ?7 <= ?15
+                 is_ready = ?6 = 'PENDING' AND ?7 <= ?15, debounce = ?16
 WHERE number = ?1;
 
 -- name: mark_item

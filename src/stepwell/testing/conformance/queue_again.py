@@ -180,6 +180,16 @@ def test_item_does_not_wait_again_beside_another_of_its_singleton_name(store: St
     assert statuses(store) == {"a": "PENDING", "b": "COMPLETED"}
 
 
+def test_item_that_waits_again_keeps_its_input_whatever_is_asked_for_by_its_debounce_name(store: Store) -> None:
+    """Its execution goes on from its record: what a later request asks for would be lost."""
+    run = failed_run(store, debounce="d", input=b"1")
+    run.land(status("PENDING"), rest=Rest(), mark=AGAIN)
+    add(store, new_item("b", debounce="d", input=b"2"))
+    [answer] = answers(write(store, Enqueue((new_item("c", debounce="d", input=b"3"),))))
+    assert (answer.item_id, answer.is_new) == ("b", False)
+    assert [(item.item_id, item.input) for item in claim_items(store)] == [("a", b"1"), ("b", b"3")]
+
+
 def test_item_does_not_wait_again_beside_one_that_comes_with_its_commit(store: Store) -> None:
     run = failed_run(store, singleton="s")
     unwritten(store, run, refused(write(store, again(run, items=(new_item("b", singleton="s"),))), Conflict), "'s'")

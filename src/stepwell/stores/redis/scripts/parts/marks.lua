@@ -45,6 +45,9 @@ local function write_mark(item, mark, now, channel)
     return move(item, {status = 'DISPATCHED', ['until'] = false, dispatched = now}, now)
   end
   if mark[2] == 'PENDING' then
+    -- Its input is on record, so no later request may be taken for it.
+    redis.call('HDEL', queue .. ':item:' .. item.number, 'debounce')
+    item.debounce = nil
     return revive(item, item.execution, now, channel)
   end
   end_item(item, mark[2], mark[4], now)
