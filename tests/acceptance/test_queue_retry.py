@@ -15,6 +15,7 @@ from tests.support.queues import queue_url, shared_url
 import stepwell
 from stepwell import Conflict, ExecutionCancelled, ExecutionFailed, ItemStatus, NotFound, Status, Stepwell, step, workflow
 from stepwell.flow import call, define, signal
+from stepwell.model.commit import Deletion
 from stepwell.model.queue import ItemMark
 from stepwell.state.operation import write_or_raise
 
@@ -393,6 +394,19 @@ def test_a_run_whose_item_ended_without_it_can_be_retried_once_more(blocking_wel
         assert waits(well, item)
     assert item.result(WAIT) == "a is on its way"
     assert calls["charge a"] == 1
+
+
+def test_an_item_whose_run_is_deleted_just_after_it_was_retried_ends_at_its_turn(blocking_well: Stepwell):
+    """Whoever deletes it has looked before the retry. Ids are never used twice, so nobody can start it any more."""
+    well = blocking_well
+    item = failed(well)
+    is_broken.clear()
+    with full(well):
+        item.run().retry()
+        well._driver.run(write_or_raise(Deletion(item.execution_id)))
+    with pytest.raises(ExecutionFailed, match="was deleted"):
+        item.result(WAIT)
+    assert (item.state().status, item.state().attempts, used(well)) == (ItemStatus.FAILED, 1, 0)
 
 
 def test_an_item_that_ended_without_its_run_can_be_driven_again(blocking_well: Stepwell):

@@ -35,6 +35,11 @@ def moved(to: ItemStatus, item_id: str = "i") -> Commit:
     return run.creation(status("RUNNING"), rest=rest, mark=ItemMark(item_id, to))
 
 
+def again(item_id: str) -> Commit:
+    """The commit that has the execution of an item wait for its turn."""
+    return replace(moved(ItemStatus.COMPLETED), rest=Rest(), mark=ItemMark(item_id, ItemStatus.PENDING))
+
+
 END = moved(ItemStatus.COMPLETED)
 
 
@@ -69,6 +74,13 @@ def test_end_of_an_item_that_was_alone_is_no_news_but_is_looked_after_once() -> 
     assert news.is_look_due
     news.looks()
     assert not news.is_look_due
+
+
+def test_item_that_is_sent_back_is_news_and_waits_for_the_slots_of_others() -> None:
+    news = with_one_alone()
+    assert is_news(news, again("j"))
+    assert is_news(news, END)
+    assert is_news(with_one_alone(), again("i"))
 
 
 def test_end_of_an_item_that_was_not_alone_is_news() -> None:
