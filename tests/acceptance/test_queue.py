@@ -503,3 +503,19 @@ def test_a_declared_workflow_is_asked_for_in_the_same_way(well: Any):
     assert item.result(WAIT) == 10
     assert well.verify(item.execution_id).ok
     assert item.state().status is ItemStatus.COMPLETED
+
+
+@step(name="queue.count")
+async def count(number: int) -> int:
+    """It ends before anybody can look."""
+    calls[f"count {number}"] += 1
+    return number
+
+
+def test_steps_of_a_declared_workflow_are_made_once_each(well: Any):
+    """The first commit brings the run's state, and its session begins anew: what has ended by then is not asked for again."""
+    first, second = (call("queue.count", {"number": f"{{{{ trigger.input + {more} }}}}"}, name=f"n{more}") for more in (0, 1000))
+    definition = define("queue.counted", first, second)
+    items = [well.enqueue(definition, number) for number in range(10)]
+    assert [item.result(WAIT) for item in items] == [number + 1000 for number in range(10)]
+    assert calls == Counter(f"count {number + more}" for number in range(10) for more in (0, 1000))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 
 import msgspec
@@ -243,7 +243,8 @@ class DeclaredSession:
             taken += came.letters
             kept = came.kept
             batch += came.mutations
-            effects += came.effects
+            # To begin is to ask again for all that is under way, so also for attempts that end with this very commit.
+            effects += _not_ended(came.effects, events) if isinstance(done.event, Began) else came.effects
             if any(isinstance(effect, End) for effect in came.effects):
                 break
         end = next((effect for effect in effects if isinstance(effect, End)), None)
@@ -303,7 +304,6 @@ class DeclaredSession:
         await self._load_state()
         again = [Done(Began()), *(Done(_event_of(letter)) for letter in self._letters.values())]
         own = [done for done in events if isinstance(done.event, StepCompleted | StepFailed)]
-        made = {(done.event.token_id, done.event.key) for done in own if isinstance(done.event, StepCompleted | StepFailed)}
         for done in [*again, *own]:
             if self._is_over:
                 return
@@ -314,9 +314,7 @@ class DeclaredSession:
             except StepwellError as fault:
                 effects = await self._replaced(done, fault)
             before = []
-            if isinstance(done.event, Began):  # it asks again for all that is under way; of these attempts the end is known
-                effects = [each for each in effects if not (isinstance(each, RunStep) and (each.token_id, each.key) in made)]
-            self._carry_out(effects)
+            self._carry_out(_not_ended(effects, own) if isinstance(done.event, Began) else effects)
 
     async def _replaced(self, done: Done, fault: StepwellError) -> list[Effect]:
         if not isinstance(done.event, StepCompleted):
@@ -354,7 +352,7 @@ class DeclaredSession:
         self._is_over = True
 
     def _carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
+        for effect in _not_ended(effects, self._events):  # what has ended since is not made again
             match effect:
                 case RunStep():
                     self._making.make(effect)
@@ -366,6 +364,12 @@ class DeclaredSession:
                     self._making.note(effect)
                 case CancelChild() | End():
                     pass
+
+
+def _not_ended(effects: Sequence[Effect], events: Sequence[Done]) -> list[Effect]:
+    """Effects without the attempts whose ends are among events."""
+    ended = {(done.event.token_id, done.event.key) for done in events if isinstance(done.event, StepCompleted | StepFailed)}
+    return [each for each in effects if not (isinstance(each, RunStep) and (each.token_id, each.key) in ended)]
 
 
 def _event_of(letter: Letter) -> Event:
