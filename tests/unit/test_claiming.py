@@ -15,6 +15,7 @@ from stepwell.model.claiming import (
     LaneKey,
     Queued,
     changed_rate_ms,
+    earlier_rate_ms,
     free_slots,
     later_rate_ms,
     rate_allowance,
@@ -206,3 +207,60 @@ def test_raised_rate_is_owed_no_more_than_it_could_be_by_itself(rate: float, nex
 @pytest.mark.parametrize("rate", [None, 0])
 def test_rate_that_says_nothing_about_the_next_start_leaves_it(rate: float | None) -> None:
     assert changed_rate_ms(rate, NOW * 2, NOW) == NOW * 2
+
+
+RATES = st.sampled_from([0.3, 1, 2, 3.7, 10, 50])
+PAUSES = st.lists(st.integers(0, 3_000), max_size=20)
+
+
+@given(RATES, PAUSES, st.integers(1, 60), st.integers(0, 5_000), st.lists(st.integers(0, 4_000), min_size=1, max_size=5))
+def test_starts_that_are_given_back_are_as_if_never_counted(
+    rate: float, pauses: list[int], wanted: int, held_ms: int, later: list[int]
+) -> None:
+    now, rate_ms = NOW, 0.0
+    for pause in pauses:
+        now += pause
+        rate_ms = later_rate_ms(rate, rate_ms, now, min(rate_allowance(rate, rate_ms, now), 1 + pause % 3))
+    now += 700
+    claimed = min(rate_allowance(rate, rate_ms, now), wanted)
+    given_back = later_rate_ms(rate, rate_ms, now, claimed)
+    for _ in range(claimed):
+        given_back = earlier_rate_ms(rate, given_back, now, now + held_ms)
+    times = [now + held_ms + each for each in (0, *later)]
+    assert [rate_allowance(rate, given_back, at) for at in times] == [rate_allowance(rate, rate_ms, at) for at in times]
+
+
+@given(RATES, st.lists(st.tuples(st.integers(0, 1_500), st.integers(0, 4), st.sampled_from([0, 1, 9])), min_size=1, max_size=40))
+def test_starts_given_back_make_room_only_for_what_was_claimed_shortly_before(
+    rate: float, turns: list[tuple[int, int, int]]
+) -> None:
+    """Of each claim some are held, and given back later, one at a time, while all others start."""
+    now, rate_ms, starts, held, returned = NOW, 0.0, list[int](), list[int](), list[tuple[int, int]]()
+    for pause, kept, freed in turns:
+        now += pause
+        for claimed_ms in held[:freed]:
+            rate_ms = earlier_rate_ms(rate, rate_ms, claimed_ms, now)
+            returned.append((claimed_ms, now))
+        held = held[freed:]
+        count = rate_allowance(rate, rate_ms, now)
+        rate_ms = later_rate_ms(rate, rate_ms, now, count)
+        held += [now] * min(kept, count)
+        starts += [now] * (count - min(kept, count))
+    for index, first in enumerate(starts):
+        for later, last in enumerate(starts[index:], 1):
+            weighed = [at for at, end in returned if at < first <= end <= last and end < at + 1000 and rate > 1]
+            assert later <= rate * ((last - first) / 1000 + 1) + len(weighed) + 1.01
+
+
+def test_start_of_long_ago_is_not_given_back() -> None:
+    first = later_rate_ms(1, 0, NOW, 1)
+    second = later_rate_ms(1, first, NOW + 1000, 1)
+    assert earlier_rate_ms(1, first, NOW, NOW + 999) == NOW
+    assert earlier_rate_ms(1, second, NOW, NOW + 1000) == second
+    assert earlier_rate_ms(0.1, second, NOW, NOW + 9_999) == second - 10_000
+    assert earlier_rate_ms(50, second, NOW, NOW + 999) == second - 20
+
+
+@pytest.mark.parametrize("rate", [None, 0])
+def test_without_a_rate_no_start_is_given_back(rate: float | None) -> None:
+    assert earlier_rate_ms(rate, NOW + 5.0, NOW, NOW) == NOW + 5

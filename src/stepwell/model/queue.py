@@ -302,7 +302,8 @@ class ReturnItem(msgspec.Struct, frozen=True, gc=False):
     """Give a claimed item back. ``LeaseLost`` if the fence is not the present one.
 
     With an ``error`` the attempt is used up: PENDING again after ``delay_ms``, or FAILED with the error if it was the last. Without
-    one the attempt is given back, too. The answer is its ``Item`` afterwards.
+    one the attempt is given back, too, and so is the start that the claim has counted: to the rates of workspace and queue, as they
+    are now (``claiming.earlier_rate_ms``). The answer is its ``Item`` afterwards.
     """
 
     item_id: str
