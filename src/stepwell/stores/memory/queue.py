@@ -17,6 +17,7 @@ from stepwell.model.claiming import (
     LaneKey,
     Queued,
     changed_rate_ms,
+    earlier_rate_ms,
     free_slots,
     later_rate_ms,
     rate_allowance,
@@ -181,12 +182,23 @@ class Queue:
         return self.mark(unit, undo) or Written()
 
     def _return(self, unit: ReturnItem, undo: Undo) -> Outcome:
-        item = self.rows.get(unit.item_id)
-        after = returned(item, unit, self._clock.now_ms())
-        if isinstance(after, StepwellError):
-            return after
+        item, now = self.rows.get(unit.item_id), self._clock.now_ms()
+        after = returned(item, unit, now)
+        if item is None or isinstance(after, StepwellError):
+            return after if isinstance(after, StepwellError) else NotFound()
+        if unit.error is None:
+            self._give_back_start(item, now, undo)
         self._change(item, after, undo)
         return Written([after])
+
+    def _give_back_start(self, item: Item, now_ms: int, undo: Undo) -> None:
+        """The start that a claim has counted came to nothing."""
+        claimed_ms, tenant, named = item.claimed_ms or 0, self._tenants[item.workspace_id], self._queues.get(item.queue)
+        rate_ms = earlier_rate_ms(self._tier_of(item.workspace_id).rate_per_second, tenant.rate_ms, claimed_ms, now_ms)
+        undo.put(self._tenants, item.workspace_id, replace(tenant, rate_ms=rate_ms))
+        if named is not None:
+            rate_ms = earlier_rate_ms(named.settings.rate_per_second, named.rate_ms, claimed_ms, now_ms)
+            undo.put(self._queues, item.queue, replace(named, rate_ms=rate_ms))
 
     def _cancel(self, unit: CancelItem, undo: Undo) -> Outcome:
         item = self.rows.get(unit.item_id)

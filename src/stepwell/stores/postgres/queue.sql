@@ -49,6 +49,48 @@ SELECT item_id, workspace_id, workflow_id, version, execution_id, input, fence, 
 -- One process at a time decides what requests to a workspace come to; until the transaction ends. args: workspaces, sorted
 SELECT pg_advisory_xact_lock(hashtextextended(workspace_id, 5377)) FROM unnest($1::text[]) AS g (workspace_id);
 
+-- name: take_rates
+-- Locks the workspaces of items whose starts are given back, if they have rates; until the transaction ends. Claims lock them, too, and
+-- then wait for items, so whoever waits for a workspace has locked no item yet. Tiers and queues are not changed meanwhile, as for
+-- claim_items: who changes one holds all others up, and waits for its workspaces.
+-- args: the items' ids, in any order
+SELECT 1 FROM (SELECT pg_advisory_xact_lock_shared(5378)::text AS held) AS gate CROSS JOIN LATERAL (
+    SELECT 1 FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
+    WHERE w.workspace_id IN (SELECT i.workspace_id || held FROM {schema}.items AS i WHERE i.item_id = ANY ($1::text[]))
+      AND t.rate_per_second > 0
+    ORDER BY w.workspace_id FOR NO KEY UPDATE OF w) AS w;
+
+-- name: take_queue_rates
+-- The same for their queues, after the workspaces, as in a claim.
+SELECT 1 FROM {schema}.queues AS q
+WHERE q.name IN (SELECT i.queue FROM {schema}.items AS i WHERE i.item_id = ANY ($1::text[])) AND q.rate_per_second > 0
+ORDER BY q.name FOR NO KEY UPDATE;
+
+-- name: rates
+-- The rates of these workspaces, and when their next starts are due. One that has got a rate since is not waited for.
+-- args: as take_rates
+SELECT w.workspace_id, t.rate_per_second::text, w.rate_ms::text
+FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
+WHERE w.workspace_id IN (SELECT i.workspace_id FROM {schema}.items AS i WHERE i.item_id = ANY ($1::text[])) AND t.rate_per_second > 0
+FOR NO KEY UPDATE OF w SKIP LOCKED;
+
+-- name: queue_rates
+-- The same of the queues.
+SELECT q.name, q.rate_per_second::text, q.rate_ms::text
+FROM {schema}.queues AS q
+WHERE q.name IN (SELECT i.queue FROM {schema}.items AS i WHERE i.item_id = ANY ($1::text[])) AND q.rate_per_second > 0
+FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: set_rates
+-- Writes when the next starts of workspaces are due, which this transaction has locked.
+UPDATE {schema}.workspaces AS w SET rate_ms = g.rate_ms::double precision
+FROM unnest($1::text[], $2::text[]) AS g (workspace_id, rate_ms) WHERE w.workspace_id = g.workspace_id;
+
+-- name: set_queue_rates
+-- The same of queues.
+UPDATE {schema}.queues AS q SET rate_ms = g.rate_ms::double precision
+FROM unnest($1::text[], $2::text[]) AS g (name, rate_ms) WHERE q.name = g.name;
+
 -- name: create_marked
 -- The same as create_group for executions of which some come from items that their creator has claimed: such a one is created, and its
 -- item moved on, only if the claim still stands. Items are locked before anything is created, in the order given, as they are elsewhere.

@@ -7,7 +7,7 @@ from typing import Any
 
 from stepwell.errors import StepwellError
 from stepwell.model.admission import admit, unknown_workspace
-from stepwell.model.claiming import free_slots
+from stepwell.model.claiming import earlier_rate_ms, free_slots
 from stepwell.model.commit import Commit, Deletion, Outcome, Unit, Written
 from stepwell.model.lifecycle import cancelled, entered, has_ended, marked, orphaned, redriven, returned
 from stepwell.model.queue import CancelItem, Enqueue, Item, ItemMark, ItemStatus, NewItem, Redrive, ReturnItem
@@ -28,6 +28,8 @@ class QueueFootprint:
     def __init__(self) -> None:
         self._marked: set[str] = set()
         self._items: set[str] = set()
+        self._unstarted: set[str] = set()
+        """Items that are given back with their starts."""
         self._requests: list[NewItem] = []
         self._redriven: set[str] = set()
         self._executions: set[str] = set()
@@ -48,7 +50,11 @@ class QueueFootprint:
                 self._executions.add(unit.execution_id)
             case ItemMark():
                 self._mark(unit)
-            case ReturnItem() | CancelItem():
+            case ReturnItem():
+                self._items.add(unit.item_id)
+                if unit.error is None:
+                    self._unstarted.add(unit.item_id)
+            case CancelItem():
                 self._items.add(unit.item_id)
             case _:
                 return
@@ -59,16 +65,23 @@ class QueueFootprint:
             self._redriven.add(mark.item_id)
 
     def desks(self) -> Iterator[Question]:
-        """What to lock before anything else: many processes come to the same desks, and all of them come there first."""
+        """What to lock before anything else: many processes come to the same desks, and all of them come there first; and whoever
+        gives a start back waits for the claims that count others."""
         workspaces = sorted({new.workspace_id for new in self._requests})
         if workspaces:
             yield "take_desks", [texts(workspaces)]
+        if self._unstarted:
+            yield "take_rates", [texts(sorted(self._unstarted))]
+            yield "take_queue_rates", [texts(sorted(self._unstarted))]
 
     def questions(self) -> Iterator[Question]:
         """What to lock and read."""
         workspaces = sorted({new.workspace_id for new in self._requests})
         ids = sorted(self._items | {new.item_id for new in self._requests})
         marked = sorted(self._marked.difference(ids))
+        if self._unstarted:
+            yield "rates", [texts(sorted(self._unstarted))]
+            yield "queue_rates", [texts(sorted(self._unstarted))]
         if marked:
             yield "lock_marked", [texts(marked)]
         if ids:
@@ -99,6 +112,9 @@ class QueueView:
         self._items: dict[str, Item] = {}
         self._keys: dict[tuple[str, str], str] = {}
         self._rooms: dict[str, int] = {}
+        self._rates: dict[tuple[str, str], tuple[float, float]] = {}
+        """What was asked for (rates of workspaces or of queues) and a name: the rate, and when the next start is due."""
+        self._changed_rates: set[tuple[str, str]] = set()
         self._new: dict[str, None] = {}
         self._changed: set[str] = set()
         self._requested: set[str] = set()
@@ -110,6 +126,9 @@ class QueueView:
         for workspace_id, depth, waiting in answers.get("desks", ()):
             # Less than none where items that came back wait beyond the depth: as many must go before there is room.
             self._rooms[workspace_id] = free_slots(None, 0) if depth is None else depth - waiting
+        for question in ("rates", "queue_rates"):
+            for name, rate, rate_ms in answers.get(question, ()):
+                self._rates[question, name] = float(rate), float(rate_ms)
 
     def has_changes(self) -> bool:
         """Whether there is anything to write."""
@@ -127,6 +146,10 @@ class QueueView:
     def requested_items(self) -> list[Item]:
         """The items that have another workflow and input now."""
         return [self._items[item_id] for item_id in sorted(self._requested) if item_id not in self._new]
+
+    def changed_rates(self, question: str) -> list[Row]:
+        """When the next starts are due, of those workspaces (``rates``) or queues (``queue_rates``) that were given some back."""
+        return [(key[1], repr(self._rates[key][1])) for key in sorted(self._changed_rates) if key[0] == question]
 
     # The desk.
 
@@ -214,7 +237,7 @@ class QueueView:
             case ItemMark():
                 return self._mark(unit, None) or Written()
             case ReturnItem():
-                return self._moved(unit.item_id, returned(self._items.get(unit.item_id), unit, self._now_ms))
+                return self._returned(unit)
             case _:
                 item = self._items.get(unit.item_id)
                 if item is None:
@@ -229,6 +252,20 @@ class QueueView:
             self.change(self._items[after.item_id], after)
             return None
         return after
+
+    def _returned(self, unit: ReturnItem) -> Outcome:
+        item = self._items.get(unit.item_id)
+        after = returned(item, unit, self._now_ms)
+        if item is not None and isinstance(after, Item) and unit.error is None:
+            self._give_back_start(("rates", item.workspace_id), item.claimed_ms or 0)
+            self._give_back_start(("queue_rates", item.queue), item.claimed_ms or 0)
+        return self._moved(unit.item_id, after)
+
+    def _give_back_start(self, key: tuple[str, str], claimed_ms: int) -> None:
+        if key in self._rates:
+            rate, rate_ms = self._rates[key]
+            self._rates[key] = rate, earlier_rate_ms(rate, rate_ms, claimed_ms, self._now_ms)
+            self._changed_rates.add(key)
 
     def _moved(self, item_id: str, after: Item | StepwellError | None) -> Outcome:
         if isinstance(after, StepwellError):

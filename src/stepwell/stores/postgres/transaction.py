@@ -212,6 +212,8 @@ def _batches(view: View) -> Iterator[_Batch]:
     snapshots = [(key, *msgspec.structs.astuple(stored)) for (key, _), stored in view.new_snapshots.items()]
     yield _Batch("write_snapshots", (texts, integers, blobs, blobs, texts), snapshots, "store.snapshot_written")
     yield from _state_batches(view)
+    yield _Batch("set_rates", (texts, texts), view.queue.changed_rates("rates"))
+    yield _Batch("set_queue_rates", (texts, texts), view.queue.changed_rates("queue_rates"))
     for items in view.queue.changed_items():
         yield _Batch("update_items", _CHANGED_ITEM, [changed_row(item, view.now_ms) for item in items], "queue.item_moved")
     added = [new_row(item, view.now_ms) for item in view.queue.new_items()]

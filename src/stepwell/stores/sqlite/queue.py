@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from stepwell.errors import Conflict, NotFound, StepwellError
 from stepwell.faults import fault
 from stepwell.model.admission import admit, is_plain, unknown_workspace
-from stepwell.model.claiming import free_slots
+from stepwell.model.claiming import earlier_rate_ms, free_slots
 from stepwell.model.commit import Outcome, Written
 from stepwell.model.lifecycle import answer, cancelled, entered, is_same, marked, orphaned, recovered, redriven, returned, run_at
 from stepwell.model.queue import (
@@ -225,8 +225,16 @@ class QueueWriting:
         after = returned(item, unit, self._now_ms)
         if item is None or isinstance(after, StepwellError):
             return after if isinstance(after, StepwellError) else NotFound()
+        if unit.error is None:
+            self._give_back_start("workspace", item.workspace_id, item.claimed_ms or 0)
+            self._give_back_start("queue", item.queue, item.claimed_ms or 0)
         self._move(item, after)
         return Written([after])
+
+    def _give_back_start(self, kind: str, name: str, claimed_ms: int) -> None:
+        """The start that a claim has counted came to nothing; without a rate there is nothing to be done about it."""
+        for rate, rate_ms in self._rows(f"rate_of_{kind}", name):
+            self._db.run(SQL[f"set_rate_of_{kind}"], name, earlier_rate_ms(rate, rate_ms, claimed_ms, self._now_ms))
 
     def cancel(self, unit: CancelItem) -> Outcome:
         item = self.item(unit.item_id)

@@ -188,6 +188,21 @@ VALUES (?, ?, ?, ?, ?, ?, ?);
 UPDATE workspaces SET rate_ms = ?2 + max(1000, 1000 / rate_per_second)
 FROM tiers WHERE tiers.name = ?1 AND workspaces.tier = ?1 AND rate_per_second > 0 AND rate_ms > ?2 + max(1000, 1000 / rate_per_second);
 
+-- name: rate_of_workspace
+-- The rate of a workspace, and when its next start is due; no row without a rate.
+SELECT rate_per_second, rate_ms FROM workspaces JOIN tiers ON tiers.name = workspaces.tier
+WHERE workspace_id = ?1 AND rate_per_second > 0;
+
+-- name: rate_of_queue
+-- The same of a queue.
+SELECT rate_per_second, rate_ms FROM queues WHERE name = ?1 AND rate_per_second > 0;
+
+-- name: set_rate_of_workspace
+UPDATE workspaces SET rate_ms = ?2 WHERE workspace_id = ?1;
+
+-- name: set_rate_of_queue
+UPDATE queues SET rate_ms = ?2 WHERE name = ?1;
+
 -- name: put_workspace
 -- Makes a workspace or changes it; when it was made and its pass stay, and its next start as the rate allows.
 INSERT INTO workspaces (workspace_id, tier, is_paused, created_ms)

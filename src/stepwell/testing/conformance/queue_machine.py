@@ -28,6 +28,13 @@ QUEUES = ("mail", "bulk")
 picks = st.integers(0, 10_000)
 names = st.one_of(st.none(), st.sampled_from(["x", "y"]))
 
+# Of a rate below one: single starts, so far apart. No time to which the clock is moved is near such an end.
+INTERVAL_MS = round(0.7 * HOUR * 1000)
+
+
+def _rate(interval_ms: int) -> float | None:
+    return 1000 / interval_ms if interval_ms else None
+
 
 class QueueMachine(RuleBasedStateMachine):
     """A store's queue beside its plain model."""
@@ -48,17 +55,23 @@ class QueueMachine(RuleBasedStateMachine):
         caps=st.lists(st.sampled_from([None, 0, 1, 2, 3]), min_size=3, max_size=3),
         # Halves and doubles, so that tags come out the same whatever turn was left here by those who claimed before.
         weights=st.lists(st.sampled_from([0.5, 1.0, 4.0]), min_size=3, max_size=3),
+        intervals=st.lists(st.sampled_from([0, 0, INTERVAL_MS]), min_size=5, max_size=5),
     )
-    def set_up(self, caps: list[int | None], weights: list[float]) -> None:
-        for number, (cap, weight) in enumerate(zip(caps, weights, strict=True)):
+    def set_up(self, caps: list[int | None], weights: list[float], intervals: list[int]) -> None:
+        for number, (cap, weight, interval_ms) in enumerate(zip(caps, weights, intervals[:3], strict=True)):
             name = f"{self.prefix}-w{number}"
-            self.plain.workspaces[name] = PlainWorkspace(cap, weight, 6)
+            self.plain.workspaces[name] = PlainWorkspace(cap, weight, 6, interval_ms)
             self._put(name)
+        for number, interval_ms in enumerate(intervals[3:]):
+            if interval_ms:
+                self.plain.intervals_ms[self._queue(number)] = interval_ms
+                self.change_queue(number, None, False)
 
     def _put(self, name: str) -> None:
         workspace = self.plain.workspaces[name]
         limits = {"concurrency": workspace.concurrency, "weight": workspace.weight, "queue_depth": workspace.depth}
-        put_workspace(self.store, name, is_paused=workspace.is_paused, retention_seconds=None, **limits)
+        rate = _rate(workspace.interval_ms)
+        put_workspace(self.store, name, is_paused=workspace.is_paused, retention_seconds=None, rate_per_second=rate, **limits)
 
     def _name(self, pick: int) -> str:
         return list(self.plain.workspaces)[pick % len(self.plain.workspaces)]
@@ -66,8 +79,10 @@ class QueueMachine(RuleBasedStateMachine):
     def _queue(self, pick: int) -> str:
         return f"{self.prefix}-{QUEUES[pick % 2]}"
 
-    def _item(self, pick: int) -> PlainItem:
-        return self.plain.items[pick % len(self.plain.items)]
+    def _item(self, pick: int, status: str = "") -> PlainItem:
+        """One of the items; one of this status, if there is any."""
+        items = [item for item in self.plain.items if item.status == status] or self.plain.items
+        return items[pick % len(items)]
 
     def _write(self, unit: Unit) -> Outcome:
         return write(self.store, unit)
@@ -75,6 +90,11 @@ class QueueMachine(RuleBasedStateMachine):
     def has_items(self) -> bool:
         """Whether there is anything to do something to."""
         return bool(self.plain.items)
+
+    @rule(workspace=picks, queue=picks, count=st.integers(2, 4))
+    def enqueue_some(self, workspace: int, queue: int, count: int) -> None:
+        for _ in range(count):
+            self.enqueue(workspace, queue, 0, 0, None, None)
 
     @rule(
         workspace=picks, queue=picks, priority=st.integers(-1, 1), hours=st.sampled_from([0, 0, 0, 2]), key=names, singleton=names
@@ -123,12 +143,12 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(has_items)
     @rule(pick=picks, error=st.sampled_from([None, "broken"]), late=st.sampled_from([0, 0, 1]))
     def give_back(self, pick: int, error: str | None, late: int) -> None:
-        item = self._item(pick)
+        item = self._item(pick, "CLAIMED")
         outcome = self._write(ReturnItem(item.item_id, item.fence - late, error))
         if item.status != "CLAIMED" or late:
             refused(outcome, LeaseLost)
         elif error is None:
-            item.status, item.run_at_ms, item.attempts = "PENDING", self.clock.now_ms(), item.attempts - 1
+            self.plain.give_back(item, self.clock.now_ms())
         else:
             self.plain.give_up(item, self.clock.now_ms())
 
@@ -174,7 +194,9 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(pick=picks, cap=st.sampled_from([None, None, 1, 2]), is_paused=st.sampled_from([False, False, True]))
     def change_queue(self, pick: int, cap: int | None, is_paused: bool) -> None:
         name = self._queue(pick)
-        assert isinstance(self._write(PutQueue(QueueSettings(name=name, is_paused=is_paused, concurrency=cap))), Written)
+        rate = _rate(self.plain.intervals_ms.get(name, 0))
+        settings = QueueSettings(name=name, is_paused=is_paused, concurrency=cap, rate_per_second=rate)
+        assert isinstance(self._write(PutQueue(settings)), Written)
         self.plain.paused.discard(name)
         self.plain.caps.pop(name, None)
         if is_paused:
@@ -196,7 +218,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 EFFORT = settings(
-    max_examples=20,
+    max_examples=60,
     stateful_step_count=30,
     deadline=None,
     report_multiple_bugs=False,

@@ -14,6 +14,8 @@ class PlainWorkspace:
     concurrency: int | None
     weight: float
     depth: int | None
+    interval_ms: int = 0
+    """How long after a start the next one may come."""
     is_paused: bool = False
     passed: float = 0.0
 
@@ -56,7 +58,11 @@ class PlainQueue:
     """The queues that are paused."""
     caps: dict[str, int] = field(default_factory=dict[str, int])
     """How many items of a queue may be active."""
+    intervals_ms: dict[str, int] = field(default_factory=dict[str, int])
+    """How long after a start in a queue the next one may come."""
     items: list[PlainItem] = field(default_factory=list[PlainItem])
+    starts: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+    """When items were claimed that were not given back unstarted, by their ids and fences."""
     turn: float = 0.0
 
     def get(self, item_id: str) -> PlainItem:
@@ -104,6 +110,7 @@ class PlainQueue:
             item.status, item.until_ms = "CLAIMED", until_ms
             item.attempts += 1
             item.fence += 1
+            self.starts[item.item_id, item.fence] = now_ms
             taken.append(item.item_id)
         return taken
 
@@ -124,7 +131,21 @@ class PlainQueue:
         is_full = workspace.concurrency is not None and self.used(item.workspace) >= workspace.concurrency
         is_queue_full = item.queue in self.caps and self.used_in(item.queue) >= self.caps[item.queue]
         is_waiting = item.status == "PENDING" and item.run_at_ms <= now_ms
-        return is_waiting and not (workspace.is_paused or item.queue in self.paused or is_full or is_queue_full)
+        is_shut = workspace.is_paused or item.queue in self.paused
+        return is_waiting and not (is_shut or is_full or is_queue_full or self._is_too_soon(item, now_ms))
+
+    def _is_too_soon(self, item: PlainItem, now_ms: int) -> bool:
+        """Whether the last start of its workspace or of its queue is too short a time ago."""
+        others = [(self.get(item_id), at) for (item_id, _), at in self.starts.items()]
+        workspace_ms = max((at for other, at in others if other.workspace == item.workspace), default=0)
+        queue_ms = max((at for other, at in others if other.queue == item.queue), default=0)
+        interval_ms, queue_interval_ms = self.workspaces[item.workspace].interval_ms, self.intervals_ms.get(item.queue, 0)
+        return now_ms < workspace_ms + interval_ms or now_ms < queue_ms + queue_interval_ms
+
+    def give_back(self, item: PlainItem, now_ms: int) -> None:
+        """An item was not started: as if it had not been claimed."""
+        item.status, item.run_at_ms, item.attempts = "PENDING", now_ms, item.attempts - 1
+        del self.starts[item.item_id, item.fence]
 
     def give_up(self, item: PlainItem, now_ms: int) -> None:
         """An attempt failed."""

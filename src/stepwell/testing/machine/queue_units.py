@@ -40,6 +40,7 @@ T = TypeVar("T")
 LEASE = 1.5 * HOUR
 HOLDERS = ("a", "b")
 RETENTION = 2.5 * HOUR
+RATE = 1 / (0.7 * HOUR)
 
 
 class QueueUnits:
@@ -132,7 +133,8 @@ class QueueUnits:
         number = self.pick(0, 1)
         tier, is_paused = self._tier(number), self.pick(False, False, True)
         workspace = Workspace(workspace_id=self.workspaces[number], tier=tier.name, is_paused=is_paused)
-        settings = QueueSettings(name=self.queues[number], is_paused=is_paused, concurrency=self.pick(None, 1, 2))
+        cap, rate = self.pick(None, 1, 2), self.pick(None, None, RATE)
+        settings = QueueSettings(name=self.queues[number], is_paused=is_paused, concurrency=cap, rate_per_second=rate)
         old_tier = self._based_on(each for each in self.right.tiers() if each.name == tier.name)
         old_settings = self._based_on(each for each in self.right.queues() if each.name == settings.name)
         return self.pick(PutTier(tier, old_tier), PutWorkspace(workspace), PutQueue(settings, old_settings))
@@ -148,7 +150,7 @@ class QueueUnits:
             name=f"t{number}",
             concurrency=self.pick(None, 1, 2, 3),
             weight=self.pick(0.5, 1.0, 4.0),
-            rate_per_second=self.pick(None, None, 1 / (0.7 * HOUR)),
+            rate_per_second=self.pick(None, None, RATE),
             queue_depth=self.pick(None, None, 2, 4),
             state_bytes=self.pick(None, None, 20),
             retention_seconds=None if number == 0 else RETENTION,

@@ -1,4 +1,5 @@
--- return_item.lua: gives a claimed item back, if the fence is that of its present claim: to wait again, or FAILED.
+-- return_item.lua: gives a claimed item back, if the fence is that of its present claim: to wait again, or FAILED. Without an error its
+-- attempt is given back, too, and the start that the claim has counted.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue
 --       4 packed list: item id, fence, delay in ms, whether it is final, error or nil
@@ -13,10 +14,23 @@ end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include items.lua
 --@include returning.lua
+--@include tiers.lua
+--@include rates.lua
 local id, fence, delay, is_final, error = unpack(cmsgpack.unpack(ARGV[4]), 1, 5)
 local item = item_with(id)
 if not item or item.status ~= 'CLAIMED' or item.fence ~= fence then
   return 'claim'
+end
+if not error then
+  local claimed = tonumber(redis.call('HGET', queue .. ':item:' .. item.number, 'claimed') or 0)
+  local workspace, name = named(item.workspace), named(item.queue)
+  local row, settings = redis.call('HGET', queue .. ':workspaces', workspace), redis.call('HGET', queue .. ':queues', name)
+  if row then
+    give_back_start(queue .. ':rates', workspace, tier_of(cmsgpack.unpack(row)[1])[3], claimed, now)
+  end
+  if settings then
+    give_back_start(queue .. ':queue_rates', name, cmsgpack.unpack(settings)[3], claimed, now)
+  end
 end
 if is_final or (error and item.attempts >= item.most) then
   end_item(item, 'FAILED', error, now)

@@ -1,9 +1,18 @@
--- rates.lua: what a rate that is put makes of the next start of a workspace ('rates') or a queue ('queue_rates'); see
--- model.claiming.changed_rate_ms.
+-- rates.lua: when the next start of a workspace ('rates') or a queue ('queue_rates') is due.
+
+-- What a rate that is put makes of it; see model.claiming.changed_rate_ms.
 local function change_rate(key, name, rate, now)
   local due = tonumber(redis.call('HGET', key, name) or 0)
   local latest = rate and rate > 0 and now + math.max(1000, 1000 / rate)
   if latest and due > latest then
     redis.call('HSET', key, name, latest)
+  end
+end
+
+-- The same without a start that was counted when its item was claimed, and came to nothing; see model.claiming.earlier_rate_ms.
+local function give_back_start(key, name, rate, claimed, now)
+  local due = rate and rate > 0 and now < claimed + math.max(1000, 1000 / rate) and redis.call('HGET', key, name)
+  if due then
+    redis.call('HSET', key, name, due - 1000 / rate)
   end
 end
