@@ -100,6 +100,7 @@ ACTS: dict[str, Callable[[Store], Unit]] = {
     "dispatch": _dispatch,
     "finish": _finish,
     "return": lambda store: ReturnItem("i0", _fence(store, "i0"), "no luck"),
+    "give back": lambda store: ReturnItem("i0", _fence(store, "i0")),
     "cancel": lambda _: CancelItem("i2"),
     "redrive": lambda _: Redrive("dead", "again"),
     "recover": lambda _: RecoverItems(),

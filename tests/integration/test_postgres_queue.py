@@ -154,6 +154,28 @@ def test_item_whose_time_is_moved_while_it_is_being_claimed_waits_for_it(
     assert statuses(store) == {"a": "PENDING", "b": "CLAIMED"}
 
 
+@pytest.mark.parametrize(
+    "row", ["workspaces WHERE workspace_id = 'acme'", "queues WHERE name = 'mail'"], ids=["workspace", "queue"]
+)
+def test_who_gives_a_start_back_waits_for_the_claim_under_way_and_holds_no_item_meanwhile(
+    store: Store, outside: Outside, postgres_schema: str, row: str
+) -> None:
+    """The claim goes on to lock items: if one of them were held by who waits for it, neither would ever end."""
+    put_workspace(store, "acme", rate_per_second=0.001)
+    landed(write(store, PutQueue(QueueSettings(name="mail", rate_per_second=0.001))))
+    add(store, *(new_item(name, "acme", queue="mail") for name in "abc"))
+    [first] = claim_items(store)
+    with outside.transaction() as claim, ThreadPoolExecutor(1) as pool:
+        claim.execute(f"SELECT 1 FROM {postgres_schema}.{row} FOR NO KEY UPDATE")
+        work: Future[object] = pool.submit(store.write, [CancelItem("b"), ReturnItem("a", first.fence), CancelItem("a")])
+        outside.wait_for(work)
+        assert not work.done()
+        claim.execute(f"SELECT 1 FROM {postgres_schema}.items FOR NO KEY UPDATE NOWAIT")
+        claim.commit()
+        work.result(timeout=60)
+    assert ids_of(claim_items(store)) == ["c"]
+
+
 SLOW, FAST = Tier(name="slow", rate_per_second=1e-5), Tier(name="fast", rate_per_second=1_000)
 
 
@@ -322,9 +344,10 @@ def random_group(draw: random.Random, store: Store, held: list[Claimed]) -> list
 
 def test_groups_of_every_kind_from_many_processes_get_along(open_one: Callable[[], Store], store: Store) -> None:
     """T34, T35: nobody is told to try again later, no deadlock stands in the way, and no cap is passed."""
-    for name, cap in (("a", 1), ("b", 3), ("c", None)):
-        put_workspace(store, name, concurrency=cap, queue_depth=30)
-    landed(write(store, PutQueue(QueueSettings(name="mail", concurrency=2))))
+    for name, cap, rate in (("a", 1, None), ("b", 3, 5_000), ("c", None, 5_000)):
+        put_workspace(store, name, concurrency=cap, queue_depth=30, rate_per_second=rate)
+    landed(write(store, PutQueue(QueueSettings(name="mail", concurrency=2, rate_per_second=5_000))))
+    landed(write(store, PutQueue(QueueSettings(name="bulk", rate_per_second=5_000))))
     ended, greatest = threading.Event(), Counter[str]()
 
     def work(own: Store, seed: int) -> None:
