@@ -98,14 +98,12 @@ def later_rate_ms(rate_per_second: float | None, rate_ms: float, now_ms: int, st
 def earlier_rate_ms(rate_per_second: float | None, rate_ms: float, claimed_ms: int, now_ms: int) -> float:
     """When the next start is due without one that was counted at ``claimed_ms`` and came to nothing.
 
-    That is one interval earlier, for as long as the start can have kept others from theirs: a second, or an interval if that is
-    longer. After that nothing is given back: the time that is due then is owed by others, who have started since, and an interval
-    less would let one more start beside them. Some may have started within that time, too, if the rate is above one; so for once as
-    many more may start as were claimed within the last second and are given back.
+    That is one interval earlier, less the time since: the next start may have been due at the moment of the claim, and time that
+    has passed since then is nobody's to use. So those who started meanwhile are counted as they would have been: the rate holds.
     """
-    if not rate_per_second or now_ms >= claimed_ms + max(1000, 1000 / rate_per_second):
+    if not rate_per_second:
         return rate_ms
-    return rate_ms - 1000 / rate_per_second
+    return rate_ms - max(1000 / rate_per_second - max(now_ms - claimed_ms, 0), 0)
 
 
 def changed_rate_ms(rate_per_second: float | None, rate_ms: float, now_ms: int) -> float:

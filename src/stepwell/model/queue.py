@@ -77,8 +77,7 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     """Its share of the starts when workspaces compete."""
     rate_per_second: float | None = None
     """How many executions of a workspace start in a second; a second's worth may start at once, so that in any t seconds no more
-    than rate * (t + 1) do; above one, for once also as many as were claimed in the second before and are given back
-    unstarted. Below one, single ones start, one interval apart."""
+    than rate * (t + 1) do. Below one, single ones start, one interval apart."""
     queue_depth: int | None = None
     """How many PENDING items a workspace may have."""
     state_bytes: int | None = None

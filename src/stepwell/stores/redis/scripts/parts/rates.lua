@@ -11,8 +11,8 @@ end
 
 -- The same without a start that was counted when its item was claimed, and came to nothing; see model.claiming.earlier_rate_ms.
 local function give_back_start(key, name, rate, claimed, now)
-  local due = rate and rate > 0 and now < claimed + math.max(1000, 1000 / rate) and redis.call('HGET', key, name)
+  local due = rate and rate > 0 and redis.call('HGET', key, name)
   if due then
-    redis.call('HSET', key, name, due - 1000 / rate)
+    redis.call('HSET', key, name, due - math.max(1000 / rate - math.max(now - claimed, 0), 0))
   end
 end
