@@ -11,7 +11,7 @@ from stepwell.clock import Clock
 from stepwell.contract.engine import NotNow
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, LeaseLost, NotFound, StepwellError
-from stepwell.flow.program import Workflow, registered, registered_names
+from stepwell.flow.program import Workflow, registered
 from stepwell.model.commit import Creation, Head, Lease
 from stepwell.model.ids import NewId
 from stepwell.model.queue import Claimed, ItemMark, ReturnItem
@@ -69,12 +69,12 @@ class LocalEngine:
 
     async def workflows(self) -> tuple[str, ...]:
         """The names of the functions of this process and of the stored definitions."""
-        return (*registered_names(), *await self._worker.stored_names())
+        return await self._worker.repertoire.names()
 
     async def start(self, claimed: Claimed) -> None:
         """Have a session run the item's workflow. The execution is made by what that commits first; one that is there already, and
         waited for the item's turn, is due for any worker then."""
-        workflow = await self._worker.workflow_of(claimed.workflow_id, claimed.version)
+        workflow = await self._worker.repertoire.find(claimed.workflow_id, claimed.version)
         _check_version(claimed, workflow)
         if not _may_have_run(claimed) or not await self._driver.run(self._resuming.resume(claimed)):
             self._start(claimed, workflow, self.way)

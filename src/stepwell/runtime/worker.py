@@ -9,25 +9,20 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from math import inf
 from typing import Any
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, CommitUnknown, LeaseLost, NotFound, StepwellError, StoreUnavailable
 from stepwell.flow.declared import DeclaredWorkflow
-from stepwell.flow.program import Workflow, registered, registered_versions
+from stepwell.flow.program import Workflow
 from stepwell.flow.state_path import StateKey
-from stepwell.kernel.thread import ROOT
-from stepwell.model.commit import ANY_VERSION, ClaimDue, Lease, Release, Written
+from stepwell.model.commit import ClaimDue, Lease, Written
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
-from stepwell.model.record import Metadata, decode_status
-from stepwell.model.state import ONLY, State
+from stepwell.model.record import Metadata
 from stepwell.model.status import FINAL
-from stepwell.model.turn import waits_for_turn
 from stepwell.model.value import Value
-from stepwell.runtime.again import Again
 from stepwell.runtime.branch import follow_tasks
 from stepwell.runtime.collecting import RareCollections
 from stepwell.runtime.declared import DeclaredSession
@@ -39,14 +34,15 @@ from stepwell.runtime.keeping import Keeping, monotonic
 from stepwell.runtime.patience import Patience
 from stepwell.runtime.processes import Processes
 from stepwell.runtime.recorder import Recorder
+from stepwell.runtime.repertoire import Repertoire
 from stepwell.runtime.scoped_reading import read_state
 from stepwell.runtime.seed import Seed
 from stepwell.runtime.session import Session
 from stepwell.runtime.start import Starting
 from stepwell.runtime.step_state import StateReading
+from stepwell.runtime.uptake import Uptake
 from stepwell.runtime.wakes import Wakes
 from stepwell.state.executions import Executions
-from stepwell.state.live import Live
 from stepwell.state.operation import AsyncDriver, read, write
 from stepwell.state.pulse import DUE, Pulse, is_running
 
@@ -76,7 +72,9 @@ class Worker:
         definitions: DefinitionOperations | None = None,
     ) -> None:
         self._definitions = definitions or DefinitionOperations(store)
-        self._declared: tuple[float, tuple[str, ...]] = (-inf, ())
+        self.repertoire = Repertoire(driver, self._definitions)
+        """The workflows that it can run."""
+        self._uptake = Uptake(executions, driver, self.repertoire, new_id)
         self._store, self._executions, self._driver, self._pulse = store, executions, driver, pulse
         self.clock, self.limits, self.new_id = clock, limits, new_id
         self._concurrency, self.lease_seconds = concurrency, lease_seconds
@@ -218,7 +216,7 @@ class Worker:
         # A little more than the rest may have: what was begun goes on, however many new ones the queue holds.
         most = self._concurrency + max(1, self._concurrency // 10)
         free = most - len(self._tasks)
-        versions = dict.fromkeys(await self.stored_names(), ANY_VERSION) | registered_versions()
+        versions = await self.repertoire.versions()
         self._has_more = free <= 0
         if free <= 0 or not versions or self._is_stopping:  # a claim now would take again what is handed back
             return
@@ -304,35 +302,9 @@ class Worker:
         return session
 
     async def _open(self, lease: Lease, is_new: bool) -> tuple[FunctionSession | DeclaredSession, int] | None:
-        """What a session needs to know before it runs, and how often it was claimed in vain; None if it is left to others."""
-        # A new one was made here a moment ago; if anybody was quicker than that, the first commit finds it out.
-        live = self._executions.at_hand(lease.name) if is_new else None
-        live = live or await self._driver.run(self._executions.newest(lease.name))
-        if not await self._is_to_run(live, lease):
-            return None
-        recorder = Recorder(self._executions, self._driver, live, lease.fence, self.new_id)
-        try:
-            workflow = await self._workflow_for(recorder.state)
-        except NotFound:
-            await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
-            return None
-        claims = 0 if is_new else await self._claims_of(lease)
-        return self._session(workflow, recorder, lease, is_new), claims
-
-    async def _claims_of(self, lease: Lease) -> int:
-        """How often an execution was claimed since its last commit. Who gives it the turn of its queue item takes it away from a
-        worker that had claimed it too early; if that comes to look afterwards, it finds a run that is the next one's."""
-        head = await self._driver.run(self._executions.head(lease.name))
-        if (head.holder, head.fence) != (lease.holder, lease.fence):
-            raise LeaseLost(f"execution {lease.name!r} was given back before it was looked at", fence=lease.fence)
-        return head.claims
-
-    async def _is_to_run(self, live: Live, lease: Lease) -> bool:
-        """Whether an execution that came due is run: not before the turn of its queue item, nor if it ended at this very moment."""
-        if waits_for_turn(live.state):
-            await self._driver.run(Again(self._executions, self.new_id).wait_on(live, lease.fence))
-            return False
-        return decode_status(live.state.sections["status"][ONLY]) not in FINAL
+        """The session of an execution, and how often that was claimed in vain; None if it is left to others."""
+        found = await self._uptake.take_up(lease, is_new)
+        return None if found is None else (self._session(found.workflow, found.recorder, lease, is_new), found.claims)
 
     def _session(
         self, workflow: Workflow[..., Any], recorder: Recorder, lease: Lease, is_new: bool
@@ -343,27 +315,6 @@ class Worker:
             session = FunctionSession(self, workflow, recorder, lease, is_new=is_new)
         session.kept_until = self._kept[lease.name][1]
         return session
-
-    async def _workflow_for(self, state: State) -> Workflow[..., Any]:
-        identity = state.identity
-        if ROOT in state.sections["tokens"]:  # it was begun by a definition, even if there is a function of that name here
-            return await self._driver.run(self._definitions.load(identity.workflow_id, identity.version))
-        return await self.workflow_of(identity.workflow_id, identity.version)
-
-    async def workflow_of(self, name: str, version: int) -> Workflow[..., Any]:
-        """What an execution runs: a function of this process, or the stored version that it began with."""
-        try:
-            return registered(name)
-        except NotFound:
-            return await self._driver.run(self._definitions.load(name, version))
-
-    async def stored_names(self) -> tuple[str, ...]:
-        """The names of stored definitions; looked up again after a while, since other processes may store more."""
-        looked, names = self._declared
-        if monotonic() - looked >= _POLL_SECONDS:
-            names = await self._driver.run(self._definitions.names())
-            self._declared = monotonic(), names
-        return (*names, *self._definitions.known_names())
 
     # Waking and ending.
 
