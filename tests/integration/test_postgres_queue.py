@@ -40,7 +40,17 @@ from stepwell.model.queue import (
     Workspace,
 )
 from stepwell.stores.postgres.store import PostgresStore
-from stepwell.testing.conformance.queue_sample import add, added, claim_items, ids_of, new_item, put_workspace, statuses, used
+from stepwell.testing.conformance.queue_sample import (
+    add,
+    added,
+    claim_items,
+    ids_of,
+    new_item,
+    put_workspace,
+    recover,
+    statuses,
+    used,
+)
 from stepwell.testing.conformance.sample import Execution, answers, landed, put, write
 
 Session = psycopg.Connection[tuple[object, ...]]
@@ -84,6 +94,12 @@ class Outside:
         """What a claim takes in this transaction."""
         query = f"SELECT * FROM {self._schema}.claim_items('outside', 60000, %s, '{{}}', '{{}}', 0)"
         return connection.execute(query, [most]).fetchall()
+
+    def ask_and_claim(self, connection: Session, name: str, workspace: str) -> list[tuple[object, ...]]:
+        """What a request comes to that is claimed at once, in this transaction."""
+        body = "%s, %s, 'orders', 3, %s, '[]', 'default', 0, 'd1', 3"
+        query = f"SELECT * FROM {self._schema}.enqueue_claimed({body}, 'outside', 60000, '{{}}', '{{}}', false, 0)"
+        return connection.execute(query, [name, workspace, f"of-{name}"]).fetchall()
 
     def wait_for(self, work: Future[object]) -> None:
         """Until something is done, or waits for a lock."""
@@ -135,6 +151,35 @@ def test_second_claimer_takes_nothing_of_a_limited_queue_whose_claim_is_under_wa
         add(store, new_item("second", "b", queue="mail"), new_item("third", "b"))
         assert ids_of(claim_items(store)) == ["third"]
     assert ids_of(claim_items(store)) == ["first"]
+
+
+def test_request_takes_no_slot_of_a_workspace_in_which_another_is_being_claimed(store: Store, outside: Outside) -> None:
+    """T34: both are claimed at once, each in one statement, and neither sees the other's item; there is one slot."""
+    put_workspace(store, "acme", concurrency=1)
+    with outside.transaction() as first, ThreadPoolExecutor(1) as pool:
+        assert len(outside.ask_and_claim(first, "first", "acme")) == 1
+        units: list[Unit] = [Enqueue((new_item("second", "acme"),)), ClaimItems("d", 60, 1, is_riding=True)]
+        asking = pool.submit(store.write, units)
+        outside.wait_for(asking)
+        first.commit()
+        _, claim = asking.result(timeout=60)
+    assert answers(claim) == claim_items(store) == []
+    assert statuses(store, "acme") == {"first": "CLAIMED", "second": "PENDING"}
+
+
+def test_recovery_leaves_an_item_that_another_has_returned_and_that_was_claimed_anew(
+    store: Store, outside: Outside, postgres_schema: str
+) -> None:
+    """T31: both have found the same dead items; by the time the second comes to one of them, it is with somebody who lives."""
+    add(store, "a", "b")
+    assert ids_of(claim_items(store, seconds=0.001)) == ["a", "b"]
+    with outside.transaction() as other, ThreadPoolExecutor(1) as pool:
+        other.execute(f"UPDATE {postgres_schema}.items SET fence = 2, lease_until_ms = 4000000000000 WHERE item_id = 'a'")
+        recovering: Future[list[str]] = pool.submit(recover, store)
+        outside.wait_for(recovering)
+        other.commit()
+        assert recovering.result(timeout=60) == ["b"]
+    assert statuses(store) == {"a": "CLAIMED", "b": "PENDING"}
 
 
 @pytest.mark.parametrize("queue", ["default", "mail"], ids=["the only lane", "a queue that was set up"])
