@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from tests.support.queues import shared_url
 
+import stepwell
 from stepwell import CommitUnknown, ItemStatus, QueueItem, QueueRequest, Stepwell, StoreUnavailable, workflow
 from stepwell.model.commit import Commit, Outcome
+from stepwell.model.queue import Redrive
+from stepwell.state.operation import write_or_raise
 
 __all__ = ["shared_url"]
 
@@ -23,6 +26,11 @@ calls: Counter[int] = Counter()
 async def echo(number: int) -> int:
     calls[number] += 1
     return number
+
+
+@workflow(name="parting.waits")
+async def waits() -> object:
+    return await stepwell.wait_signal("go")
 
 
 @pytest.fixture(autouse=True)
@@ -110,3 +118,20 @@ def test_one_taken_execution_id_among_many_fails_its_own_item_alone(shared_url: 
         assert item.status is ItemStatus.FAILED
         assert "AlreadyExists" in str(item.error)
         assert well.load("taken").revision == 0
+
+
+def test_item_whose_own_execution_is_there_already_follows_it(shared_url: str):
+    """T28: by whatever way it came to wait again. The run is not made twice, and is not taken for somebody else's."""
+    with Stepwell(shared_url) as well:
+        item = well.enqueue(waits)
+        while item.state().status is not ItemStatus.DISPATCHED:
+            pass  # the test's own time limit ends this
+        item.cancel()
+        while item.state().finished_at is None:
+            pass
+        revision = well.load(item.execution_id).revision
+        well._driver.run(write_or_raise(Redrive(item.item_id, item.execution_id)))
+        while (state := item.state()).finished_at is None:
+            pass
+        assert (state.status, state.error, state.attempts) == (ItemStatus.CANCELLED, None, 1)
+        assert well.load(item.execution_id).revision == revision
