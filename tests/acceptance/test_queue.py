@@ -227,7 +227,7 @@ def test_the_same_key_is_the_same_item(idle_well: Any):
     assert "no second one" in second.message
     with pytest.raises(Conflict):
         idle_well.enqueue(echo, 2, key="order-7")
-    assert len(idle_well.queue.list()) == 1
+    assert [(item.item_id, item.input) for item in idle_well.queue.list()] == [(first.item_id, 1)]
 
 
 def test_the_same_execution_id_is_the_same_item(well: Any):

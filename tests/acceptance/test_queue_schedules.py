@@ -317,7 +317,10 @@ def test_an_interval_is_backfilled_to_before_it_began(well: Any, clock: FakeCloc
         ({"every": 60, "name": ""}, InvalidInput),
     ],
 )
-def test_a_bad_schedule_is_refused_and_not_kept(well: Any, options: dict[str, Any], error: type[Exception]):
+def test_a_bad_schedule_is_refused_and_not_kept(
+    open_well: OpenWell, queue_url: str, options: dict[str, Any], error: type[Exception]
+):
+    well: Any = open_well(queue_url, worker=False)
     with pytest.raises(error):
         well.schedules.put(**({"name": "bad", "workflow": report, "value": 1} | options))
     assert well.schedules.list() == []
