@@ -94,6 +94,16 @@ def test_late_end_of_an_old_execution_does_not_end_an_item_that_was_driven_again
     assert statuses(store) == {"a": "PENDING"}
 
 
+def test_last_commit_of_an_execution_leaves_its_item_as_it_ended_before(store: Store) -> None:
+    """T40: the first end wins, whoever brings the second; the commit itself is not refused for that."""
+    claimed = claimed_item(store)
+    execution = Execution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
+    landed(write(store, ItemMark("a", "FAILED", error="first")))
+    before = stored(store, "a")
+    execution.land(status("RUNNING"), status("COMPLETED"), rest=Rest(is_final=True), mark=ItemMark("a", "COMPLETED"))
+    assert (stored(store, "a"), execution.head.status) == (before, "COMPLETED")
+
+
 def test_items_land_with_their_commit_or_not_at_all(store: Store, execution: Execution) -> None:
     """T39: enqueueing inside a step is part of the step."""
     refused(write(store, execution.commit(fence=99, items=(new_item("a"), new_item("b", key="k")))), LeaseLost)
