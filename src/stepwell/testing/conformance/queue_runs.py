@@ -78,20 +78,21 @@ def as_seen(store: Store, way: str, number: int) -> object:
 
 
 def test_run_that_cannot_land_stops_no_other_of_its_group(store: Store) -> None:
-    """T28, T31: a lost claim, an item that was cancelled, and an id that is taken are told to those they are of."""
-    items = dict(zip("abcdefg", claimed_items(store, *"abcdefg"), strict=True))
+    """T28, T31: a lost claim, an item that was cancelled, an id that is taken or not the item's are told to those they are of."""
+    items = dict(zip("abcdefgh", claimed_items(store, *"abcdefgh"), strict=True))
     Execution(store, "of-c").create()
     landed(write(store, CancelItem("d")))
     runs = {name: run_of(store, claimed) for name, claimed in items.items()}
     runs["b"] = run_of(store, items["b"], mark=ItemMark("b", "COMPLETED", items["b"].fence + 1))
+    runs["h"] = run_of(store, replace(items["h"], execution_id="of-nobody"))
     outcomes = dict(zip(runs, store.write(list(runs.values())), strict=True))
     for name in "aefg":
         landed(outcomes[name])
-    for name, kind in (("b", LeaseLost), ("c", AlreadyExists), ("d", LeaseLost)):
+    for name, kind in (("b", LeaseLost), ("c", AlreadyExists), ("d", LeaseLost), ("h", LeaseLost)):
         refused(outcomes[name], kind)
     ended = dict.fromkeys("aefg", "COMPLETED")
-    assert statuses(store) == dict.fromkeys("bc", "CLAIMED") | {"d": "CANCELLED"} | ended
-    assert [store.head(f"of-{name}") for name in "bd"] == [None, None]
+    assert statuses(store) == dict.fromkeys("bch", "CLAIMED") | {"d": "CANCELLED"} | ended
+    assert [store.head(f"of-{name}") for name in ("b", "d", "nobody")] == [None, None, None]
 
 
 def test_run_that_landed_before_is_seen_in_its_group(store: Store) -> None:
