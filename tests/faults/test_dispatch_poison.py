@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from tests.support.queues import shared_url
 
 from stepwell import ExecutionFailed, ItemStatus, Stepwell, step, workflow
+from stepwell.model.queue import ClaimItems
 from stepwell.queue.local_engine import LocalEngine
+from stepwell.state.operation import write_or_raise
 
 __all__ = ["shared_url"]
 
 WAIT = 60
 starts: Counter[str] = Counter()
+begun, gate = list[int](), threading.Event()
 
 
 @workflow(name="poison.raises")
@@ -40,6 +45,13 @@ async def hangs(_: int) -> None:
 
 @workflow(name="poison.fine")
 async def fine(number: int) -> int:
+    return number
+
+
+@workflow(name="poison.suspect")
+async def suspect(number: int) -> int:
+    begun.append(number)
+    await asyncio.to_thread(gate.wait, WAIT)
     return number
 
 
@@ -84,3 +96,28 @@ def test_item_that_its_engine_cannot_start_is_dead_at_exactly_its_attempts(
         assert (state.attempts, starts[bad.item_id], state.error) == (3, 3, "RuntimeError: no such luck")
         monkeypatch.setattr(LocalEngine, "start", start)
         assert well.queue.redrive(bad.item_id).result(WAIT) == 13
+
+
+def test_items_that_were_cut_short_are_started_one_at_a_time_whichever_claims_bring_them(
+    shared_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until one of them has committed something it may be the one that ends its process, and others must not be beside it then."""
+    monkeypatch.setattr("stepwell.queue.local_engine._MAKE_AFTER_SECONDS", 600)
+    begun.clear()
+    gate.clear()
+    with Stepwell(shared_url, worker=False) as well:
+        items = [well.enqueue(suspect, number) for number in range(2)]
+        well._driver.run(write_or_raise(ClaimItems("dead", 0.001, 2)))
+        returned: list[str] = []
+        while len(returned) < 2:
+            returned += well.queue.recover()
+    with Stepwell(shared_url, lease_seconds=3_600) as well, ExitStack() as at_the_end:
+        at_the_end.callback(gate.set)
+        while not begun:
+            pass  # the test's own time limit ends this
+        other: Any = items[1 - begun[0]]
+        while well._parts.store.item(other.item_id).fence < 4:  # by then two claims have brought it, and it was given back
+            assert len(begun) == 1
+        gate.set()
+        assert [well.queue.item(item.item_id).result(WAIT) for item in items] == [0, 1]
+        assert {well.queue.item(item.item_id).state().attempts for item in items} == {2}
