@@ -1,7 +1,9 @@
-"""Many at once: nothing runs twice, one end wins, and a request is one item or none (T27, T38, T39, T40)."""
+"""Many at once: nothing runs twice, one end wins, and a request is one item or none (T27, T28, T38, T39, T40)."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,15 +18,20 @@ from tests.support.queues import SHARED_STORES
 import stepwell
 from stepwell import CommitUnknown, Conflict, ItemStatus, QueueRequest, Status, Stepwell, step, workflow
 from stepwell.model.commit import Commit, Outcome
-from stepwell.model.queue import ClaimItems, Enqueue
+from stepwell.model.queue import CancelItem, ClaimItems, Enqueue, ReturnItem
 
 WAIT = 60
 runs: Counter[int] = Counter()
 
 
+entered, gate = threading.Event(), threading.Event()
+
+
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
     runs.clear()
+    entered.clear()
+    gate.clear()
 
 
 @workflow(name="race.count")
@@ -90,6 +97,66 @@ def test_one_end_wins_when_items_are_cancelled_while_they_run(request: pytest.Fi
             else:
                 assert [head.status for head in heads] in ([], [Status.CANCELLED])
         assert all(lane.running == 0 for lane in well.queue.stats())
+
+
+async def pass_gate() -> None:
+    entered.set()
+    await asyncio.to_thread(gate.wait, WAIT)
+
+
+@step
+async def pass_in_step() -> None:
+    await pass_gate()
+
+
+@workflow(name="race.late_end")
+async def late_end() -> None:
+    await pass_gate()
+
+
+@workflow(name="race.late_step")
+async def late_step() -> None:
+    await pass_in_step()
+
+
+class TellsOfStarts:
+    """Stands before a store's ``write``, and tells when one is over that would make an execution."""
+
+    def __init__(self, well: Stepwell, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._write, self.is_over = well._parts.store.write, threading.Event()
+        monkeypatch.setattr(well._parts.store, "write", self.write)
+
+    def write(self, units: Any) -> list[Outcome]:
+        outcomes = self._write(units)
+        if any(isinstance(unit, Commit) and unit.creation is not None for unit in units):
+            self.is_over.set()
+        return outcomes
+
+
+@pytest.mark.parametrize("store", SHARED_STORES)
+@pytest.mark.parametrize("is_cancelled", [True, False], ids=["cancelled", "given to another"])
+@pytest.mark.parametrize("late", [late_end, late_step], ids=["whole run", "first step"])
+def test_item_that_is_lost_before_its_first_commit_does_not_become_a_run(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, store: str, is_cancelled: bool, late: Any
+):
+    """T28, T40: what was done for it since the claim lands nowhere; the item is as whoever took it left it."""
+    monkeypatch.setattr("stepwell.queue.local_engine._MAKE_AFTER_SECONDS", 600)
+    url = url_of(store, request)
+    with Stepwell(url, lease_seconds=3_600) as well, Stepwell(url, worker=False) as other:
+        starts, items = TellsOfStarts(well, monkeypatch), other._parts.store
+        item = well.enqueue(late)
+        assert entered.wait(WAIT)
+        claimed = items.item(item.item_id)
+        assert claimed is not None
+        taking = [ReturnItem(item.item_id, claimed.fence), ClaimItems("other", 3_600, 1)]
+        items.write([CancelItem(item.item_id)] if is_cancelled else taking)
+        left = items.item(item.item_id)
+        assert left is not None
+        assert (left.status, left.fence) == (("CANCELLED", claimed.fence) if is_cancelled else ("CLAIMED", claimed.fence + 1))
+        gate.set()
+        assert starts.is_over.wait(WAIT)
+        assert items.head(item.execution_id) is None
+        assert items.item(item.item_id) == left
 
 
 class LosesReplies:
