@@ -1,7 +1,10 @@
-"""T41: a store that was away and a dispatcher that does nothing: work goes on by itself, and health says so until it does."""
+"""T32, T41: a store that was away and a dispatcher that does nothing: work goes on by itself, and health says so until it does."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -9,7 +12,7 @@ from tests.support.outages import outage_of
 from tests.support.places import url_of
 from tests.support.queues import QUEUE_STORES, SHARED_STORES
 
-from stepwell import CommitUnknown, FakeClock, QueueItem, Stepwell, StoreUnavailable, workflow
+from stepwell import CommitUnknown, FakeClock, ItemStatus, QueueItem, Stepwell, StoreUnavailable, step, workflow
 from stepwell.model.commit import Outcome, Written
 from stepwell.model.queue import ClaimItems
 from stepwell.queue.idleness import IDLE_SECONDS
@@ -48,6 +51,44 @@ def test_consumption_resumes_after_the_store_was_away(request: pytest.FixtureReq
         assert later.result(WAIT) == 3
         assert well.health().is_ok
     assert [told for told in caplog.messages if "did not expect" in told] == []
+
+
+begun, ended, may_end = threading.Semaphore(0), threading.Semaphore(0), threading.Event()
+
+
+@step
+async def hold() -> None:
+    begun.release()
+    try:
+        while not may_end.is_set():  # noqa: ASYNC110 - told by another thread
+            await asyncio.sleep(0.01)
+    finally:
+        ended.release()
+
+
+@workflow(name="outage.held")
+async def held() -> None:
+    await hold()
+
+
+@pytest.mark.parametrize("store", SHARED_STORES)
+def test_worker_that_cannot_renew_stops_its_item_by_itself(request: pytest.FixtureRequest, store: str):
+    """T32: its step is ended though nobody says so, and nobody has the item then; when the store is back, it is begun anew."""
+    may_end.clear()
+    with outage_of(store, request) as outage, Stepwell(outage.url, lease_seconds=2) as well, ExitStack() as at_the_end:
+        at_the_end.callback(may_end.set)  # also if it was not stopped, or the well could not be closed
+        item = well.enqueue(held)
+        assert begun.acquire(timeout=WAIT)
+        while item.state().status is not ItemStatus.DISPATCHED:
+            pass  # the test's own time limit ends this
+        with outage:
+            assert ended.acquire(timeout=WAIT)
+            assert not begun.acquire(blocking=False)
+        assert begun.acquire(timeout=WAIT)
+        may_end.set()
+        item.result(WAIT)
+        assert ended.acquire(timeout=WAIT)
+        assert (item.state().status, item.state().attempts) == (ItemStatus.COMPLETED, 1)
 
 
 class Deaf:
