@@ -131,6 +131,24 @@ def test_store_that_is_away_when_the_names_of_workflows_are_asked_for_is_asked_a
     assert [told.partition(":")[0] for told in caplog.messages] == ["the dispatcher could not claim from its store"] * 2
 
 
+def test_dispatcher_goes_on_after_what_it_did_not_expect(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """T41: a worker that is alive and takes nothing would be the worst of ends."""
+    monkeypatch.setattr("stepwell.queue.dispatcher._AWAY_SECONDS", (0.001,))
+    bureau = Bureau(1, 1, lambda _: bureau.dispatcher.stop())
+    answers = iter([RuntimeError("nobody expected this")])
+
+    async def workflows() -> tuple[str, ...]:
+        if (error := next(answers, None)) is not None:
+            raise error
+        return ("orders",)
+
+    bureau.desk.workflows = workflows  # type: ignore[method-assign]
+    asyncio.run(bureau.dispatcher.run())
+    assert bureau.count() == {"CLAIMED": 1}
+    assert "did not expect" in caplog.text
+    assert "nobody expected this" in caplog.text
+
+
 @pytest.mark.parametrize("places", [1, 20, 64, 3 * BATCH])
 def test_claims_under_way_never_ask_for_more_than_there_is_room_for(places: int) -> None:
     """T35: an item that is claimed has a place waiting for it."""
