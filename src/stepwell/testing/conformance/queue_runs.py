@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from stepwell.contract.store import ExecutionQuery, Store
@@ -93,6 +94,19 @@ def test_run_that_cannot_land_stops_no_other_of_its_group(store: Store) -> None:
     ended = dict.fromkeys("aefg", "COMPLETED")
     assert statuses(store) == dict.fromkeys("bch", "CLAIMED") | {"d": "CANCELLED"} | ended
     assert [store.head(f"of-{name}") for name in ("b", "d", "nobody")] == [None, None, None]
+
+
+@pytest.mark.parametrize("change", [{"fence": 99}, {"execution_id": "of-nobody"}], ids=["claim", "execution"])
+def test_run_that_is_not_its_items_is_the_only_one_of_its_group_to_be_refused(store: Store, change: dict[str, Any]) -> None:
+    """T31: with nothing else in the way that would have the group written with more care."""
+    first, middle, last = claimed_items(store, *"abc")
+    bad = run_of(store, replace(middle, **change))
+    outcomes = store.write([run_of(store, first), bad, run_of(store, last)])
+    landed(outcomes[0])
+    refused(outcomes[1], LeaseLost)
+    landed(outcomes[2])
+    assert statuses(store) == {"a": "COMPLETED", "b": "CLAIMED", "c": "COMPLETED"}
+    assert store.head(bad.execution_id) is None
 
 
 def test_run_that_landed_before_is_seen_in_its_group(store: Store) -> None:
