@@ -7,7 +7,7 @@ import msgspec
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LimitExceeded, NotFound
-from stepwell.model.commit import Creation, Deletion, Rest, Seen
+from stepwell.model.commit import Claim, Creation, Deletion, Rest, Seen
 from stepwell.model.queue import CancelItem, Enqueue, ItemMark, Redrive
 from stepwell.testing.conformance.queue_sample import (
     add,
@@ -102,6 +102,35 @@ def test_last_commit_of_an_execution_leaves_its_item_as_it_ended_before(store: S
     before = stored(store, "a")
     execution.land(status("RUNNING"), status("COMPLETED"), rest=Rest(is_final=True), mark=ItemMark("a", "COMPLETED"))
     assert (stored(store, "a"), execution.head.status) == (before, "COMPLETED")
+
+
+def test_last_commit_of_an_old_execution_leaves_an_item_that_was_driven_and_claimed_again(store: Store) -> None:
+    """T40: the run that was given up ends late, while the item is with somebody else and has another execution."""
+    claimed = claimed_item(store)
+    old = Execution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
+    landed(write(store, ItemMark("a", "FAILED")))
+    answers(write(store, Redrive("a", "again")))
+    assert ids_of(claim_items(store)) == ["a"]
+    before = stored(store, "a")
+    old.land(status("RUNNING"), status("COMPLETED"), rest=Rest(is_final=True), mark=ItemMark("a", "COMPLETED"))
+    assert stored(store, "a") == before
+
+
+def test_last_commit_of_a_holder_that_lost_its_lease_does_not_end_the_item(store: Store, clock: FakeClock) -> None:
+    """T32: its successor has committed nothing yet, so that it is the fence alone that tells the two apart."""
+    claimed = claimed_item(store)
+    execution = Execution(store, "of-a").create(
+        creation=Creation("orders", 3, holder="w", lease_seconds=HOUR, is_runnable=True),
+        mark=ItemMark("a", "DISPATCHED", claimed.fence),
+    )
+    clock.advance(2 * HOUR)
+    [heir] = answers(write(store, Claim("of-a", "other", HOUR)))
+    end = status("RUNNING"), status("COMPLETED")
+    last = {"rest": Rest(is_final=True), "mark": ItemMark("a", "COMPLETED")}
+    refused(write(store, execution.commit(*end, fence=heir.fence - 1, **last)), LeaseLost)
+    assert (statuses(store), execution.head.status) == ({"a": "DISPATCHED"}, "PENDING")
+    execution.land(*end, fence=heir.fence, **last)
+    assert statuses(store) == {"a": "COMPLETED"}
 
 
 def test_items_land_with_their_commit_or_not_at_all(store: Store, execution: Execution) -> None:
