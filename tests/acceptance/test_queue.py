@@ -24,6 +24,7 @@ from stepwell import (
     NotFound,
     QueueRequest,
     Status,
+    ValidationFailed,
     step,
     workflow,
 )
@@ -519,3 +520,21 @@ def test_steps_of_a_declared_workflow_are_made_once_each(well: Any):
     items = [well.enqueue(definition, number) for number in range(10)]
     assert [item.result(WAIT) for item in items] == [number + 1000 for number in range(10)]
     assert calls == Counter(f"count {number + more}" for number in range(10) for more in (0, 1000))
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [({"workspace": "nobody"}, NotFound), ({"value": "five"}, ValidationFailed), ({"priority": 1.5}, InvalidInput)],
+)
+def test_nothing_stays_of_a_definition_that_comes_with_a_bad_request(
+    idle_well: Any, options: dict[str, Any], error: type[Exception]
+):
+    definition = define("queue.typed", call("queue.double", {"number": "{{ trigger.input }}"}), input_schema={"type": "integer"})
+    bad = {"workflow": definition, "value": 5} | options
+    with pytest.raises(error):
+        idle_well.enqueue(**bad)
+    if "workspace" not in options:  # which is each item's own refusal
+        with pytest.raises(error):
+            idle_well.enqueue_many([QueueRequest(workflow=definition, value=1), QueueRequest(**bad)])
+    assert idle_well.queue.list() == []
+    assert [each.name for each in idle_well.definitions.list()] == []

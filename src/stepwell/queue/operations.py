@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil, inf
+from math import inf
 from time import monotonic
 from typing import Any, cast
 
@@ -17,11 +17,13 @@ from stepwell.errors import (
     NotFound,
     StepwellError,
 )
+from stepwell.flow.declared import DeclaredWorkflow
+from stepwell.flow.definition import Definition
 from stepwell.flow.program import Workflow
+from stepwell.model.admission import unknown_workspace
 from stepwell.model.commit import Written
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.queue import (
-    ACTIVE,
     CancelItem,
     Enqueue,
     Enqueued,
@@ -41,7 +43,7 @@ from stepwell.model.turn import waits_for_turn
 from stepwell.queue.changing import change, kept_or_changed
 from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
 from stepwell.queue.presence import Presences, WorkerPresence
-from stepwell.queue.reason import Starts, Surroundings, WaitingReason, reason_of
+from stepwell.queue.reason import WaitingReason, reason_of, surroundings_of
 from stepwell.queue.request import QueueRequest, new_item
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.handle import RunOperations
@@ -54,9 +56,6 @@ __all__ = ["QueueOperations"]
 
 _MOST_IN_UNIT = 1_000
 """So many items are stored in one unit at most, so that a large batch does not hold up the writes of others."""
-
-_MOST_STARTS = 500
-"""So many starts of each status are looked at to see whether a rate is used up."""
 
 _UNDONE = frozenset((ItemStatus.FAILED, ItemStatus.CANCELLED))
 _STARTED = _UNDONE | {ItemStatus.DISPATCHED, ItemStatus.COMPLETED}
@@ -79,6 +78,7 @@ class QueueOperations:
 
     def new_item(self, request: QueueRequest) -> Operation[NewItem]:
         """The item of a request, checked."""
+        yield from self._check_declared(request)
         workflow = yield from self._definitions.startable(request.workflow)
         return new_item(request, workflow, self._new_id, self._executions.limits)
 
@@ -98,12 +98,29 @@ class QueueOperations:
         for request in requests:
             if not isinstance(request, QueueRequest):
                 raise InvalidInput(f"each of many requests is a QueueRequest(workflow=..., value=..., ...), not {request!r}")
+            self._is_declared_anew(request)
+        for request in requests:
             workflow = found.get(id(request.workflow))
             if workflow is None:
                 workflow = found[id(request.workflow)] = yield from self._definitions.startable(request.workflow)
             items.append(new_item(request, workflow, self._new_id, self._executions.limits))
             yield from self._check_id(request, items[-1])
         return (yield from self.add_all(items))
+
+    def _check_declared(self, request: QueueRequest) -> Operation[None]:
+        """Check a request for a definition before that is stored: nothing stays of a bad one."""
+        if not self._is_declared_anew(request):
+            return
+        if request.workspace not in {each.workspace_id for each in (yield from read(self._store.workspaces))}:
+            raise unknown_workspace(request.workspace)
+
+    def _is_declared_anew(self, request: QueueRequest) -> bool:
+        """Whether a request brings a definition that is not known to be stored; then it is good in itself, or an error."""
+        given = request.workflow
+        if not isinstance(given, Definition) or self._definitions.is_known(given):
+            return False
+        new_item(request, DeclaredWorkflow(given), self._new_id, self._executions.limits)
+        return True
 
     def _check_id(self, request: QueueRequest, item: NewItem) -> Operation[None]:
         """Refuse an execution id of the caller's own that is taken, unless by the same item as before: the item could only fail,
@@ -245,40 +262,7 @@ class QueueOperations:
     def why(self, item_id: str) -> Operation[WaitingReason]:
         """Why an item waits."""
         item = yield from self.item(item_id)
-        return reason_of(item, (yield from read(lambda: self._around(item))))
-
-    def _around(self, item: Item) -> Surroundings:
-        workspace = next(each for each in self._store.workspaces() if each.workspace_id == item.workspace_id)
-        held = [
-            each
-            for status in ACTIVE
-            for each in self._store.items(ItemQuery(workspace_id=item.workspace_id, status=status, limit=3))
-        ]
-        tier, queue = next(tier for tier in self._store.tiers() if tier.name == workspace.tier), self._settings(item.queue)
-        return Surroundings(
-            workspace=workspace,
-            tier=tier,
-            queue=queue,
-            lanes=self._store.lanes(),
-            holders=held,
-            workers=self._presences.workers(),
-            now_ms=self._store.now_ms(),
-            starts=self._starts(tier.rate_per_second, workspace=item.workspace_id),
-            queue_starts=self._starts(queue.rate_per_second, queue=item.queue),
-        )
-
-    def _starts(self, rate: float | None, workspace: str | None = None, queue: str | None = None) -> Starts:
-        """The latest starts that count for a rate."""
-        if not rate:
-            return Starts()
-        most = min(2 * ceil(rate) + 2, _MOST_STARTS)  # two seconds' worth
-        pages = [
-            self._store.items(ItemQuery(workspace_id=workspace, queue=queue, status=status, limit=most))
-            for status in ItemStatus
-            if status is not ItemStatus.PENDING
-        ]
-        times = sorted(item.claimed_ms for page in pages for item in page if item.claimed_ms is not None)
-        return Starts(tuple(times), any(len(page) == most for page in pages))
+        return reason_of(item, (yield from read(lambda: surroundings_of(item, self._store, self._settings(item.queue)))))
 
     # Many items.
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import ceil
 
 import msgspec
 
 from stepwell.clock import from_ms
+from stepwell.contract.store import Store
 from stepwell.model.claiming import later_rate_ms, rate_allowance
-from stepwell.model.queue import Item, ItemStatus, Lane, QueueSettings, Tier, Workspace
-from stepwell.queue.presence import WorkerPresence
+from stepwell.model.queue import ACTIVE, Item, ItemQuery, ItemStatus, Lane, QueueSettings, Tier, Workspace
+from stepwell.queue.presence import Presences, WorkerPresence
 
-__all__ = ["Starts", "Surroundings", "WaitingReason", "reason_of"]
+__all__ = ["Starts", "Surroundings", "WaitingReason", "reason_of", "surroundings_of"]
 
 _NAMED = 3
+
+_MOST_STARTS = 500
+"""So many starts of each status are looked at to see whether a rate is used up."""
 
 
 class WaitingReason(msgspec.Struct, frozen=True):
@@ -57,6 +62,39 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the workspace, if its tier has a rate."""
     queue_starts: Starts = Starts()
     """Those of the queue, if it has a rate."""
+
+
+def surroundings_of(item: Item, store: Store, queue: QueueSettings) -> Surroundings:
+    """What a store says of the workspace, the tier and the queue of an item, and of the workers."""
+    workspace = next(each for each in store.workspaces() if each.workspace_id == item.workspace_id)
+    tier = next(tier for tier in store.tiers() if tier.name == workspace.tier)
+    return Surroundings(
+        workspace=workspace,
+        tier=tier,
+        queue=queue,
+        lanes=store.lanes(),
+        holders=[
+            each for status in ACTIVE for each in store.items(ItemQuery(workspace_id=item.workspace_id, status=status, limit=3))
+        ],
+        workers=Presences(store).workers(),
+        now_ms=store.now_ms(),
+        starts=_starts(store, tier.rate_per_second, workspace=item.workspace_id),
+        queue_starts=_starts(store, queue.rate_per_second, queue=item.queue),
+    )
+
+
+def _starts(store: Store, rate: float | None, workspace: str | None = None, queue: str | None = None) -> Starts:
+    """The latest starts that count for a rate."""
+    if not rate:
+        return Starts()
+    most = min(2 * ceil(rate) + 2, _MOST_STARTS)  # two seconds' worth
+    pages = [
+        store.items(ItemQuery(workspace_id=workspace, queue=queue, status=status, limit=most))
+        for status in ItemStatus
+        if status is not ItemStatus.PENDING
+    ]
+    times = sorted(item.claimed_ms for page in pages for item in page if item.claimed_ms is not None)
+    return Starts(tuple(times), any(len(page) == most for page in pages))
 
 
 def reason_of(item: Item, around: Surroundings) -> WaitingReason:

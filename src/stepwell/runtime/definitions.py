@@ -186,9 +186,13 @@ class DefinitionOperations:
             raise NotFound(f"workflow {given!r} has no version {chosen}; it has {', '.join(sorted(names.statuses))}")
         return self._checked(given, chosen, names) or (yield from self.load(given, chosen))
 
-    def _ensure(self, definition: Definition) -> Operation[None]:
+    def is_known(self, definition: Definition) -> bool:
+        """Whether a definition is stored, as far as this process has seen it."""
         known = self._known.get((definition.name, definition.version))
-        if known is None or (known.definition is not definition and _body(known.definition) != _body(definition)):
+        return known is not None and (known.definition is definition or _body(known.definition) == _body(definition))
+
+    def _ensure(self, definition: Definition) -> Operation[None]:
+        if not self.is_known(definition):
             yield from self.put(definition)
 
     def _checked(self, name: str, version: int, names: _Names) -> Workflow[..., Any] | None:
