@@ -27,7 +27,7 @@ T = TypeVar("T")
 WAIT = 60
 SCRIPT_OF = {"enqueue": "enqueue", "bulk": "enqueue", "claim": "claim_items", "dispatch": "create_mark", "finish": "create_items"}
 SCRIPT_OF |= {"return": "return_item", "cancel": "cancel_item", "redrive": "redrive", "recover": "recover_items"}
-SCRIPT_OF |= {"again": "commit_mark", "turn": "commit_mark"}
+SCRIPT_OF |= {"again": "commit_mark", "turn": "commit_mark", "give back": "return_item"}
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ from stepwell.model.turn import waits_for_turn
 from stepwell.queue.changing import change, kept_or_changed
 from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
 from stepwell.queue.presence import Presences, WorkerPresence
-from stepwell.queue.reason import WaitingReason, reason_of, surroundings_of
+from stepwell.queue.reason import Surroundings, WaitingReason, reason_of, surroundings_of
 from stepwell.queue.request import QueueRequest, new_item
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.handle import RunOperations
@@ -262,7 +262,10 @@ class QueueOperations:
     def why(self, item_id: str) -> Operation[WaitingReason]:
         """Why an item waits."""
         item = yield from self.item(item_id)
-        return reason_of(item, (yield from read(lambda: surroundings_of(item, self._store, self._settings(item.queue)))))
+        return reason_of(item, (yield from read(lambda: self._around(item))))
+
+    def _around(self, item: Item) -> Surroundings:
+        return surroundings_of(item, self._store, self._settings(item.queue), self._presences.workers())
 
     # Many items.
 

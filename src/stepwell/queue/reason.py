@@ -11,7 +11,7 @@ from stepwell.clock import from_ms
 from stepwell.contract.store import Store
 from stepwell.model.claiming import later_rate_ms, rate_allowance
 from stepwell.model.queue import ACTIVE, Item, ItemQuery, ItemStatus, Lane, QueueSettings, Tier, Workspace
-from stepwell.queue.presence import Presences, WorkerPresence
+from stepwell.queue.presence import WorkerPresence
 
 __all__ = ["Starts", "Surroundings", "WaitingReason", "reason_of", "surroundings_of"]
 
@@ -64,8 +64,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the queue, if it has a rate."""
 
 
-def surroundings_of(item: Item, store: Store, queue: QueueSettings) -> Surroundings:
-    """What a store says of the workspace, the tier and the queue of an item, and of the workers."""
+def surroundings_of(item: Item, store: Store, queue: QueueSettings, workers: Sequence[WorkerPresence]) -> Surroundings:
+    """What a store says of the workspace and the tier of an item in this queue, and of what waits and runs beside it."""
     workspace = next(each for each in store.workspaces() if each.workspace_id == item.workspace_id)
     tier = next(tier for tier in store.tiers() if tier.name == workspace.tier)
     return Surroundings(
@@ -76,7 +76,7 @@ def surroundings_of(item: Item, store: Store, queue: QueueSettings) -> Surroundi
         holders=[
             each for status in ACTIVE for each in store.items(ItemQuery(workspace_id=item.workspace_id, status=status, limit=3))
         ],
-        workers=Presences(store).workers(),
+        workers=workers,
         now_ms=store.now_ms(),
         starts=_starts(store, tier.rate_per_second, workspace=item.workspace_id),
         queue_starts=_starts(store, queue.rate_per_second, queue=item.queue),

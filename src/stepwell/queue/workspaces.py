@@ -60,7 +60,7 @@ class WorkspaceOperations:
     def put_tier(self, name: str, given: dict[str, Any]) -> Operation[Tier]:
         """Make a tier, or change what is given of it."""
         lower = _tier_name(name)
-        if given["weight"] is None:
+        if given.get("weight", KEEP) is None:
             raise InvalidInput(f"weight of tier {lower!r} is a number; there is no share without one")
 
         def changed(known: Tier | None) -> PutTier:
