@@ -13,6 +13,7 @@ from stepwell.testing.conformance.queue_depth import *  # noqa: F403
 from stepwell.testing.conformance.queue_life import *  # noqa: F403
 from stepwell.testing.conformance.queue_machine import *  # noqa: F403
 from stepwell.testing.conformance.queue_put import *  # noqa: F403
+from stepwell.testing.conformance.queue_rates import *  # noqa: F403
 from stepwell.testing.conformance.queue_request import *  # noqa: F403
 from stepwell.testing.conformance.queue_runs import *  # noqa: F403
 from stepwell.testing.conformance.queue_state import *  # noqa: F403

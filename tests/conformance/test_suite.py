@@ -34,6 +34,13 @@ def test_every_module_with_tests_is_a_role() -> None:
     assert found == {*suite.ROLES, *suite.QUEUE_ROLES}
 
 
+def test_how_to_page_and_our_own_tests_name_every_role_of_the_queue() -> None:
+    here = Path(__file__).parent
+    for path in (here / "test_queue.py", here.parents[1] / "docs" / "how-to" / "conformance.md"):
+        text = path.read_text(encoding="utf-8")
+        assert [role for role in suite.QUEUE_ROLES if f"conformance.{role} import" not in text] == []
+
+
 def test_no_exported_name_is_hidden_by_a_module_of_the_package() -> None:
     """A package's modules are its attributes, too: a fixture of the same name would be lost."""
     assert [name for name in suite.__all__ if inspect.ismodule(getattr(suite, name))] == []

@@ -112,39 +112,33 @@ def test_what_was_claimed_ahead_is_given_back_at_the_end() -> None:
     assert bureau.count() == {"CLAIMED": len(started), "PENDING": 5 * BATCH - len(started)}
 
 
-def test_store_that_is_away_when_the_names_of_workflows_are_asked_for_is_asked_again_soon(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """T41: as one that cannot be claimed from; nothing that was not expected."""
+def dispatch_after(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> None:
+    """Dispatch one item, with an engine that raises these when it is asked what it can run, before it answers."""
     monkeypatch.setattr("stepwell.queue.dispatcher._AWAY_SECONDS", (0.001,))
     bureau = Bureau(1, 1, lambda _: bureau.dispatcher.stop())
-    answers = iter([StoreUnavailable("away"), StoreUnavailable("away")])
+    waiting = iter(errors)
 
     async def workflows() -> tuple[str, ...]:
-        if (error := next(answers, None)) is not None:
+        if (error := next(waiting, None)) is not None:
             raise error
         return ("orders",)
 
     bureau.desk.workflows = workflows  # type: ignore[method-assign]
     asyncio.run(bureau.dispatcher.run())
     assert bureau.count() == {"CLAIMED": 1}
+
+
+def test_store_that_is_away_when_the_names_of_workflows_are_asked_for_is_asked_again_soon(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """T41: as one that cannot be claimed from; nothing that was not expected."""
+    dispatch_after(monkeypatch, StoreUnavailable("away"), StoreUnavailable("away"))
     assert [told.partition(":")[0] for told in caplog.messages] == ["the dispatcher could not claim from its store"] * 2
 
 
 def test_dispatcher_goes_on_after_what_it_did_not_expect(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """T41: a worker that is alive and takes nothing would be the worst of ends."""
-    monkeypatch.setattr("stepwell.queue.dispatcher._AWAY_SECONDS", (0.001,))
-    bureau = Bureau(1, 1, lambda _: bureau.dispatcher.stop())
-    answers = iter([RuntimeError("nobody expected this")])
-
-    async def workflows() -> tuple[str, ...]:
-        if (error := next(answers, None)) is not None:
-            raise error
-        return ("orders",)
-
-    bureau.desk.workflows = workflows  # type: ignore[method-assign]
-    asyncio.run(bureau.dispatcher.run())
-    assert bureau.count() == {"CLAIMED": 1}
+    dispatch_after(monkeypatch, RuntimeError("nobody expected this"))
     assert "did not expect" in caplog.text
     assert "nobody expected this" in caplog.text
 

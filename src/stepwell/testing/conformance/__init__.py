@@ -43,6 +43,7 @@ QUEUE_ROLES = (
     "queue_life",
     "queue_machine",
     "queue_put",
+    "queue_rates",
     "queue_request",
     "queue_runs",
     "queue_state",

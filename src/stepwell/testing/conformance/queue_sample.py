@@ -17,6 +17,7 @@ from stepwell.model.queue import (
     PutTier,
     PutWorkspace,
     RecoverItems,
+    ReturnItem,
     Tier,
     Workspace,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "claim_items",
     "claimed_item",
     "end",
+    "give_back",
     "ids_of",
     "new_item",
     "put_workspace",
@@ -117,3 +119,10 @@ def statuses(store: Store, workspace: str | None = None) -> dict[str, str]:
 def used(store: Store, workspace: str) -> int:
     """How many slots of a workspace its rows use."""
     return sum(status in ("CLAIMED", "DISPATCHED") for status in statuses(store, workspace).values())
+
+
+def give_back(store: Store, item: Claimed, error: str | None = None, **fields: Any) -> Item:
+    """Return an item; how it is afterwards."""
+    [after] = answers(write(store, ReturnItem(item.item_id, item.fence, error, **fields)))
+    assert after == stored(store, item.item_id)
+    return after
