@@ -524,17 +524,26 @@ def test_steps_of_a_declared_workflow_are_made_once_each(well: Any):
 
 @pytest.mark.parametrize(
     ("options", "error"),
-    [({"workspace": "nobody"}, NotFound), ({"value": "five"}, ValidationFailed), ({"priority": 1.5}, InvalidInput)],
+    [
+        ({"workspace": "nobody"}, NotFound),
+        ({"workspace": "full"}, LimitExceeded),
+        ({"key": "taken"}, Conflict),
+        ({"value": "five"}, ValidationFailed),
+        ({"priority": 1.5}, InvalidInput),
+    ],
 )
 def test_nothing_stays_of_a_definition_that_comes_with_a_bad_request(
     idle_well: Any, options: dict[str, Any], error: type[Exception]
 ):
     definition = define("queue.typed", call("queue.double", {"number": "{{ trigger.input }}"}), input_schema={"type": "integer"})
+    idle_well.workspaces.put_tier("none", queue_depth=0)
+    idle_well.workspaces.put("full", tier="none")
+    other = idle_well.enqueue(echo, 1, key="taken")
     bad = {"workflow": definition, "value": 5} | options
     with pytest.raises(error):
         idle_well.enqueue(**bad)
-    if "workspace" not in options:  # which is each item's own refusal
+    if "value" in options or "priority" in options:  # of many, each has its own refusal by the store
         with pytest.raises(error):
             idle_well.enqueue_many([QueueRequest(workflow=definition, value=1), QueueRequest(**bad)])
-    assert idle_well.queue.list() == []
+    assert [item.item_id for item in idle_well.queue.list()] == [other.item_id]
     assert [each.name for each in idle_well.definitions.list()] == []

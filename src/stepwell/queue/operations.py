@@ -20,9 +20,10 @@ from stepwell.errors import (
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.definition import Definition
 from stepwell.flow.program import Workflow
-from stepwell.model.admission import unknown_workspace
+from stepwell.model.admission import full, unknown_workspace
 from stepwell.model.commit import Written
 from stepwell.model.ids import NewId, check_key
+from stepwell.model.lifecycle import is_same
 from stepwell.model.queue import (
     CancelItem,
     Enqueue,
@@ -37,7 +38,7 @@ from stepwell.model.queue import (
     RecoverItems,
     Redrive,
 )
-from stepwell.model.refusal import id_taken
+from stepwell.model.refusal import asked_otherwise, id_taken
 from stepwell.model.state import State
 from stepwell.model.turn import waits_for_turn
 from stepwell.queue.changing import change, kept_or_changed
@@ -98,7 +99,7 @@ class QueueOperations:
         for request in requests:
             if not isinstance(request, QueueRequest):
                 raise InvalidInput(f"each of many requests is a QueueRequest(workflow=..., value=..., ...), not {request!r}")
-            self._is_declared_anew(request)
+            self._declared_anew(request)
         for request in requests:
             workflow = found.get(id(request.workflow))
             if workflow is None:
@@ -109,18 +110,30 @@ class QueueOperations:
 
     def _check_declared(self, request: QueueRequest) -> Operation[None]:
         """Check a request for a definition before that is stored: nothing stays of a bad one."""
-        if not self._is_declared_anew(request):
-            return
-        if request.workspace not in {each.workspace_id for each in (yield from read(self._store.workspaces))}:
-            raise unknown_workspace(request.workspace)
+        item = self._declared_anew(request)
+        refusal = None if item is None else (yield from read(lambda: self._foreseen(item)))
+        if refusal is not None:
+            raise refusal
 
-    def _is_declared_anew(self, request: QueueRequest) -> bool:
-        """Whether a request brings a definition that is not known to be stored; then it is good in itself, or an error."""
+    def _declared_anew(self, request: QueueRequest) -> NewItem | None:
+        """The item of a request that brings a definition which is not known to be stored; an error if it is no good in itself."""
         given = request.workflow
         if not isinstance(given, Definition) or self._definitions.is_known(given):
-            return False
-        new_item(request, DeclaredWorkflow(given), self._new_id, self._executions.limits)
-        return True
+            return None
+        return new_item(request, DeclaredWorkflow(given), self._new_id, self._executions.limits)
+
+    def _foreseen(self, item: NewItem) -> StepwellError | None:
+        """Why the store would refuse an item now, as far as can be seen from here: the store itself decides when it is added."""
+        tier = next((each.tier for each in self._store.workspaces() if each.workspace_id == item.workspace_id), None)
+        if tier is None:
+            return unknown_workspace(item.workspace_id)
+        known = None if item.key is None else self._store.item(item.item_id)
+        if known is not None:
+            return None if is_same(known, item) else asked_otherwise(item.item_id)
+        depth = next((each.queue_depth for each in self._store.tiers() if each.name == tier), None)
+        stands_for_itself = item.singleton is None and item.debounce is None
+        waiting = sum(lane.ready + lane.delayed for lane in self._store.lanes(item.workspace_id))
+        return full(item.workspace_id) if stands_for_itself and depth is not None and waiting >= depth else None
 
     def _check_id(self, request: QueueRequest, item: NewItem) -> Operation[None]:
         """Refuse an execution id of the caller's own that is taken, unless by the same item as before: the item could only fail,
