@@ -6,16 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stepwell.cli.event import Event
+from stepwell.cli.event import RunEvent
 from stepwell.cli.timeline import bars, span_text
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 
 
-def step(name: str, began: float, took: float) -> Event:
+def step(name: str, began: float, took: float) -> RunEvent:
     """A step that began so many seconds after noon."""
     at = NOON + timedelta(seconds=began + took)
-    return Event(event="step", execution_id="a", revision=1, at=at, name=name, status="COMPLETED", duration_ms=round(took * 1000))
+    return RunEvent(
+        event="step", execution_id="a", revision=1, at=at, name=name, status="COMPLETED", duration_ms=round(took * 1000)
+    )
 
 
 def extent(row: str) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from stepwell.model.queue import Claimed
 from stepwell.queue.first_commit import FirstCommit
 from stepwell.queue.item import AsyncQueueItem
 from stepwell.queue.local_engine import LocalEngine
-from stepwell.queue.standing import Ride, StandingClaim
+from stepwell.queue.standing import ClaimOffer, PiggybackedClaim
 from stepwell.runtime.worker import Worker
 
 WAIT = 60  # for what must happen; reached only by a failing test
@@ -35,8 +35,8 @@ class Request:
     """A request that is under way for as long as a test likes."""
 
     def __init__(self, well: AsyncStepwell) -> None:
-        self._standing: StandingClaim = well._parts.queue.standing
-        self._ride = Ride(lambda: None, lambda _: False, self._standing)
+        self._standing: ClaimOffer = well._parts.queue.standing
+        self._ride = PiggybackedClaim(lambda: None, lambda _: False, self._standing)
         self._standing._under_way.add(self._ride)
 
     def end(self) -> None:

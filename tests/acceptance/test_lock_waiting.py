@@ -14,7 +14,7 @@ from tests.support import places
 from stepwell import AsyncStepwell, FakeClock, HeldLock, LockHeld, Stepwell
 from stepwell.faults import armed
 from stepwell.state import pulse
-from stepwell.state.pulse import LOCK, Listening
+from stepwell.state.pulse import LOCK, Subscription
 
 url = places.url
 
@@ -27,18 +27,18 @@ class Waits:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._begun = threading.Semaphore(0)
-        block, await_ = Listening.wait, Listening.wait_async
+        block, await_ = Subscription.wait, Subscription.wait_async
 
-        def wait(listening: Listening, seconds: float) -> None:
+        def wait(listening: Subscription, seconds: float) -> None:
             self._begun.release()
             block(listening, seconds)
 
-        async def wait_async(listening: Listening, seconds: float) -> None:
+        async def wait_async(listening: Subscription, seconds: float) -> None:
             self._begun.release()
             await await_(listening, seconds)
 
-        monkeypatch.setattr(Listening, "wait", wait)
-        monkeypatch.setattr(Listening, "wait_async", wait_async)
+        monkeypatch.setattr(Subscription, "wait", wait)
+        monkeypatch.setattr(Subscription, "wait_async", wait_async)
 
     def next(self) -> None:
         """Wait until somebody begins to sleep."""

@@ -14,7 +14,7 @@ from tests.support.queues import queue_url
 
 import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, ItemStatus, Status, Stepwell, step, workflow
-from stepwell.state.endings import Ending
+from stepwell.state.endings import Completion
 
 __all__ = ["queue_url"]
 
@@ -119,7 +119,7 @@ def test_a_result_is_there_though_the_item_was_dropped_when_it_ended(well: Stepw
     operation = item._do.result(item.item_id, item.execution_id, None, None)
     operation.send(None)
     operation.send(before)  # it waits, and so does the caller
-    well._parts.executions.endings.tell(item.execution_id, Ending(Status.COMPLETED, None))
+    well._parts.executions.endings.tell(item.execution_id, Completion(Status.COMPLETED, None))
     operation.send(None)
     effect: Any = operation.send(None)  # it is not there any more: its run is asked
     assert finished(operation, effect) == 5

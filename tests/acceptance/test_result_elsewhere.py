@@ -13,7 +13,7 @@ from tests.support.queues import SHARED_STORES
 
 from stepwell import AsyncStepwell, Stepwell, step, workflow
 from stepwell.state import pulse
-from stepwell.state.endings import Endings
+from stepwell.state.endings import Completions
 
 WAIT = 60
 may_end = threading.Event()
@@ -68,7 +68,7 @@ def test_awaiting_caller_is_told(place: str) -> None:
 
 
 def test_looks_become_rarer_the_longer_one_waits_and_the_more_others_do() -> None:
-    endings = Endings()
+    endings = Completions()
     with endings.watch("a", may_end.set):
         assert 0 < endings.look_again_seconds(0) < endings.look_again_seconds(1) < endings.look_again_seconds(60) <= 60 / 8
         alone = endings.look_again_seconds(0)

@@ -14,7 +14,7 @@ import pytest
 from stepwell.cli.screen import has_colour
 from stepwell.demo import bank_story, parcel_story
 from stepwell.demo.bank import accounts_after
-from stepwell.demo.screen import Screen
+from stepwell.demo.screen import DemoScreen
 
 
 class Terminal(io.StringIO):
@@ -51,7 +51,7 @@ def test_demo_kills_a_worker_inside_a_step_and_another_goes_on():
 def test_demo_of_a_killed_worker_fails_if_a_promise_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(parcel_story, "_BEFORE", 5)
     stream = Terminal()
-    assert parcel_story.tell(Screen(stream, {}), tmp_path) == 1
+    assert parcel_story.tell(DemoScreen(stream, {}), tmp_path) == 1
     assert "NOT AS PROMISED: 4 steps are recorded" in stream.getvalue()
     assert "2 of 8 promises were broken" in stream.getvalue()
     assert "\x1b[36m" in stream.getvalue(), "in colour on a terminal"
@@ -80,7 +80,7 @@ def test_bank_is_killed_reopened_verified_and_goes_on():
 def test_bank_fails_if_a_promise_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bank_story, "accounts_after", lambda number: accounts_after(number) | {"bob": 0})
     stream = Terminal()
-    assert bank_story.tell(Screen(stream, {}), tmp_path) == 1
+    assert bank_story.tell(DemoScreen(stream, {}), tmp_path) == 1
     assert "NOT AS PROMISED: nothing in between" in stream.getvalue()
     assert "5 of 17 promises were broken" in stream.getvalue()
 
@@ -95,7 +95,7 @@ def test_colour_is_for_terminals_that_want_it():
 def test_progress_moves_on_a_terminal_and_is_one_line_elsewhere():
     moving, still = Terminal(), io.StringIO()
     for stream in (moving, still):
-        screen = Screen(stream, {"NO_COLOR": "1"})
+        screen = DemoScreen(stream, {"NO_COLOR": "1"})
         for done in (1, 2):
             screen.progress("done", done, 2)
     assert moving.getvalue().count("\r") == 2
@@ -105,6 +105,6 @@ def test_progress_moves_on_a_terminal_and_is_one_line_elsewhere():
 
 def test_a_stream_without_unicode_gets_plain_signs():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    Screen(stream, {}).promise(True, "fine")
+    DemoScreen(stream, {}).promise(True, "fine")
     stream.seek(0)
     assert stream.read() == "   ok fine\n"

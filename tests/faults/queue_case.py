@@ -14,7 +14,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.queue import CancelItem, ClaimItems, Enqueue, ItemMark, RecoverItems, Redrive, ReturnItem
 from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing.conformance.queue_sample import claim_items, new_item, put_workspace
-from stepwell.testing.conformance.sample import HOUR, Execution, status
+from stepwell.testing.conformance.sample import HOUR, SampleExecution, status
 
 __all__ = ["ACTS", "dump", "open_store", "prepare"]
 
@@ -44,12 +44,12 @@ def _fail(store: Store, name: str) -> None:
     """An item with a run that failed."""
     store.write([Enqueue((new_item(name),))])
     [claimed] = claim_items(store, 1)
-    run = Execution(store, claimed.execution_id).create(status("RUNNING"), mark=ItemMark(name, "DISPATCHED", claimed.fence))
+    run = SampleExecution(store, claimed.execution_id).create(status("RUNNING"), mark=ItemMark(name, "DISPATCHED", claimed.fence))
     run.land(status("FAILED"), rest=Rest(is_final=True), mark=ItemMark(name, "FAILED"))
 
 
-def _follow(store: Store, name: str) -> Execution:
-    run = Execution(store, f"of-{name}")
+def _follow(store: Store, name: str) -> SampleExecution:
+    run = SampleExecution(store, f"of-{name}")
     run.follow()
     return run
 
@@ -77,12 +77,12 @@ def _enqueue(store: Store) -> Unit:
 
 
 def _dispatch(store: Store) -> Unit:
-    return Execution(store, "of-i0").creation(commit_id="dispatch", mark=ItemMark("i0", "DISPATCHED", 1))
+    return SampleExecution(store, "of-i0").creation(commit_id="dispatch", mark=ItemMark("i0", "DISPATCHED", 1))
 
 
 def _finish(store: Store) -> Unit:
     """An execution of one commit, which leaves two more items."""
-    return Execution(store, "of-i0").creation(
+    return SampleExecution(store, "of-i0").creation(
         status("RUNNING"),
         status("COMPLETED"),
         commit_id="finish",

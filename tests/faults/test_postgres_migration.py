@@ -16,9 +16,9 @@ from stepwell.model.limits import Limits
 from stepwell.stores.postgres import migrating
 from stepwell.stores.postgres.connecting import connect_database
 from stepwell.stores.postgres.migrating import MIGRATIONS, Migration, migrate
-from stepwell.stores.postgres.settings import Settings, parse_url
+from stepwell.stores.postgres.settings import PostgresSettings, parse_url
 from stepwell.stores.postgres.store import PostgresStore
-from stepwell.testing.conformance.sample import Execution, put, walk, write_state
+from stepwell.testing.conformance.sample import SampleExecution, put, walk, write_state
 
 LAST = MIGRATIONS[-1].number
 NEXT = Migration(
@@ -150,7 +150,7 @@ def test_older_code_goes_on_working_while_newer_code_migrates_and_after(site: Si
     """P7: a store that is open keeps its statements; a new process of the older version is told to upgrade."""
     store = PostgresStore(site.url, FakeClock(), Limits())
     store.open()
-    run = Execution(store).create().grow(3)
+    run = SampleExecution(store).create().grow(3)
     site.migrate(NEXT)
     run.grow(3)
     write_state(store, put("a"))
@@ -181,7 +181,7 @@ def test_released_migration_that_was_edited_is_noticed(site: Site) -> None:
 def test_schema_that_is_ready_is_opened_without_a_lock(site: Site) -> None:
     """So that a process can start while another one is building an index for an hour."""
     site.migrate()
-    settings: Settings = parse_url(site.url)
+    settings: PostgresSettings = parse_url(site.url)
     with migrating._locked(settings):
         site.migrate()
 

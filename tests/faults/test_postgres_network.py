@@ -25,7 +25,7 @@ from stepwell.testing.conformance.sample import (
     HOUR,
     NOTHING,
     SCOPE,
-    Execution,
+    SampleExecution,
     acquire,
     content,
     everything,
@@ -79,7 +79,7 @@ def site(postgres_server: PostgresServer, postgres_schema: str, postgres_url: st
         site.close()
 
 
-def counting(run: Execution, commit_id: str, statement: bytes) -> Unit:
+def counting(run: SampleExecution, commit_id: str, statement: bytes) -> Unit:
     """A commit that counts itself; with scoped state it takes the long way."""
     ops = (Increment(SCOPE, "n"),) if statement is _LONG else ()
     return run.commit(commit_id=commit_id, ops=ops)
@@ -91,9 +91,9 @@ def test_lost_reply_is_unknown_and_the_id_tells_what_became_of_it(
     verdict: Verdict, lands: bool, statement: bytes, site: Site
 ) -> None:
     """T03: swallowed, held back, or never delivered: the caller cannot tell, the store can, and a retry lands once."""
-    run = Execution(site.store).create()
+    run = SampleExecution(site.store).create()
     unit = counting(run, "mine", statement)
-    write(site.store, counting(Execution(site.store, "other").create(), "warm", statement))
+    write(site.store, counting(SampleExecution(site.store, "other").create(), "warm", statement))
     site.spoil(statement, verdict)
     with pytest.raises(CommitUnknown):
         site.store.write([unit])
@@ -107,7 +107,7 @@ def test_lost_reply_is_unknown_and_the_id_tells_what_became_of_it(
 @pytest.mark.parametrize("statement", [_SHORT, _LONG], ids=["short", "long"])
 def test_blind_retries_of_lost_replies_count_each_commit_once(statement: bytes, site: Site) -> None:
     """T03: the counter is the number of distinct commit ids, whatever was lost."""
-    run, rng = Execution(site.store).create(), random.Random(3)
+    run, rng = SampleExecution(site.store).create(), random.Random(3)
     for number in range(_RUNS):
         site.spoil(statement, rng.choice([Verdict.SWALLOW, Verdict.CUT, Verdict.PASS]))
         for _ in range(10):
@@ -126,7 +126,7 @@ def test_blind_retries_of_lost_replies_count_each_commit_once(statement: bytes, 
 
 def test_group_whose_reply_was_lost_is_unknown_as_a_whole_and_landed_as_a_whole(site: Site) -> None:
     """T03: every caller of the group is told, and every one of them can ask."""
-    runs = [Execution(site.store, f"run-{number}").create() for number in range(5)]
+    runs = [SampleExecution(site.store, f"run-{number}").create() for number in range(5)]
     site.store.write([run.foresee() for run in runs])  # so that the statement is prepared
     units = [run.commit(commit_id="mine") for run in runs]
     site.spoil(b"stepwell_commit_group\0", Verdict.SWALLOW)
@@ -138,7 +138,7 @@ def test_group_whose_reply_was_lost_is_unknown_as_a_whole_and_landed_as_a_whole(
 
 def test_connection_lost_before_the_commit_is_sent_is_nobodys_business(site: Site) -> None:
     """T13: the transaction is made again on a new connection, since it cannot have landed."""
-    run = Execution(site.store).create()
+    run = SampleExecution(site.store).create()
     for statement in (b"stepwell_lock_heads\0", b"stepwell_now\0"):
         site.spoil(statement, Verdict.CUT)
         run.land(ops=(Increment(SCOPE, "n"),))
@@ -147,7 +147,7 @@ def test_connection_lost_before_the_commit_is_sent_is_nobodys_business(site: Sit
 
 
 def test_reads_are_tried_again_on_a_new_connection(site: Site) -> None:
-    run = Execution(site.store).create().grow(2)
+    run = SampleExecution(site.store).create().grow(2)
     for statement in (b"stepwell_head\0", b"stepwell_begin_reading\0", b"stepwell_totals\0"):
         site.spoil(statement, Verdict.SWALLOW)
         assert everything(site.store, run.id) == everything(site.direct, run.id)
@@ -157,7 +157,7 @@ def test_reads_are_tried_again_on_a_new_connection(site: Site) -> None:
 
 def test_server_that_goes_away_is_reported_and_comes_back_by_itself(site: Site) -> None:
     """T41: flaps are survived without a restart."""
-    run = Execution(site.store).create()
+    run = SampleExecution(site.store).create()
     for number in range(3):
         site.proxy.on_request = lambda _: Verdict.CUT
         site.proxy.cut()
@@ -172,7 +172,7 @@ def test_server_that_goes_away_is_reported_and_comes_back_by_itself(site: Site) 
 
 def test_slow_network_delays_and_breaks_nothing(site: Site) -> None:
     site.proxy.delay_seconds = 0.02
-    run = Execution(site.store).create().grow(3)
+    run = SampleExecution(site.store).create().grow(3)
     run.land(ops=(put("a"),))
     assert walk(site.store, run.id).ok
 
@@ -221,7 +221,7 @@ def test_cancelled_callers_leave_no_transaction_and_no_doubt(site: Site) -> None
 
 def test_interrupted_writer_never_reads_the_reply_of_what_it_left(site: Site) -> None:
     """T08: Ctrl-C while the server is busy; the next write has a connection of its own, and gets its own answer."""
-    run, other = Execution(site.direct).create(), Execution(site.direct, "other").create()
+    run, other = SampleExecution(site.direct).create(), SampleExecution(site.direct, "other").create()
     with site.server.connect() as blocker, blocker.transaction():
         blocker.execute(f"SELECT 1 FROM {site.schema}.executions WHERE execution_id = %s FOR UPDATE", (run.id,))
 
@@ -280,9 +280,9 @@ def raising(sqlstate: str) -> str:
     return f"RAISE EXCEPTION 'tripped' USING ERRCODE = '{sqlstate}'"
 
 
-def everything_at_once(run: Execution, name: str) -> list[Unit]:
+def everything_at_once(run: SampleExecution, name: str) -> list[Unit]:
     """A group that writes to every table."""
-    first = Execution(run.store, f"{run.id}-{name}")
+    first = SampleExecution(run.store, f"{run.id}-{name}")
     return [
         first.creation(),
         run.commit(snapshot=run.snapshot(), ops=(Increment(SCOPE, "n"),)),
@@ -298,7 +298,7 @@ _TABLES = ("executions", "commits", "snapshots", "state_scopes", "state_entries"
 @pytest.mark.parametrize("table", _TABLES)
 def test_lost_races_are_tried_again_as_a_whole(table: str, site: Site, trip: Trip) -> None:
     """T14: 40001, 40P01, 55P03 and 23505 on every table: the whole transaction anew, at most five times, and nothing twice."""
-    run = Execution(site.direct).create()
+    run = SampleExecution(site.direct).create()
     for number, sqlstate in enumerate(("40001", "40P01", "55P03", "23505")):
         trip.set(table, raising(sqlstate), times=4)
         for outcome in site.direct.write(everything_at_once(run, f"turn-{number}")):
@@ -318,7 +318,7 @@ def test_lost_races_are_tried_again_as_a_whole(table: str, site: Site, trip: Tri
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_lost_races_of_ordinary_commits_are_tried_again(is_alone: bool, site: Site, trip: Trip) -> None:
     """T14: the one statement of a group is its whole transaction."""
-    runs = [Execution(site.direct, f"run-{number}").create() for number in range(1 if is_alone else 5)]
+    runs = [SampleExecution(site.direct, f"run-{number}").create() for number in range(1 if is_alone else 5)]
     for table in ("executions", "commits"):
         for sqlstate in ("40001", "40P01", "55P03"):
             trip.set(table, raising(sqlstate), times=3)
@@ -337,7 +337,7 @@ def sessions(site: Site) -> int:
 
 def test_failover_to_a_read_only_server_means_a_new_connection(site: Site, trip: Trip) -> None:
     """T14: 25006; the next connection may find the primary, and if it does not, that is what is said."""
-    run = Execution(site.direct).create()
+    run = SampleExecution(site.direct).create()
     before = sessions(site)
     trip.set("commits", raising("25006"), times=1)
     pid = site.direct._writer._fresh_link()._pgconn.backend_pid
@@ -354,7 +354,7 @@ def test_failover_to_a_read_only_server_means_a_new_connection(site: Site, trip:
 @pytest.mark.parametrize("way", ["short", "long"])
 def test_backend_that_dies_inside_the_commit_leaves_it_unknown_and_unwritten(way: str, site: Site, trip: Trip) -> None:
     """T13, T14: 57P01 in the middle of the statement."""
-    run = Execution(site.direct).create()
+    run = SampleExecution(site.direct).create()
     unit = run.commit(commit_id="mine", ops=(Increment(SCOPE, "n"),) if way == "long" else ())
     trip.set("commits", "PERFORM pg_terminate_backend(pg_backend_pid())", times=1)
     with pytest.raises(CommitUnknown, match="57P01"):
@@ -379,7 +379,7 @@ def test_other_errors_are_typed_and_write_nothing(
     sqlstate: str, kind: type[StoreUnavailable], words: str, site: Site, trip: Trip
 ) -> None:
     """T14: by the code, whatever the words are; the connection is clean afterwards."""
-    run = Execution(site.direct).create()
+    run = SampleExecution(site.direct).create()
     before = everything(site.direct, run.id)
     trip.set("commits", raising(sqlstate), times=1_000)
     for units in ([run.commit()], everything_at_once(run, "x")):

@@ -19,7 +19,7 @@ from stepwell.stores.redis.store import RedisStore
 from stepwell.testing.conformance.sample import (
     HOUR,
     SCOPE,
-    Execution,
+    SampleExecution,
     acquire,
     answers,
     claim,
@@ -70,7 +70,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def grow(store: RedisStore, commits: int = _COMMITS) -> list[Commit]:
     """An execution with a counter beside it; what was acknowledged."""
-    execution = Execution(store, "run").create()
+    execution = SampleExecution(store, "run").create()
     return [execution.land(ops=(Increment(SCOPE, "n"),)) for _ in range(commits)]
 
 
@@ -99,10 +99,10 @@ def test_server_without_persistence_is_empty_after_a_crash_and_nobody_takes_that
     """T16, T17: it was never called durable; who lived through it is told, until the store is opened again."""
     site = Site(folder)
     assert site.store.durability().level == "none"
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     site.crash()
     refused(write_twice(site.store, execution.commit()), Corrupted)
-    refused(write_twice(site.store, Execution(site.store, "run").creation()), Corrupted)
+    refused(write_twice(site.store, SampleExecution(site.store, "run").creation()), Corrupted)
     with pytest.raises(Corrupted, match="restarted without persistence"):
         site.store.head("run")
     fresh = site.open()
@@ -123,7 +123,7 @@ def test_snapshot_only_server_goes_back_to_its_last_snapshot_and_the_loss_is_rep
     """T16: the chain is whole up to an older head; the next commit of who knew better says what was lost."""
     site = Site(folder, save="3600 1")
     assert (site.store.durability().level, "snapshots" in site.store.durability().reason) == ("none", True)
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     execution.grow(3)
     with site.server.client() as client:
         client.save()
@@ -159,7 +159,7 @@ def test_truncated_log_loses_whole_commits_only(folder: Path) -> None:
 def test_flipped_bit_is_found_by_the_server_or_by_the_digests(folder: Path) -> None:
     """T17: in the log's own marks the server refuses to start; in a commit's bytes the chain does not verify."""
     site = Site(folder, appendonly="yes", appendfsync="always")
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     execution.land(variable("secret", "find-me-later"))
     execution.grow(3)
     site.server.kill()
@@ -188,7 +188,7 @@ def test_flipped_bit_is_found_by_the_server_or_by_the_digests(folder: Path) -> N
 def test_of_two_holders_after_a_loss_only_the_one_with_the_higher_fence_commits(folder: Path) -> None:
     """T21: both were granted the lease, since the first grant was lost; fences grow over the loss, so the older is refused."""
     site = Site(folder, save="3600 1")
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     with site.server.client() as client:
         client.save()
     first = claim(site.store, "run", holder="a")
@@ -208,7 +208,7 @@ def test_of_two_holders_after_a_loss_only_the_one_with_the_higher_fence_commits(
 def test_lease_that_was_lost_with_the_data_is_over_even_if_nobody_took_it(folder: Path) -> None:
     """T21."""
     site = Site(folder, save="3600 1")
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     with site.server.client() as client:
         client.save()
     lease = claim(site.store, "run", holder="a")
@@ -284,7 +284,7 @@ def test_claims_of_a_paused_and_a_present_worker_never_both_commit(redis_url: st
     store = RedisStore(redis_url, clock, Limits())
     store.open()
     for number in range(100):
-        execution = Execution(store, f"run-{number}").create()
+        execution = SampleExecution(store, f"run-{number}").create()
         slept = claim(store, execution.id, holder="a")
         clock.advance(1.5 * HOUR)
         outcomes = store.write([Claim(execution.id, "b", HOUR), execution.commit(fence=slept.fence)])

@@ -25,7 +25,7 @@ from stepwell.stores.redis.wire import Wire
 from stepwell.testing.conformance.sample import (
     HOUR,
     SCOPE,
-    Execution,
+    SampleExecution,
     acquire,
     content,
     landed,
@@ -73,7 +73,7 @@ def site(redis_server: RedisServer, redis_url: str) -> Iterator[Site]:
 @pytest.mark.parametrize("verdict", [Verdict.SWALLOW, Verdict.HOLD])
 def test_commit_whose_reply_is_lost_is_unknown_and_its_id_tells(site: Site, verdict: Verdict) -> None:
     """T03: it landed; a retry gives back the first receipt, and a counter that rode with it counts once."""
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     commit = execution.foresee(ops=(Increment(SCOPE, "n"),))
     site.spoil("commit", verdict)
     with pytest.raises(CommitUnknown):
@@ -87,7 +87,7 @@ def test_commit_whose_reply_is_lost_is_unknown_and_its_id_tells(site: Site, verd
 
 def test_commit_that_never_reached_the_server_is_unknown_and_its_id_tells(site: Site) -> None:
     """T03: the other ending; the sender cannot see the difference."""
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     commit = execution.foresee()
     site.spoil("append", Verdict.CUT)
     with pytest.raises(CommitUnknown):
@@ -98,7 +98,7 @@ def test_commit_that_never_reached_the_server_is_unknown_and_its_id_tells(site: 
 
 def test_blind_retries_after_lost_replies_never_count_twice(site: Site) -> None:
     """T03: the counter comes to the number of distinct commit ids."""
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     for number in range(_RUNS):
         commit = execution.foresee(ops=(Increment(SCOPE, "n"),))
         site.spoil("commit", (Verdict.SWALLOW, Verdict.CUT, Verdict.PASS)[number % 3])
@@ -112,7 +112,7 @@ def test_blind_retries_after_lost_replies_never_count_twice(site: Site) -> None:
 
 def test_caller_of_a_group_is_told_its_own_commit_id(site: Site) -> None:
     """T03."""
-    commit = Execution(site.store, "run").create().foresee()
+    commit = SampleExecution(site.store, "run").create().foresee()
     group = GroupCommit(site.store.write)
     site.spoil("append", Verdict.SWALLOW)
     with pytest.raises(CommitUnknown) as caught:
@@ -123,7 +123,7 @@ def test_caller_of_a_group_is_told_its_own_commit_id(site: Site) -> None:
 
 def test_group_that_breaks_in_the_middle_knows_what_was_answered(site: Site) -> None:
     """Units land one after another: those whose replies came are known, and only the others are unknown."""
-    commits = [Execution(site.store, f"run-{number}").creation() for number in range(5)]
+    commits = [SampleExecution(site.store, f"run-{number}").creation() for number in range(5)]
     left = len(b"$2\r\nok\r\n") * 2 + 3
 
     def break_off(data: bytes) -> bytes:
@@ -158,7 +158,7 @@ def test_reply_that_comes_too_late_is_never_taken_for_that_of_another(site: Site
 def make_two(store: RedisStore) -> None:
     """Two executions whose rows differ."""
     for name in ("first", "second"):
-        Execution(store, name, workflow=f"of {name}").create()
+        SampleExecution(store, name, workflow=f"of {name}").create()
 
 
 def workflow_of(store: RedisStore, execution_id: str) -> str | None:
@@ -188,7 +188,7 @@ def test_interrupted_connection_is_closed_and_never_used_again(
 def test_connections_that_were_cut_while_idle_are_replaced_without_a_word(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """T41: a server that restarted between two writes is not a reason for doubt."""
     monkeypatch.setattr("stepwell.stores.redis.link._FRESH_SECONDS", 0.0)
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     for _ in range(3):
         site.proxy.cut()
         site.proxy.cut()  # by the time it answers, the first one has been carried out
@@ -201,7 +201,7 @@ def test_server_that_is_away_is_a_typed_error_and_all_goes_on_when_it_is_back(tm
     with RedisServer(tmp_path, appendonly="yes", appendfsync="always") as server:
         store = RedisStore(server.url("mine"), FakeClock(), Limits())
         store.open()
-        execution = Execution(store, "run").create()
+        execution = SampleExecution(store, "run").create()
         commit = execution.foresee()
         server.kill()
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
@@ -226,7 +226,7 @@ def test_server_that_pauses_makes_a_write_unknown_within_the_timeout(tmp_path: P
     with RedisServer(tmp_path) as server:
         store = RedisStore(server.url("mine", timeout=2, connect_timeout=2), FakeClock(), Limits())
         store.open()
-        commit = Execution(store, "run").create().foresee()
+        commit = SampleExecution(store, "run").create().foresee()
         os.kill(server.pid, signal.SIGSTOP)
         began = time.monotonic()
         with pytest.raises(CommitUnknown):
@@ -280,14 +280,14 @@ def test_orphan_of_a_lost_reply_ends_by_itself(site: Site) -> None:
 
 def test_slow_server_only_slows_down(site: Site) -> None:
     site.proxy.delay_seconds = 0.02
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     execution.land()
     assert walk(site.store, "run").receipts == 2
 
 
 @pytest.mark.parametrize("verb", ["head", "find", "scan", "totals", "load"])
 def test_read_that_was_cut_is_asked_again_by_itself(site: Site, verb: str) -> None:
-    Execution(site.store, "run").create()
+    SampleExecution(site.store, "run").create()
     write_state(site.store, put("k"))
     reads: dict[str, Callable[[], object]] = {
         "head": lambda: site.store.head("run"),

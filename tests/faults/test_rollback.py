@@ -55,7 +55,7 @@ from stepwell.model.queue import (
 )
 from stepwell.model.snapshot import read_snapshot, store_snapshot
 from stepwell.stores.memory import MemoryStore
-from stepwell.stores.memory.queue import Queue
+from stepwell.stores.memory.queue import MemoryQueue
 
 _SHELF, _OTHER = Scope.globals().path, Scope.custom("other").path
 
@@ -169,7 +169,7 @@ def _dump(part: object) -> dict[str, Any]:
     return {name: value for name, value in vars(part).items() if name not in ("_clock", "_limits", "_most_of")}
 
 
-def _queue_dump(queue: Queue) -> object:
+def _queue_dump(queue: MemoryQueue) -> object:
     """Every row and every index of the queue. An index may keep empty places, and an item whose time has come its old one."""
     rows = {name: value for name, value in vars(queue).items() if name not in ("_clock", "_writers", "rows")}
     items = dict(vars(queue.rows))

@@ -17,10 +17,10 @@ from stepwell.faults import armed
 from stepwell.model.commit import Outcome, Seen, Unit
 from stepwell.model.mutation import Mutation
 from stepwell.model.queue import ClaimItems, Enqueue
-from stepwell.stores.postgres.link import Link
+from stepwell.stores.postgres.link import PostgresConnection
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.queue_sample import new_item, put_workspace, statuses
-from stepwell.testing.conformance.sample import HOUR, Execution, answers, landed, put, refused, status, step, walk
+from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, landed, put, refused, status, step, walk
 
 store = postgres_store
 
@@ -177,7 +177,7 @@ def test_request_that_may_have_been_sent_when_sending_failed_has_an_unknown_fate
         raise psycopg.OperationalError("the connection was reset")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Link, "_send", fail)
+        patch.setattr(PostgresConnection, "_send", fail)
         finish = begun(warm, request("c"))
     with pytest.raises(CommitUnknown):
         finish()
@@ -220,15 +220,15 @@ def test_answer_to_a_request_that_is_too_large_to_be_sent_at_once_is_not_looked_
 
 
 @pytest.fixture
-def execution(store: PostgresStore) -> Execution:
+def execution(store: PostgresStore) -> SampleExecution:
     """One with a few commits of each kind, so that the server knows their statements."""
-    execution = Execution(store, "e").create()
+    execution = SampleExecution(store, "e").create()
     execution.land(step("a"))
     execution.land(status("RUNNING"))
     return execution
 
 
-def test_commits_that_were_sent_off_land_one_after_another(begun: Begin, store: PostgresStore, execution: Execution) -> None:
+def test_commits_that_were_sent_off_land_one_after_another(begun: Begin, store: PostgresStore, execution: SampleExecution) -> None:
     landed(*begun(store, execution.foresee(step("b")))())
     landed(*begun(store, execution.foresee(status("WAITING")))())
     assert walk(store, "e").ok
@@ -238,7 +238,7 @@ def test_commits_that_were_sent_off_land_one_after_another(begun: Begin, store: 
 
 @pytest.mark.parametrize("change", [step("b"), status("WAITING")])
 def test_commit_that_was_sent_off_and_is_refused_says_why(
-    begun: Begin, store: PostgresStore, execution: Execution, change: Mutation
+    begun: Begin, store: PostgresStore, execution: SampleExecution, change: Mutation
 ) -> None:
     late = execution.commit(change)
     landed(*store.write([execution.commit(step("c"))]))
@@ -246,7 +246,7 @@ def test_commit_that_was_sent_off_and_is_refused_says_why(
     refused(outcome, Conflict)
 
 
-def test_commit_that_was_sent_off_twice_is_seen(begun: Begin, store: PostgresStore, execution: Execution) -> None:
+def test_commit_that_was_sent_off_twice_is_seen(begun: Begin, store: PostgresStore, execution: SampleExecution) -> None:
     commit = execution.commit(step("b"))
     landed(*begun(store, commit)())
     [again] = begun(store, commit)()
@@ -254,7 +254,7 @@ def test_commit_that_was_sent_off_twice_is_seen(begun: Begin, store: PostgresSto
 
 
 def test_commit_whose_connection_ends_meanwhile_has_an_unknown_fate(
-    begun: Begin, store: PostgresStore, execution: Execution, postgres_server: PostgresServer
+    begun: Begin, store: PostgresStore, execution: SampleExecution, postgres_server: PostgresServer
 ) -> None:
     with postgres_server.connect() as blocker, postgres_server.connect() as operator, blocker.transaction():
         blocker.execute(f"LOCK TABLE {store._settings.schema}.commits IN ACCESS EXCLUSIVE MODE")
@@ -265,7 +265,7 @@ def test_commit_whose_connection_ends_meanwhile_has_an_unknown_fate(
     landed(*store.write([execution.commit(step("b"))]))
 
 
-def test_commits_with_more_than_a_receipt_are_not_begun(begun: Begin, store: PostgresStore, execution: Execution) -> None:
+def test_commits_with_more_than_a_receipt_are_not_begun(begun: Begin, store: PostgresStore, execution: SampleExecution) -> None:
     assert store_cannot_begin(store, execution.commit(step("b"), ops=(put("k"),)))
-    assert store_cannot_begin(store, execution.commit(step("b")), Execution(store, "f").creation())
-    assert store_cannot_begin(store, Execution(store, "f").creation())
+    assert store_cannot_begin(store, execution.commit(step("b")), SampleExecution(store, "f").creation())
+    assert store_cannot_begin(store, SampleExecution(store, "f").creation())

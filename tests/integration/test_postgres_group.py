@@ -20,7 +20,7 @@ from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ItemMark, Recover
 from stepwell.stores.postgres import writer
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.queue_sample import add, added, claim_items, new_item, put_workspace, recover, statuses, stored
-from stepwell.testing.conformance.sample import HOUR, Execution, answers, landed, put, refused, status, walk, write
+from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, landed, put, refused, status, walk, write
 
 store = postgres_store
 
@@ -79,7 +79,7 @@ def test_first_and_last_commits_of_items_are_one_statement_each(store: PostgresS
     assert round_trips(store, [whole(item, store) for item in items[:3]], monkeypatch) == ["create_marked"]
     assert round_trips(store, [begun(item, store) for item in items[3:]], monkeypatch) == ["create_marked"]
     assert round_trips(store, [ended(item, store) for item in items[3:]], monkeypatch) == ["commit_marked"]
-    assert round_trips(store, [Execution(store, "ends").creation(rest=_END)], monkeypatch) == ["create_group"]
+    assert round_trips(store, [SampleExecution(store, "ends").creation(rest=_END)], monkeypatch) == ["create_group"]
     assert set(statuses(store).values()) == {"COMPLETED"}
 
 
@@ -89,7 +89,7 @@ def test_group_of_a_working_process_is_one_round_trip(store: PostgresStore, monk
     units: list[Unit] = [
         ended(items[0], store),
         whole(items[1], store),
-        Execution(store, "free").creation(),
+        SampleExecution(store, "free").creation(),
         ClaimItems("d", HOUR, 5),
     ]
     units += [begun(items[2], store), RecoverItems(10), ClaimDue(("orders",), "d", HOUR, 5), Enqueue((new_item("d"),))]
@@ -126,7 +126,7 @@ def test_request_to_an_idle_queue_is_one_statement_with_its_claim(store: Postgre
 
 
 def test_last_commit_alone_is_a_short_statement(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    execution = Execution(store, "ends").create(status("RUNNING"), creation=_LEASED)
+    execution = SampleExecution(store, "ends").create(status("RUNNING"), creation=_LEASED)
     last = execution.commit(status("COMPLETED"), rest=_END, fence=1)
     assert round_trips(store, [last], monkeypatch) == ["commit_one"]
     head = store.head("ends")
@@ -302,7 +302,7 @@ def test_listeners_are_told_that_items_ended_but_not_that_they_run(
         assert told(store, heard, "second") == {"queue"}
         [item] = taken(store, "c")
         told(store, heard, "third")
-        store.write([whole(item, store), Execution(store, "due").creation(creation=Creation("orders", 3, is_runnable=True))])
+        store.write([whole(item, store), SampleExecution(store, "due").creation(creation=Creation("orders", 3, is_runnable=True))])
         assert told(store, heard, "fourth") == {"queue", "due"}
     finally:
         stop()

@@ -23,7 +23,7 @@ from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.queue_sample import new_item
 from stepwell.testing.conformance.sample import (
     HOUR,
-    Execution,
+    SampleExecution,
     acquire,
     landed,
     put,
@@ -51,7 +51,7 @@ def test_listener_is_told_by_a_write_of_another_process(
 ) -> None:
     if is_long_way:
         take_the_long_way(monkeypatch)
-    run = Execution(other, workflow="orders").create(
+    run = SampleExecution(other, workflow="orders").create(
         creation=Creation("orders", 3, holder="a", lease_seconds=HOUR, is_runnable=True)
     )
     lease, topics = acquire(other), queue.Queue[str]()
@@ -69,7 +69,7 @@ def test_listener_is_told_once_for_a_group_and_not_of_what_was_refused(store: Po
     store.listen(topics.put)
     heard(topics, "")
     refused(write(other, StateBatch((put("a", expected=3),))), Conflict)
-    Execution(other).create().grow(2)
+    SampleExecution(other).create().grow(2)
     other.write([StateBatch((put(f"key-{number}"),)) for number in range(5)])
     heard(topics, "state")
     lease = acquire(other)

@@ -19,7 +19,7 @@ from stepwell.errors import InvalidInput, StoreForeign, StoreUnavailable, StoreU
 from stepwell.model.limits import Limits
 from stepwell.stores.opening import store_of
 from stepwell.stores.postgres.settings import parse_url
-from stepwell.testing.conformance.sample import Execution, landed, write
+from stepwell.testing.conformance.sample import SampleExecution, landed, write
 
 
 @pytest.fixture
@@ -104,8 +104,8 @@ def test_schema_may_have_any_name(postgres_server: PostgresServer, open_url: Ope
     name = 'it\'s "my" schema; DROP TABLE x --'
     try:
         store = open_url(postgres_server.url("x").replace("schema=x", f"schema={name.replace(' ', '%20').replace(';', '%3B')}"))
-        Execution(store).create().grow(2)
-        landed(write(store, Execution(store, "other").creation()))
+        SampleExecution(store).create().grow(2)
+        landed(write(store, SampleExecution(store, "other").creation()))
         with postgres_server.connect() as connection:
             found = connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", (name,)).fetchone()
         assert found == (1,)
@@ -199,7 +199,7 @@ def test_schema_that_an_administrator_made_empty_is_used(
 ) -> None:
     with postgres_server.connect() as connection:
         connection.execute(f"CREATE SCHEMA {parse_url(fresh_postgres_url).schema}")
-    Execution(open_url(fresh_postgres_url)).create()
+    SampleExecution(open_url(fresh_postgres_url)).create()
 
 
 def test_user_without_the_right_to_make_a_schema_is_told_so(open_url: OpenUrl, postgres_server: PostgresServer) -> None:

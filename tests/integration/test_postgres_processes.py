@@ -27,7 +27,7 @@ from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.sample import (
     HOUR,
     SCOPE,
-    Execution,
+    SampleExecution,
     content,
     put,
     walk,
@@ -46,11 +46,11 @@ def test_every_isolation_level_gives_the_same_results(isolation: str, open_url: 
     """T15: head-row lock, revision and fence decide; a stricter level only makes for more tries."""
     url = f"{postgres_url}&options=-c%20default_transaction_isolation={isolation.replace(' ', '%5C%20')}"
     stores = [open_url(url) for _ in range(3)]
-    run = Execution(stores[0]).create()
+    run = SampleExecution(stores[0]).create()
     wins = [0] * len(stores)
 
     def race(number: int) -> None:
-        store, view = stores[number], Execution(stores[number])
+        store, view = stores[number], SampleExecution(stores[number])
         for turn in range(25):
             view.follow()
             outcome = write(store, view.commit(ops=(Increment(SCOPE, "wins"),)))
@@ -81,7 +81,7 @@ def together(*acts: Callable[[], T]) -> list[T]:
 def test_every_race_for_a_lease_has_exactly_one_winner(store: PostgresStore, other: PostgresStore) -> None:
     """T31: also if both found the execution free."""
     for number in range(40):
-        run = Execution(store, f"run-{number}").create()
+        run = SampleExecution(store, f"run-{number}").create()
         first, second = Claim(run.id, "a", HOUR), Claim(run.id, "b", HOUR)
         outcomes = together(lambda unit=first: write(store, unit), lambda unit=second: write(other, unit))
         assert sorted(type(outcome).__name__ for outcome in outcomes) == ["LockHeld", "Written"]
@@ -101,7 +101,7 @@ def test_groups_of_the_same_executions_in_opposite_order_never_wait_in_a_circle(
     if is_long_way:
         take_the_long_way(monkeypatch)
     since = len(postgres_server.complaints())
-    runs = [Execution(store, f"run-{number}").create() for number in range(9)]
+    runs = [SampleExecution(store, f"run-{number}").create() for number in range(9)]
     forth, back = [run.commit() for run in runs], [run.commit() for run in reversed(runs)]
     with postgres_server.connect() as blocker, ThreadPoolExecutor(2) as pool:
         with blocker.transaction():
@@ -121,7 +121,7 @@ def test_processes_that_write_the_same_things_in_any_order_never_wait_in_a_circl
     since = len(postgres_server.complaints())
     stores = [open_url(postgres_url) for _ in range(3)]
     for number in range(6):
-        Execution(stores[0], f"run-{number}").create()
+        SampleExecution(stores[0], f"run-{number}").create()
     failures: list[BaseException] = []
 
     def work(seed: int) -> None:
@@ -130,7 +130,7 @@ def test_processes_that_write_the_same_things_in_any_order_never_wait_in_a_circl
             for _ in range(40):
                 units: list[Unit] = []
                 for number in rng.sample(range(6), 4):
-                    view = Execution(store, f"run-{number}")
+                    view = SampleExecution(store, f"run-{number}")
                     view.follow()
                     units.append(rng.choice([view.commit, lambda view=view: view.commit(ops=(Increment(SCOPE, view.id),))])())
                     units.append(StateBatch((Increment(Scope.custom(f"s{rng.randrange(4)}").path, "n"), put("x", scope=SCOPE))))

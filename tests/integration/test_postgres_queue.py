@@ -51,7 +51,7 @@ from stepwell.testing.conformance.queue_sample import (
     statuses,
     used,
 )
-from stepwell.testing.conformance.sample import Execution, answers, landed, put, write
+from stepwell.testing.conformance.sample import SampleExecution, answers, landed, put, write
 
 Session = psycopg.Connection[tuple[object, ...]]
 
@@ -354,7 +354,7 @@ def test_depth_holds_with_many_processes(open_one: Callable[[], Store], store: S
 def test_group_of_every_kind_of_unit_is_one_transaction_in_order(store: Store) -> None:
     put_workspace(store, "acme", concurrency=1)
     add(store, new_item("a", "acme"), new_item("b", "acme"))
-    creation = Execution(store, "of-a").creation(
+    creation = SampleExecution(store, "of-a").creation(
         mark=ItemMark("a", "COMPLETED"), items=(new_item("child", "acme"),), ops=(put("k"),)
     )
     claim = ClaimItems("d", 60, 5)
@@ -382,7 +382,7 @@ def random_group(draw: random.Random, store: Store, held: list[Claimed]) -> list
         elif held:
             item = held.pop()
             mark, child = ItemMark(item.item_id, "COMPLETED", item.fence), new_item(workspace=draw.choice("abc"))
-            commit = Execution(store, item.execution_id).creation(mark=mark, items=(child,))
+            commit = SampleExecution(store, item.execution_id).creation(mark=mark, items=(child,))
             units.append(draw.choice([commit, ReturnItem(item.item_id, item.fence), CancelItem(item.item_id)]))
     return units
 

@@ -25,7 +25,7 @@ from stepwell.stores.postgres.settings import parse_url
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.sample import (
     SCOPE,
-    Execution,
+    SampleExecution,
     acquire,
     claim,
     content,
@@ -56,7 +56,7 @@ def test_names_that_no_index_can_hold_are_kept_apart(store: PostgresStore) -> No
     fences = {acquire(store, f"conversation/{long * 9}/{end}").fence for end in "ab"}
     assert len(fences) == 2
     for end in "ab":
-        Execution(store, long[:-1] + end, workspace=long).create().land(commit_id=long)
+        SampleExecution(store, long[:-1] + end, workspace=long).create().land(commit_id=long)
 
 
 @pytest.mark.parametrize("is_long_way", [False, True])
@@ -68,8 +68,8 @@ def test_id_that_fits_no_index_is_refused_alone_and_its_group_lands(
         take_the_long_way(monkeypatch)
     rng = random.Random(7)
     huge = "".join(chr(rng.randrange(0x4E00, 0x9FFF)) for _ in range(3_000))
-    good = Execution(store).creation()
-    bad = Execution(store, "other").creation(execution_id=huge)
+    good = SampleExecution(store).creation()
+    bad = SampleExecution(store, "other").creation(execution_id=huge)
     outcomes = store.write([bad, good, StateBatch((put(huge),)), StateBatch((put("fits"),))])
     for place in (0, 2):
         assert "more is not possible here" in str(refused(outcomes[place], LimitExceeded))  # whatever the limits allow
@@ -80,8 +80,8 @@ def test_id_that_fits_no_index_is_refused_alone_and_its_group_lands(
 @pytest.mark.parametrize("name", ["nul\0", "half \ud800"])
 def test_id_that_is_no_text_is_refused_alone_and_its_group_lands(name: str, store: PostgresStore) -> None:
     units = [
-        Execution(store, "other").creation(execution_id=name),
-        Execution(store).creation(),
+        SampleExecution(store, "other").creation(execution_id=name),
+        SampleExecution(store).creation(),
         Deletion(name),
         Acquire(name, "a", 1),
     ]
@@ -89,7 +89,7 @@ def test_id_that_is_no_text_is_refused_alone_and_its_group_lands(name: str, stor
     landed(outcomes[1])
     for position in (0, 2, 3):
         refused(outcomes[position], InvalidInput)
-    alone = store.write([Execution(store, "third").creation(execution_id=name), Execution(store, "fourth").creation()])
+    alone = store.write([SampleExecution(store, "third").creation(execution_id=name), SampleExecution(store, "fourth").creation()])
     refused(alone[0], InvalidInput)
     landed(alone[1])
     if "\ud800" in name:
@@ -131,7 +131,7 @@ def test_role_of_one_workspace_sees_no_row_of_another(
     """T57's second net: whatever the query forgets, the server does not show."""
     schema, store = parse_url(fresh_postgres_url).schema, open_url(f"{fresh_postgres_url}&rls=on")
     for workspace in ("acme", "rival"):
-        run = Execution(store, f"of-{workspace}", workspace=workspace).create()
+        run = SampleExecution(store, f"of-{workspace}", workspace=workspace).create()
         run.land(snapshot=run.snapshot())
         write_state(store, put("k", workspace, scope=Scope.of_workspace(workspace).path))
     write_state(store, put("k", scope=Scope.globals().path))
@@ -158,7 +158,7 @@ def test_row_security_can_be_switched_off_and_hides_nothing_from_the_engine(
     open_url: OpenUrl, postgres_server: PostgresServer, fresh_postgres_url: str, tenant: str
 ) -> None:
     schema, url = parse_url(fresh_postgres_url).schema, f"{fresh_postgres_url}&rls=on"
-    Execution(open_url(url)).create()
+    SampleExecution(open_url(url)).create()
     with postgres_server.connect() as owner:
         owner.execute(f"GRANT USAGE ON SCHEMA {schema} TO tenant; GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO tenant")
     with pytest.raises(StoreUnavailable, match="row-level security hides rows from user 'tenant'"):
@@ -176,7 +176,7 @@ def test_row_security_can_be_switched_off_and_hides_nothing_from_the_engine(
 def test_deletion_leaves_no_row_of_a_history_not_even_of_an_archived_one(
     store: PostgresStore, postgres_server: PostgresServer, postgres_schema: str
 ) -> None:
-    run = Execution(store).create()
+    run = SampleExecution(store).create()
     run.land(commit_id="archived")
     landed(write(store, Archiving(run.id, run.snapshot())))
     run.land(commit_id="kept")
@@ -192,7 +192,7 @@ def test_deletion_leaves_no_row_of_a_history_not_even_of_an_archived_one(
 def test_store_works_without_prepared_statements_and_leaves_nothing_in_its_sessions(open_url: OpenUrl, postgres_url: str) -> None:
     """Behind a PgBouncer in transaction mode the next transaction may find itself in another session."""
     store = open_url(f"{postgres_url}&prepare=off")
-    run = Execution(store).create().grow(3)
+    run = SampleExecution(store).create().grow(3)
     lease = claim(store, run.id)
     run.land(fence=lease.fence, ops=(Increment(SCOPE, "n"),))
     landed(write(store, Unlock("door", "a", acquire(store).fence)))
@@ -210,7 +210,7 @@ def test_session_that_a_pooler_took_from_another_schema_runs_no_statement_of_tha
     """The same names are prepared there, for other tables; what they would write to belongs to somebody else."""
     schema = postgres_server.new_schema()
     theirs = open_url(postgres_server.url(schema))
-    our_run, their_run = (Execution(each, "run").create().grow(2) for each in (store, theirs))
+    our_run, their_run = (SampleExecution(each, "run").create().grow(2) for each in (store, theirs))
     before = everything(theirs, "run")
     ours, session = store._writer._fresh_link(), theirs._writer._fresh_link()
     session._statements, store._writer._link = ours._statements, session

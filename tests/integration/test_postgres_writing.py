@@ -31,7 +31,7 @@ from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.sample import (
     HOUR,
     SCOPE,
-    Execution,
+    SampleExecution,
     acquire,
     landed,
     put,
@@ -168,7 +168,7 @@ def statements(store: PostgresStore, units: list[Unit], monkeypatch: pytest.Monk
 def test_ordinary_commits_are_one_round_trip_and_everything_else_is_two(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many = [Execution(store, f"run-{number}") for number in range(30)]
+    many = [SampleExecution(store, f"run-{number}") for number in range(30)]
     assert statements(store, [each.foresee() for each in many], monkeypatch) == ["create_group"]
     assert statements(store, [each.foresee() for each in many], monkeypatch) == ["commit_group"]
     assert statements(store, [many[0].foresee()], monkeypatch) == ["commit_plain"]
@@ -180,7 +180,7 @@ def test_ordinary_commits_are_one_round_trip_and_everything_else_is_two(
     mixed += [
         StateBatch((put("a"), put("b"), Clear(SCOPE), put("c"))),
         Acquire("door", "a", HOUR),
-        Execution(store, "new").creation(),
+        SampleExecution(store, "new").creation(),
     ]
     first, second = statements(store, mixed, monkeypatch)
     assert first.startswith("begin+set_bounds+lock_heads")
@@ -197,7 +197,7 @@ def test_group_of_refusals_leaves_nothing_not_even_empty_rows(
 
 
 def test_commit_that_rests_gives_its_lease_back_in_the_same_statement(store: PostgresStore) -> None:
-    run = Execution(store)
+    run = SampleExecution(store)
     landed(write(store, run.foresee(creation=Creation("orders", 3, holder="a", lease_seconds=HOUR, is_runnable=True))))
     assert (run.head.holder, run.head.fence) == ("a", 1)
     assert run.head.wake_ms == run.head.lease_until_ms
@@ -217,7 +217,7 @@ def test_due_executions_that_another_process_is_at_are_passed_over(
     store: PostgresStore, other: PostgresStore, postgres_server: PostgresServer, postgres_schema: str
 ) -> None:
     for name in ("one", "two"):
-        landed(write(store, Execution(store, name).creation(creation=Creation("orders", 3, is_runnable=True))))
+        landed(write(store, SampleExecution(store, name).creation(creation=Creation("orders", 3, is_runnable=True))))
     with postgres_server.connect() as connection, connection.transaction():
         connection.execute(f"SELECT 1 FROM {postgres_schema}.executions WHERE execution_id = 'one' FOR UPDATE")
         leases = landed(write(store, ClaimDue(("orders",), "a", HOUR, 9))).answers

@@ -19,7 +19,7 @@ from stepwell.stores.redis.keys import Keys, slot_of
 from stepwell.stores.redis.store import RedisStore
 from stepwell.testing.conformance.sample import (
     HOUR,
-    Execution,
+    SampleExecution,
     acquire,
     answers,
     claim,
@@ -63,7 +63,7 @@ def on_node(keys: Keys, node: int, name: str = "run") -> str:
 
 
 def test_executions_are_spread_over_the_nodes_and_listed_together(store: RedisStore, cluster: RedisCluster, url: str) -> None:
-    executions = [Execution(store, f"run-{number:02}", workspace=f"w{number % 2}") for number in range(20)]
+    executions = [SampleExecution(store, f"run-{number:02}", workspace=f"w{number % 2}") for number in range(20)]
     outcomes = store.write([execution.foresee() for execution in executions])
     assert [type(each) for each in outcomes] == [Written] * 20
     assert {slot_of(keys_of(url).execution(execution.id).head) // 8192 for execution in executions} == {0, 1}
@@ -78,14 +78,14 @@ def test_executions_are_spread_over_the_nodes_and_listed_together(store: RedisSt
 
 def test_deleted_execution_is_not_listed(store: RedisStore) -> None:
     for name in ("gone", "here"):
-        Execution(store, name).create()
+        SampleExecution(store, name).create()
     landed(write(store, Deletion("gone")))
     assert [head.execution_id for head in store.find(ExecutionQuery())] == ["here"]
 
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_execution_lives_its_life_on_its_node(store: RedisStore, url: str, node: int) -> None:
-    execution = Execution(store, on_node(keys_of(url), node)).create()
+    execution = SampleExecution(store, on_node(keys_of(url), node)).create()
     lease = claim(store, execution.id)
     execution.land(fence=lease.fence)
     refused(write(store, execution.commit(fence=lease.fence + 1)), LeaseLost)
@@ -113,7 +113,7 @@ def test_units_of_one_group_build_on_each_other_across_nodes(store: RedisStore) 
 
 @pytest.mark.parametrize("kind", ["commit with state", "two scopes", "guarded state"])
 def test_unit_that_needs_two_nodes_is_refused_and_nothing_is_written(store: RedisStore, kind: str) -> None:
-    execution = Execution(store, "run").create()
+    execution = SampleExecution(store, "run").create()
     lock = acquire(store)
     unit = {
         "commit with state": execution.commit(ops=(put("k"),)),
@@ -175,7 +175,7 @@ def test_slot_that_moved_to_the_other_node_is_followed(store: RedisStore, cluste
         owner = second.execute_command("CLUSTER", "MYID")
         for client in (second, first):
             client.execute_command("CLUSTER", "SETSLOT", slot_of(keys.execution(name).head), "NODE", owner)
-        Execution(store, name).create().land()
+        SampleExecution(store, name).create().land()
         assert second.exists(keys.execution(name).head)
         assert walk(store, name).receipts == 2
         # Once it knows, it does not ask the wrong node again.
@@ -196,7 +196,7 @@ def test_key_of_a_slot_that_is_on_its_way_is_asked_for_at_both_ends(store: Redis
         assert second.info("commandstats")["cmdstat_asking"]["calls"] > 0
         for client in (first, second):
             client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
-        Execution(store, name).create()
+        SampleExecution(store, name).create()
         assert store.head(name) is not None
 
 
@@ -214,7 +214,7 @@ def test_node_that_is_down_is_named_and_the_other_goes_on(
     store: RedisStore, cluster: RedisCluster, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stepwell.stores.redis.servers._LOOKS", 3)
-    here, away = (Execution(store, on_node(keys_of(url), node, "late")).create() for node in (0, 1))
+    here, away = (SampleExecution(store, on_node(keys_of(url), node, "late")).create() for node in (0, 1))
     with cluster.without(1):
         with pytest.raises(StoreUnavailable, match=str(cluster.nodes[1].port)):
             store.head(away.id)

@@ -28,7 +28,7 @@ from stepwell.model.commit import (
     Unlock,
 )
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.stores.redis.calls import Call, Caller
+from stepwell.stores.redis.calls import ScriptCall, ScriptCaller
 from stepwell.stores.redis.drafting import ScopeWrite
 from stepwell.stores.redis.keys import Keys, age_place, in_place, slot_of, workspace_place
 
@@ -119,20 +119,20 @@ def test_scripts_build_the_same_key_of_a_head_as_this_process(name: str) -> None
     assert Keys("p").execution(name).head == b"p:{x:" + encoded + b"}:head"
 
 
-def caller(*, is_cluster: bool) -> Caller:
-    return Caller(Keys("p"), is_cluster=is_cluster, store_id=b"id", ttl_ms=0, ahead_ms=lambda: 0)
+def caller(*, is_cluster: bool) -> ScriptCaller:
+    return ScriptCaller(Keys("p"), is_cluster=is_cluster, store_id=b"id", ttl_ms=0, ahead_ms=lambda: 0)
 
 
 @pytest.mark.parametrize("unit", _UNITS, ids=lambda unit: type(unit).__name__)
 def test_script_of_a_unit_touches_one_node_of_a_cluster(unit: Unit) -> None:
     call = caller(is_cluster=True).of(unit, (), 0)
-    assert isinstance(call, Call)
+    assert isinstance(call, ScriptCall)
     assert call.is_of_one_slot()
 
 
 def test_state_of_one_scope_touches_one_node_of_a_cluster() -> None:
     call = caller(is_cluster=True).of(StateBatch(()), [ScopeWrite("global/", Keys("p").scope("global/"), b"", b"1 1 1 1")], 0)
-    assert isinstance(call, Call)
+    assert isinstance(call, ScriptCall)
     assert call.is_of_one_slot()
 
 
@@ -141,4 +141,4 @@ def test_unit_that_needs_two_nodes_is_refused_on_a_cluster_and_not_on_a_single_s
     unit = commit(**other)
     writes = [] if other else [ScopeWrite("global/", Keys("p").scope("global/"), b"", b"1 1 1 1")]
     assert isinstance(caller(is_cluster=True).of(unit, writes, 0), InvalidInput)
-    assert isinstance(caller(is_cluster=False).of(unit, writes, 0), Call)
+    assert isinstance(caller(is_cluster=False).of(unit, writes, 0), ScriptCall)

@@ -30,7 +30,7 @@ from stepwell.errors import (
 )
 from stepwell.model.limits import Limits
 from stepwell.stores.redis.failure import translate
-from stepwell.stores.redis.settings import Settings
+from stepwell.stores.redis.settings import RedisSettings
 from stepwell.stores.redis.store import RedisStore
 from stepwell.stores.redis.survey import durability_of
 
@@ -278,7 +278,7 @@ def test_server_out_of_memory_serves_reads_and_takes_writes_again_when_there_is_
     ],
 )
 def test_errors_of_the_server_come_with_a_remedy(said: str, kind: type[StoreUnavailable], word: str) -> None:
-    error = translate(exceptions.ResponseError(said), Settings(host="db"))
+    error = translate(exceptions.ResponseError(said), RedisSettings(host="db"))
     assert type(error) is kind
     assert word in error.message
 

@@ -50,7 +50,7 @@ from stepwell.testing.conformance.queue_sample import (
     stored,
     used,
 )
-from stepwell.testing.conformance.sample import HOUR, Execution, answers, content, landed, put, refused, write
+from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, content, landed, put, refused, write
 
 # The keys.
 
@@ -102,7 +102,7 @@ class Walk:
     def _commit(self, name: str, status: str) -> Unit:
         item = self.store.item(name)
         execution_id = item.execution_id if item is not None and self.dice.random() < 0.8 else f"x{self.dice.random()}"
-        return Execution(self.store, execution_id).creation(items=(self._new(), self._new()), mark=ItemMark(name, status))
+        return SampleExecution(self.store, execution_id).creation(items=(self._new(), self._new()), mark=ItemMark(name, status))
 
     def step(self) -> None:
         if self.dice.random() < 0.1:
@@ -164,7 +164,7 @@ def test_nothing_of_the_queue_ever_expires(site: RedisSite) -> None:
     store = site.open(execution_ttl=1)
     add(store, new_item("a", key="k", singleton="s", debounce="d", delay_ms=HOUR * 1000), "b", "c", "e")
     first, second, *_ = claim_items(store, 2)
-    Execution(store, first.execution_id).create(mark=ItemMark(first.item_id, "DISPATCHED", first.fence))
+    SampleExecution(store, first.execution_id).create(mark=ItemMark(first.item_id, "DISPATCHED", first.fence))
     end(store, second)
     names = [name for name in site.names() if name.startswith(site.keys.queue)]
     assert len(names) > 10
@@ -177,7 +177,7 @@ def test_item_whose_execution_has_expired_keeps_no_slot(site: RedisSite) -> None
     put_workspace(store, "acme", concurrency=2)
     add(store, *(new_item(f"i{number}", "acme") for number in range(4)))
     for claimed in claim_items(store):
-        Execution(store, claimed.execution_id).create(mark=ItemMark(claimed.item_id, "DISPATCHED", claimed.fence))
+        SampleExecution(store, claimed.execution_id).create(mark=ItemMark(claimed.item_id, "DISPATCHED", claimed.fence))
     assert recover(store) == []
     site.client.unlink(*site.keys.execution("of-i0"))
     assert recover(store) == []
@@ -228,7 +228,7 @@ def test_flushed_server_is_noticed_by_every_unit_of_the_queue(site: RedisSite) -
         *(ReturnItem("a", claimed.fence), CancelItem("a"), Redrive("a", "again"), PutTier(Tier(name="own"))),
         *(
             PutQueue(QueueSettings(name="mail")),
-            Execution(site.store, "of-a").creation(mark=ItemMark("a", "DISPATCHED", claimed.fence)),
+            SampleExecution(site.store, "of-a").creation(mark=ItemMark("a", "DISPATCHED", claimed.fence)),
         ),
     ]
     site.client.delete(*site.names())
@@ -345,9 +345,9 @@ def test_commit_on_state_that_changed_meanwhile_adds_its_items_once(site: RedisS
     """T39: what was worked out on old state lands nowhere, its items neither; the second try lands whole."""
     other = site.open()
     [claimed] = [claim_items(site.store)[0] for _ in add(site.store, "a")]
-    execution = Execution(site.store, claimed.execution_id)
+    execution = SampleExecution(site.store, claimed.execution_id)
     commit = execution.creation(ops=(put("k"),), items=(new_item("b"),), mark=ItemMark("a", "DISPATCHED", claimed.fence))
-    with armed(at("store.before_commit", 1, lambda: other.write([Execution(other, "x").creation(ops=(put("other"),))]))):
+    with armed(at("store.before_commit", 1, lambda: other.write([SampleExecution(other, "x").creation(ops=(put("other"),))]))):
         landed(write(site.store, commit))
     assert statuses(site.store) == {"a": "DISPATCHED", "b": "PENDING"}
     assert set(content(site.store)) == {"k", "other"}
@@ -359,7 +359,7 @@ def test_item_of_a_deleted_execution_frees_its_slot(site: RedisSite) -> None:
     put_workspace(site.store, "acme", concurrency=1)
     add(site.store, new_item("a", "acme"), new_item("b", "acme"))
     [claimed] = claim_items(site.store)
-    Execution(site.store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
+    SampleExecution(site.store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
     assert claim_items(site.store) == []
     landed(write(site.store, Deletion("of-a")))
     assert ids_of(claim_items(site.store)) == ["b"]
@@ -402,7 +402,10 @@ def test_cluster_refuses_the_queue_and_says_what_to_use(cluster: RedisCluster) -
     store.open()
     units: list[Unit] = [
         *(Enqueue((new_item(),)), ClaimItems("d", HOUR, 1), ItemMark("a", "COMPLETED"), RecoverItems(), PutTier(Tier(name="own"))),
-        *(Execution(store, "a").creation(items=(new_item(),)), Execution(store, "b").creation(mark=ItemMark("a", "COMPLETED"))),
+        *(
+            SampleExecution(store, "a").creation(items=(new_item(),)),
+            SampleExecution(store, "b").creation(mark=ItemMark("a", "COMPLETED")),
+        ),
     ]
     for unit in units:
         outcome = write(store, unit)
@@ -418,7 +421,7 @@ def test_cluster_refuses_the_queue_and_says_what_to_use(cluster: RedisCluster) -
     )
     assert (store.head("a"), store.head("b")) == (None, None)
     assert [workspace.workspace_id for workspace in store.workspaces()] == ["default"]
-    assert isinstance(write(store, Execution(store, "c").creation()), Written)
+    assert isinstance(write(store, SampleExecution(store, "c").creation()), Written)
     landed(write(store, Deletion("c")))
     store.close()
 

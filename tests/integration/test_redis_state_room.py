@@ -13,7 +13,7 @@ from stepwell.errors import LimitExceeded
 from stepwell.faults import armed
 from stepwell.model.commit import StateBatch
 from stepwell.testing.conformance.queue_state import MOST, OWN, TALK, held, limit, put
-from stepwell.testing.conformance.sample import Execution, landed, refused, write
+from stepwell.testing.conformance.sample import SampleExecution, landed, refused, write
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_room_that_another_took_meanwhile_is_not_taken_twice(site: RedisSite) ->
 
 
 def test_commit_whose_room_another_took_meanwhile_lands_nowhere(site: RedisSite) -> None:
-    other, execution = site.open(), Execution(site.store)
+    other, execution = site.open(), SampleExecution(site.store)
     limit(site.store, MOST)
     with armed(at("store.before_commit", 1, lambda: landed(write(other, StateBatch((put("b", 60, TALK),)))))):
         refused(write(site.store, execution.creation(ops=(put("a", 60, OWN),))), LimitExceeded)

@@ -23,19 +23,19 @@ from stepwell.model.commit import (
     StateBatch,
     Written,
 )
-from stepwell.model.draft import Draft as DraftOfState
+from stepwell.model.draft import StatePlan as DraftOfState
 from stepwell.model.entry import Increment, StateOp, Touch
 from stepwell.model.ids import new_commit_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation
 from stepwell.state.history import History
-from stepwell.stores.redis.drafting import Draft
+from stepwell.stores.redis.drafting import StatePlan
 from stepwell.stores.redis.scripts import SCRIPTS
 from stepwell.stores.redis.store import RedisStore
 from stepwell.testing.conformance.sample import (
     HOUR,
     SCOPE,
-    Execution,
+    SampleExecution,
     answers,
     everything,
     landed,
@@ -51,7 +51,7 @@ from stepwell.testing.conformance.sample import (
 
 
 def test_scripts_that_the_server_forgot_are_loaded_again(site: Site) -> None:
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     site.client.script_flush()
     landed(write(site.store, execution.foresee()))
     site.client.script_flush()
@@ -59,7 +59,7 @@ def test_scripts_that_the_server_forgot_are_loaded_again(site: Site) -> None:
 
 
 def test_forgotten_scripts_do_not_change_the_order_of_a_group(site: Site) -> None:
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     first, second = execution.foresee(), execution.foresee()
     site.client.script_flush()
     # The server still knows the script that claims, and not the one that commits: the claims land before the commits.
@@ -71,7 +71,7 @@ def test_forgotten_scripts_do_not_change_the_order_of_a_group(site: Site) -> Non
 # The short path: plain commits
 
 
-class Repeated(Execution):
+class Repeated(SampleExecution):
     """An execution whose commits have the same ids each time that its history is made."""
 
     def _build(self, mutations: Sequence[Mutation], fields: dict[str, Any]) -> tuple[DraftOfState, Commit]:
@@ -107,7 +107,7 @@ def test_both_ways_to_commit_come_to_the_same_rows_and_outcomes(site: Site, monk
 
 def test_plain_commit_is_refused_by_a_store_that_lost_its_data(site: Site) -> None:
     """T19: a server that was flushed and has the execution again, from another process, is not the store that was opened."""
-    commit = Execution(site.store, "run").create().foresee()
+    commit = SampleExecution(site.store, "run").create().foresee()
     rows = {key: site.client.dump(key) for key in site.keys.execution("run")[:2]}
     site.client.delete(*site.names())
     site.open()
@@ -122,7 +122,7 @@ def test_plain_commit_is_refused_by_a_store_that_lost_its_data(site: Site) -> No
 
 def test_plain_commit_keeps_all_keys_of_its_execution_alive(site: Site) -> None:
     store = site.open(execution_ttl="6000")
-    execution = Execution(store, "run").create()
+    execution = SampleExecution(store, "run").create()
     execution.land(snapshot=execution.snapshot())
     keys = [key for key in site.keys.execution("run") if site.client.exists(key)]
     for key in keys:
@@ -132,7 +132,7 @@ def test_plain_commit_keeps_all_keys_of_its_execution_alive(site: Site) -> None:
 
 
 def test_plain_commit_of_a_holder_starts_the_count_of_claims_anew(site: Site) -> None:
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     for holder in ("a", "a"):
         [lease] = answers(write(site.store, Claim("run", holder, 60)))
     assert execution.head.claims == 2
@@ -188,15 +188,15 @@ def test_write_is_worked_out_again_if_a_touch_came_between_its_reading_and_its_s
     """A sliding TTL started anew leaves the revision as it is, and is a change all the same."""
     other = site.open()
     write_state(site.store, put("k", ttl=3 * HOUR, sliding=True))
-    read, reads = Draft.read, list[Draft]()
+    read, reads = StatePlan.read, list[StatePlan]()
 
-    def read_and_race(self: Draft, ops: Iterable[StateOp]) -> None:
+    def read_and_race(self: StatePlan, ops: Iterable[StateOp]) -> None:
         read(self, ops)
         reads.append(self)
         if len(reads) == 1:
             assert write_state(other, Touch(SCOPE, "k")) == [True]
 
-    monkeypatch.setattr(Draft, "read", read_and_race)
+    monkeypatch.setattr(StatePlan, "read", read_and_race)
     assert write_state(site.store, Increment(SCOPE, "k")) == [2]
     assert len(reads) == 3, "one for the touch, and two for the increment"
 
@@ -205,7 +205,7 @@ def test_write_is_worked_out_again_if_a_touch_came_between_its_reading_and_its_s
 
 
 def test_id_of_a_user_that_looks_like_one_of_ours_is_seen_at_any_revision(site: Site) -> None:
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     at_its_own, elsewhere = execution.foresee(commit_id=f"r1.{'a' * 32}"), execution.foresee(commit_id=f"r1.{'b' * 32}")
     assert [type(each) for each in site.store.write([at_its_own, elsewhere])] == [Written, Written]
     later = execution.commit(variable("n", 1))
@@ -218,7 +218,7 @@ def test_id_of_a_user_that_looks_like_one_of_ours_is_seen_at_any_revision(site: 
 
 
 def test_ordinary_commit_needs_no_entry_for_its_id(site: Site) -> None:
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     execution.land()
     assert not site.client.exists(site.keys.execution("run").ids)
     execution.land(commit_id="mine")
@@ -231,7 +231,7 @@ def test_ordinary_commit_needs_no_entry_for_its_id(site: Site) -> None:
 @pytest.mark.parametrize("part", ["head", "commits", "snapshots"])
 def test_execution_that_lost_a_part_is_quarantined_and_never_made_anew(site: Site, part: str) -> None:
     """T17: others are not affected."""
-    execution, other = Execution(site.store, "run").create(), Execution(site.store, "other").create()
+    execution, other = SampleExecution(site.store, "run").create(), SampleExecution(site.store, "other").create()
     execution.land()
     write(site.store, Archiving("run", execution.snapshot()))
     execution.land()
@@ -240,7 +240,7 @@ def test_execution_that_lost_a_part_is_quarantined_and_never_made_anew(site: Sit
         assert site.store.base("run") is None
     else:
         refused(write(site.store, execution.commit()), Corrupted)
-    creation = write(site.store, Execution(site.store, "run").creation())
+    creation = write(site.store, SampleExecution(site.store, "run").creation())
     assert isinstance(creation, Corrupted if part == "head" else AlreadyExists)
     landed(write(site.store, other.commit()))
 
@@ -251,7 +251,7 @@ def test_execution_that_lost_a_part_is_quarantined_and_never_made_anew(site: Sit
 )
 def test_head_that_cannot_be_read_is_reported_as_damage(site: Site, part: str, value: str | bytes) -> None:
     """T11, T59."""
-    Execution(site.store, "run").create()
+    SampleExecution(site.store, "run").create()
     site.client.hset(site.keys.execution("run").head, part, value)
     with pytest.raises(Corrupted, match="run"):
         site.store.head("run")
@@ -268,7 +268,7 @@ def test_row_that_cannot_be_read_is_reported_as_damage(site: Site, value: bytes)
 
 def test_commit_that_cannot_be_read_is_reported_as_damage(site: Site) -> None:
     """T11, T59."""
-    Execution(site.store, "run").create()
+    SampleExecution(site.store, "run").create()
     site.client.lset(site.keys.execution("run").commits, 0, b"\x80\x04\x95junk")
     with pytest.raises(Corrupted, match="run"):
         site.store.load("run")
@@ -277,7 +277,7 @@ def test_commit_that_cannot_be_read_is_reported_as_damage(site: Site) -> None:
 @pytest.mark.parametrize("part", ["head", "commits", "the base", "a snapshot"])
 def test_what_cannot_be_read_is_a_problem_that_verifying_finds(site: Site, part: str) -> None:
     """T11: whoever verifies many executions gets an answer about each."""
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     execution.land()
     write(site.store, Archiving("run", execution.snapshot()))
     execution.land()
@@ -318,11 +318,11 @@ def test_flushed_server_is_not_taken_for_a_new_store(tmp_path_factory: pytest.Te
     """T17: reads, writes and the health check say so, until the store is opened again."""
     with RedisServer(tmp_path_factory.mktemp("flushed")) as server:
         site = Site(server, server.url("mine"), clock)
-        execution = Execution(site.store, "run").create()
+        execution = SampleExecution(site.store, "run").create()
         site.client.delete(*site.names())
         late = execution.commit()
         refused(write(site.store, late), Corrupted)
-        refused(write(site.store, Execution(site.store, "run").creation()), Corrupted)
+        refused(write(site.store, SampleExecution(site.store, "run").creation()), Corrupted)
         reads: list[Callable[[], object]] = [
             lambda: write(site.store, StateBatch((put("k"),))),
             lambda: site.store.head("run"),

@@ -26,7 +26,7 @@ from stepwell.model.scope import Scope
 from stepwell.testing.conformance.sample import (
     HOUR,
     SCOPE,
-    Execution,
+    SampleExecution,
     answers,
     claim,
     landed,
@@ -41,14 +41,14 @@ from stepwell.testing.conformance.sample import (
 
 
 def test_executions_have_no_end_unless_one_is_asked_for(site: Site) -> None:
-    Execution(site.store, "run").create().land()
+    SampleExecution(site.store, "run").create().land()
     assert {site.client.pttl(key) for key in site.names()} == {-1}
 
 
 @pytest.mark.parametrize("kind", ["commit", "claim", "extend", "archive"])
 def test_every_write_starts_the_ttl_of_all_keys_of_an_execution_anew(site: Site, kind: str) -> None:
     store = site.open(execution_ttl=1000)
-    execution = Execution(store, "run").create()
+    execution = SampleExecution(store, "run").create()
     execution.land(commit_id="mine")
     lease = claim(store, "run")
     keys = site.keys.execution("run")
@@ -68,8 +68,8 @@ def test_every_write_starts_the_ttl_of_all_keys_of_an_execution_anew(site: Site,
 
 def test_execution_whose_ttl_ended_is_gone_and_its_places_are_forgotten_by_a_sweep(site: Site) -> None:
     store = site.open(execution_ttl=1000)
-    Execution(store, "gone").create()
-    Execution(store, "here").create()
+    SampleExecution(store, "gone").create()
+    SampleExecution(store, "here").create()
     for key in site.keys.execution("gone"):
         site.client.pexpire(key, 0)
     assert store.head("gone") is None
@@ -82,9 +82,9 @@ def test_execution_whose_ttl_ended_is_gone_and_its_places_are_forgotten_by_a_swe
 
 def test_deleted_execution_leaves_a_tombstone_with_the_same_ttl(site: Site) -> None:
     store = site.open(execution_ttl=1000)
-    Execution(store, "run").create()
+    SampleExecution(store, "run").create()
     landed(write(store, Deletion("run")))
-    refused(write(store, Execution(store, "run").creation()), AlreadyExists)
+    refused(write(store, SampleExecution(store, "run").creation()), AlreadyExists)
     assert site.client.hkeys(site.keys.execution("run").head) == [b"deleted"]
     assert 0 < site.client.pttl(site.keys.execution("run").head) <= 1_000_000
 
@@ -97,7 +97,7 @@ def places(site: Site) -> list[bytes]:
 
 
 def test_execution_has_one_place_by_age_by_workspace_and_by_status(site: Site) -> None:
-    execution = Execution(site.store, "run").create()
+    execution = SampleExecution(site.store, "run").create()
     assert [place[:9] for place in places(site)] == [b"a/1001767", b"s/PENDING", b"w/4:acme1"]
     execution.land(status("RUNNING"))
     assert [place[:9] for place in places(site)] == [b"a/1001767", b"s/RUNNING", b"w/4:acme1"]
@@ -107,7 +107,7 @@ def test_execution_has_one_place_by_age_by_workspace_and_by_status(site: Site) -
 
 def test_listing_walks_past_many_executions_that_do_not_match(site: Site) -> None:
     creations = [
-        Execution(site.store, f"run-{number:04}", workflow="rare" if number < 50 else "common").creation()
+        SampleExecution(site.store, f"run-{number:04}", workflow="rare" if number < 50 else "common").creation()
         for number in range(1_100)
     ]
     assert {type(each) for each in site.store.write(creations)} == {Written}
@@ -181,7 +181,7 @@ def test_lock_that_was_given_back_leaves_no_key(site: Site) -> None:
 @pytest.mark.parametrize("seconds", [0, -1, 0.0004, float("nan"), float("inf"), 1e12])
 def test_lease_of_no_sensible_length_is_refused_before_redis_sees_it(site: Site, seconds: float) -> None:
     """T22: PEXPIRE with 0 would delete the lock and say that all is well."""
-    Execution(site.store, "run").create()
+    SampleExecution(site.store, "run").create()
     [lock] = answers(write(site.store, Acquire("door", "a", 60)))
     [lease] = answers(write(site.store, Claim("run", "a", 60)))
     for unit in (

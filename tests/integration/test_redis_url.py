@@ -13,7 +13,7 @@ from stepwell.errors import (
 )
 from stepwell.model.limits import Limits
 from stepwell.stores.opening import store_of
-from stepwell.stores.redis.settings import Settings, parse_url
+from stepwell.stores.redis.settings import RedisSettings, parse_url
 from stepwell.stores.redis.store import RedisStore
 
 
@@ -21,7 +21,7 @@ def test_url_says_everything() -> None:
     settings = parse_url(
         "rediss://us%40er:p%2Fw@db.example:7000/3?prefix=a%26b&execution_ttl=1m&connect_timeout=2&timeout=0.5&ssl_cert_reqs=none"
     )
-    assert settings == Settings(
+    assert settings == RedisSettings(
         host="db.example",
         port=7000,
         database=3,
@@ -38,7 +38,7 @@ def test_url_says_everything() -> None:
 
 
 def test_bare_url_is_the_local_server() -> None:
-    assert parse_url("valkey://") == Settings(host="localhost")
+    assert parse_url("valkey://") == RedisSettings(host="localhost")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from stepwell.model.commit import (
 from stepwell.stores.redis.store import RedisStore
 from stepwell.testing.conformance.sample import (
     HOUR,
-    Execution,
+    SampleExecution,
     answers,
     claim,
     landed,
@@ -31,8 +31,8 @@ from stepwell.testing.conformance.sample import (
 # What is due
 
 
-def runnable(store: RedisStore, name: str, workflow: str = "orders") -> Execution:
-    execution = Execution(store, name, workflow=workflow)
+def runnable(store: RedisStore, name: str, workflow: str = "orders") -> SampleExecution:
+    execution = SampleExecution(store, name, workflow=workflow)
     return execution.create(creation=Creation(workflow, 3, is_runnable=True))
 
 
@@ -113,7 +113,7 @@ def test_listener_hears_what_other_processes_write(site: Site) -> None:
     assert topics.next() == "state"
     write(other, Unlock("door", "a", lease.fence))
     assert topics.next() == "lock"
-    execution = Execution(other, "run").create()
+    execution = SampleExecution(other, "run").create()
     execution.land()
     execution.land(ops=(put("k", 2),))
     assert topics.next() == "state"

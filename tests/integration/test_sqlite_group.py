@@ -15,7 +15,7 @@ from stepwell.model.commit import Outcome, Rest, Unit, Written
 from stepwell.model.limits import Limits
 from stepwell.stores.sqlite.batch import FIRST, LAST, MOST_AT_ONCE, PLAIN, statement_of
 from stepwell.stores.sqlite.store import SQL, SQLiteStore
-from stepwell.testing.conformance.sample import Execution, status, walk
+from stepwell.testing.conformance.sample import SampleExecution, status, walk
 
 # Around a power of two, and around what one statement holds.
 SIZES = (2, 3, 4, 5, MOST_AT_ONCE, MOST_AT_ONCE + 1)
@@ -30,12 +30,12 @@ def store(tmp_path: Path) -> Iterator[SQLiteStore]:
     store.close()
 
 
-def crowd(store: SQLiteStore, size: int) -> list[Execution]:
+def crowd(store: SQLiteStore, size: int) -> list[SampleExecution]:
     """Executions that do not exist yet."""
-    return [Execution(store, f"crowd-{number}") for number in range(size)]
+    return [SampleExecution(store, f"crowd-{number}") for number in range(size)]
 
 
-def next_of(crowd: list[Execution], *mutations: Any, **fields: Any) -> list[Unit]:
+def next_of(crowd: list[SampleExecution], *mutations: Any, **fields: Any) -> list[Unit]:
     return [each.foresee(*mutations, **fields) for each in crowd]
 
 

@@ -16,7 +16,7 @@ from stepwell.model.ids import new_commit_id
 from stepwell.model.mutation import Mutation
 from stepwell.stores.postgres import writer
 from stepwell.testing.conformance.sample import (
-    Execution,
+    SampleExecution,
 )
 
 
@@ -32,7 +32,7 @@ def table(server: PostgresServer, schema: str, name: str, *, without: str) -> li
     return sorted((row[0] for row in rows), key=repr)
 
 
-class Repeated(Execution):
+class Repeated(SampleExecution):
     """An execution whose commits have the same ids each time that its history is made."""
 
     def _build(self, mutations: Sequence[Mutation], fields: dict[str, Any]) -> tuple[Draft, Commit]:

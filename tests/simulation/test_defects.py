@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from stepwell.queue.upkeep import Upkeep
+from stepwell.queue.upkeep import QueueRecovery
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.session import Session
 from stepwell.stores.memory import MemoryStore
-from stepwell.stores.memory.leases import Leases
+from stepwell.stores.memory.leases import MemoryLeases
 from stepwell.testing.simulation import simulate
 from stepwell.testing.simulation.__main__ import main
 
@@ -43,18 +43,18 @@ def test_lease_without_a_new_fence_is_found(monkeypatch: pytest.MonkeyPatch):
     """I8"""
 
     def make(grant: Any) -> Any:
-        def stuck(leases: Leases, head: Any, undo: Any) -> Any:
+        def stuck(leases: MemoryLeases, head: Any, undo: Any) -> Any:
             return grant(leases, replace(head, fence=1), undo)
 
         return stuck
 
-    around(monkeypatch, Leases, "_grant", make)
+    around(monkeypatch, MemoryLeases, "_grant", make)
     assert "I8" in first_violation()
 
 
 def test_forgotten_nudge_is_found(monkeypatch: pytest.MonkeyPatch):
     """I10"""
-    monkeypatch.setattr(Leases, "nudge", lambda *_: None)
+    monkeypatch.setattr(MemoryLeases, "nudge", lambda *_: None)
     assert "I10" in first_violation()
 
 
@@ -62,13 +62,13 @@ def test_nudge_that_is_lost_while_the_execution_goes_to_rest_is_found(monkeypatc
     """I10"""
 
     def make(rest: Any) -> Any:
-        def forgetful(leases: Leases, execution: Any, terms: Any, undo: Any) -> None:
+        def forgetful(leases: MemoryLeases, execution: Any, terms: Any, undo: Any) -> None:
             undo.set(execution, "is_nudged", False)
             rest(leases, execution, terms, undo)
 
         return forgetful
 
-    around(monkeypatch, Leases, "rest", make)
+    around(monkeypatch, MemoryLeases, "rest", make)
     assert "I10" in first_violation()
 
 
@@ -125,12 +125,12 @@ def test_dead_dispatchers_items_that_nobody_returns_are_found(monkeypatch: pytes
     async def idle(*_: object) -> None:
         return
 
-    monkeypatch.setattr(Upkeep, "_sweep", idle)
+    monkeypatch.setattr(QueueRecovery, "_sweep", idle)
     assert "the item of" in first_violation()
 
 
 def test_seed_that_fails_is_told_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr(Leases, "nudge", lambda *_: None)
+    monkeypatch.setattr(MemoryLeases, "nudge", lambda *_: None)
     kept = tmp_path / "seeds.txt"
     assert main(["--seeds", "1", "--keep", str(kept)]) == 1
     assert kept.read_text() == "0\n"

@@ -15,7 +15,7 @@ from stepwell.runtime.context import StepContext
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing.clock import VirtualClock, as_monotonic
 from stepwell.testing.loop import SkippingPace, VirtualLoop
-from stepwell.testing.process import Fate, Process, SharedStore
+from stepwell.testing.process import Fate, SharedStore, SimulatedProcess
 
 
 @step
@@ -54,7 +54,7 @@ class Fault:
     def __init__(self, fate: Fate = Fate.LANDS, deadly: str = "") -> None:
         self._fate, self._deadly = fate, deadly
 
-    async def before(self, process: Process, unit: Unit) -> Fate:
+    async def before(self, process: SimulatedProcess, unit: Unit) -> Fate:
         if isinstance(unit, Commit) and unit.creation is not None and unit.creation.parent_id is not None:
             fate, self._fate = self._fate, Fate.LANDS
             return fate
@@ -63,7 +63,7 @@ class Fault:
     def landed(self, *_: object) -> None:
         pass
 
-    def attempted(self, process: Process, step: StepContext) -> None:
+    def attempted(self, process: SimulatedProcess, step: StepContext) -> None:
         if step.step == self._deadly:
             # After a while: who else is run there is at rest by then, and not taken for the cause.
             asyncio.get_running_loop().call_later(0.5, process.kill, context=Context())
@@ -72,7 +72,7 @@ class Fault:
 async def outcome(fault: Fault, clock: VirtualClock, started: Any, watched: str) -> tuple[Any, dict[str, Any]]:
     """Run a workflow with as many processes as it takes; what it gave, and the state of one execution."""
     shared = SharedStore(MemoryStore(clock, Limits()))
-    processes = [Process("outside", shared, fault, clock, has_worker=False)]
+    processes = [SimulatedProcess("outside", shared, fault, clock, has_worker=False)]
     try:
         return await watch(processes, shared, fault, clock, started, watched)
     finally:
@@ -81,15 +81,15 @@ async def outcome(fault: Fault, clock: VirtualClock, started: Any, watched: str)
 
 
 async def watch(
-    processes: list[Process], shared: SharedStore, fault: Fault, clock: VirtualClock, started: Any, watched: str
+    processes: list[SimulatedProcess], shared: SharedStore, fault: Fault, clock: VirtualClock, started: Any, watched: str
 ) -> tuple[Any, dict[str, Any]]:
     outside = processes[0].well
-    processes.append(Process("worker", shared, fault, clock))
+    processes.append(SimulatedProcess("worker", shared, fault, clock))
     await processes[-1].run(processes[-1].well.start(started, "it", execution_id="p"))
     while await outside.run("p").status() != Status.COMPLETED:
         assert clock.elapsed < 1_000, f"it is {await outside.run('p').status()} for ever"
         if processes[-1].is_dead:
-            processes.append(Process("worker", shared, fault, clock))
+            processes.append(SimulatedProcess("worker", shared, fault, clock))
         await asyncio.sleep(1)
     state = await outside.load(watched)
     return await outside.run("p").result(), {"status": state.status, "tokens": state.tokens}
@@ -113,7 +113,7 @@ class Absence(Fault):
         super().__init__()
         self._is_over = False
 
-    def attempted(self, process: Process, step: StepContext) -> None:
+    def attempted(self, process: SimulatedProcess, step: StepContext) -> None:
         if not self._is_over:
             self._is_over = True
             loop = asyncio.get_running_loop()

@@ -15,7 +15,7 @@ from stepwell.runtime.context import StepContext
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing.clock import VirtualClock, as_monotonic
 from stepwell.testing.loop import SkippingPace, VirtualLoop
-from stepwell.testing.process import Fate, Process, SharedStore
+from stepwell.testing.process import Fate, SharedStore, SimulatedProcess
 
 LEASE_SECONDS = 30
 SWEEP_SECONDS = 5
@@ -55,16 +55,16 @@ class Site:
         self.clock = clock
         self.shared = SharedStore(MemoryStore(clock, Limits()))
         self.began: list[tuple[str, float]] = []
-        self.first = Process("first", self.shared, self, clock, lease_seconds=LEASE_SECONDS)
-        self.second = Process("second", self.shared, self, clock, lease_seconds=LEASE_SECONDS)
+        self.first = SimulatedProcess("first", self.shared, self, clock, lease_seconds=LEASE_SECONDS)
+        self.second = SimulatedProcess("second", self.shared, self, clock, lease_seconds=LEASE_SECONDS)
 
-    async def before(self, process: Process, unit: Unit) -> Fate:
+    async def before(self, process: SimulatedProcess, unit: Unit) -> Fate:
         return Fate.LANDS
 
-    def landed(self, process: Process, unit: Unit, outcome: Outcome) -> None:
+    def landed(self, process: SimulatedProcess, unit: Unit, outcome: Outcome) -> None:
         pass
 
-    def attempted(self, process: Process, step: StepContext) -> None:
+    def attempted(self, process: SimulatedProcess, step: StepContext) -> None:
         self.began.append((process.name, self.clock.elapsed))
 
     @property
@@ -165,7 +165,7 @@ def test_item_that_has_committed_nothing_yet_is_not_lost_at_a_renewal(lease_seco
         site.first.kill()
         site.second.kill()
         began = len(site.began)
-        short = Process("short", site.shared, site, site.clock, lease_seconds=lease_seconds)
+        short = SimulatedProcess("short", site.shared, site, site.clock, lease_seconds=lease_seconds)
         items: list[str] = []
         try:
             await asyncio.sleep(0.01 * lease_seconds)  # so that looks at what has begun and renewals do not fall together

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.testing import Choice, Diverged, Replay, read_log, write_log
+from stepwell.testing import Diverged, Replay, SchedulingChoice, read_log, write_log
 from stepwell.testing.simulation import simulate
 from stepwell.testing.simulation.__main__ import main
 
@@ -63,7 +63,7 @@ def test_choices_of_a_seed_are_enough_to_have_its_world_again():
 
 def test_replay_says_where_a_world_parts_from_its_log():
     log = simulate(7).choices
-    log[40] = Choice("something else", 2, 0)
+    log[40] = SchedulingChoice("something else", 2, 0)
     with pytest.raises(Diverged, match=r"choice 40 is .* but the log has 'something else'"):
         simulate(7, Replay(log))
 

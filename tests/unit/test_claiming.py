@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stepwell.model.claiming import (
     Candidate,
-    Choosing,
+    ClaimSelection,
     Contender,
     LaneKey,
     Queued,
@@ -78,13 +78,13 @@ def plain_choice(
 
 def choose(
     turn: float, contenders: list[Contender], lanes: dict[LaneKey, list[Candidate]], queues: dict[str, int], page: int
-) -> Choosing:
+) -> ClaimSelection:
     def more(key: LaneKey, after: Candidate) -> Queued:
         start = lanes[key].index(after) + 1
         return Queued(key, lanes[key][start : start + page], start + page >= len(lanes[key]))
 
     first = [Queued(key, line[:page], page >= len(line)) for key, line in lanes.items()]
-    return Choosing(turn, contenders, first, dict(queues), more)
+    return ClaimSelection(turn, contenders, first, dict(queues), more)
 
 
 @given(claims())

@@ -8,21 +8,21 @@ from tests.unit.sample import Chain
 
 from stepwell import Stepwell
 from stepwell.model.state import State
-from stepwell.state.live import Live, LiveStates
+from stepwell.state.live import CachedExecution, ExecutionCache
 
 
-def live(execution_id: str, size: int = 1, receipt: str = "r") -> Live:
+def live(execution_id: str, size: int = 1, receipt: str = "r") -> CachedExecution:
     state = State()
     state.size, state.receipt = size, receipt
-    return Live(execution_id, "acme", state)
+    return CachedExecution(execution_id, "acme", state)
 
 
-def at_hand(states: LiveStates, *names: str) -> list[str]:
+def at_hand(states: ExecutionCache, *names: str) -> list[str]:
     return [name for name in names if states.get(name) is not None]
 
 
 def test_the_least_used_goes_when_there_are_too_many() -> None:
-    states = LiveStates(most=2)
+    states = ExecutionCache(most=2)
     states.put(live("a"))
     states.put(live("b"))
     states.get("a")
@@ -31,7 +31,7 @@ def test_the_least_used_goes_when_there_are_too_many() -> None:
 
 
 def test_the_least_used_goes_when_they_are_too_large() -> None:
-    states = LiveStates(most_bytes=100)
+    states = ExecutionCache(most_bytes=100)
     for name in "abc":
         states.put(live(name, 40))
     assert at_hand(states, "a", "b", "c") == ["b", "c"]
@@ -41,7 +41,7 @@ def test_the_least_used_goes_when_they_are_too_large() -> None:
 
 
 def test_a_single_state_stays_however_large() -> None:
-    states = LiveStates(most_bytes=10)
+    states = ExecutionCache(most_bytes=10)
     states.put(live("a", 1_000))
     assert at_hand(states, "a") == ["a"]
     states.put(live("b", 1))
@@ -49,7 +49,7 @@ def test_a_single_state_stays_however_large() -> None:
 
 
 def test_of_executions_that_are_over_the_first_goes_when_there_are_too_many_and_others_stay() -> None:
-    states = LiveStates(most_over=2)
+    states = ExecutionCache(most_over=2)
     for name in "abcd":
         states.put(live(name))
     for name in "bcd":
@@ -60,7 +60,7 @@ def test_of_executions_that_are_over_the_first_goes_when_there_are_too_many_and_
 def test_commit_that_ends_an_execution_retires_its_state() -> None:
     with Stepwell("memory://") as well:
         executions = well._parts.executions
-        executions._live = LiveStates(most_over=0)
+        executions._live = ExecutionCache(most_over=0)
         for name in ("open", "over"):
             well.create(name)
             with well.transaction(name) as transaction:
@@ -72,7 +72,7 @@ def test_commit_that_ends_an_execution_retires_its_state() -> None:
 
 
 def test_second_object_of_the_same_revision_is_not_taken() -> None:
-    states = LiveStates()
+    states = ExecutionCache()
     first = states.put(live("a"))
     assert states.put(live("a")) is first
     newer = live("a", receipt="s")
@@ -81,7 +81,7 @@ def test_second_object_of_the_same_revision_is_not_taken() -> None:
 
 
 def test_replacing_does_not_count_the_size_twice() -> None:
-    states = LiveStates(most_bytes=100)
+    states = ExecutionCache(most_bytes=100)
     states.put(live("b", 30))
     for number in range(10):
         states.put(live("a", 60, receipt=str(number)))
@@ -89,7 +89,7 @@ def test_replacing_does_not_count_the_size_twice() -> None:
 
 
 def test_what_is_forgotten_is_gone_and_may_be_forgotten_twice() -> None:
-    states = LiveStates()
+    states = ExecutionCache()
     states.put(live("a"))
     states.forget("a")
     states.forget("a")
@@ -97,13 +97,13 @@ def test_what_is_forgotten_is_gone_and_may_be_forgotten_twice() -> None:
 
 
 def test_threads_may_use_it_freely() -> None:
-    states, errors = LiveStates(most=5), []
+    states, errors = ExecutionCache(most=5), []
 
     def work(number: int) -> None:
         try:
             for turn in range(300):
                 name = str((turn * 7 + number) % 11)
-                states.put(Live(name, "acme", Chain(name).state) if turn % 50 == 0 else live(name, turn, str(turn)))
+                states.put(CachedExecution(name, "acme", Chain(name).state) if turn % 50 == 0 else live(name, turn, str(turn)))
                 states.get(name)
                 states.forget(str(turn % 11))
         except BaseException as error:  # noqa: BLE001 - the test fails on whatever it was

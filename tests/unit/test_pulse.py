@@ -14,7 +14,7 @@ import pytest
 from stepwell.errors import Conflict
 from stepwell.model.commit import Deletion, StateBatch, Sweep, Unlock, Written
 from stepwell.state import pulse as module
-from stepwell.state.pulse import LOCK, STATE, Listening, Pulse
+from stepwell.state.pulse import LOCK, STATE, Notifications, Subscription
 
 
 class Wire:
@@ -38,22 +38,22 @@ def wire() -> Wire:
 
 
 @pytest.fixture
-def pulse(wire: Wire) -> Pulse:
-    return Pulse(wire)
+def pulse(wire: Wire) -> Notifications:
+    return Notifications(wire)
 
 
-def is_woken(listening: Listening) -> bool:
+def is_woken(listening: Subscription) -> bool:
     """Whether it was told, so that its wait is none."""
     is_told = not is_quiet(listening)
     listening.wait(60)
     return is_told
 
 
-def is_quiet(listening: Listening) -> bool:
+def is_quiet(listening: Subscription) -> bool:
     return not listening._has_heard
 
 
-def test_store_is_listened_to_only_while_somebody_waits(pulse: Pulse, wire: Wire) -> None:
+def test_store_is_listened_to_only_while_somebody_waits(pulse: Notifications, wire: Wire) -> None:
     assert wire.wake is None
     with pulse.listen(STATE):
         with pulse.listen(LOCK):
@@ -64,14 +64,14 @@ def test_store_is_listened_to_only_while_somebody_waits(pulse: Pulse, wire: Wire
         assert wire.begun == 2
 
 
-def test_what_happened_before_the_wait_is_not_missed(pulse: Pulse) -> None:
+def test_what_happened_before_the_wait_is_not_missed(pulse: Notifications) -> None:
     with pulse.listen(STATE) as listening:
         pulse.beat(STATE)
         assert is_woken(listening)
         assert is_quiet(listening)
 
 
-def test_other_topics_wake_nobody_and_an_empty_one_wakes_all(pulse: Pulse, wire: Wire) -> None:
+def test_other_topics_wake_nobody_and_an_empty_one_wakes_all(pulse: Notifications, wire: Wire) -> None:
     with pulse.listen(STATE) as state, pulse.listen(LOCK) as lock:
         pulse.beat(LOCK)
         assert is_quiet(state)
@@ -85,7 +85,7 @@ def test_other_topics_wake_nobody_and_an_empty_one_wakes_all(pulse: Pulse, wire:
     ("unit", "topic"),
     [(StateBatch(()), STATE), (Sweep(0), STATE), (Unlock("l", "h", 1), LOCK)],
 )
-def test_writes_of_this_process_are_passed_on(pulse: Pulse, unit: object, topic: str) -> None:
+def test_writes_of_this_process_are_passed_on(pulse: Notifications, unit: object, topic: str) -> None:
     with pulse.listen(STATE) as state, pulse.listen(LOCK) as lock:
         pulse.written([unit], [Conflict()])
         assert is_quiet(state)
@@ -111,7 +111,7 @@ class Ear:
         return self._lock.acquire(timeout=timeout)
 
 
-def test_a_wait_ends_in_time_without_news(pulse: Pulse) -> None:
+def test_a_wait_ends_in_time_without_news(pulse: Notifications) -> None:
     with pulse.listen(STATE) as listening:
         ear = listening._gate = Ear()
         listening.wait(0.01)
@@ -127,7 +127,7 @@ def _endless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_endless")
-def test_a_thread_that_waits_is_woken(pulse: Pulse) -> None:
+def test_a_thread_that_waits_is_woken(pulse: Notifications) -> None:
     with pulse.listen(STATE) as listening:
         ear = listening._gate = Ear()
         threading.Thread(target=lambda: ear.begun.wait() and pulse.beat(STATE)).start()
@@ -136,7 +136,7 @@ def test_a_thread_that_waits_is_woken(pulse: Pulse) -> None:
 
 
 @pytest.mark.usefixtures("_endless")
-def test_a_coroutine_that_waits_is_woken_from_another_thread(pulse: Pulse) -> None:
+def test_a_coroutine_that_waits_is_woken_from_another_thread(pulse: Notifications) -> None:
     async def main() -> None:
         with pulse.listen(STATE) as listening:
             await listening.wait_async(0.001)
@@ -149,7 +149,7 @@ def test_a_coroutine_that_waits_is_woken_from_another_thread(pulse: Pulse) -> No
     asyncio.run(main())
 
 
-def test_a_loop_that_is_gone_troubles_nobody(pulse: Pulse) -> None:
+def test_a_loop_that_is_gone_troubles_nobody(pulse: Notifications) -> None:
     listening = pulse.listen(STATE)
 
     async def main() -> None:
@@ -160,7 +160,7 @@ def test_a_loop_that_is_gone_troubles_nobody(pulse: Pulse) -> None:
         pulse.beat(STATE)
 
 
-def test_nobody_waits_nothing_is_done(pulse: Pulse, wire: Wire) -> None:
+def test_nobody_waits_nothing_is_done(pulse: Notifications, wire: Wire) -> None:
     pulse.written([StateBatch(())], [Written()])
     assert wire.begun == 0
 
@@ -187,7 +187,7 @@ def is_interrupted_after(opcodes: int, function: Callable[[], None]) -> bool:
     return False
 
 
-def test_interrupt_at_any_point_of_a_wait_is_told_as_one_and_leaves_it_sound(pulse: Pulse) -> None:
+def test_interrupt_at_any_point_of_a_wait_is_told_as_one_and_leaves_it_sound(pulse: Notifications) -> None:
     """A wait on an Event tells a few of them as RuntimeError: release unlocked lock."""
     opcodes = 1
     with pulse.listen(STATE) as listening:

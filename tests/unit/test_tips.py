@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepwell.errors import StoreUnavailable
-from stepwell.state.tips import Tips
+from stepwell.state.tips import HeadBatch
 
 LONG = 60  # a machine that is busy may take its time; nothing waits for this unless it hangs
 
@@ -72,13 +72,13 @@ async def heard(oracle: Oracle) -> list[str]:
     return await asyncio.to_thread(oracle.asked.get, timeout=LONG)
 
 
-async def ask(tips: Tips, execution_id: str) -> str | None:
+async def ask(tips: HeadBatch, execution_id: str) -> str | None:
     return await tips.ask(execution_id)
 
 
 def test_two_hundred_who_ask_together_are_one_question(oracle: Oracle, threads: Threads) -> None:
     async def main() -> None:
-        tips = Tips(oracle, threads)
+        tips = HeadBatch(oracle, threads)
         names = [*(f"run-{number}" for number in range(199)), "nobody"]
         answers = await asyncio.gather(*(ask(tips, name) for name in names))
         assert answers == [*(f"{name} of question 1" for name in names[:-1]), None]
@@ -91,7 +91,7 @@ def test_who_asks_while_a_question_is_under_way_is_answered_by_the_next(oracle: 
     """T05: the answer that is under way may be older than the moment when it was asked for."""
 
     async def main() -> None:
-        tips = Tips(oracle, threads)
+        tips = HeadBatch(oracle, threads)
         oracle.gate.clear()
         first = asyncio.ensure_future(ask(tips, "a"))
         assert await heard(oracle) == ["a"]
@@ -107,7 +107,7 @@ def test_who_asks_while_a_question_is_under_way_is_answered_by_the_next(oracle: 
 
 def test_failure_is_told_to_each_by_an_error_of_its_own(oracle: Oracle, threads: Threads) -> None:
     async def main() -> None:
-        tips = Tips(oracle, threads)
+        tips = HeadBatch(oracle, threads)
         oracle.failure = StoreUnavailable("away")
         errors = await asyncio.gather(*(ask(tips, name) for name in "abc"), return_exceptions=True)
         assert [(type(error), str(error)) for error in errors] == [(StoreUnavailable, str(oracle.failure))] * 3
@@ -120,7 +120,7 @@ def test_failure_is_told_to_each_by_an_error_of_its_own(oracle: Oracle, threads:
 
 def test_who_was_cancelled_holds_nobody_back(oracle: Oracle, threads: Threads) -> None:
     async def main() -> None:
-        tips = Tips(oracle, threads)
+        tips = HeadBatch(oracle, threads)
         oracle.gate.clear()
         under_way = asyncio.ensure_future(ask(tips, "a"))
         await heard(oracle)
@@ -138,7 +138,7 @@ def test_who_was_cancelled_holds_nobody_back(oracle: Oracle, threads: Threads) -
 
 def test_question_has_a_limit_and_the_rest_follows(oracle: Oracle, threads: Threads) -> None:
     async def main() -> None:
-        tips = Tips(oracle, threads)
+        tips = HeadBatch(oracle, threads)
         await asyncio.gather(*(ask(tips, f"run-{number}") for number in range(2_500)))
         assert [len(question) for question in oracle.questions] == [1_000, 1_000, 500]
 
@@ -147,7 +147,7 @@ def test_question_has_a_limit_and_the_rest_follows(oracle: Oracle, threads: Thre
 
 def test_who_asks_after_the_end_is_told_so(oracle: Oracle, threads: Threads) -> None:
     async def main() -> None:
-        tips = Tips(oracle, threads)
+        tips = HeadBatch(oracle, threads)
         threads.shutdown()
         with pytest.raises(StoreUnavailable, match="closed"):
             await ask(tips, "a")
@@ -158,7 +158,7 @@ def test_who_asks_after_the_end_is_told_so(oracle: Oracle, threads: Threads) -> 
 
 
 def test_loop_that_ended_in_the_middle_does_not_hold_the_next_one_back(oracle: Oracle, threads: Threads) -> None:
-    tips = Tips(oracle, threads)
+    tips = HeadBatch(oracle, threads)
 
     async def abandoned() -> None:
         oracle.gate.clear()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stepwell.runtime.wakes import Wakes
+from stepwell.runtime.wakes import WakeTimes
 
 
 def test_next_time_is_the_soonest_that_has_not_passed() -> None:
-    wakes = Wakes()
+    wakes = WakeTimes()
     assert wakes.next_after(0) is None
     for time in (50, 20, 30):
         wakes.add(time)
@@ -18,7 +18,7 @@ def test_next_time_is_the_soonest_that_has_not_passed() -> None:
 
 
 def test_however_many_wait_only_the_soonest_are_remembered() -> None:
-    wakes = Wakes()
+    wakes = WakeTimes()
     for time in range(100_000, 0, -1):
         wakes.add(time)
     assert len(wakes) <= 2_000

@@ -40,7 +40,7 @@ from stepwell.runtime.worker import Worker
 from stepwell.span import Span
 from stepwell.state.awaited import AsyncState
 from stepwell.state.conversations import AsyncConversations
-from stepwell.state.executions import MANUAL, Terms
+from stepwell.state.executions import MANUAL, CommitTerms
 from stepwell.state.locks import DEFAULT_SECONDS, AsyncLock, HeldLock, guards_of, lock_request, schedule_request
 from stepwell.state.operation import AsyncDriver
 from stepwell.state.transaction import AsyncTransaction
@@ -242,7 +242,7 @@ class AsyncStepwell:
     ) -> AsyncTransaction:
         """An atomic batch of changes to an execution. A ``commit_id`` of your own makes a retry safe: it lands once. Under a
         ``lock``, it lands only if that is still held."""
-        terms = Terms(commit_id, fence, guards_of(lock))
+        terms = CommitTerms(commit_id, fence, guards_of(lock))
         return AsyncTransaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
 
     async def create(

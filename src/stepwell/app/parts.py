@@ -22,8 +22,8 @@ from stepwell.model.lock import probe_lock
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.status import Status
 from stepwell.queue.assembly import QueueParts
-from stepwell.queue.news import QueueNews
-from stepwell.queue.standing import Ride
+from stepwell.queue.news import WriteNotices
+from stepwell.queue.standing import PiggybackedClaim
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.worker import Worker
 from stepwell.span import Span, seconds_of
@@ -32,7 +32,7 @@ from stepwell.state.copies import Copies
 from stepwell.state.executions import Executions
 from stepwell.state.locks import Keeper, LockOperations
 from stepwell.state.operation import AsyncDriver, Operation, read, write_or_raise
-from stepwell.state.pulse import Pulse
+from stepwell.state.pulse import Notifications
 from stepwell.state.scoped import StateOperations
 from stepwell.stores.group import GroupCommit
 from stepwell.stores.opening import store_of
@@ -87,8 +87,8 @@ class Parts:
     def __init__(self, url: str | Store | None, clock: Clock | None, limits: Limits | None, signing_key: bytes | None) -> None:
         self.clock, self.limits = clock or SystemClock(), limits or Limits()
         self.store, self.address = _store_of(url, self.clock, self.limits)
-        self.news = QueueNews()
-        self.pulse = Pulse(self.store, self.news.forget)
+        self.news = WriteNotices()
+        self.pulse = Notifications(self.store, self.news.forget)
         can = self.store.capabilities()
         self.group = GroupCommit(
             self._write,
@@ -140,13 +140,13 @@ class Parts:
         begun = begun or Begun(partial(self.store.write, together))
         return Begun(partial(self._written, units, ride, begun.finish), begun.answer)
 
-    def _boarded(self, units: Sequence[Unit]) -> tuple[Ride | None, Sequence[Unit]]:
+    def _boarded(self, units: Sequence[Unit]) -> tuple[PiggybackedClaim | None, Sequence[Unit]]:
         """The claim that goes along, and all that is written."""
         self.news.sets_out(units)
         ride = self.queue.standing.take(units)
         return ride, units if ride is None else (*units, *ride.units)
 
-    def _written(self, units: Sequence[Unit], ride: Ride | None, write: Callable[[], list[Outcome]]) -> list[Outcome]:
+    def _written(self, units: Sequence[Unit], ride: PiggybackedClaim | None, write: Callable[[], list[Outcome]]) -> list[Outcome]:
         try:
             outcomes = write()
         except BaseException as error:
@@ -159,7 +159,7 @@ class Parts:
         self.pulse.written(*news, but=self.news.covered(units))
         return outcomes
 
-    def _failed(self, ride: Ride | None, error: BaseException) -> None:
+    def _failed(self, ride: PiggybackedClaim | None, error: BaseException) -> None:
         if ride is not None:
             ride.tell(error)
         # It may have landed all the same, so whoever waits or remembers had better look.

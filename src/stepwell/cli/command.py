@@ -13,14 +13,14 @@ import click
 from stepwell.cli.ending import ExitCode, code_of
 from stepwell.cli.log import logging_to_screen
 from stepwell.cli.plaintext import json_text, printable
-from stepwell.cli.settings import Settings
+from stepwell.cli.settings import CliSettings
 
-__all__ = ["Command", "Entry", "Group", "RootGroup", "command"]
+__all__ = ["Command", "CommandEntry", "Group", "RootGroup", "command"]
 
 
 def _store(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     def keep(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
-        given = context.ensure_object(Settings)
+        given = context.ensure_object(CliSettings)
         if isinstance(value, tuple):
             given.modules += value
         elif value:
@@ -76,7 +76,7 @@ def command(name: str, **options: Any) -> Callable[[Callable[..., Any]], click.C
     return click.command(name, cls=Command, **options)
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command that is imported when it is needed."""
 
     home: str
@@ -88,7 +88,7 @@ class Entry(NamedTuple):
 class Group(click.Group):
     """Commands under one name, imported when they are needed; the help needs none of them."""
 
-    def __init__(self, *arguments: Any, entries: Mapping[str, Entry], **options: Any) -> None:
+    def __init__(self, *arguments: Any, entries: Mapping[str, CommandEntry], **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.entries = entries
         self.params = [*self.params, *global_options()]
@@ -113,7 +113,7 @@ class RootGroup(Group):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **options: Any) -> Any:  # noqa: ARG002 - click's signature
         """Run a command. Whatever it raises ends in one line on standard error, and in an exit code."""
-        given = Settings()
+        given = CliSettings()
         try:
             with logging_to_screen(given):
                 code = super().main(args, *rest, standalone_mode=False, obj=given, **options)
@@ -129,7 +129,7 @@ class RootGroup(Group):
         sys.exit(int(code or 0))
 
 
-def complain(given: Settings, error: BaseException) -> ExitCode:
+def complain(given: CliSettings, error: BaseException) -> ExitCode:
     """Say what happened and what to do next, on one line; the exit code."""
     screen, code = given.screen, code_of(error)
     message = _message(error, code)

@@ -11,10 +11,10 @@ import msgspec
 from stepwell.model.receipt import Receipt
 from stepwell.model.value import Value
 
-__all__ = ["Event", "events_of"]
+__all__ = ["RunEvent", "events_of"]
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One thing that happened. The names are those of the JSON that commands write."""
 
     event: str
@@ -34,13 +34,13 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.at - timedelta(milliseconds=self.duration_ms or 0)
 
 
-def events_of(receipt: Receipt) -> Iterator[Event]:
+def events_of(receipt: Receipt) -> Iterator[RunEvent]:
     """The events of one commit, in order."""
     for mutation in receipt.mutations:
         told = _told(mutation)
         if told is not None:
             at = told.pop("at", receipt.committed_at)
-            yield Event(execution_id=receipt.execution_id, revision=receipt.revision, at=at, **told)
+            yield RunEvent(execution_id=receipt.execution_id, revision=receipt.revision, at=at, **told)
 
 
 def _told(mutation: dict[str, Any]) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from shlex import quote
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from stepwell.cli.event import Event, events_of
+from stepwell.cli.event import RunEvent, events_of
 from stepwell.cli.plaintext import json_text, printable, shortened
 from stepwell.cli.screen import Screen
 from stepwell.cli.timeline import span_text
@@ -27,7 +27,7 @@ _BAR = 20
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-def follow(well: Stepwell, execution_id: str, *, timeout: float | None = None, ticker: Ticker | None = None) -> Iterator[Event]:
+def follow(well: Stepwell, execution_id: str, *, timeout: float | None = None, ticker: Ticker | None = None) -> Iterator[RunEvent]:
     """The events of a run from its first commit on, as they come, until it has ended; ``TimeoutError`` if that takes too long."""
     run, seen = well.run(execution_id), -1
     ends = None if timeout is None else monotonic() + timeout
@@ -57,7 +57,7 @@ class Ticker:
         self._waits: tuple[str, ...] = ()
         self._is_drawn = False
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: RunEvent) -> None:
         """Say an event."""
         self._say(event_line(event, self._screen))
 
@@ -102,7 +102,7 @@ def _bar(percent: float, is_wide: bool) -> str:
     return full * filled + empty * (_BAR - filled)
 
 
-def event_line(event: Event, screen: Screen) -> str:
+def event_line(event: RunEvent, screen: Screen) -> str:
     """An event on one line; empty for those that say nothing new."""
     err = screen.err
     what = _in_words(event)
@@ -113,7 +113,7 @@ def event_line(event: Event, screen: Screen) -> str:
     return f"{screen.paint('dim', f'{event.at:%H:%M:%S}', err)}  {printable(what)}{status}{took}"
 
 
-def _in_words(event: Event) -> str:
+def _in_words(event: RunEvent) -> str:
     match event.event:
         case "created":
             return f"created {event.execution_id} of {event.name}"

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from stepwell.cli.plaintext import printable
-from stepwell.cli.settings import Settings
+from stepwell.cli.settings import CliSettings
 
 __all__ = ["logging_to_screen"]
 
@@ -15,7 +15,7 @@ __all__ = ["logging_to_screen"]
 class _ScreenHandler(logging.Handler):
     """Writes records as notes; the settings are asked each time, since options are read after this is set up."""
 
-    def __init__(self, given: Settings) -> None:
+    def __init__(self, given: CliSettings) -> None:
         super().__init__()
         self._given = given
 
@@ -26,7 +26,7 @@ class _ScreenHandler(logging.Handler):
 
 
 @contextmanager
-def logging_to_screen(given: Settings) -> Generator[None]:
+def logging_to_screen(given: CliSettings) -> Generator[None]:
     """Have the library's log on the screen until the end."""
     log, handler = logging.getLogger("stepwell"), _ScreenHandler(given)
     log.addHandler(handler)

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from stepwell.cli.plaintext import json_text, printable
-from stepwell.cli.settings import Settings
+from stepwell.cli.settings import CliSettings
 
 __all__ = ["moment", "tell", "tell_fields", "tell_rows"]
 
 
-def tell(given: Settings, facts: Any, sentence: str) -> None:
+def tell(given: CliSettings, facts: Any, sentence: str) -> None:
     """Tell what was done: the facts as JSON, or the sentence as a note."""
     if given.is_json:
         given.screen.json(msgspec.to_builtins(facts))
@@ -22,7 +22,7 @@ def tell(given: Settings, facts: Any, sentence: str) -> None:
         given.screen.note(printable(sentence))
 
 
-def tell_rows(given: Settings, things: Sequence[Any], columns: Mapping[str, str], nothing: str = "") -> None:
+def tell_rows(given: CliSettings, things: Sequence[Any], columns: Mapping[str, str], nothing: str = "") -> None:
     """Tell about several things: a JSON line for each, or a table with these columns, named by their fields."""
     screen, records = given.screen, [msgspec.to_builtins(each) for each in things]
     if given.is_json:
@@ -37,7 +37,7 @@ def tell_rows(given: Settings, things: Sequence[Any], columns: Mapping[str, str]
         screen.note(nothing)
 
 
-def tell_fields(given: Settings, thing: Any, **more: Any) -> None:
+def tell_fields(given: CliSettings, thing: Any, **more: Any) -> None:
     """Tell everything about one thing: one JSON value, or a line for each field that has anything in it."""
     record: dict[str, Any] = {name: getattr(thing, name) for name in thing.__struct_fields__} | more
     if given.is_json:

@@ -18,11 +18,11 @@ from stepwell.errors import StoreUnavailable
 if TYPE_CHECKING:
     from stepwell.app import Stepwell
 
-__all__ = ["Settings", "settings"]
+__all__ = ["CliSettings", "settings"]
 
 
 @dataclass
-class Settings:
+class CliSettings:
     """The global options. They may stand before or behind the command's name; what stands behind wins."""
 
     url: str | None = None
@@ -65,6 +65,6 @@ class Settings:
             yield well
 
 
-def settings() -> Settings:
+def settings() -> CliSettings:
     """The settings of the command that is running."""
-    return click.get_current_context().ensure_object(Settings)
+    return click.get_current_context().ensure_object(CliSettings)

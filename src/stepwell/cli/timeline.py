@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from stepwell.cli.event import Event
+from stepwell.cli.event import RunEvent
 from stepwell.cli.plaintext import printable, shortened
 
 __all__ = ["bars", "span_text"]
@@ -15,13 +15,13 @@ _NAME_WIDTH = 28
 
 
 def bars(
-    steps: Sequence[Event],
+    steps: Sequence[RunEvent],
     *,
     width: int,
     began_at: datetime | None = None,
-    paint: Callable[[Event, str], str] = lambda _, text: text,
+    paint: Callable[[RunEvent, str], str] = lambda _, text: text,
     block: str = "█",
-    label: Callable[[Event], str] = lambda _: "",
+    label: Callable[[RunEvent], str] = lambda _: "",
 ) -> list[str]:
     """The rows of the picture. A long run shows its first and last steps, and says how many are between."""
     if not steps:
@@ -32,7 +32,7 @@ def bars(
     labels = max(len(label(each)) for each in steps)
     room = max(width - names - labels - 14, 10)
 
-    def row(each: Event) -> str:
+    def row(each: RunEvent) -> str:
         first, last = (round((at - start).total_seconds() / total * room) for at in (each.began_at, each.at))
         first = min(first, room - 1)
         bar = " " * first + block * max(last - first, 1)

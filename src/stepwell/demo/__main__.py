@@ -8,16 +8,16 @@ import tempfile
 from pathlib import Path
 
 from stepwell.demo import bank_story, parcel_story
-from stepwell.demo.screen import Screen
+from stepwell.demo.screen import DemoScreen
 
 __all__ = ["STORIES", "main"]
 
 STORIES = {"parcel": parcel_story.tell, "bank": bank_story.tell}
 
 
-def main(story: str = "parcel", screen: Screen | None = None) -> int:
+def main(story: str = "parcel", screen: DemoScreen | None = None) -> int:
     """Tell a story in a folder of its own; 0 if everything was as promised."""
-    screen = screen or Screen(sys.stdout, os.environ)
+    screen = screen or DemoScreen(sys.stdout, os.environ)
     with tempfile.TemporaryDirectory(prefix="stepwell-demo-") as folder:
         return STORIES[story](screen, Path(folder))
 

@@ -14,7 +14,7 @@ import apsw
 
 from stepwell.app import Stepwell
 from stepwell.demo.bank import BANK, LEDGER, OPENING, accounts_after, commit_id, transfer
-from stepwell.demo.screen import Screen
+from stepwell.demo.screen import DemoScreen
 from stepwell.errors import Corrupted
 from stepwell.stores.sql import read_queries
 
@@ -35,7 +35,7 @@ class Killed(NamedTuple):
     signal: int
 
 
-def tell(screen: Screen, folder: Path) -> int:
+def tell(screen: DemoScreen, folder: Path) -> int:
     """Run the demonstration in a folder; 0 if everything was as promised."""
     began, file = time.perf_counter(), folder / "well.db"
     url = f"sqlite:///{file}"
@@ -52,7 +52,7 @@ def tell(screen: Screen, folder: Path) -> int:
     return screen.finish(time.perf_counter() - began)
 
 
-def _killed_inside(screen: Screen, url: str) -> dict[int, str]:
+def _killed_inside(screen: DemoScreen, url: str) -> dict[int, str]:
     screen.heading(1, "Killed inside the transaction: the commit's row is written, COMMIT is not")
     killed = _run_and_kill(screen, url, 1, _FIRST, "store.commit_written")
     began = time.perf_counter()
@@ -66,7 +66,7 @@ def _killed_inside(screen: Screen, url: str) -> dict[int, str]:
     return killed.acknowledged
 
 
-def _killed_after(screen: Screen, url: str, first: int) -> dict[int, str]:
+def _killed_after(screen: DemoScreen, url: str, first: int) -> dict[int, str]:
     screen.heading(2, "Killed right after COMMIT: it is on disk, and nobody was told")
     killed = _run_and_kill(screen, url, first, _SECOND, "store.committed")
     number = killed.stopped_in
@@ -82,7 +82,7 @@ def _killed_after(screen: Screen, url: str, first: int) -> dict[int, str]:
     return killed.acknowledged | ({} if landed is None else {number: landed.digest})
 
 
-def _run_and_kill(screen: Screen, url: str, first: int, count: int, point: str) -> Killed:
+def _run_and_kill(screen: DemoScreen, url: str, first: int, count: int, point: str) -> Killed:
     """Run the bank in a child process until it stops in the middle of a commit, and kill it there."""
     command = [sys.executable, "-m", "stepwell.demo.bank", url, str(first), str(count), point]
     acknowledged: dict[int, str] = {}
@@ -105,7 +105,7 @@ def _run_and_kill(screen: Screen, url: str, first: int, count: int, point: str) 
     return killed
 
 
-def _check_whole(screen: Screen, well: Stepwell, number: int) -> None:
+def _check_whole(screen: DemoScreen, well: Stepwell, number: int) -> None:
     """Check that everything a transfer changes stands at the same transfer."""
     state, counter = well.load(LEDGER), well.state.at(BANK).get("transfers")
     accounts = state.context
@@ -117,7 +117,7 @@ def _check_whole(screen: Screen, well: Stepwell, number: int) -> None:
     )
 
 
-def _check_chain(screen: Screen, url: str, kept: dict[int, str]) -> None:
+def _check_chain(screen: DemoScreen, url: str, kept: dict[int, str]) -> None:
     screen.heading(3, "The receipts: a chain of SHA-256, each naming the one before and the state before and after")
     with Stepwell(url) as well:
         receipts, result = well.receipts(LEDGER), well.verify(LEDGER)
@@ -131,7 +131,7 @@ def _check_chain(screen: Screen, url: str, kept: dict[int, str]) -> None:
     screen.promise(stored == kept, f"all {len(kept)} receipts that we were given are in it, and no others")
 
 
-def _vandalise(screen: Screen, file: Path, copy: Path) -> None:
+def _vandalise(screen: DemoScreen, file: Path, copy: Path) -> None:
     screen.heading(4, f"Somebody edits one byte of revision {_EDITED}, in a copy of the file")
     shutil.copy(file, copy)
     with Stepwell(f"sqlite:///{copy}") as well:
@@ -156,7 +156,7 @@ def _is_refused(well: Stepwell) -> bool:
     return False
 
 
-def _go_on(screen: Screen, url: str) -> None:
+def _go_on(screen: DemoScreen, url: str) -> None:
     screen.heading(5, "And on from where it stopped")
     with Stepwell(url) as well:
         stopped = well.load(LEDGER).revision

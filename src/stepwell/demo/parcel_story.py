@@ -17,11 +17,11 @@ from typing import Any
 import apsw
 
 from stepwell.app import Stepwell
-from stepwell.cli.event import Event, events_of
+from stepwell.cli.event import RunEvent, events_of
 from stepwell.cli.following import follow
 from stepwell.cli.timeline import bars
 from stepwell.demo.parcel import LEASE_SECONDS, ORDER, PARCELS, read_order
-from stepwell.demo.screen import Screen
+from stepwell.demo.screen import DemoScreen
 from stepwell.errors import Corrupted
 from stepwell.model.status import Status
 from stepwell.stores.sql import read_queries
@@ -36,7 +36,7 @@ _PATIENCE_SECONDS = 20
 _KILLED = "KILLED"
 
 
-def tell(screen: Screen, folder: Path) -> int:
+def tell(screen: DemoScreen, folder: Path) -> int:
     """Run the demonstration in a folder; 0 if everything was as promised."""
     began, url, effects = time.perf_counter(), f"sqlite:///{folder}/well.db", folder / "effects"
     effects.touch()
@@ -72,7 +72,7 @@ def _heard(child: subprocess.Popen[str], word: str) -> bool:
     return child.stdout is not None and any(line.split()[0] == word for line in child.stdout)
 
 
-def _killed_inside(screen: Screen, well: Stepwell, url: str, effects: Path) -> Event:
+def _killed_inside(screen: DemoScreen, well: Stepwell, url: str, effects: Path) -> RunEvent:
     screen.heading(1, f"Worker A runs the order, and gets SIGKILL inside of sending parcel {_FATAL}")
     well.start(read_order(), {"city": "Basel", "cents": 4200, "parcels": PARCELS}, execution_id=ORDER)
     with _worker(url, "A", _FATAL, effects) as child:
@@ -88,10 +88,10 @@ def _killed_inside(screen: Screen, well: Stepwell, url: str, effects: Path) -> E
     screen.promise(len(done) == _BEFORE, f"{len(done)} steps are recorded, and nothing of the one that was under way")
     took = round((died - began).total_seconds() * 1000)
     name = _STEPS[_BEFORE]
-    return Event(event="step", execution_id=ORDER, revision=state.revision, at=died, name=name, status=_KILLED, duration_ms=took)
+    return RunEvent(event="step", execution_id=ORDER, revision=state.revision, at=died, name=name, status=_KILLED, duration_ms=took)
 
 
-def _resumed(screen: Screen, well: Stepwell, url: str, effects: Path) -> None:
+def _resumed(screen: DemoScreen, well: Stepwell, url: str, effects: Path) -> None:
     screen.heading(2, f"Worker B starts; the lease of A ends {LEASE_SECONDS:g} s after its last sign of life, and B goes on")
     with _worker(url, "B", 0, effects):
         total, done = len(_STEPS), 0
@@ -109,7 +109,7 @@ def _resumed(screen: Screen, well: Stepwell, url: str, effects: Path) -> None:
     )
 
 
-def _show_timeline(screen: Screen, well: Stepwell, killed: Event) -> None:
+def _show_timeline(screen: DemoScreen, well: Stepwell, killed: RunEvent) -> None:
     screen.heading(3, "Who did what, and when")
     events = [event for receipt in well.receipts(ORDER) for event in events_of(receipt)]
     steps = sorted(
@@ -117,15 +117,15 @@ def _show_timeline(screen: Screen, well: Stepwell, killed: Event) -> None:
     )
     colours = {"A": "cyan", "B": "magenta"}
 
-    def who(event: Event) -> str:
+    def who(event: RunEvent) -> str:
         return "A" if event.status == _KILLED else event.detail["worker"]
 
-    def paint(event: Event, bar: str) -> str:
+    def paint(event: RunEvent, bar: str) -> str:
         if event.status == _KILLED:
             return screen.paint("red", bar.replace(screen.block, screen.half_block))
         return screen.paint(colours[who(event)], bar)
 
-    def label(event: Event) -> str:
+    def label(event: RunEvent) -> str:
         return f"{who(event)} {'killed' if event.status == _KILLED else '      '}"
 
     for row in bars(steps, width=92, paint=paint, block=screen.block, label=label):
@@ -134,7 +134,7 @@ def _show_timeline(screen: Screen, well: Stepwell, killed: Event) -> None:
     screen.promise(workers == sorted(workers), "first A, then B, and never both")
 
 
-def _check_receipts(screen: Screen, well: Stepwell) -> None:
+def _check_receipts(screen: DemoScreen, well: Stepwell) -> None:
     screen.heading(4, "The receipts: a chain of SHA-256, each naming the one before and the state before and after")
     receipts, result = well.receipts(ORDER), well.verify(ORDER)
     for receipt in receipts[-3:]:
@@ -144,7 +144,7 @@ def _check_receipts(screen: Screen, well: Stepwell) -> None:
     screen.promise(is_whole, f"{result.receipts} receipts verified: every link and state adds up, across both workers")
 
 
-def _vandalise(screen: Screen, file: Path, copy: Path) -> None:
+def _vandalise(screen: DemoScreen, file: Path, copy: Path) -> None:
     screen.heading(5, "Somebody edits one byte of the history, in a copy of the file")
     shutil.copy(file, copy)
     with Stepwell(f"sqlite:///{copy}", worker=False) as well:

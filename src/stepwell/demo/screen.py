@@ -7,13 +7,13 @@ from typing import TextIO
 
 from stepwell.cli.screen import has_colour
 
-__all__ = ["Screen"]
+__all__ = ["DemoScreen"]
 
 _COLOURS = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36"}
 _BAR = 28
 
 
-class Screen:
+class DemoScreen:
     """Writes the story to a stream, and counts what was not as promised."""
 
     def __init__(self, stream: TextIO, environ: Mapping[str, str]) -> None:

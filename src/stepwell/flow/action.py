@@ -11,7 +11,7 @@ from stepwell.flow.builtin import BUILTINS
 from stepwell.flow.coercion import Steplike, as_seconds, as_step, as_value, step_name
 from stepwell.flow.definition import Definition
 from stepwell.flow.duration import Span
-from stepwell.flow.node import ContextRule, OnError, Script, Step, Subworkflow
+from stepwell.flow.node import ContextRule, OnError, ScriptNode, StepNode, Subworkflow
 from stepwell.flow.retry import Retry
 from stepwell.model.value import Value
 
@@ -39,9 +39,9 @@ def call(
     timeout_seconds: Span | None = None,
     on_error: OnError = "fail",
     compensate: Steplike | None = None,
-) -> Step:
+) -> StepNode:
     """A call of a step with its input, which may have templates in it."""
-    return Step(
+    return StepNode(
         uses=step_name(step),
         args=as_value(args, "args"),
         name=name,
@@ -94,9 +94,9 @@ def script(
     timeout_seconds: Span | None = None,
     on_error: OnError = "fail",
     compensate: Steplike | None = None,
-) -> Script:
+) -> ScriptNode:
     """A piece of code in a sandboxed language."""
-    return Script(
+    return ScriptNode(
         code=code,
         args=as_value(args, "args"),
         language=language,
@@ -109,27 +109,27 @@ def script(
     )
 
 
-def set_variables(variables: Mapping[str, Value] | None = None, /, **more: Value) -> Step:
+def set_variables(variables: Mapping[str, Value] | None = None, /, **more: Value) -> StepNode:
     """Give variables new values, which may have templates in them."""
     return call(BUILTINS["set_variables"].uses, {**(variables or {}), **more})
 
 
-def map_data(value: Value, *, name: str = "") -> Step:
+def map_data(value: Value, *, name: str = "") -> StepNode:
     """Make a value out of others: the output is the value with its templates filled."""
     return call(BUILTINS["map_data"].uses, value, name=name)
 
 
-def log(message: str, *, level: str = "info", data: Value | UnsetType = UNSET, name: str = "") -> Step:
+def log(message: str, *, level: str = "info", data: Value | UnsetType = UNSET, name: str = "") -> StepNode:
     """Write a message to the execution's log."""
     return call(BUILTINS["log"].uses, _given(message=message, level=level, data=data), name=name)
 
 
-def throw(message: str, *, kind: str | UnsetType = UNSET, data: Value | UnsetType = UNSET, name: str = "") -> Step:
+def throw(message: str, *, kind: str | UnsetType = UNSET, data: Value | UnsetType = UNSET, name: str = "") -> StepNode:
     """Fail with a message."""
     return call(BUILTINS["throw"].uses, _given(message=message, kind=kind, data=data), name=name)
 
 
-def validate(value: Value, schema: Mapping[str, Value], *, name: str = "") -> Step:
+def validate(value: Value, schema: Mapping[str, Value], *, name: str = "") -> StepNode:
     """Fail unless a value fits a JSON Schema; the output is the value."""
     return call(BUILTINS["validate"].uses, {"value": value, "schema": dict(schema)}, name=name)
 
@@ -148,7 +148,7 @@ def http_request(
     retry: Retry | None = None,
     timeout_seconds: Span | None = None,
     on_error: OnError = "fail",
-) -> Step:
+) -> StepNode:
     """Call a server; the output has ``status``, ``headers`` and ``body``."""
     args = _given(
         url=url,
@@ -164,7 +164,7 @@ def http_request(
     return call(uses, args, name=name, retry=retry, timeout_seconds=timeout_seconds, on_error=on_error)
 
 
-def cancel_scope(scope: str, *, name: str = "") -> Step:
+def cancel_scope(scope: str, *, name: str = "") -> StepNode:
     """Cancel the scope of this name with everything inside it; ``root`` is the execution."""
     return call(BUILTINS["cancel_scope"].uses, {"scope": scope}, name=name)
 

@@ -24,6 +24,7 @@ from stepwell.flow.definition import Definition, DefinitionStatus
 from stepwell.flow.duration import Span, seconds_of
 from stepwell.flow.node import (
     Approval,
+    CancelScopeNode,
     Case,
     Choice,
     Collect,
@@ -39,10 +40,9 @@ from stepwell.flow.node import (
     Node,
     Parallel,
     Range,
-    Scope,
     Sequence,
     Signal,
-    Step,
+    StepNode,
     Wait,
 )
 from stepwell.flow.retry import Retry
@@ -128,7 +128,7 @@ def parallel(
     found: dict[str, Node] = {}
     for number, each_node in enumerate(nodes, 1):
         node = as_node(each_node)
-        natural = node.name or (node.uses if isinstance(node, Step) else "") or str(number)
+        natural = node.name or (node.uses if isinstance(node, StepNode) else "") or str(number)
         found[natural if natural not in found else str(number)] = node
     for key, each_node in {**(branches or {}), **named}.items():
         if key in found:
@@ -270,9 +270,9 @@ def scope(
     on_cancel: Literal["continue", "fail"] = "continue",
     name: str = "",
     description: str = "",
-) -> Scope:
+) -> CancelScopeNode:
     """Nodes that are cancelled as one: by a timeout, by a signal, or by ``cancel_scope``."""
-    return Scope(
+    return CancelScopeNode(
         do=body_of(nodes),
         timeout_seconds=as_seconds(timeout, "timeout"),
         cancel_on=cancel_on,

@@ -15,9 +15,9 @@ from stepwell.flow.node import (
     Loop,
     Node,
     Parallel,
-    Script,
+    ScriptNode,
     Signal,
-    Step,
+    StepNode,
     Subworkflow,
     Wait,
 )
@@ -52,12 +52,12 @@ def subtitle_of(place: Place) -> str:
 def _duty(place: Place) -> str:
     node = place.node
     match node:
-        case Step():
+        case StepNode():
             used = node.uses.removeprefix(PREFIX)
             return used if used != place.name else ""
         case Subworkflow():
             return f"workflow {node.workflow}"
-        case Script():
+        case ScriptNode():
             return f"{node.language} script"
         case Wait():
             return f"wait {_seconds(node.time) if isinstance(node.time, float) else node.time}"

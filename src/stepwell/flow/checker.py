@@ -14,8 +14,8 @@ from typing import Any, cast
 from stepwell.errors import InvalidDefinition, Problem, StepwellError
 from stepwell.flow.definition import Definition
 from stepwell.flow.finding import Finding, Findings, shown_path
-from stepwell.flow.located import Located, Mark, Reading, TooManyFaults
-from stepwell.flow.node import Graph, Scope, Subworkflow
+from stepwell.flow.located import DocumentReading, Located, Mark, TooManyFaults
+from stepwell.flow.node import CancelScopeNode, Graph, Subworkflow
 from stepwell.flow.node_rules import Known, node_findings
 from stepwell.flow.outline import Outline, Path, Place, kind_word
 from stepwell.flow.reading import MAX_DEPTH, read_definition
@@ -64,7 +64,7 @@ def _all_findings(definition: Definition, steps: Collection[str] | None, workflo
     It is written out and read like a document, by the same readers; what is checked further is what they could read.
     """
     paths: list[Path] = []
-    reading = Reading("")
+    reading = DocumentReading("")
     read = None
     with suppress(TooManyFaults):
         read = read_definition(reading, _located(plain_definition(definition), (), paths))
@@ -97,7 +97,7 @@ def _located(value: Any, path: Path, paths: list[Path]) -> Located:
 def findings_of(definition: Definition, *, steps: Collection[str] | None, workflows: Collection[str] | None) -> Findings:
     """Findings of a definition whose fields have the right types."""
     outline = Outline(definition)
-    scopes = [place.name for place in outline if isinstance(place.node, Scope)]
+    scopes = [place.name for place in outline if isinstance(place.node, CancelScopeNode)]
     yield from _name_findings(outline)
     known = Known(steps, workflows, [_ROOT_SCOPE, *scopes])
     for place in outline:
@@ -139,7 +139,7 @@ def _name_faults(place: Place) -> Iterator[str]:
         yield f"the name {name!r} is one that a run uses itself; choose another"
     if isinstance(node, Subworkflow) and _ATTEMPT.search(name):
         yield f"the name {name!r} ends in # and a number, as only further attempts of a subworkflow do; choose another"
-    if isinstance(node, Scope) and name == _ROOT_SCOPE:
+    if isinstance(node, CancelScopeNode) and name == _ROOT_SCOPE:
         yield f"a scope cannot have the name {name!r}: that is the whole run"
 
 

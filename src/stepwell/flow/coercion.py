@@ -9,13 +9,13 @@ from msgspec import UNSET, UnsetType
 
 from stepwell.errors import InvalidDefinition
 from stepwell.flow.duration import Span, seconds_of
-from stepwell.flow.node import Node, Step
+from stepwell.flow.node import Node, StepNode
 from stepwell.flow.node import Sequence as SequenceNode
 from stepwell.model.value import Value, canonical
 
 __all__ = ["Nodelike", "Steplike", "as_node", "as_seconds", "as_step", "as_value", "body_of", "step_name"]
 
-Steplike = Step | str | Callable[..., Any]
+Steplike = StepNode | str | Callable[..., Any]
 """A step node, the name of a step, or a decorated step function."""
 
 Nodelike = Node | str | Callable[..., Any]
@@ -35,14 +35,14 @@ def step_name(step: object) -> str:
 
 def as_node(thing: Nodelike) -> Node:
     """A node, or the step that a name or a decorated function stands for."""
-    return thing if isinstance(thing, _NODES) else Step(uses=step_name(thing))
+    return thing if isinstance(thing, _NODES) else StepNode(uses=step_name(thing))
 
 
-def as_step(thing: Steplike | None) -> Step | None:
+def as_step(thing: Steplike | None) -> StepNode | None:
     """A step, or None."""
-    if thing is None or isinstance(thing, Step):
+    if thing is None or isinstance(thing, StepNode):
         return thing
-    return Step(uses=step_name(thing))
+    return StepNode(uses=step_name(thing))
 
 
 def body_of(nodes: Sequence[Nodelike]) -> Node:

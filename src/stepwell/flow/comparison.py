@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from stepwell.flow.meter import Meter, Wrong
+from stepwell.flow.meter import EvaluationBudget, EvaluationError
 from stepwell.model.value import Value
 
 __all__ = ["is_same", "kind_of", "order"]
@@ -30,7 +30,7 @@ def kind_of(value: Value) -> str:
             return "an object"
 
 
-def is_same(meter: Meter, left: Value, right: Value) -> bool:
+def is_same(meter: EvaluationBudget, left: Value, right: Value) -> bool:
     """Whether two values are equal; 1 and 1.0 are, 1 and true are not."""
     if type(left) in _ATOMS or type(right) in _ATOMS:
         return left == right and isinstance(left, bool) == isinstance(right, bool)
@@ -59,5 +59,5 @@ def order(left: Any, right: Any) -> int:
         return (left > right) - (left < right)
     are_numbers = all(type(value) in (int, float) for value in (left, right))
     if not are_numbers:
-        raise Wrong(f"cannot order {kind_of(left)} and {kind_of(right)}; only numbers, or texts, have an order")
+        raise EvaluationError(f"cannot order {kind_of(left)} and {kind_of(right)}; only numbers, or texts, have an order")
     return (left > right) - (left < right)

@@ -10,7 +10,7 @@ from stepwell.flow.checker import Finding, findings_of
 from stepwell.flow.definition import Definition
 from stepwell.flow.finding import Findings
 from stepwell.flow.json_text import read_json
-from stepwell.flow.located import MAX_CHARACTERS, Mark, Reading, TooManyFaults
+from stepwell.flow.located import MAX_CHARACTERS, DocumentReading, Mark, TooManyFaults
 from stepwell.flow.outline import Path
 from stepwell.flow.reading import read_definition
 from stepwell.flow.rendering import json_text, plain_definition, yaml_text
@@ -36,7 +36,7 @@ def parse(
     names of known steps or workflows, others are faults too. ``further`` finds more in a definition that has no fault so far.
     """
     content = _decoded(text, source)
-    reading = Reading(source)
+    reading = DocumentReading(source)
     definition = None
     try:
         read = read_json if (format or _guess(content, source)) == "json" else read_yaml
@@ -75,7 +75,7 @@ def _guess(text: str, source: str) -> Format:
     return "json" if source.endswith(".json") or text.lstrip().startswith("{") else "yaml"
 
 
-def _mark_of(reading: Reading, finding: Finding) -> Mark:
+def _mark_of(reading: DocumentReading, finding: Finding) -> Mark:
     """The place of a finding: that of its path, or of the nearest part around it that stands in the text."""
     path: Path = finding.path
     if finding.is_about_key and path in reading.key_marks:

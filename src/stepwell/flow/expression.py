@@ -17,10 +17,21 @@ from stepwell.errors import ValidationFailed
 from stepwell.flow.comparison import is_same, kind_of, order
 from stepwell.flow.failure import EvaluationFailed, MissingPath
 from stepwell.flow.function import call_function, checked_number, combined, holds, plain
-from stepwell.flow.meter import Meter, Nothing, Wrong
+from stepwell.flow.meter import EvaluationBudget, EvaluationError, MissingValue
 from stepwell.flow.reference import Reference, references_of
 from stepwell.flow.suggestion import listed, suggest
-from stepwell.flow.syntax import Access, Binary, Call, Items, Joined, Literal, Root, Syntax, Unary, parse_expression
+from stepwell.flow.syntax import (
+    AccessExpression,
+    BinaryExpression,
+    CallExpression,
+    JoinedExpression,
+    ListExpression,
+    LiteralExpression,
+    RootExpression,
+    Syntax,
+    UnaryExpression,
+    parse_expression,
+)
 from stepwell.model.value import Value
 
 __all__ = ["Expression", "Facts", "compile_expression"]
@@ -29,7 +40,7 @@ Facts = Mapping[str, Any]
 """What an expression is worked out on: for each root its value. A mapping may read lazily, and a root may be absent."""
 
 
-class _Run(Meter):
+class _Run(EvaluationBudget):
     """One evaluation: its facts and its budget."""
 
     __slots__ = ("facts",)
@@ -98,26 +109,26 @@ def compile_expression(text: str) -> Expression:
 
 def _compile(tree: Syntax) -> _Code:
     match tree:
-        case Literal():
+        case LiteralExpression():
             value = tree.value
             return lambda _run: value
-        case Items():
+        case ListExpression():
             return _list(tree)
-        case Root():
+        case RootExpression():
             return partial(_root, tree.name, tree.start)
-        case Access():
+        case AccessExpression():
             return _access(tree)
-        case Unary():
+        case UnaryExpression():
             return _unary(tree)
-        case Joined():
+        case JoinedExpression():
             return _joined(tree)
-        case Binary():
+        case BinaryExpression():
             return _binary(tree)
-        case Call():
+        case CallExpression():
             return _call(tree)
 
 
-def _list(tree: Items) -> _Code:
+def _list(tree: ListExpression) -> _Code:
     codes = [_compile(item) for item in tree.items]
     return lambda run: [plain(code(run)) for code in codes]
 
@@ -129,7 +140,7 @@ def _root(name: str, start: int, run: _Run) -> Value:
         raise _Missing(start, f"there is no {name} here") from None
 
 
-def _access(tree: Access) -> _Code:
+def _access(tree: AccessExpression) -> _Code:
     source = _compile(tree.source)
     ways = [part if isinstance(part, str | int) else _compile(part) for part in tree.segments]
     start, text = tree.start, tree.text
@@ -183,9 +194,9 @@ def _operation(position: int, apply: Callable[..., Value], *codes: _Code) -> _Co
         values = [each(run) for each in codes]
         try:
             return apply(run, *values)
-        except Nothing as nothing:
+        except MissingValue as nothing:
             raise _Missing(position, str(nothing)) from None
-        except Wrong as wrong:
+        except EvaluationError as wrong:
             raise _Fault(position, str(wrong)) from None
         except ValidationFailed as error:
             raise _Fault(position, error.message) from None
@@ -193,7 +204,7 @@ def _operation(position: int, apply: Callable[..., Value], *codes: _Code) -> _Co
     return code
 
 
-def _unary(tree: Unary) -> _Code:
+def _unary(tree: UnaryExpression) -> _Code:
     operand = _compile(tree.operand)
     if tree.operator == "not":
         decide = _decision(tree.operand, operand, "not")
@@ -211,7 +222,7 @@ def _unchanged(_run: _Run, value: Value) -> Value:
 
 def _number(value: Value) -> Any:
     if type(value) is not int and type(value) is not float:
-        raise Wrong(f"arithmetic needs numbers, not {kind_of(value)}")
+        raise EvaluationError(f"arithmetic needs numbers, not {kind_of(value)}")
     return value
 
 
@@ -225,14 +236,14 @@ def _decision(tree: Syntax, code: _Code, word: str) -> Callable[[_Run], bool]:
     return decide
 
 
-def _joined(tree: Joined) -> _Code:
+def _joined(tree: JoinedExpression) -> _Code:
     decisions = [_decision(part, _compile(part), tree.operator) for part in tree.operands]
     if tree.operator == "and":
         return lambda run: all(decide(run) for decide in decisions)
     return lambda run: any(decide(run) for decide in decisions)
 
 
-def _binary(tree: Binary) -> _Code:
+def _binary(tree: BinaryExpression) -> _Code:
     return _operation(tree.start, _BINARY[tree.operator], _compile(tree.left), _compile(tree.right))
 
 
@@ -248,9 +259,9 @@ def _arithmetic(apply: Callable[[Any, Any], Any]) -> Callable[..., Value]:
         try:
             return checked_number(apply(_number(left), _number(right)))
         except ZeroDivisionError:
-            raise Wrong("division by zero") from None
+            raise EvaluationError("division by zero") from None
         except OverflowError:
-            raise Wrong("the result is too large") from None
+            raise EvaluationError("the result is too large") from None
 
     return call
 
@@ -284,7 +295,7 @@ _BINARY: dict[str, Callable[..., Value]] = {
 }
 
 
-def _call(tree: Call) -> _Code:
+def _call(tree: CallExpression) -> _Code:
     codes = [_compile(argument) for argument in tree.arguments]
     match tree.name:
         case "default" | "coalesce":

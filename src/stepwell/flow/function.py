@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from stepwell.flow.comparison import is_same, kind_of, order
-from stepwell.flow.meter import Meter, Nothing, Wrong
+from stepwell.flow.meter import EvaluationBudget, EvaluationError, MissingValue
 from stepwell.model.value import Value, canonical, decode
 
 __all__ = ["FUNCTIONS", "Function", "arity_fault", "as_text", "call_function", "checked_number", "combined", "holds", "plain"]
@@ -64,13 +64,13 @@ def plain(value: Value) -> Value:
 def checked_number(number: int | float) -> int | float:
     """A number that is a value: finite, and of 64 bits if whole."""
     if type(number) is int and not -_INT_MAX - 1 <= number <= _INT_MAX:
-        raise Wrong("the result needs more than 64 bits")
+        raise EvaluationError("the result needs more than 64 bits")
     if number - number != 0:
-        raise Wrong("the result is too large")
+        raise EvaluationError("the result is too large")
     return number
 
 
-def holds(meter: Meter, container: Value, item: Value) -> bool:
+def holds(meter: EvaluationBudget, container: Value, item: Value) -> bool:
     """Whether a text has a part, a list an item, or an object a key."""
     if isinstance(container, str):
         meter.read(container)
@@ -80,10 +80,10 @@ def holds(meter: Meter, container: Value, item: Value) -> bool:
     if isinstance(container, list):
         meter.read(cast("list[Value]", container))
         return any(is_same(meter, item, each) for each in cast("list[Value]", container))
-    raise Wrong(f"only a text, a list or an object contains something, not {kind_of(container)}")
+    raise EvaluationError(f"only a text, a list or an object contains something, not {kind_of(container)}")
 
 
-def combined(meter: Meter, left: Value, right: Value) -> Value:
+def combined(meter: EvaluationBudget, left: Value, right: Value) -> Value:
     """The sum of two numbers, or two texts or lists one after the other."""
     if _is_number(left) and _is_number(right):
         return checked_number(left + right)
@@ -92,7 +92,7 @@ def combined(meter: Meter, left: Value, right: Value) -> Value:
     if isinstance(left, list) and isinstance(right, list):
         return meter.made(cast("list[Value]", left) + cast("list[Value]", right))
     hint = "; use text(...) to make a text" if isinstance(left, str) or isinstance(right, str) else ""
-    raise Wrong(f"cannot add {kind_of(right)} to {kind_of(left)}{hint}")
+    raise EvaluationError(f"cannot add {kind_of(right)} to {kind_of(left)}{hint}")
 
 
 def _is_number(value: Value) -> bool:
@@ -101,55 +101,55 @@ def _is_number(value: Value) -> bool:
 
 def _number(value: Value, what: str) -> Any:
     if not _is_number(value):
-        raise Wrong(f"{what} must be a number, not {kind_of(value)}")
+        raise EvaluationError(f"{what} must be a number, not {kind_of(value)}")
     return value
 
 
 def _whole(value: Value, what: str) -> int:
     if type(value) is not int:
-        raise Wrong(f"{what} must be a whole number, not {kind_of(value)}")
+        raise EvaluationError(f"{what} must be a whole number, not {kind_of(value)}")
     return value
 
 
 def _text(value: Value, what: str) -> str:
     if type(value) is not str:
-        raise Wrong(f"{what} must be a text, not {kind_of(value)}")
+        raise EvaluationError(f"{what} must be a text, not {kind_of(value)}")
     return value
 
 
-def _list(meter: Meter, value: Value, what: str) -> list[Value]:
+def _list(meter: EvaluationBudget, value: Value, what: str) -> list[Value]:
     if not isinstance(value, list):
-        raise Wrong(f"{what} must be a list, not {kind_of(value)}")
+        raise EvaluationError(f"{what} must be a list, not {kind_of(value)}")
     meter.read(cast("list[Value]", value))
     return cast("list[Value]", value)
 
 
-def _length(_meter: Meter, value: Value) -> int:
+def _length(_meter: EvaluationBudget, value: Value) -> int:
     if not isinstance(value, str | list | Mapping):
-        raise Wrong(f"len takes a text, a list or an object, not {kind_of(value)}")
+        raise EvaluationError(f"len takes a text, a list or an object, not {kind_of(value)}")
     return len(cast("list[Value]", value))
 
 
 def _changed(change: Callable[[str], str]) -> Callable[..., Value]:
-    def call(meter: Meter, value: Value) -> Value:
+    def call(meter: EvaluationBudget, value: Value) -> Value:
         return meter.made(change(_text(value, "the argument")))
 
     return call
 
 
-def _starts_with(_meter: Meter, text: Value, part: Value) -> bool:
+def _starts_with(_meter: EvaluationBudget, text: Value, part: Value) -> bool:
     return _text(text, "the first argument").startswith(_text(part, "the second argument"))
 
 
-def _ends_with(_meter: Meter, text: Value, part: Value) -> bool:
+def _ends_with(_meter: EvaluationBudget, text: Value, part: Value) -> bool:
     return _text(text, "the first argument").endswith(_text(part, "the second argument"))
 
 
 def _extreme(sign: int) -> Callable[..., Value]:
-    def call(meter: Meter, *values: Value) -> Value:
+    def call(meter: EvaluationBudget, *values: Value) -> Value:
         found = _list(meter, values[0], "the only argument") if len(values) == 1 else list(values)
         if not found:
-            raise Nothing("an empty list has no smallest and no largest item")
+            raise MissingValue("an empty list has no smallest and no largest item")
         best = found[0]
         order(best, best)
         for value in found[1:]:
@@ -160,65 +160,65 @@ def _extreme(sign: int) -> Callable[..., Value]:
     return call
 
 
-def _sum(meter: Meter, values: Value) -> Value:
+def _sum(meter: EvaluationBudget, values: Value) -> Value:
     found = [_number(value, "each item") for value in _list(meter, values, "the argument")]
     try:
         return checked_number(math.fsum(found) if any(type(number) is float for number in found) else sum(found))
     except OverflowError:
-        raise Wrong("the result is too large") from None
+        raise EvaluationError("the result is too large") from None
 
 
-def _average(meter: Meter, values: Value) -> Value:
+def _average(meter: EvaluationBudget, values: Value) -> Value:
     found = _list(meter, values, "the argument")
     if not found:
-        raise Nothing("an empty list has no average")
+        raise MissingValue("an empty list has no average")
     return checked_number(_sum(meter, values) / len(found))
 
 
-def _round(_meter: Meter, number: Value, digits: Value = 0) -> Value:
+def _round(_meter: EvaluationBudget, number: Value, digits: Value = 0) -> Value:
     places = _whole(digits, "the number of digits")
     if not -15 <= places <= 15:
-        raise Wrong("the number of digits must be from -15 to 15")
+        raise EvaluationError("the number of digits must be from -15 to 15")
     found = _number(number, "the argument")
     return checked_number(round(found, places) if places else round(found))
 
 
 def _numeric(change: Callable[[Any], int | float]) -> Callable[..., Value]:
-    def call(_meter: Meter, value: Value) -> Value:
+    def call(_meter: EvaluationBudget, value: Value) -> Value:
         return checked_number(change(_number(value, "the argument")))
 
     return call
 
 
-def _mapping(meter: Meter, value: Value) -> Mapping[str, Value]:
+def _mapping(meter: EvaluationBudget, value: Value) -> Mapping[str, Value]:
     if not isinstance(value, Mapping):
-        raise Wrong(f"the argument must be an object, not {kind_of(value)}")
+        raise EvaluationError(f"the argument must be an object, not {kind_of(value)}")
     found = cast("Mapping[str, Value]", value)
     meter.spend(len(found))
     return found
 
 
-def _keys(meter: Meter, value: Value) -> Value:
+def _keys(meter: EvaluationBudget, value: Value) -> Value:
     return sorted(_mapping(meter, value))
 
 
-def _values(meter: Meter, value: Value) -> Value:
+def _values(meter: EvaluationBudget, value: Value) -> Value:
     found = _mapping(meter, value)
     return [plain(found[key]) for key in sorted(found)]
 
 
 def _end(index: int) -> Callable[..., Value]:
-    def call(_meter: Meter, values: Value) -> Value:
+    def call(_meter: EvaluationBudget, values: Value) -> Value:
         if not isinstance(values, str | list):
-            raise Wrong(f"the argument must be a list or a text, not {kind_of(values)}")
+            raise EvaluationError(f"the argument must be a list or a text, not {kind_of(values)}")
         if not values:
-            raise Nothing("the list or text is empty; guard it with ?? or len")
+            raise MissingValue("the list or text is empty; guard it with ?? or len")
         return cast("list[Value]", values)[index]
 
     return call
 
 
-def _join(meter: Meter, values: Value, separator: Value = "") -> Value:
+def _join(meter: EvaluationBudget, values: Value, separator: Value = "") -> Value:
     between = _text(separator, "the separator")
     found = _list(meter, values, "the first argument")
     meter.spend(len(between) * len(found) // 32)
@@ -227,40 +227,40 @@ def _join(meter: Meter, values: Value, separator: Value = "") -> Value:
     return meter.made(between.join(parts))
 
 
-def _split(meter: Meter, text: Value, separator: Value = None) -> Value:
+def _split(meter: EvaluationBudget, text: Value, separator: Value = None) -> Value:
     found = _text(text, "the first argument")
     meter.read(found)
     if separator is None:
         return meter.made(found.split())
     if not separator:
-        raise Wrong("the separator is empty")
+        raise EvaluationError("the separator is empty")
     return meter.made(found.split(_text(separator, "the separator")))
 
 
-def _replace(meter: Meter, text: Value, old: Value, new: Value) -> Value:
+def _replace(meter: EvaluationBudget, text: Value, old: Value, new: Value) -> Value:
     found, part, fresh = (_text(value, "each argument") for value in (text, old, new))
     if not part:
-        raise Wrong("the text to replace is empty")
+        raise EvaluationError("the text to replace is empty")
     meter.read(found)
     # Counted before anything is made: replacing a letter by a long text multiplies sizes.
     meter.spend((len(found) + found.count(part) * len(fresh)) // 32)
     return meter.made(found.replace(part, fresh))
 
 
-def _slice(meter: Meter, values: Value, start: Value, stop: Value = None) -> Value:
+def _slice(meter: EvaluationBudget, values: Value, start: Value, stop: Value = None) -> Value:
     if not isinstance(values, str | list):
-        raise Wrong(f"the first argument must be a list or a text, not {kind_of(values)}")
+        raise EvaluationError(f"the first argument must be a list or a text, not {kind_of(values)}")
     end = None if stop is None else _whole(stop, "the end")
     return meter.made(cast("list[Value]", values)[_whole(start, "the start") : end])
 
 
-def _reverse(meter: Meter, values: Value) -> Value:
+def _reverse(meter: EvaluationBudget, values: Value) -> Value:
     if not isinstance(values, str | list):
-        raise Wrong(f"the argument must be a list or a text, not {kind_of(values)}")
+        raise EvaluationError(f"the argument must be a list or a text, not {kind_of(values)}")
     return meter.made(cast("list[Value]", values)[::-1])
 
 
-def _sort(meter: Meter, values: Value) -> Value:
+def _sort(meter: EvaluationBudget, values: Value) -> Value:
     found = _list(meter, values, "the argument")
     meter.spend(len(found) * 4)  # a sort of a thousand items compares each ten times or so
     for value in found[1:]:
@@ -268,33 +268,33 @@ def _sort(meter: Meter, values: Value) -> Value:
     return sorted(found)
 
 
-def _unique(meter: Meter, values: Value) -> Value:
+def _unique(meter: EvaluationBudget, values: Value) -> Value:
     seen = {canonical(plain(value)): value for value in reversed(_list(meter, values, "the argument"))}
     return list(reversed(seen.values()))
 
 
-def _pluck(meter: Meter, values: Value, key: Value) -> Value:
+def _pluck(meter: EvaluationBudget, values: Value, key: Value) -> Value:
     name = _text(key, "the key")
     found: list[Value] = []
     for value in _list(meter, values, "the first argument"):
         if not isinstance(value, Mapping) or name not in value:
-            raise Wrong(f"an item of the list is {kind_of(value)} without the key {name!r}")
+            raise EvaluationError(f"an item of the list is {kind_of(value)} without the key {name!r}")
         found.append(cast("Mapping[str, Value]", value)[name])
     return found
 
 
 def _every(decide: Callable[[list[bool]], bool]) -> Callable[..., Value]:
-    def call(meter: Meter, values: Value) -> Value:
+    def call(meter: EvaluationBudget, values: Value) -> Value:
         found = _list(meter, values, "the argument")
         for value in found:
             if type(value) is not bool:
-                raise Wrong(f"each item must be true or false, not {kind_of(value)}")
+                raise EvaluationError(f"each item must be true or false, not {kind_of(value)}")
         return decide(found)
 
     return call
 
 
-def _to_number(_meter: Meter, value: Value) -> Value:
+def _to_number(_meter: EvaluationBudget, value: Value) -> Value:
     if _is_number(value):
         return value
     found = _text(value, "the argument").strip()
@@ -303,15 +303,15 @@ def _to_number(_meter: Meter, value: Value) -> Value:
     except ValueError:
         number = None
     if not _is_number(number):
-        raise Wrong(f"{found[:40]!r} is not a number")
+        raise EvaluationError(f"{found[:40]!r} is not a number")
     return checked_number(cast("int | float", number))
 
 
-def _to_text(meter: Meter, value: Value) -> Value:
+def _to_text(meter: EvaluationBudget, value: Value) -> Value:
     return meter.made(as_text(value))
 
 
-def _kind(_meter: Meter, value: Value) -> Value:
+def _kind(_meter: EvaluationBudget, value: Value) -> Value:
     return kind_of(value).split()[-1]
 
 

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from json import JSONDecodeError, JSONDecoder
 from typing import NoReturn
 
-from stepwell.flow.located import MAX_NESTING, MAX_PARTS, Located, Mark, Reading
+from stepwell.flow.located import MAX_NESTING, MAX_PARTS, DocumentReading, Located, Mark
 from stepwell.model.value import Value
 
 __all__ = ["read_json"]
@@ -24,7 +24,7 @@ class _Stopped(Exception):
     """The text cannot be read any further; why is noted already."""
 
 
-def read_json(text: str, reading: Reading) -> Located | None:
+def read_json(text: str, reading: DocumentReading) -> Located | None:
     """The one value of a JSON text, or None if it cannot be read; what is wrong is noted in the reading."""
     scanner = _Scanner(text, reading)
     try:
@@ -40,7 +40,7 @@ def _closing(owner: Located) -> str:
 class _Scanner:
     """Reads a text from its start to its end, with what is open in a list and not on Python's stack."""
 
-    def __init__(self, text: str, reading: Reading) -> None:
+    def __init__(self, text: str, reading: DocumentReading) -> None:
         self.text, self.reading = text, reading
         self.lines = [0, *(found.end() for found in re.finditer("\n", text))]
         self.at = 0

@@ -8,7 +8,20 @@ from __future__ import annotations
 from stepwell.flow.caption import MOST_SHOWN, branches_of, subtitle_of, title_of
 from stepwell.flow.figure import Box, Dot, Figure, Frame, Label, Line, text_width
 from stepwell.flow.layers import layered
-from stepwell.flow.node import Action, Approval, Choice, Deferred, Each, Graph, Loop, Parallel, Scope, Sequence, Signal, Wait
+from stepwell.flow.node import (
+    Action,
+    Approval,
+    CancelScopeNode,
+    Choice,
+    Deferred,
+    Each,
+    Graph,
+    Loop,
+    Parallel,
+    Sequence,
+    Signal,
+    Wait,
+)
 from stepwell.flow.outline import Place
 
 __all__ = ["TITLE", "WORDS", "lay_out"]
@@ -39,7 +52,7 @@ def _figure(place: Place) -> Figure:
             return _sequence(place)
         case Parallel() | Choice() | Deferred():
             return _fork(place)
-        case Loop() | Each() | Scope():
+        case Loop() | Each() | CancelScopeNode():
             return _framed(place, _figure(place.children["do"]))
         case Graph():
             return _graph(place, place.node)

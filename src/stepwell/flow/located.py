@@ -8,7 +8,17 @@ from typing import NamedTuple
 from stepwell.errors import InvalidDefinition, Problem
 from stepwell.model.value import Value
 
-__all__ = ["MAX_CHARACTERS", "MAX_FAULTS", "MAX_NESTING", "MAX_PARTS", "Located", "Mark", "Reading", "TooManyFaults", "plain_of"]
+__all__ = [
+    "MAX_CHARACTERS",
+    "MAX_FAULTS",
+    "MAX_NESTING",
+    "MAX_PARTS",
+    "DocumentReading",
+    "Located",
+    "Mark",
+    "TooManyFaults",
+    "plain_of",
+]
 
 MAX_CHARACTERS = 4_000_000
 """Room for some ten thousand steps; YAML takes about a second for it."""
@@ -99,7 +109,7 @@ class Located:
         return Mark(self.mark.line, self.mark.column + self.inner + offset)
 
 
-class Reading:
+class DocumentReading:
     """What is found wrong while a document is read, and where its parts stand."""
 
     def __init__(self, source: str) -> None:

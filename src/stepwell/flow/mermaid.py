@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from stepwell.flow.caption import MOST_SHOWN, branches_of, subtitle_of, title_of
 from stepwell.flow.definition import Definition
-from stepwell.flow.node import Approval, Choice, Deferred, Each, Graph, Loop, Parallel, Scope, Sequence, Signal, Wait
+from stepwell.flow.node import Approval, CancelScopeNode, Choice, Deferred, Each, Graph, Loop, Parallel, Sequence, Signal, Wait
 from stepwell.flow.outline import Outline, Place
 from stepwell.flow.run_figure import Mark
 
@@ -72,7 +72,7 @@ class _Chart:
                 return self.sequence(place)
             case Parallel() | Choice() | Deferred():
                 return self.fork(place)
-            case Loop() | Each() | Scope() | Graph():
+            case Loop() | Each() | CancelScopeNode() | Graph():
                 return self.group(place)
             case _:
                 return self.leaf(place)

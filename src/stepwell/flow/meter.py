@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from stepwell.model.value import Value
 
-__all__ = ["BUDGET", "MAX_MADE", "Meter", "Nothing", "Wrong"]
+__all__ = ["BUDGET", "MAX_MADE", "EvaluationBudget", "EvaluationError", "MissingValue"]
 
 BUDGET = 1_000_000
 """Items looked at, or 32 letters of a text each: a fraction of a second on a slow machine."""
@@ -17,15 +17,15 @@ MAX_MADE = 256 * 1024
 Sized = TypeVar("Sized", str, list[Value])
 
 
-class Wrong(Exception):
+class EvaluationError(Exception):
     """Why an operation has no result; turned into an ``EvaluationFailed`` that says where."""
 
 
-class Nothing(Wrong):
+class MissingValue(EvaluationError):
     """There is no such item; a default takes its place, as for a path that leads to nothing."""
 
 
-class Meter:
+class EvaluationBudget:
     """What is left of a budget."""
 
     __slots__ = ("left",)
@@ -37,7 +37,7 @@ class Meter:
         """Take units of work from the budget."""
         self.left -= units
         if self.left < 0:
-            raise Wrong(f"the expression looks at more than {BUDGET:,} items; do this in a step")
+            raise EvaluationError(f"the expression looks at more than {BUDGET:,} items; do this in a step")
 
     def read(self, value: str | list[Value]) -> None:
         """Spend for reading a value once."""
@@ -47,6 +47,6 @@ class Meter:
         """Give back a new text or list, paid for and not too large."""
         if len(value) > MAX_MADE:
             what = "letters" if isinstance(value, str) else "items"
-            raise Wrong(f"the result has {len(value):,} {what}, at most {MAX_MADE:,} are allowed")
+            raise EvaluationError(f"the result has {len(value):,} {what}, at most {MAX_MADE:,} are allowed")
         self.read(value)
         return value

@@ -17,6 +17,7 @@ from stepwell.flow.retry import Retry
 __all__ = [
     "Action",
     "Approval",
+    "CancelScopeNode",
     "Case",
     "Choice",
     "Deferred",
@@ -29,11 +30,10 @@ __all__ = [
     "NodeFields",
     "Parallel",
     "Range",
-    "Scope",
-    "Script",
+    "ScriptNode",
     "Sequence",
     "Signal",
-    "Step",
+    "StepNode",
     "Subworkflow",
     "Wait",
 ]
@@ -77,11 +77,11 @@ class Action(NodeFields, frozen=True, kw_only=True):
     """How long one attempt may take."""
     on_error: OnError = "fail"
     """After the last attempt: fail, or go on with the output None. ``retry``: retry by the default policy, then fail."""
-    compensate: Step | None = None
+    compensate: StepNode | None = None
     """What undoes it, run in reverse order when the execution or an enclosing scope fails or is cancelled."""
 
 
-class Step(Action, frozen=True, kw_only=True, tag="step"):
+class StepNode(Action, frozen=True, kw_only=True, tag="step"):
     """One call of a registered step or of a built-in one."""
 
     main: ClassVar[str] = "uses"
@@ -104,7 +104,7 @@ class Subworkflow(Action, frozen=True, kw_only=True, tag="subworkflow"):
     """Whether the parent goes on at once, with the child's id as the output."""
 
 
-class Script(Action, frozen=True, kw_only=True, tag="script"):
+class ScriptNode(Action, frozen=True, kw_only=True, tag="script"):
     """A piece of code in a sandboxed language."""
 
     main: ClassVar[str] = "code"
@@ -238,7 +238,7 @@ class Graph(NodeFields, frozen=True, kw_only=True, tag="graph"):
     fail_fast: bool = True
 
 
-class Scope(NodeFields, frozen=True, kw_only=True, tag="scope"):
+class CancelScopeNode(NodeFields, frozen=True, kw_only=True, tag="scope"):
     """A region that is cancelled as one: by its timeout, by a signal, or by the built-in step ``cancel_scope``."""
 
     main: ClassVar[str] = "do"
@@ -304,5 +304,18 @@ class Approval(NodeFields, frozen=True, kw_only=True, tag="approval"):
 
 
 Node = (
-    Step | Subworkflow | Script | Sequence | Parallel | Choice | Loop | Each | Graph | Scope | Wait | Signal | Deferred | Approval
+    StepNode
+    | Subworkflow
+    | ScriptNode
+    | Sequence
+    | Parallel
+    | Choice
+    | Loop
+    | Each
+    | Graph
+    | CancelScopeNode
+    | Wait
+    | Signal
+    | Deferred
+    | Approval
 )

@@ -15,6 +15,7 @@ from stepwell.flow.graph_rules import graph_findings
 from stepwell.flow.node import (
     Action,
     Approval,
+    CancelScopeNode,
     Choice,
     Deferred,
     Each,
@@ -23,10 +24,9 @@ from stepwell.flow.node import (
     Loop,
     Parallel,
     Range,
-    Scope,
     Sequence,
     Signal,
-    Step,
+    StepNode,
     Subworkflow,
 )
 from stepwell.flow.outline import Place
@@ -67,7 +67,7 @@ def node_findings(place: Place, known: Known) -> Findings:
             yield from _approval(place, place.node)
         case Signal():
             yield from _named(place, "signal", place.node.signal)
-        case Scope():
+        case CancelScopeNode():
             yield from _named(place, "cancel_on", place.node.cancel_on)
         case _:
             pass
@@ -81,14 +81,14 @@ def _named(place: Place, key: str, name: str | None) -> Findings:
 def _action(place: Place, node: Action, known: Known) -> Findings:
     if node.compensate is not None and node.compensate.compensate is not None:
         yield Finding((*place.path, "compensate", "compensate"), "what undoes a step cannot itself be undone")
-    if isinstance(node, Step):
+    if isinstance(node, StepNode):
         yield from _step(place, node, known)
     elif isinstance(node, Subworkflow) and known.workflows is not None and node.workflow not in known.workflows:
         message = f"there is no workflow {node.workflow!r}{suggest(node.workflow, known.workflows)}"
         yield Finding((*place.path, "subworkflow"), message)
 
 
-def _step(place: Place, node: Step, known: Known) -> Findings:
+def _step(place: Place, node: StepNode, known: Known) -> Findings:
     here = (*place.path, "step")
     builtin = builtin_of(node.uses)
     if builtin is not None:
@@ -102,7 +102,7 @@ def _step(place: Place, node: Step, known: Known) -> Findings:
         yield Finding(here, f"there is no step {node.uses!r}{suggest(node.uses, known.steps)}")
 
 
-def _builtin(place: Place, node: Step, known: Known) -> Findings:
+def _builtin(place: Place, node: StepNode, known: Known) -> Findings:
     builtin = builtin_of(node.uses)
     here = (*place.path, "with")
     args: Any = {} if node.args is UNSET else node.args
@@ -132,7 +132,7 @@ def _sequence(place: Place, node: Sequence) -> Findings:
     if not node.nodes:
         yield Finding(place.path, "the sequence is empty")
     for index, child in enumerate(node.nodes[:-1]):
-        is_throw = isinstance(child, Step) and child.uses == BUILTINS["throw"].uses and child.on_error != "continue"
+        is_throw = isinstance(child, StepNode) and child.uses == BUILTINS["throw"].uses and child.on_error != "continue"
         if is_throw:
             yield Finding((*place.path, "sequence", index + 1), "this can never run: the node before it always fails")
             return

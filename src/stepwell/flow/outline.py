@@ -15,6 +15,7 @@ from stepwell.flow.builtin import PREFIX, builtin_of
 from stepwell.flow.definition import Definition
 from stepwell.flow.node import (
     Action,
+    CancelScopeNode,
     Choice,
     Deferred,
     Each,
@@ -22,9 +23,8 @@ from stepwell.flow.node import (
     Loop,
     Node,
     Parallel,
-    Scope,
     Sequence,
-    Step,
+    StepNode,
     Subworkflow,
     Wait,
 )
@@ -120,7 +120,7 @@ class Outline:
 
 def kind_word(node: Node) -> str:
     """The word of a node's kind; a built-in step has its own."""
-    builtin = builtin_of(node.uses) if isinstance(node, Step) else None
+    builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None
     return builtin.name if builtin else str(type(node).__struct_config__.tag)
 
 
@@ -140,7 +140,7 @@ def children_of(node: Node) -> Iterator[tuple[Path, str, Node]]:
             yield from ((("choice", index, "do"), str(index), case.do) for index, case in enumerate(node.cases))
             if node.otherwise is not None:
                 yield ("otherwise",), "otherwise", node.otherwise
-        case Loop() | Each() | Scope():
+        case Loop() | Each() | CancelScopeNode():
             yield (kind_word(node),), "do", node.do
         case Action() if node.compensate is not None:
             yield ("compensate",), "compensate", node.compensate
@@ -187,7 +187,7 @@ def _name(in_order: list[Place]) -> list[Place]:
 
 
 def _natural_name(node: Node) -> str:
-    if isinstance(node, Step):
+    if isinstance(node, StepNode):
         return node.uses.removeprefix(PREFIX) or "step"
     return (node.workflow if isinstance(node, Subworkflow) else "") or kind_word(node)
 
@@ -251,5 +251,5 @@ def _has_output(node: Node) -> bool:
     """Whether what a node gives is meant for the next: a wait or a log hands on what it was given itself."""
     if isinstance(node, Wait):
         return False
-    builtin = builtin_of(node.uses) if isinstance(node, Step) else None
+    builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None
     return builtin is None or builtin.has_output

@@ -19,8 +19,8 @@ from stepwell.flow.definition import Definition
 from stepwell.flow.duration import seconds_of, time_of
 from stepwell.flow.expression import compile_expression
 from stepwell.flow.failure import MalformedExpression
-from stepwell.flow.located import Located, Reading, plain_of
-from stepwell.flow.node import Node, Sequence, Step, Wait
+from stepwell.flow.located import DocumentReading, Located, plain_of
+from stepwell.flow.node import Node, Sequence, StepNode, Wait
 from stepwell.flow.outline import Path
 from stepwell.flow.shape import describe, fits, shown, written
 from stepwell.flow.suggestion import suggest
@@ -35,19 +35,19 @@ MAX_DEPTH = 128
 FAILED: Any = object()
 """What a reader gives when it has noted a fault."""
 
-Reader = Callable[[Reading, Located, Path], Any]
+Reader = Callable[[DocumentReading, Located, Path], Any]
 _NODES = cast("tuple[type[Node], ...]", Node.__args__)
 WORDS: dict[str, type[Node]] = {str(kind.__struct_config__.tag): kind for kind in _NODES}
 """The word of each kind of node, and the kind."""
 
 
-def read_definition(reading: Reading, document: Located) -> Definition | None:
+def read_definition(reading: DocumentReading, document: Located) -> Definition | None:
     """The definition in a document, as far as it can be read; None if not even a stand-in makes sense."""
     found = _struct_reader(Definition)(reading, document, ())
     return None if found is FAILED else found
 
 
-def _expected(reading: Reading, located: Located, what: str) -> Any:
+def _expected(reading: DocumentReading, located: Located, what: str) -> Any:
     if not located.is_faulty:
         reading.fault(located.mark, f"expected {what}, not {shown(located)}")
     return FAILED
@@ -66,7 +66,7 @@ def _read_struct(
     kind: type[Any],
     fields: Mapping[str, inspect.Field],
     readers: Mapping[str, Reader],
-    reading: Reading,
+    reading: DocumentReading,
     located: Located,
     path: Path,
 ) -> Any:
@@ -90,7 +90,9 @@ def _read_struct(
     return _make(reading, located, kind, fields, values)
 
 
-def _make(reading: Reading, located: Located, kind: type[Any], fields: Mapping[str, inspect.Field], values: dict[str, Any]) -> Any:
+def _make(
+    reading: DocumentReading, located: Located, kind: type[Any], fields: Mapping[str, inspect.Field], values: dict[str, Any]
+) -> Any:
     required = {name: field for name, field in fields.items() if field.required and field.name not in values}
     for name in required:
         if name not in (located.members or {}):
@@ -129,7 +131,7 @@ def _reader_of(info: inspect.Type) -> Reader:
             return partial(_read_atom, info)
 
 
-def _read_atom(info: inspect.Type, reading: Reading, located: Located, path: Path) -> Any:  # noqa: ARG001 - a reader
+def _read_atom(info: inspect.Type, reading: DocumentReading, located: Located, path: Path) -> Any:  # noqa: ARG001 - a reader
     """A text, a number, true or false, or nothing."""
     value = located.scalar
     is_kind = type(value) is bool if isinstance(info, inspect.BoolType) else fits(info, located)
@@ -141,13 +143,13 @@ def _read_atom(info: inspect.Type, reading: Reading, located: Located, path: Pat
     return _checked_value(reading, located, value) if isinstance(value, str) else value
 
 
-def _read_word(words: Mapping[str, Any], reading: Reading, located: Located, path: Path) -> Any:  # noqa: ARG001 - a reader
+def _read_word(words: Mapping[str, Any], reading: DocumentReading, located: Located, path: Path) -> Any:  # noqa: ARG001 - a reader
     if isinstance(located.scalar, str) and located.scalar in words:
         return words[located.scalar]
     return _expected(reading, located, f"one of {', '.join(words)}")
 
 
-def _read_list(item: Reader, reading: Reading, located: Located, path: Path) -> Any:
+def _read_list(item: Reader, reading: DocumentReading, located: Located, path: Path) -> Any:
     if located.items is None:
         return _expected(reading, located, "a list")
     found: list[Any] = []
@@ -159,7 +161,7 @@ def _read_list(item: Reader, reading: Reading, located: Located, path: Path) -> 
     return tuple(value for value in found if value is not FAILED)
 
 
-def _read_mapping(item: Reader, reading: Reading, located: Located, path: Path) -> Any:
+def _read_mapping(item: Reader, reading: DocumentReading, located: Located, path: Path) -> Any:
     if located.members is None:
         return _expected(reading, located, "a mapping")
     found: dict[str, Any] = {}
@@ -172,7 +174,7 @@ def _read_mapping(item: Reader, reading: Reading, located: Located, path: Path) 
     return {key: value for key, value in found.items() if value is not FAILED}
 
 
-def _read_value(reading: Reading, located: Located, path: Path) -> Any:
+def _read_value(reading: DocumentReading, located: Located, path: Path) -> Any:
     """Any value, with the place of each part kept for the checker."""
     if located.height > DEFAULT_LIMITS.depth:
         return _expected(reading, located, f"a value of at most {DEFAULT_LIMITS.depth} levels")
@@ -184,7 +186,7 @@ def _read_value(reading: Reading, located: Located, path: Path) -> Any:
     return _checked_value(reading, located, plain_of(located))
 
 
-def _checked_value(reading: Reading, located: Located, value: Any) -> Any:
+def _checked_value(reading: DocumentReading, located: Located, value: Any) -> Any:
     try:
         canonical(value)
     except ValidationFailed as error:
@@ -193,7 +195,7 @@ def _checked_value(reading: Reading, located: Located, value: Any) -> Any:
     return value
 
 
-def _read_expression(inner: Reader, reading: Reading, located: Located, path: Path) -> Any:
+def _read_expression(inner: Reader, reading: DocumentReading, located: Located, path: Path) -> Any:
     # Without quotes, `when: true` is a word of YAML; what is meant is clear.
     if isinstance(located.scalar, bool):
         return str(located.scalar).lower()
@@ -208,7 +210,7 @@ def _read_expression(inner: Reader, reading: Reading, located: Located, path: Pa
     return text
 
 
-def _read_template(inner: Reader, reading: Reading, located: Located, path: Path) -> Any:
+def _read_template(inner: Reader, reading: DocumentReading, located: Located, path: Path) -> Any:
     value = inner(reading, located, path)
     if value is FAILED:
         return FAILED
@@ -230,7 +232,7 @@ def _blank(value: Any, path: Path) -> None:
     value[path[-1]] = None
 
 
-def _read_seconds(inner: Reader, reading: Reading, located: Located, path: Path) -> Any:
+def _read_seconds(inner: Reader, reading: DocumentReading, located: Located, path: Path) -> Any:
     if not isinstance(located.scalar, str):
         return inner(reading, located, path)
     try:
@@ -250,14 +252,16 @@ def _union_reader(options: tuple[inspect.Type, ...]) -> Reader:
     return partial(_read_union, [(option, _reader_of(option)) for option in options], expected)
 
 
-def _read_union(options: list[tuple[inspect.Type, Reader]], expected: str, reading: Reading, located: Located, path: Path) -> Any:
+def _read_union(
+    options: list[tuple[inspect.Type, Reader]], expected: str, reading: DocumentReading, located: Located, path: Path
+) -> Any:
     for option, reader in options:
         if fits(option, located):
             return reader(reading, located, path)
     return _expected(reading, located, expected)
 
 
-def _read_node(reading: Reading, located: Located, path: Path) -> Any:
+def _read_node(reading: DocumentReading, located: Located, path: Path) -> Any:
     """A node; a text stands for a step, a list for a sequence. One that cannot be read is replaced by a stand-in."""
     reading.marks[path] = located
     reading.depth += 1
@@ -274,29 +278,29 @@ def _read_node(reading: Reading, located: Located, path: Path) -> Any:
     return node
 
 
-def _read_short(reading: Reading, located: Located) -> Any:
+def _read_short(reading: DocumentReading, located: Located) -> Any:
     if isinstance(located.scalar, str) and located.scalar:
         if _checked_value(reading, located, located.scalar) is not FAILED:
-            return Step(uses=located.scalar)
+            return StepNode(uses=located.scalar)
     else:
         _expected(reading, located, "a node: a mapping, the name of a step, or a list of nodes")
     return _stand_in(reading, located)
 
 
-def _read_kind(reading: Reading, located: Located, path: Path) -> Any:
+def _read_kind(reading: DocumentReading, located: Located, path: Path) -> Any:
     words = [word for word in located.members or {} if word in WORDS or word in BUILTINS]
     if len(words) != 1:
         _wrong_words(reading, located, words)
         return _stand_in(reading, located)
     if words[0] in BUILTINS:
         located = _as_step(located, words[0])
-    node = _struct_reader(WORDS.get(words[0], Step))(reading, located, path)
+    node = _struct_reader(WORDS.get(words[0], StepNode))(reading, located, path)
     if isinstance(node, Wait):
         _check_time(reading, located, node)
     return _stand_in(reading, located) if node is FAILED else node
 
 
-def _wrong_words(reading: Reading, located: Located, words: list[str]) -> None:
+def _wrong_words(reading: DocumentReading, located: Located, words: list[str]) -> None:
     if words:
         first, second = words[:2]
         mark = located.keys.get(second, located.mark)
@@ -317,7 +321,7 @@ def _as_step(located: Located, word: str) -> Located:
     return step
 
 
-def _check_time(reading: Reading, located: Located, node: Wait) -> None:
+def _check_time(reading: DocumentReading, located: Located, node: Wait) -> None:
     if isinstance(node.time, str) and not is_template(node.time):
         try:
             time_of(node.time)
@@ -326,18 +330,18 @@ def _check_time(reading: Reading, located: Located, node: Wait) -> None:
             _expected(reading, part, "seconds, a span such as '2h', or a timestamp with a zone such as '2027-01-01T09:00:00Z'")
 
 
-def _read_optional_node(reading: Reading, located: Located, path: Path) -> Any:
+def _read_optional_node(reading: DocumentReading, located: Located, path: Path) -> Any:
     return None if located.is_null else _read_node(reading, located, path)
 
 
-def _read_compensation(reading: Reading, located: Located, path: Path) -> Any:
+def _read_compensation(reading: DocumentReading, located: Located, path: Path) -> Any:
     if located.is_null:
         return None
     node = _read_node(reading, located, path)
-    return node if isinstance(node, Step) else _expected(reading, located, "a step that undoes this one")
+    return node if isinstance(node, StepNode) else _expected(reading, located, "a step that undoes this one")
 
 
-def _stand_in(reading: Reading, located: Located) -> Step:
+def _stand_in(reading: DocumentReading, located: Located) -> StepNode:
     """In place of a node with faults: a step of the same name, so that references to it still lead somewhere.
 
     When the name cannot be told, every text in the node may be it, and every word for a kind of node.
@@ -346,4 +350,4 @@ def _stand_in(reading: Reading, located: Located) -> Step:
     name, uses = texts.get("name", ""), texts.get("step", "")
     if not name:
         reading.lost_names.update(texts.values(), WORDS, BUILTINS)
-    return Step(uses=uses or "?", name=name)
+    return StepNode(uses=uses or "?", name=name)

@@ -6,7 +6,17 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stepwell.flow.syntax import Access, Binary, Call, Items, Joined, Literal, Root, Syntax, Unary
+from stepwell.flow.syntax import (
+    AccessExpression,
+    BinaryExpression,
+    CallExpression,
+    JoinedExpression,
+    ListExpression,
+    LiteralExpression,
+    RootExpression,
+    Syntax,
+    UnaryExpression,
+)
 
 __all__ = ["Reference", "path_text", "references_of"]
 
@@ -61,36 +71,36 @@ def references_of(tree: Syntax) -> tuple[Reference, ...]:
 def _walk(tree: Syntax, *, is_guarded: bool, is_asked: bool = False) -> Iterator[tuple[Reference, bool]]:
     """Each reference, and whether the expression asks if it exists (which guards it elsewhere in the expression, too)."""
     match tree:
-        case Literal():
+        case LiteralExpression():
             return
-        case Root():
+        case RootExpression():
             yield Reference((tree.name,), tree.start, is_guarded), is_asked
-        case Access(source=Root() as root, segments=segments):
+        case AccessExpression(source=RootExpression() as root, segments=segments):
             path = tuple(part if isinstance(part, str | int) else None for part in segments)
             yield Reference((root.name, *path), tree.start, is_guarded), is_asked
             yield from _inside(tree, is_guarded=is_guarded)
-        case Access():
+        case AccessExpression():
             yield from _walk(tree.source, is_guarded=is_guarded)
             yield from _inside(tree, is_guarded=is_guarded)
-        case Call():
+        case CallExpression():
             yield from _arguments(tree, is_guarded=is_guarded)
-        case Items(items=parts) | Joined(operands=parts):
+        case ListExpression(items=parts) | JoinedExpression(operands=parts):
             for part in parts:
                 yield from _walk(part, is_guarded=is_guarded)
-        case Unary():
+        case UnaryExpression():
             yield from _walk(tree.operand, is_guarded=is_guarded)
-        case Binary():
+        case BinaryExpression():
             yield from _walk(tree.left, is_guarded=is_guarded)
             yield from _walk(tree.right, is_guarded=is_guarded)
 
 
-def _inside(tree: Access, *, is_guarded: bool) -> Iterator[tuple[Reference, bool]]:
+def _inside(tree: AccessExpression, *, is_guarded: bool) -> Iterator[tuple[Reference, bool]]:
     for part in tree.segments:
         if not isinstance(part, str | int):
             yield from _walk(part, is_guarded=is_guarded)
 
 
-def _arguments(tree: Call, *, is_guarded: bool) -> Iterator[tuple[Reference, bool]]:
+def _arguments(tree: CallExpression, *, is_guarded: bool) -> Iterator[tuple[Reference, bool]]:
     asks = tree.name in ("exists", "is_null")
     last = len(tree.arguments) - 1
     for number, part in enumerate(tree.arguments):

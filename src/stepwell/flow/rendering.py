@@ -11,7 +11,7 @@ import msgspec
 
 from stepwell.flow.builtin import builtin_of
 from stepwell.flow.definition import Definition
-from stepwell.flow.node import NodeFields, Step
+from stepwell.flow.node import NodeFields, StepNode
 from stepwell.flow.yaml_text import is_plain_text
 from stepwell.model.value import Value
 
@@ -102,7 +102,7 @@ def _written_fields(struct: msgspec.Struct) -> Iterator[tuple[str, Any]]:
 
 def _under_own_word(struct: msgspec.Struct, found: dict[str, Value]) -> dict[str, Value]:
     """A built-in step with arguments is written under its own word."""
-    builtin = builtin_of(struct.uses) if isinstance(struct, Step) and isinstance(struct.uses, str) else None
+    builtin = builtin_of(struct.uses) if isinstance(struct, StepNode) and isinstance(struct.uses, str) else None
     if builtin is None or "with" not in found:
         return found
     rest = {key: part for key, part in found.items() if key not in ("step", "with")}

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
 from stepwell.flow.definition import Definition
-from stepwell.flow.node import Node, Parallel, Sequence, Signal, Step, Subworkflow, Wait
+from stepwell.flow.node import Node, Parallel, Sequence, Signal, StepNode, Subworkflow, Wait
 from stepwell.model.trace import Trace, TraceEvent
 
 __all__ = ["Mark", "figure_of"]
@@ -54,7 +54,7 @@ class _Call:
                 return Subworkflow(name=self.key, workflow=self.name, description=self.told)
             case _:
                 tries = f" · {self.attempts} attempts" if self.is_drawn and self.attempts > 1 else ""
-                return Step(name=self.key, uses=self.name.removeprefix(_UNDO) + tries, description=self.told)
+                return StepNode(name=self.key, uses=self.name.removeprefix(_UNDO) + tries, description=self.told)
 
     @property
     def span(self) -> float:

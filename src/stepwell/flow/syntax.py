@@ -14,15 +14,15 @@ from stepwell.flow.suggestion import suggest
 __all__ = [
     "MAX_DEPTH",
     "ROOTS",
-    "Access",
-    "Binary",
-    "Call",
-    "Items",
-    "Joined",
-    "Literal",
-    "Root",
+    "AccessExpression",
+    "BinaryExpression",
+    "CallExpression",
+    "JoinedExpression",
+    "ListExpression",
+    "LiteralExpression",
+    "RootExpression",
     "Syntax",
-    "Unary",
+    "UnaryExpression",
     "parse_expression",
 ]
 
@@ -42,7 +42,7 @@ ROOTS = {
 """Where a path may begin."""
 
 
-class Literal(msgspec.Struct, frozen=True):
+class LiteralExpression(msgspec.Struct, frozen=True):
     """A number, text, true, false or null."""
 
     value: Any
@@ -50,7 +50,7 @@ class Literal(msgspec.Struct, frozen=True):
     depth: int = 1
 
 
-class Items(msgspec.Struct, frozen=True):
+class ListExpression(msgspec.Struct, frozen=True):
     """A list of expressions."""
 
     items: tuple[Syntax, ...]
@@ -58,7 +58,7 @@ class Items(msgspec.Struct, frozen=True):
     depth: int
 
 
-class Root(msgspec.Struct, frozen=True):
+class RootExpression(msgspec.Struct, frozen=True):
     """Where a path begins."""
 
     name: str
@@ -66,7 +66,7 @@ class Root(msgspec.Struct, frozen=True):
     depth: int = 1
 
 
-class Access(msgspec.Struct, frozen=True):
+class AccessExpression(msgspec.Struct, frozen=True):
     """A way into a value: keys, indexes, and expressions that give one of these."""
 
     source: Syntax
@@ -77,7 +77,7 @@ class Access(msgspec.Struct, frozen=True):
     """As it was written, for messages."""
 
 
-class Unary(msgspec.Struct, frozen=True):
+class UnaryExpression(msgspec.Struct, frozen=True):
     """``not`` or a sign before a value."""
 
     operator: str
@@ -86,7 +86,7 @@ class Unary(msgspec.Struct, frozen=True):
     depth: int
 
 
-class Binary(msgspec.Struct, frozen=True):
+class BinaryExpression(msgspec.Struct, frozen=True):
     """An operator between two values."""
 
     operator: str
@@ -96,7 +96,7 @@ class Binary(msgspec.Struct, frozen=True):
     depth: int
 
 
-class Joined(msgspec.Struct, frozen=True):
+class JoinedExpression(msgspec.Struct, frozen=True):
     """Any number of conditions with ``and`` between them, or ``or``: flat, so that a long list is not deep."""
 
     operator: str
@@ -105,7 +105,7 @@ class Joined(msgspec.Struct, frozen=True):
     depth: int
 
 
-class Call(msgspec.Struct, frozen=True):
+class CallExpression(msgspec.Struct, frozen=True):
     """A function of the language, and what it is given."""
 
     name: str
@@ -114,7 +114,16 @@ class Call(msgspec.Struct, frozen=True):
     depth: int
 
 
-Syntax = Literal | Items | Root | Access | Unary | Binary | Joined | Call
+Syntax = (
+    LiteralExpression
+    | ListExpression
+    | RootExpression
+    | AccessExpression
+    | UnaryExpression
+    | BinaryExpression
+    | JoinedExpression
+    | CallExpression
+)
 
 _SPELLINGS = {"=": "==", "<>": "!=", "&&": "and", "||": "or", "!": "not"}
 _POWERS = {
@@ -197,18 +206,18 @@ class _Parser:
             return self.joined(left, operator, start)
         if operator == "??":
             right = self.expression(_POWERS[operator] - 1)
-            return Call("default", (left, right), start, self.level(start, left, right))
+            return CallExpression("default", (left, right), start, self.level(start, left, right))
         if _POWERS[operator] == _POWERS["=="]:
             return self.comparison(left, operator, start)
         right = self.expression(_POWERS[operator])
-        return Binary(operator, left, right, start, self.level(start, left, right))
+        return BinaryExpression(operator, left, right, start, self.level(start, left, right))
 
     def joined(self, left: Syntax, operator: str, start: int) -> Syntax:
         operands = [left, self.expression(_POWERS[operator])]
         while self.operator() == operator:
             self.take()
             operands.append(self.expression(_POWERS[operator]))
-        return Joined(operator, tuple(operands), start, self.level(start, *operands))
+        return JoinedExpression(operator, tuple(operands), start, self.level(start, *operands))
 
     def comparison(self, left: Syntax, operator: str, start: int) -> Syntax:
         compared = self.compare(left, operator, start)
@@ -218,7 +227,7 @@ class _Parser:
 
     def compare(self, left: Syntax, operator: str, start: int) -> Syntax:
         if operator == "exists":
-            return Call("exists", (left,), start, self.level(start, left))
+            return CallExpression("exists", (left,), start, self.level(start, left))
         if operator == "is":
             return self.null_test(left, start)
         is_negated = operator == "not"
@@ -228,8 +237,8 @@ class _Parser:
                 self.fail("expected 'in' or 'contains' after 'not'")
             self.take()
         right = self.alternatives() if operator == "in" and self.is_next("(") else self.expression(_POWERS["=="])
-        found = Binary(operator, left, right, start, self.level(start, left, right))
-        return Unary("not", found, start, self.level(start, found)) if is_negated else found
+        found = BinaryExpression(operator, left, right, start, self.level(start, left, right))
+        return UnaryExpression("not", found, start, self.level(start, found)) if is_negated else found
 
     def null_test(self, left: Syntax, start: int) -> Syntax:
         is_negated = self.is_next("not")
@@ -238,16 +247,16 @@ class _Parser:
         if not self.is_next("null", "none"):
             self.fail("expected 'null' or 'not null' after 'is'")
         self.take()
-        found = Call("is_null", (left,), start, self.level(start, left))
-        return Unary("not", found, start, self.level(start, found)) if is_negated else found
+        found = CallExpression("is_null", (left,), start, self.level(start, left))
+        return UnaryExpression("not", found, start, self.level(start, found)) if is_negated else found
 
     def alternatives(self) -> Syntax:
         """``in (1, 2)`` as in SQL; ``in (path)`` is just a path in parentheses."""
         start = self.expect("(").start
         items = self.until(")")
-        if len(items) == 1 and not isinstance(items[0], Literal):
+        if len(items) == 1 and not isinstance(items[0], LiteralExpression):
             return items[0]
-        return Items(items, start, self.level(start, *items))
+        return ListExpression(items, start, self.level(start, *items))
 
     def until(self, closing: str) -> tuple[Syntax, ...]:
         """Expressions with commas between them, and the sign that ends them."""
@@ -265,22 +274,22 @@ class _Parser:
         if self.is_next("not", "!"):
             self.take()
             operand = self.expression(_NOT)
-            return Unary("not", operand, start, self.level(start, operand))
+            return UnaryExpression("not", operand, start, self.level(start, operand))
         if self.is_next("-", "+"):
             sign = str(self.take().value)
             operand = self.expression(_SIGNED)
-            if isinstance(operand, Literal) and type(operand.value) in (int, float):
-                return Literal(-operand.value if sign == "-" else operand.value, start)
-            return Unary(sign, operand, start, self.level(start, operand))
+            if isinstance(operand, LiteralExpression) and type(operand.value) in (int, float):
+                return LiteralExpression(-operand.value if sign == "-" else operand.value, start)
+            return UnaryExpression(sign, operand, start, self.level(start, operand))
         return self.postfix(self.primary())
 
     def primary(self) -> Syntax:
         lexeme = self.take()
         match lexeme.kind, lexeme.value:
             case (("number" | "text"), value):
-                return Literal(value, lexeme.start)
+                return LiteralExpression(value, lexeme.start)
             case "keyword", ("true" | "false" | "null" | "none") as word:
-                return Literal(_WORDS[str(word)], lexeme.start)
+                return LiteralExpression(_WORDS[str(word)], lexeme.start)
             case "keyword", ("exists" | "contains") if self.is_next("("):
                 return self.call(lexeme)
             case "word", _:
@@ -291,16 +300,16 @@ class _Parser:
                 return inner
             case "sign", "[":
                 items = self.until("]")
-                return Items(items, lexeme.start, self.level(lexeme.start, *items))
+                return ListExpression(items, lexeme.start, self.level(lexeme.start, *items))
             case "end", _:
                 return self.fail("the expression ends where a value should stand", lexeme.start)
             case _:
                 return self.fail(f"expected a value here, not {self.text[lexeme.start : lexeme.end]!r}", lexeme.start)
 
-    def root(self, lexeme: Lexeme) -> Root:
+    def root(self, lexeme: Lexeme) -> RootExpression:
         name = str(lexeme.value)
         if name in ROOTS:
-            return Root(name, lexeme.start)
+            return RootExpression(name, lexeme.start)
         hint = suggest(name, ROOTS)
         if "-" in name and name.split("-", maxsplit=1)[0] in ROOTS:
             hint = "; for a subtraction write spaces around the minus sign"
@@ -308,7 +317,7 @@ class _Parser:
             hint = f"; a variable is written variables.{name}, a text '{name}'"
         return self.fail(f"unknown name {name!r}; a path begins with {', '.join(ROOTS)}{hint}", lexeme.start)
 
-    def call(self, lexeme: Lexeme, *first: Syntax) -> Call:
+    def call(self, lexeme: Lexeme, *first: Syntax) -> CallExpression:
         """A call with its arguments in parentheses; after a pipe they may be left out."""
         name = str(lexeme.value).lower()
         if name not in FUNCTIONS:
@@ -319,7 +328,7 @@ class _Parser:
             arguments += self.until(")")
         if fault := arity_fault(name, len(arguments)):
             self.fail(fault, lexeme.start)
-        return Call(name, arguments, lexeme.start, self.level(lexeme.start, *arguments))
+        return CallExpression(name, arguments, lexeme.start, self.level(lexeme.start, *arguments))
 
     def postfix(self, value: Syntax) -> Syntax:
         segments: list[str | int | Syntax] = []
@@ -333,7 +342,7 @@ class _Parser:
             segments.append(self.key() if sign.value == "." else self.index())
             inner = [part for part in segments if not isinstance(part, str | int)]
             written = self.text[value.start : self.lexemes[self.at - 1].end]
-            value = Access(source, tuple(segments), source.start, self.level(sign.start, source, *inner), written)
+            value = AccessExpression(source, tuple(segments), source.start, self.level(sign.start, source, *inner), written)
         return value
 
     def filter_name(self) -> Lexeme:
@@ -349,7 +358,7 @@ class _Parser:
     def index(self) -> str | int | Syntax:
         inner = self.expression(0)
         self.expect("]")
-        if isinstance(inner, Literal):
+        if isinstance(inner, LiteralExpression):
             if type(inner.value) in (str, int):
                 return inner.value
             self.fail("an index is a whole number or a text", inner.start)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from stepwell.flow.located import MAX_NESTING, MAX_PARTS, Located, Mark, Reading
+from stepwell.flow.located import MAX_NESTING, MAX_PARTS, DocumentReading, Located, Mark
 from stepwell.model.value import Value
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class _Stopped(Exception):
     """The text cannot be read any further; why is noted already."""
 
 
-def read_yaml(text: str, reading: Reading) -> Located | None:
+def read_yaml(text: str, reading: DocumentReading) -> Located | None:
     """The one document of a YAML text, or None if it cannot be read; what is wrong is noted in the reading."""
     import yaml  # only when a document is read
 
@@ -77,7 +77,7 @@ def _mark(mark: Any) -> Mark:
 class _Builder:
     """Makes located data of the events of a parser."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: DocumentReading) -> None:
         self.reading = reading
         self.document: Located | None = None
         self.anchors: dict[str, Located] = {}

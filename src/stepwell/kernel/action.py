@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from stepwell.errors import InvalidInput
 from stepwell.flow.builtin import builtin_of
-from stepwell.flow.node import Action, Script, Step, Subworkflow
+from stepwell.flow.node import Action, ScriptNode, StepNode, Subworkflow
 from stepwell.flow.retry import Retry
 from stepwell.flow.schema import check_schema
 from stepwell.kernel.aim import aim_at
 from stepwell.kernel.alarm import RETRIES
 from stepwell.kernel.effect import CancelChild, Note, RunStep, StartChild
-from stepwell.kernel.event import ChildEnded, StepCompleted, StepFailed, StepMissing
-from stepwell.kernel.facts import Facts
+from stepwell.kernel.event import AttemptFailed, ChildEnded, StepCompleted, StepMissing
+from stepwell.kernel.facts import DataView
 from stepwell.kernel.region import keep_undo, leave
-from stepwell.kernel.thread import LIFE, UNDO, Thread
+from stepwell.kernel.thread import LIFE, UNDO, LiveToken
 from stepwell.kernel.trouble import Trouble, trouble
 from stepwell.model.ids import child_id_of
 from stepwell.model.status import StepStatus
@@ -41,11 +41,11 @@ _MARKS = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%:~"})
 """What has a meaning in the id of a child: the last colon is where its parent's id ends."""
 
 
-def enter_action(run: Interpreter, thread: Thread, node: Action) -> None:
+def enter_action(run: Interpreter, thread: LiveToken, node: Action) -> None:
     """Carry an action out: ask for it, or if it is a built-in one that needs nothing from outside, do it at once."""
-    args = thread.place.args.fill(Facts(run, thread))
+    args = thread.place.args.fill(DataView(run, thread))
     run.board.touch(thread)
-    builtin = builtin_of(node.uses) if isinstance(node, Step) else None
+    builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None
     if builtin is not None and builtin.name in _AT_ONCE:
         given = {builtin.main: args} if builtin.main and isinstance(args, str) else args
         _AT_ONCE[builtin.name](run, thread, given)
@@ -53,18 +53,18 @@ def enter_action(run: Interpreter, thread: Thread, node: Action) -> None:
     match node:
         case Subworkflow():
             _start_child(run, thread, node, args)
-        case Script():
+        case ScriptNode():
             run.effects.append(_attempt(thread, node, args, code=node.code, language=node.language))
         case _:
-            run.effects.append(_attempt(thread, node, args, uses=cast("Step", node).uses))
+            run.effects.append(_attempt(thread, node, args, uses=cast("StepNode", node).uses))
 
 
-def _attempt(thread: Thread, node: Action, args: Value, *, uses: str = "", code: str = "", language: str = "") -> RunStep:
+def _attempt(thread: LiveToken, node: Action, args: Value, *, uses: str = "", code: str = "", language: str = "") -> RunStep:
     number = thread.value.get("attempt", 0) + 1
     return RunStep(thread.id, thread.key, uses, args, number, node.timeout_seconds, code, language, thread.slot == UNDO)
 
 
-def _start_child(run: Interpreter, thread: Thread, node: Subworkflow, args: Value) -> None:
+def _start_child(run: Interpreter, thread: LiveToken, node: Subworkflow, args: Value) -> None:
     child_id = child_id_of(run.execution_id, _call(run, thread), run.board.limits.key_bytes)
     thread.value |= {"child": child_id, "parent": run.execution_id}
     run.kids[child_id] = thread
@@ -73,25 +73,25 @@ def _start_child(run: Interpreter, thread: Thread, node: Subworkflow, args: Valu
     run.effects.append(_starting(thread, node, args, child_id))
 
 
-def _call(run: Interpreter, thread: Thread) -> str:
+def _call(run: Interpreter, thread: LiveToken) -> str:
     """What tells a child apart from all others of its parent, of this life and earlier ones, and from those of its own children."""
     assert run.root is not None  # noqa: S101 - it has begun
     life, number = run.root.value.get(LIFE, 0), thread.value.get("attempt", 0) + 1
     return thread.key.translate(_MARKS) + (f"~{life}" if life else "") + (f"#{number}" if number > 1 else "")
 
 
-def _starting(thread: Thread, node: Subworkflow, args: Value, child_id: str) -> StartChild:
+def _starting(thread: LiveToken, node: Subworkflow, args: Value, child_id: str) -> StartChild:
     return StartChild(thread.id, thread.key, child_id, node.workflow, node.version, args, node.context, node.is_detached)
 
 
-def resume_action(run: Interpreter, thread: Thread, node: Action) -> None:
+def resume_action(run: Interpreter, thread: LiveToken, node: Action) -> None:
     """Ask again for what was under way when the last driver stopped."""
     if thread.value.get(RETRIES) is not None:
         return
     thread.value.pop("missing", None)
     child_id = thread.value.get("child")
     if isinstance(node, Subworkflow) and child_id is not None:
-        args = thread.place.args.fill(Facts(run, thread))
+        args = thread.place.args.fill(DataView(run, thread))
         run.kids[child_id] = thread
         run.effects.append(_starting(thread, node, args, child_id))
     else:
@@ -101,12 +101,12 @@ def resume_action(run: Interpreter, thread: Thread, node: Action) -> None:
 # How attempts end.
 
 
-def step_completed(run: Interpreter, thread: Thread, event: StepCompleted) -> None:
+def step_completed(run: Interpreter, thread: LiveToken, event: StepCompleted) -> None:
     """An attempt gave an output."""
     _complete(run, thread, event.output, event.took_ms)
 
 
-def _complete(run: Interpreter, thread: Thread, output: bytes, took_ms: int = 0) -> None:
+def _complete(run: Interpreter, thread: LiveToken, output: bytes, took_ms: int = 0) -> None:
     node = cast("Action", thread.place.node)
     run.board.record(thread.key, thread.place.name, StepStatus.COMPLETED, output, run.now_ms, took_ms)
     run.board.count_step()
@@ -115,7 +115,7 @@ def _complete(run: Interpreter, thread: Thread, output: bytes, took_ms: int = 0)
     run.done(thread, output)
 
 
-def step_failed(run: Interpreter, thread: Thread, event: StepFailed) -> None:
+def step_failed(run: Interpreter, thread: LiveToken, event: AttemptFailed) -> None:
     """An attempt failed: try again later, pass over it, or fail."""
     node = cast("Action", thread.place.node)
     number = thread.value.get("attempt", 0) + 1
@@ -135,13 +135,13 @@ def step_failed(run: Interpreter, thread: Thread, event: StepFailed) -> None:
         run.fail(thread, error)
 
 
-def step_missing(run: Interpreter, thread: Thread, event: StepMissing) -> None:
+def step_missing(run: Interpreter, thread: LiveToken, event: StepMissing) -> None:
     """A step cannot be made here: say so in the token, where anybody can see it."""
     thread.value |= {"missing": event.uses, "looked": thread.value.get("looked", 0) + 1}
     run.board.touch(thread)
 
 
-def time_is_up(run: Interpreter, thread: Thread, field: str) -> None:
+def time_is_up(run: Interpreter, thread: LiveToken, field: str) -> None:
     """The next attempt is due, or a child took too long."""
     node = cast("Action", thread.place.node)
     if field == RETRIES:
@@ -151,10 +151,10 @@ def time_is_up(run: Interpreter, thread: Thread, field: str) -> None:
     run.kids.pop(child_id, None)
     run.effects.append(CancelChild(child_id))
     message = f"child execution {child_id!r} took longer than {node.timeout_seconds:g} s"
-    step_failed(run, thread, StepFailed(thread.id, thread.key, trouble("TimeoutError", message), ("TimeoutError",)))
+    step_failed(run, thread, AttemptFailed(thread.id, thread.key, trouble("TimeoutError", message), ("TimeoutError",)))
 
 
-def child_started(run: Interpreter, thread: Thread) -> None:
+def child_started(run: Interpreter, thread: LiveToken) -> None:
     """A child exists; nobody waits for a detached one."""
     node = cast("Subworkflow", thread.place.node)
     if node.is_detached:
@@ -163,7 +163,7 @@ def child_started(run: Interpreter, thread: Thread) -> None:
         _complete(run, thread, recode(child_id))
 
 
-def child_ended(run: Interpreter, thread: Thread, event: ChildEnded) -> None:
+def child_ended(run: Interpreter, thread: LiveToken, event: ChildEnded) -> None:
     """A child has ended, and this is what it told."""
     run.kids.pop(event.child_id, None)
     match event.news:
@@ -177,7 +177,7 @@ def child_ended(run: Interpreter, thread: Thread, event: ChildEnded) -> None:
             error = trouble("ExecutionFailed", f"child execution {event.child_id!r} failed: {kind}: {message}", "SW-400")
         case _:
             error = trouble("NotFound", f"child execution {event.child_id!r} left no result", "SW-200")
-    step_failed(run, thread, StepFailed(thread.id, thread.key, error, (error["kind"],)))
+    step_failed(run, thread, AttemptFailed(thread.id, thread.key, error, (error["kind"],)))
 
 
 def _take_back(run: Interpreter, node: Subworkflow, news: Mapping[str, Any]) -> None:
@@ -193,7 +193,7 @@ def _take_back(run: Interpreter, node: Subworkflow, news: Mapping[str, Any]) -> 
 # Built-in steps that are done at once.
 
 
-def _set_variables(run: Interpreter, thread: Thread, args: Value) -> None:
+def _set_variables(run: Interpreter, thread: LiveToken, args: Value) -> None:
     if not isinstance(args, dict):
         raise InvalidInput(f"set_variables takes an object of values by name, not {type(args).__name__}")
     for name, value in cast("dict[str, Value]", args).items():
@@ -203,33 +203,33 @@ def _set_variables(run: Interpreter, thread: Thread, args: Value) -> None:
     _complete(run, thread, b"null")
 
 
-def _map_data(run: Interpreter, thread: Thread, args: Value) -> None:
+def _map_data(run: Interpreter, thread: LiveToken, args: Value) -> None:
     _complete(run, thread, canonical(args, run.board.limits, what=f"the output of {thread.place.name!r}"))
 
 
-def _log(run: Interpreter, thread: Thread, args: Value) -> None:
+def _log(run: Interpreter, thread: LiveToken, args: Value) -> None:
     given = _object(args, "log")
     level = str(given.get("level") or "info").lower()
     run.effects.append(Note(thread.key, level, str(given.get("message")), given.get("data")))
     _complete(run, thread, b"null")
 
 
-def _throw(run: Interpreter, thread: Thread, args: Value) -> None:
+def _throw(run: Interpreter, thread: LiveToken, args: Value) -> None:
     given = _object(args, "throw")
     error = trouble(str(given.get("kind") or "Thrown"), str(given.get("message")))
     if given.get("data") is not None:
         error["data"] = given["data"]
     is_final = not given.get("is_retryable", False)
-    step_failed(run, thread, StepFailed(thread.id, thread.key, error, (error["kind"],), is_final=is_final))
+    step_failed(run, thread, AttemptFailed(thread.id, thread.key, error, (error["kind"],), is_final=is_final))
 
 
-def _validate(run: Interpreter, thread: Thread, args: Value) -> None:
+def _validate(run: Interpreter, thread: LiveToken, args: Value) -> None:
     given = _object(args, "validate")
     check_schema(given.get("value"), given.get("schema"), what="the value")
     _complete(run, thread, canonical(given.get("value"), run.board.limits, what=f"the output of {thread.place.name!r}"))
 
 
-def _cancel_scope(run: Interpreter, thread: Thread, args: Value) -> None:
+def _cancel_scope(run: Interpreter, thread: LiveToken, args: Value) -> None:
     name = _object(args, "cancel_scope").get("scope")
     aim = aim_at(run, thread, name)
     error: Trouble = trouble("ExecutionCancelled", f"scope {name!r} was cancelled by step {thread.key!r}", "SW-401")
@@ -246,7 +246,7 @@ def _object(args: Value, what: str) -> dict[str, Value]:
     return cast("dict[str, Value]", args)
 
 
-_AT_ONCE: dict[str, Callable[[Interpreter, Thread, Value], None]] = {
+_AT_ONCE: dict[str, Callable[[Interpreter, LiveToken, Value], None]] = {
     "set_variables": _set_variables,
     "map_data": _map_data,
     "log": _log,

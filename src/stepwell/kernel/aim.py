@@ -9,50 +9,50 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from stepwell.errors import InvalidInput
-from stepwell.flow.node import Scope
+from stepwell.flow.node import CancelScopeNode
 from stepwell.flow.outline import Place
 from stepwell.flow.suggestion import listed, suggest
 from stepwell.kernel.plan import key_of
-from stepwell.kernel.thread import Thread
+from stepwell.kernel.thread import LiveToken
 
 if TYPE_CHECKING:
     from stepwell.kernel.interpreter import Interpreter
 
-__all__ = ["Aim", "aim_at"]
+__all__ = ["CancelTarget", "aim_at"]
 
 Answer = Literal["cancelled", "not_begun", "ended"]
 
 
-class Aim(NamedTuple):
+class CancelTarget(NamedTuple):
     """The scopes to cancel, and what the step answers."""
 
-    targets: tuple[Thread, ...]
+    targets: tuple[LiveToken, ...]
     answer: Answer
     is_around: bool = False
     """Whether the step is inside of its target, and ends with it."""
 
 
-def aim_at(run: Interpreter, thread: Thread, name: object) -> Aim:
+def aim_at(run: Interpreter, thread: LiveToken, name: object) -> CancelTarget:
     """Find the scopes of a name; ``InvalidInput`` if the definition has none of that name."""
     if name == "root":
         assert run.root is not None  # noqa: S101 - it has begun
-        return Aim((run.root,), "cancelled", is_around=True)
+        return CancelTarget((run.root,), "cancelled", is_around=True)
     place = _place(run, name)
     around = thread.region
     while around.parent is not None and around.place is not place:
         around = around.region
     if around.parent is not None:
-        return Aim((around,), "cancelled", is_around=True)
+        return CancelTarget((around,), "cancelled", is_around=True)
     at = thread.at[: _shared_rounds(run, place, thread.place)]
     open_ones = (region for region in run.scopes.values() if region.place is place and region.at[: len(at)] == at)
     targets = tuple(region for region in open_ones if "ending" not in region.value)
-    return Aim(targets, "cancelled" if targets else "ended" if _has_begun(run, place, at) else "not_begun")
+    return CancelTarget(targets, "cancelled" if targets else "ended" if _has_begun(run, place, at) else "not_begun")
 
 
 def _place(run: Interpreter, name: object) -> Place:
     found = run.plan.places.get(name) if isinstance(name, str) else None
-    if found is None or not isinstance(found.node, Scope):
-        scopes = ["root", *(place.name for place in run.plan.outline if isinstance(place.node, Scope))]
+    if found is None or not isinstance(found.node, CancelScopeNode):
+        scopes = ["root", *(place.name for place in run.plan.outline if isinstance(place.node, CancelScopeNode))]
         hint = suggest(name, scopes) if isinstance(name, str) else ""
         raise InvalidInput(f"there is no scope {name!r} to cancel{hint or f'; there are {listed(scopes)}'}")
     return found

@@ -9,9 +9,9 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from stepwell.kernel.plan import At
-from stepwell.kernel.thread import Thread
+from stepwell.kernel.thread import LiveToken
 
-__all__ = ["BEGINS", "DUE", "RETRIES", "TIMES", "Alarms"]
+__all__ = ["BEGINS", "DUE", "RETRIES", "TIMES", "TokenTimers"]
 
 DUE, RETRIES, BEGINS = "due_ms", "retries_ms", "begins_ms"
 TIMES = (DUE, RETRIES, BEGINS)
@@ -21,14 +21,14 @@ Order = tuple[int, At]
 """Where a thread stands in the document, and in which iteration."""
 
 
-class Alarms:
+class TokenTimers:
     """The times of one execution."""
 
     def __init__(self) -> None:
-        self._entries: list[tuple[int, Order, int, Thread, str]] = []
+        self._entries: list[tuple[int, Order, int, LiveToken, str]] = []
         self._count = 0
 
-    def set(self, thread: Thread, due_ms: int, field: str, order: Order) -> None:
+    def set(self, thread: LiveToken, due_ms: int, field: str, order: Order) -> None:
         """Have a thread woken at a time."""
         thread.value[field] = due_ms
         self._count += 1
@@ -41,7 +41,7 @@ class Alarms:
             heappop(self._entries)
         return self._entries[0][0] if self._entries else None
 
-    def take(self, now_ms: int) -> tuple[Thread, str] | None:
+    def take(self, now_ms: int) -> tuple[LiveToken, str] | None:
         """The next thread whose time has come, and where it said so; it waits for it no more."""
         while self._entries and self._entries[0][0] <= now_ms:
             entry = heappop(self._entries)
@@ -52,5 +52,5 @@ class Alarms:
         return None
 
 
-def _is_live(due_ms: int, _order: Order, _number: int, thread: Thread, field: str) -> bool:
+def _is_live(due_ms: int, _order: Order, _number: int, thread: LiveToken, field: str) -> bool:
     return not thread.is_gone and thread.value.get(field) == due_ms

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from stepwell.clock import from_ms
-from stepwell.kernel.thread import Thread
+from stepwell.kernel.thread import LiveToken
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import (
@@ -27,13 +27,13 @@ from stepwell.model.record import LoopContext, StepOutput, decode_step, encode_l
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical, decode
 
-__all__ = ["Board", "Sections"]
+__all__ = ["PendingChanges", "Sections"]
 
 Sections = Mapping[str, Mapping[str, bytes]]
 Raw = msgspec.Raw
 
 
-class Board:
+class PendingChanges:
     """Reads entries and collects mutations. Tokens and scopes that come and go within one transition leave no mutation."""
 
     def __init__(self, sections: Sections, limits: Limits) -> None:
@@ -43,7 +43,7 @@ class Board:
         self._ahead: dict[tuple[str, str], bytes] = {}
         self._batch: list[Mutation] = []
         self._steps = 0
-        self._touched: dict[str, Thread] = {}
+        self._touched: dict[str, LiveToken] = {}
         self._entered: dict[str, str] = {}
         self._exited: list[str] = []
 
@@ -101,7 +101,7 @@ class Board:
 
     # Tokens and scopes: only where they stand in the end counts.
 
-    def touch(self, thread: Thread) -> None:
+    def touch(self, thread: LiveToken) -> None:
         """A token is new, has changed, or is gone."""
         before = self._touched.get(thread.id)
         if before is not None and before is not thread and before.is_stored:

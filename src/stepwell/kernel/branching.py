@@ -12,11 +12,11 @@ from stepwell.errors import InvalidInput, LimitExceeded
 from stepwell.flow.expression import compile_expression
 from stepwell.flow.node import Choice, Each, Parallel
 from stepwell.flow.outline import Place
-from stepwell.kernel.facts import Facts, ending, output_of
+from stepwell.kernel.facts import DataView, ending, output_of
 from stepwell.kernel.leaving import cancel_inside, go_on_without
 from stepwell.kernel.plan import At, key_of
-from stepwell.kernel.tally import Tally, Verdict, judge, shortfall
-from stepwell.kernel.thread import LOOSE, Thread
+from stepwell.kernel.tally import JoinCount, Verdict, judge, shortfall
+from stepwell.kernel.thread import LOOSE, LiveToken
 from stepwell.kernel.trouble import Trouble, trouble
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical
@@ -29,14 +29,14 @@ __all__ = ["branch_ended", "enter_choice", "enter_each", "enter_parallel", "reco
 Join = Parallel | Choice | Each
 
 
-def enter_parallel(run: Interpreter, frame: Thread, node: Parallel) -> None:
+def enter_parallel(run: Interpreter, frame: LiveToken, node: Parallel) -> None:
     """Begin all branches, or as many as may run at once."""
     _split(run, frame, list(node.branches))
 
 
-def enter_choice(run: Interpreter, thread: Thread, node: Choice) -> None:
+def enter_choice(run: Interpreter, thread: LiveToken, node: Choice) -> None:
     """Go on with the first case that holds, or split into all of them."""
-    facts = Facts(run, thread)
+    facts = DataView(run, thread)
     chosen: list[str] = []
     for number, case in enumerate(node.cases):
         if compile_expression(case.when).holds(facts):
@@ -54,9 +54,9 @@ def enter_choice(run: Interpreter, thread: Thread, node: Choice) -> None:
         _split(run, thread, chosen)
 
 
-def enter_each(run: Interpreter, frame: Thread, node: Each) -> None:
+def enter_each(run: Interpreter, frame: LiveToken, node: Each) -> None:
     """Begin an instance for each item, or as many as may run at once."""
-    facts = Facts(run, frame)
+    facts = DataView(run, frame)
     if node.items is not UNSET:
         items = frame.place.form("items").fill(facts)
         if not isinstance(items, list):
@@ -81,8 +81,8 @@ def whole_number(value: Value, what: str, low: int | None = 0) -> int:
     return value
 
 
-def _split(run: Interpreter, frame: Thread, slots: list[str]) -> None:
-    frame.tally = Tally(slots)
+def _split(run: Interpreter, frame: LiveToken, slots: list[str]) -> None:
+    frame.tally = JoinCount(slots)
     run.board.touch(frame)
     rule = _rule(frame)
     if rule == "none":
@@ -93,7 +93,7 @@ def _split(run: Interpreter, frame: Thread, slots: list[str]) -> None:
     _begin_more(run, frame)
 
 
-def _begin_more(run: Interpreter, frame: Thread) -> None:
+def _begin_more(run: Interpreter, frame: LiveToken) -> None:
     """Begin branches for which there is room."""
     assert frame.tally is not None  # noqa: S101 - it has split
     pending, most = frame.tally.pending, _most(frame)
@@ -105,7 +105,7 @@ def _begin_more(run: Interpreter, frame: Thread) -> None:
         run.done(frame, b"null")
 
 
-def branch_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | None) -> None:
+def branch_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
     """A branch or instance has ended: count it, and see what the join has come to."""
     tally, node = frame.tally, cast("Join", frame.place.node)
     assert tally is not None  # noqa: S101 - it has split
@@ -123,7 +123,7 @@ def branch_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble 
     _begin_more(run, frame)
 
 
-def _conclude(run: Interpreter, frame: Thread, verdict: Verdict) -> None:
+def _conclude(run: Interpreter, frame: LiveToken, verdict: Verdict) -> None:
     tally, node = frame.tally, cast("Join", frame.place.node)
     assert tally is not None  # noqa: S101 - it has split
     if verdict is Verdict.FAIL:
@@ -145,7 +145,7 @@ def _conclude(run: Interpreter, frame: Thread, verdict: Verdict) -> None:
     run.record_and_go_on(frame, output)
 
 
-def _merged(run: Interpreter, frame: Thread) -> Value:
+def _merged(run: Interpreter, frame: LiveToken) -> Value:
     """The output of a join, by its rule."""
     node, tally = cast("Join", frame.place.node), frame.tally
     assert tally is not None  # noqa: S101 - it has split
@@ -167,7 +167,7 @@ def _merged(run: Interpreter, frame: Thread) -> Value:
             return outputs if isinstance(node, Parallel) else {_branch(frame, slot)[0].name: outputs[slot] for slot in outputs}
 
 
-def _combined(frame: Thread, outputs: dict[str, Value]) -> Value:
+def _combined(frame: LiveToken, outputs: dict[str, Value]) -> Value:
     combined: dict[str, Value] = {}
     for slot, output in outputs.items():
         if not isinstance(output, dict) and output is not None:
@@ -176,13 +176,13 @@ def _combined(frame: Thread, outputs: dict[str, Value]) -> Value:
     return combined
 
 
-def recount(run: Interpreter, frame: Thread) -> None:
+def recount(run: Interpreter, frame: LiveToken) -> None:
     """Build the tally of a join again from the tokens that are there and what is recorded."""
     node = cast("Join", frame.place.node)
     if isinstance(node, Each):
         run.frames[frame.key] = frame
     optional = node.optional if isinstance(node, Parallel) else ()
-    tally = frame.tally = Tally(_slots(frame))
+    tally = frame.tally = JoinCount(_slots(frame))
     running = {child.slot for child in frame.children.values()}
     tally.pending.clear()
     for slot in _slots(frame):
@@ -193,12 +193,12 @@ def recount(run: Interpreter, frame: Thread) -> None:
             tally.pending.append(slot)
 
 
-def resume_join(run: Interpreter, frame: Thread) -> None:
+def resume_join(run: Interpreter, frame: LiveToken) -> None:
     """Begin what there is room for, after a load; a retried execution may have branches that are to begin again."""
     _begin_more(run, frame)
 
 
-def _failure_of(run: Interpreter, frame: Thread, slot: str) -> Trouble | None:
+def _failure_of(run: Interpreter, frame: LiveToken, slot: str) -> Trouble | None:
     place, at = _branch(frame, slot)
     own = run.board.step(key_of(place, at))
     if own is None or own.status != StepStatus.FAILED or getattr(place.node, "on_error", "") == "continue":
@@ -206,7 +206,7 @@ def _failure_of(run: Interpreter, frame: Thread, slot: str) -> Trouble | None:
     return own.output["error"]
 
 
-def _slots(frame: Thread) -> Iterator[str]:
+def _slots(frame: LiveToken) -> Iterator[str]:
     match frame.place.node:
         case Parallel(branches=branches):
             yield from branches
@@ -216,14 +216,14 @@ def _slots(frame: Thread) -> Iterator[str]:
             yield from frame.value["chosen"]
 
 
-def _branch(frame: Thread, slot: str) -> tuple[Place, At]:
+def _branch(frame: LiveToken, slot: str) -> tuple[Place, At]:
     """The place of a branch, and its iteration."""
     if isinstance(frame.place.node, Each):
         return frame.place.children["do"], (*frame.at, int(slot))
     return frame.place.children[slot], frame.at
 
 
-def _rule(frame: Thread) -> Any:
+def _rule(frame: LiveToken) -> Any:
     return getattr(frame.place.node, "join", "all")
 
 
@@ -231,6 +231,6 @@ def _is_fail_fast(node: Join) -> bool:
     return getattr(node, "fail_fast", True)
 
 
-def _most(frame: Thread) -> int | None:
+def _most(frame: LiveToken) -> int | None:
     node = frame.place.node
     return node.concurrency if isinstance(node, Each) else getattr(node, "max_concurrency", None)

@@ -8,6 +8,7 @@ from stepwell.flow.retry import Retry
 from stepwell.model.value import Value
 
 __all__ = [
+    "AttemptFailed",
     "Began",
     "CancelRequested",
     "ChildEnded",
@@ -15,7 +16,6 @@ __all__ = [
     "Event",
     "SignalArrived",
     "StepCompleted",
-    "StepFailed",
     "StepMissing",
     "TimePassed",
 ]
@@ -34,7 +34,7 @@ class StepCompleted(msgspec.Struct, frozen=True, gc=False):
     took_ms: int = 0
 
 
-class StepFailed(msgspec.Struct, frozen=True, gc=False):
+class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
     """An attempt at a step failed."""
 
     token_id: str
@@ -92,4 +92,6 @@ class CancelRequested(msgspec.Struct, frozen=True, gc=False):
     letter: str = ""
 
 
-Event = Began | StepCompleted | StepFailed | StepMissing | TimePassed | SignalArrived | ChildStarted | ChildEnded | CancelRequested
+Event = (
+    Began | StepCompleted | AttemptFailed | StepMissing | TimePassed | SignalArrived | ChildStarted | ChildEnded | CancelRequested
+)

@@ -17,7 +17,7 @@ from stepwell.flow.definition import Definition
 from stepwell.flow.finding import Finding, Findings, shown_path
 from stepwell.flow.node import Choice, Each, Graph, Loop, Parallel, Sequence
 from stepwell.flow.outline import Outline, Place
-from stepwell.kernel.exploration_map import Map, Spot, charted
+from stepwell.kernel.exploration_map import MapPlace, StateMap, charted
 from stepwell.kernel.exploration_stand import is_endless
 
 __all__ = ["MAX_DEPTH", "MAX_STATES", "Exploration", "Fault", "FaultKind", "check", "explore"]
@@ -99,12 +99,12 @@ def _fault(kind: FaultKind, place: Place, message: str, path: tuple[str, ...]) -
     return Fault(kind, place.name, message, shown_path(place.path), path)
 
 
-def _improper(found: Map, outline: Outline) -> Iterator[Fault]:
+def _improper(found: StateMap, outline: Outline) -> Iterator[Fault]:
     for spot in found.left_over[:1]:
         yield _fault("improper", outline.root, "the execution ends while something in it still runs", spot.path())
 
 
-def _stuck(found: Map, outline: Outline) -> Iterator[Fault]:
+def _stuck(found: StateMap, outline: Outline) -> Iterator[Fault]:
     """Stands where nothing can happen, one for each node that waits."""
     told: set[str] = set()
     for spot in found.spots:
@@ -119,14 +119,14 @@ def _stuck(found: Map, outline: Outline) -> Iterator[Fault]:
             yield _fault("deadlock", place, f"nothing can happen any more: {place.name!r} waits for {what}", spot.path())
 
 
-def _unjoinable(found: Map, outline: Outline) -> Iterator[Fault]:
+def _unjoinable(found: StateMap, outline: Outline) -> Iterator[Fault]:
     for place in outline:
         if isinstance(place.node, Parallel | Each | Graph) and place.name in found.failed and place.name not in found.passed:
             path = next(iter(found.failed[place.name].values())).path()
             yield _fault("deadlock", place, f"{place.name!r} can never come together: it always fails", path)
 
 
-def _overrun(found: Map, outline: Outline) -> Iterator[Fault]:
+def _overrun(found: StateMap, outline: Outline) -> Iterator[Fault]:
     """Loops that only their bound can stop, which is a failure."""
     for place in outline:
         ways = found.failed.get(place.name, {})
@@ -135,7 +135,7 @@ def _overrun(found: Map, outline: Outline) -> Iterator[Fault]:
             yield _fault("livelock", place, message, ways["TooManyIterations"].path())
 
 
-def _endless(found: Map, outline: Outline) -> Iterator[Fault]:
+def _endless(found: StateMap, outline: Outline) -> Iterator[Fault]:
     """Loops in stands from which no end can be reached, unless something fails."""
     lost = _lost(found)
     told: set[str] = set()
@@ -150,7 +150,7 @@ def _endless(found: Map, outline: Outline) -> Iterator[Fault]:
         yield _fault("livelock", outline.root, "it goes on and on without an end", lost[0].path())
 
 
-def _lost(found: Map) -> list[Spot]:
+def _lost(found: StateMap) -> list[MapPlace]:
     back: dict[int, list[int]] = {}
     homely: list[int] = []
     for spot in found.spots:
@@ -168,7 +168,7 @@ def _lost(found: Map) -> list[Spot]:
     return [spot for spot in found.spots if spot.number not in reaches]
 
 
-def _dead(found: Map, outline: Outline) -> Iterator[Fault]:
+def _dead(found: StateMap, outline: Outline) -> Iterator[Fault]:
     """The outermost places of which nothing is ever begun."""
     alive = set(found.reached)
     for place in reversed([*outline]):

@@ -18,6 +18,7 @@ from stepwell.flow.definition import Definition
 from stepwell.flow.node import (
     Action,
     Approval,
+    CancelScopeNode,
     Choice,
     Deferred,
     Each,
@@ -25,10 +26,9 @@ from stepwell.flow.node import (
     Loop,
     Node,
     Parallel,
-    Scope,
     Sequence,
     Signal,
-    Step,
+    StepNode,
     Wait,
 )
 from stepwell.flow.outline import Outline, Place
@@ -58,7 +58,7 @@ def abstracted(definition: Definition) -> tuple[Definition, Questions]:
 class _Writer:
     def __init__(self, outline: Outline) -> None:
         self.questions = Questions()
-        self.scopes = [place.name for place in outline if isinstance(place.node, Scope)]
+        self.scopes = [place.name for place in outline if isinstance(place.node, CancelScopeNode)]
 
     def write(self, place: Place) -> Node:
         """The node of a place and all that is inside."""
@@ -84,9 +84,9 @@ class _Writer:
             "on_error": "continue" if node.on_error == "continue" else "fail",
             "compensate": None if undo is None else self.write(undo),
         }
-        builtin = builtin_of(node.uses) if isinstance(node, Step) else None
+        builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None
         if builtin is not None and builtin.name in _SOON_DONE:
-            changes |= self._done_at_once(place, cast("Step", node))
+            changes |= self._done_at_once(place, cast("StepNode", node))
         elif builtin is not None and builtin.name == "cancel_scope":
             changes["args"] = {"scope": self._scope(place)}
         elif builtin is not None and builtin.name == "throw":
@@ -98,7 +98,7 @@ class _Writer:
         is_passed_over = node.on_error == "continue" and not place.args.is_constant
         return self.questions.template(f"what {place.name!r} is given", None) if is_passed_over else None
 
-    def _done_at_once(self, place: Place, node: Step) -> dict[str, Any]:
+    def _done_at_once(self, place: Place, node: StepNode) -> dict[str, Any]:
         if node.args is not UNSET and place.args.is_constant:
             return {"args": node.args}
         return {"uses": f"{PREFIX}map_data", "args": self.questions.template(f"what {place.name!r} is given", None)}
@@ -126,7 +126,7 @@ class _Writer:
         edges = tuple(edge if edge.when is None else replace(edge, when=self.questions.condition(edge.when)) for edge in node.edges)
         return replace(node, name=place.name, nodes=self.inside(place), edges=edges)
 
-    def scope(self, place: Place, node: Scope) -> Node:
+    def scope(self, place: Place, node: CancelScopeNode) -> Node:
         return replace(node, name=place.name, do=self.write(place.children["do"]), timeout_seconds=_some(node.timeout_seconds))
 
     # Rounds.
@@ -211,7 +211,7 @@ _WRITE: dict[type[Any], Callable[[_Writer, Place, Any], Node]] = {
     Parallel: _Writer.parallel,
     Choice: _Writer.choice,
     Graph: _Writer.graph,
-    Scope: _Writer.scope,
+    CancelScopeNode: _Writer.scope,
     Loop: _Writer.loop,
     Each: _Writer.each,
     Wait: _Writer.wait,

@@ -15,13 +15,13 @@ from stepwell.flow.definition import Definition
 from stepwell.kernel.effect import Effect, End, Transition
 from stepwell.kernel.event import Began
 from stepwell.kernel.exploration_definition import abstracted
-from stepwell.kernel.exploration_move import Move, make, moves_of
+from stepwell.kernel.exploration_move import ExploredMove, make, moves_of
 from stepwell.kernel.exploration_question import Oracle
-from stepwell.kernel.exploration_stand import Run, Stand, counted_places, is_dormant, key_of_run, row_of
+from stepwell.kernel.exploration_stand import ExploredRun, ExploredState, counted_places, is_dormant, key_of_run, row_of
 from stepwell.kernel.plan import Plan
-from stepwell.kernel.thread import Thread
+from stepwell.kernel.thread import LiveToken
 
-__all__ = ["Map", "Spot", "charted"]
+__all__ = ["MapPlace", "StateMap", "charted"]
 
 
 _TOKENS = 15
@@ -31,20 +31,20 @@ _TOKENS = 15
 class _Result(NamedTuple):
     """What one move, with one set of answers, came to."""
 
-    run: Run
-    stand: Stand
+    run: ExploredRun
+    stand: ExploredState
     ended: dict[str, str]
     words: str
     is_failure: bool
     is_end: bool
 
 
-class Spot:
+class MapPlace:
     """A stand on the map."""
 
     __slots__ = ("before", "depth", "is_open", "is_stuck", "number", "stand", "ways", "words")
 
-    def __init__(self, number: int, stand: Stand, before: Spot | None, words: str) -> None:
+    def __init__(self, number: int, stand: ExploredState, before: MapPlace | None, words: str) -> None:
         self.number, self.stand, self.before, self.words = number, stand, before, words
         self.depth = 0 if before is None else before.depth + 1
         self.ways: list[tuple[int | None, bool]] = []
@@ -56,14 +56,14 @@ class Spot:
     def path(self) -> tuple[str, ...]:
         """What happened until here."""
         words: list[str] = []
-        spot: Spot | None = self
+        spot: MapPlace | None = self
         while spot is not None:
             words += [spot.words] if spot.words else []
             spot = spot.before
         return tuple(reversed(words))
 
 
-class Map:
+class StateMap:
     """What is known of a definition so far."""
 
     def __init__(self, definition: Definition) -> None:
@@ -71,25 +71,25 @@ class Map:
         self.plan = Plan(self.definition)
         self.counted = counted_places(self.plan)
         self.oracle = Oracle(self.questions)
-        self.spots: list[Spot] = []
+        self.spots: list[MapPlace] = []
         self.keys: dict[Hashable, int] = {}
-        self.reached: dict[str, Spot] = {}
+        self.reached: dict[str, MapPlace] = {}
         """Places that are begun, each with the nearest spot where it is."""
         self.passed: set[str] = set()
         """Places that end well."""
-        self.failed: dict[str, dict[str, Spot]] = {}
+        self.failed: dict[str, dict[str, MapPlace]] = {}
         """Places that fail though no step or question just has: for which reasons, and the nearest spot after each."""
-        self.left_over: list[Spot] = []
+        self.left_over: list[MapPlace] = []
         """Ends that left something behind."""
         self.work = 0
         """How many tokens were looked at."""
         self.bound = ""
         """Which bound has stopped the exploration; empty: it is complete."""
 
-    def load(self, stand: Stand) -> tuple[Run, tuple[Effect, ...]]:
+    def load(self, stand: ExploredState) -> tuple[ExploredRun, tuple[Effect, ...]]:
         """An interpreter at a stand, and what it asks for."""
         self.work += len(stand.tokens)
-        run = Run(self.plan, stand, self.oracle)
+        run = ExploredRun(self.plan, stand, self.oracle)
         self.oracle.begin(())
         effects = run.handle(Began(), 0).effects
         run.settle()
@@ -97,18 +97,18 @@ class Map:
         run.is_loaded = True
         return run, effects
 
-    def results(self, stand: Stand, move: Move | None) -> Iterator[_Result]:
+    def results(self, stand: ExploredState, move: ExploredMove | None) -> Iterator[_Result]:
         """All that a move can come to, by what is answered to the questions that come up; no move: the beginning."""
         tapes: list[tuple[int, ...]] = [()]
         while tapes:
             tape = tapes.pop()
-            run = Run(self.plan, stand, self.oracle) if move is None else self.load(stand)[0]
+            run = ExploredRun(self.plan, stand, self.oracle) if move is None else self.load(stand)[0]
             self.oracle.begin(tape)
             came = run.handle(Began(), 0) if move is None else make(run, move)
             tapes += reversed([*self.oracle.others()])
             yield self._result(stand, move, run, came)
 
-    def _result(self, stand: Stand, move: Move | None, run: Run, came: Transition) -> _Result:
+    def _result(self, stand: ExploredState, move: ExploredMove | None, run: ExploredRun, came: Transition) -> _Result:
         given = self.oracle.given
         after, ended = stand.after(came.mutations, self.counted)
         told = [*([] if move is None else [move.words]), *map(str, given)]
@@ -116,9 +116,9 @@ class Map:
         is_failure = (move is not None and move.is_failure) or any(answer.is_failure for answer in given)
         return _Result(run, after, ended, words, is_failure, any(isinstance(effect, End) for effect in came.effects))
 
-    def note(self, result: _Result, before: Spot | None) -> bool:
+    def note(self, result: _Result, before: MapPlace | None) -> bool:
         """Put a result on the map; True if it is new."""
-        spot = Spot(len(self.spots), result.stand, before, result.words)
+        spot = MapPlace(len(self.spots), result.stand, before, result.words)
         self._note_places(result, spot)
         key = None if result.is_end else key_of_run(result.run)
         number = None if key is None else self.keys.setdefault(key, spot.number)
@@ -131,7 +131,7 @@ class Map:
         self.spots.append(spot)
         return True
 
-    def _note_places(self, result: _Result, spot: Spot) -> None:
+    def _note_places(self, result: _Result, spot: MapPlace) -> None:
         for name in result.run.reached(result.ended):
             self.reached.setdefault(name, spot)
         self.passed |= {name for name, how in result.ended.items() if how == "COMPLETED"}
@@ -140,10 +140,10 @@ class Map:
                 self.failed.setdefault(name, {}).setdefault(kind, spot)
 
 
-def charted(definition: Definition, max_states: int, max_depth: int) -> Map:
+def charted(definition: Definition, max_states: int, max_depth: int) -> StateMap:
     """Explore a definition until nothing is new, or a bound is met."""
-    found = Map(definition)
-    for result in found.results(Stand({}, {}), None):
+    found = StateMap(definition)
+    for result in found.results(ExploredState({}, {}), None):
         found.note(result, None)
     pending = deque(found.spots)
     while pending:
@@ -161,7 +161,7 @@ def charted(definition: Definition, max_states: int, max_depth: int) -> Map:
     return found
 
 
-def _expand(found: Map, spot: Spot) -> None:
+def _expand(found: StateMap, spot: MapPlace) -> None:
     spot.is_open = False
     run, effects = found.load(spot.stand)
     moves = moves_of(run, effects)
@@ -181,13 +181,13 @@ def _expand(found: Map, spot: Spot) -> None:
     _note_all(found, spot, [move for token_id, own in moves.items() if token_id not in tried for move in own])
 
 
-def _note_all(found: Map, spot: Spot, moves: list[Move]) -> None:
+def _note_all(found: StateMap, spot: MapPlace, moves: list[ExploredMove]) -> None:
     for move in moves:
         for result in found.results(spot.stand, move):
             found.note(result, spot)
 
 
-def _around(thread: Thread) -> Iterator[Thread]:
+def _around(thread: LiveToken) -> Iterator[LiveToken]:
     """The thread's frames, from the inside out."""
     frame = thread.parent
     while frame is not None:
@@ -195,7 +195,7 @@ def _around(thread: Thread) -> Iterator[Thread]:
         frame = frame.parent
 
 
-def _is_local(before: Run, thread: Thread, after: Run) -> bool:
+def _is_local(before: ExploredRun, thread: LiveToken, after: ExploredRun) -> bool:
     """Whether a move of a thread has left all others as they were, but for the frames that it is in."""
     own = {thread.id, *(frame.id for frame in _around(thread))}
     for other in before.threads.values():

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from stepwell.flow.node import Approval, Deferred, Scope, Signal
+from stepwell.flow.node import Approval, CancelScopeNode, Deferred, Signal
 from stepwell.kernel.alarm import TIMES
 from stepwell.kernel.effect import Effect, RunStep, StartChild, Transition
-from stepwell.kernel.event import ChildEnded, ChildStarted, SignalArrived, StepCompleted, StepFailed, TimePassed
+from stepwell.kernel.event import AttemptFailed, ChildEnded, ChildStarted, SignalArrived, StepCompleted, TimePassed
 from stepwell.kernel.interpreter import Interpreter
-from stepwell.kernel.thread import Thread
+from stepwell.kernel.thread import LiveToken
 from stepwell.kernel.trouble import trouble
 
-__all__ = ["Move", "make", "moves_of"]
+__all__ = ["ExploredMove", "make", "moves_of"]
 
 _LETTER = "letter"
 
 
-class Move(NamedTuple):
+class ExploredMove(NamedTuple):
     """One thing that can happen to a thread."""
 
     token_id: str
@@ -36,9 +36,9 @@ class Move(NamedTuple):
         return self.how == "fails"
 
 
-def moves_of(run: Interpreter, effects: Iterable[Effect]) -> dict[str, list[Move]]:
+def moves_of(run: Interpreter, effects: Iterable[Effect]) -> dict[str, list[ExploredMove]]:
     """All that can happen, by the thread that it happens to, in the order of the threads."""
-    found: dict[str, list[Move]] = {token_id: [] for token_id in run.threads}
+    found: dict[str, list[ExploredMove]] = {token_id: [] for token_id in run.threads}
     for effect in effects:
         if isinstance(effect, RunStep | StartChild):
             found[effect.token_id] += _ends(effect)
@@ -47,21 +47,21 @@ def moves_of(run: Interpreter, effects: Iterable[Effect]) -> dict[str, list[Move
     return {token_id: moves for token_id, moves in found.items() if moves}
 
 
-def _ends(effect: RunStep | StartChild) -> Iterator[Move]:
+def _ends(effect: RunStep | StartChild) -> Iterator[ExploredMove]:
     child = effect.child_id if isinstance(effect, StartChild) else ""
     how = "starts" if isinstance(effect, StartChild) and effect.is_detached else "completes"
-    yield Move(effect.token_id, how, child, f"{effect.key} {how}")
-    yield Move(effect.token_id, "fails", child, f"{effect.key} fails")
+    yield ExploredMove(effect.token_id, how, child, f"{effect.key} {how}")
+    yield ExploredMove(effect.token_id, "fails", child, f"{effect.key} fails")
 
 
-def _times(thread: Thread) -> Iterator[Move]:
+def _times(thread: LiveToken) -> Iterator[ExploredMove]:
     for field in TIMES:
         if field in thread.value:
             name = "the execution" if thread.parent is None else thread.key
-            yield Move(thread.id, "time", field, f"the time of {name} comes", _is_region(thread))
+            yield ExploredMove(thread.id, "time", field, f"the time of {name} comes", _is_region(thread))
 
 
-def _signals(thread: Thread) -> Iterator[Move]:
+def _signals(thread: LiveToken) -> Iterator[ExploredMove]:
     names: Iterable[str] = ()
     match thread.place.node:
         case _ if thread.parent is None:
@@ -72,19 +72,19 @@ def _signals(thread: Thread) -> Iterator[Move]:
             names = branches
         case Approval():
             names = (thread.key,)
-        case Scope(cancel_on=str() as name) if "ending" not in thread.value:
+        case CancelScopeNode(cancel_on=str() as name) if "ending" not in thread.value:
             names = (name,)
         case _:
             pass
     for name in names:
-        yield Move(thread.id, "signal", name, f"signal {name} comes", _is_region(thread))
+        yield ExploredMove(thread.id, "signal", name, f"signal {name} comes", _is_region(thread))
 
 
-def _is_region(thread: Thread) -> bool:
-    return thread.parent is None or isinstance(thread.place.node, Scope)
+def _is_region(thread: LiveToken) -> bool:
+    return thread.parent is None or isinstance(thread.place.node, CancelScopeNode)
 
 
-def make(run: Interpreter, move: Move) -> Transition:
+def make(run: Interpreter, move: ExploredMove) -> Transition:
     """Let it happen."""
     thread = run.threads[move.token_id]
     match move.how:
@@ -102,4 +102,4 @@ def make(run: Interpreter, move: Move) -> Transition:
         case "completes":
             return run.handle(StepCompleted(thread.id, thread.key, b"null"), 0)
         case _:
-            return run.handle(StepFailed(thread.id, thread.key, trouble("Failed", ""), is_final=True), 0)
+            return run.handle(AttemptFailed(thread.id, thread.key, trouble("Failed", ""), is_final=True), 0)

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from stepwell.flow.expression import compile_expression
-from stepwell.flow.syntax import Joined, Literal, Syntax, Unary
+from stepwell.flow.syntax import JoinedExpression, LiteralExpression, Syntax, UnaryExpression
 from stepwell.flow.template import compile_template
 from stepwell.model.value import Value
 
-__all__ = ["UNKNOWN", "Answer", "Oracle", "Question", "Questions"]
+__all__ = ["UNKNOWN", "Oracle", "OracleAnswer", "Question", "Questions"]
 
 
 class _Unknown:
@@ -36,7 +36,7 @@ class Question(NamedTuple):
     """Whether it asks if something has happened, which is told only if it has."""
 
 
-class Answer(NamedTuple):
+class OracleAnswer(NamedTuple):
     """What was answered to a question in one transition."""
 
     question: Question
@@ -86,11 +86,11 @@ class Questions(dict[str, Question]):
 def _possible(tree: Syntax) -> set[bool]:
     """Which truth values a condition can have, whatever the data."""
     match tree:
-        case Literal(value=bool() as value):
+        case LiteralExpression(value=bool() as value):
             return {value}
-        case Unary(operator="not"):
+        case UnaryExpression(operator="not"):
             return {not value for value in _possible(tree.operand)}
-        case Joined():
+        case JoinedExpression():
             parts = [_possible(part) for part in tree.operands]
             decides = tree.operator == "or"  # one part with this value decides the whole
             found = {decides} if any(decides in part for part in parts) else set[bool]()
@@ -105,7 +105,7 @@ class Oracle(Mapping[str, Any]):
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
         self._tape: tuple[int, ...] = ()
-        self.given: list[Answer] = []
+        self.given: list[OracleAnswer] = []
 
     def begin(self, tape: tuple[int, ...]) -> None:
         """Answer anew, by this tape."""
@@ -127,7 +127,7 @@ class Oracle(Mapping[str, Any]):
     def answer(self, question: Question) -> Any:
         """The next answer."""
         count = len(self.given)
-        answer = Answer(question, self._tape[count] if count < len(self._tape) else 0)
+        answer = OracleAnswer(question, self._tape[count] if count < len(self._tape) else 0)
         self.given.append(answer)
         return question.answers[answer.number]
 

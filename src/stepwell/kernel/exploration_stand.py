@@ -11,26 +11,26 @@ from stepwell.kernel.alarm import BEGINS, TIMES
 from stepwell.kernel.exploration_question import Oracle, Question
 from stepwell.kernel.interpreter import Interpreter
 from stepwell.kernel.plan import At, Plan, last_of
-from stepwell.kernel.thread import UNDO, Thread
+from stepwell.kernel.thread import UNDO, LiveToken
 from stepwell.kernel.trouble import Trouble
 from stepwell.model.mutation import AddToken, Mutation, RecordStep, RemoveToken, UpdateToken
 from stepwell.model.record import decode_step
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value
 
-__all__ = ["Run", "Stand", "counted_places", "is_dormant", "is_endless", "key_of_run", "row_of"]
+__all__ = ["ExploredRun", "ExploredState", "counted_places", "is_dormant", "is_endless", "key_of_run", "row_of"]
 
 _TELLING = ("total", "chosen", "left", "taken", "is_done", "is_running", "is_escalated")
 """What a token remembers that decides what can happen; all else is data."""
 
 
-class Stand(NamedTuple):
+class ExploredState(NamedTuple):
     """What an interpreter is built from."""
 
     tokens: dict[str, bytes]
     steps: dict[str, bytes]
 
-    def after(self, mutations: Iterable[Mutation], counted: frozenset[str]) -> tuple[Stand, dict[str, str]]:
+    def after(self, mutations: Iterable[Mutation], counted: frozenset[str]) -> tuple[ExploredState, dict[str, str]]:
         """The stand after a commit, and how the places ended that were recorded in it."""
         tokens, steps = dict(self.tokens), dict(self.steps)
         ended: dict[str, str] = {}
@@ -47,13 +47,13 @@ class Stand(NamedTuple):
                         steps[mutation.name] = bytes(mutation.step)
                 case _:
                     pass  # what templates read: there are none
-        return Stand(tokens, steps), ended
+        return ExploredState(tokens, steps), ended
 
 
-class Run(Interpreter):
+class ExploredRun(Interpreter):
     """An interpreter that remembers where it went."""
 
-    def __init__(self, plan: Plan, stand: Stand, oracle: Oracle) -> None:
+    def __init__(self, plan: Plan, stand: ExploredState, oracle: Oracle) -> None:
         empty: dict[str, bytes] = {}
         sections = dict.fromkeys(("trigger", "variables", "context", "loops", "scopes"), empty)
         super().__init__(plan, {**sections, "tokens": stand.tokens, "steps": stand.steps}, "run")
@@ -63,17 +63,17 @@ class Run(Interpreter):
         self.entered: set[str] = set()
         self.failed: dict[str, str] = {}
 
-    def enter(self, thread: Thread) -> None:
+    def enter(self, thread: LiveToken) -> None:
         """Begin what stands at a thread's place."""
         self.entered.add(thread.place.name)
         super().enter(thread)
 
-    def fail(self, thread: Thread, error: Trouble) -> None:
+    def fail(self, thread: LiveToken, error: Trouble) -> None:
         """What stands at a thread's place has failed."""
         self.failed[thread.place.name] = error["kind"]
         super().fail(thread, error)
 
-    def listen(self, thread: Thread, name: str, *, is_transient: bool = False) -> None:
+    def listen(self, thread: LiveToken, name: str, *, is_transient: bool = False) -> None:
         """Have a thread told of signals of a name; one may have come before."""
         if (
             self.is_loaded
@@ -103,7 +103,7 @@ def is_endless(node: object) -> bool:
     return isinstance(node, Loop) and node.count is None and node.max_iterations is None
 
 
-def is_dormant(thread: Thread) -> bool:
+def is_dormant(thread: LiveToken) -> bool:
     """Whether it would undo something, if anything failed."""
     return thread.slot == UNDO and not thread.value.get("is_running")
 
@@ -120,7 +120,7 @@ def key_of_run(run: Interpreter) -> Hashable:
     return (frozenset(Counter(rows).items()), frozenset(undos))
 
 
-def row_of(plan: Plan, thread: Thread) -> Hashable:
+def row_of(plan: Plan, thread: LiveToken) -> Hashable:
     """What tells a thread apart from itself at another time."""
     value = thread.value
     told = tuple((name, _plain(value[name])) for name in _TELLING if name in value)
@@ -139,7 +139,7 @@ def _plain(value: Any) -> Hashable:
     return tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - names of branches
 
 
-def _where(plan: Plan, thread: Thread | None) -> Hashable:
+def _where(plan: Plan, thread: LiveToken | None) -> Hashable:
     """The frames around a thread."""
     found: list[Hashable] = []
     while thread is not None:
@@ -148,7 +148,7 @@ def _where(plan: Plan, thread: Thread | None) -> Hashable:
     return tuple(found)
 
 
-def _rounds(plan: Plan, thread: Thread) -> At:
+def _rounds(plan: Plan, thread: LiveToken) -> At:
     """Its iterations; in an endless loop all after the first are alike."""
     around = plan.rounds[thread.place.name]
     return tuple(

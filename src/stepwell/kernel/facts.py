@@ -12,7 +12,7 @@ from stepwell.flow.node import Loop
 from stepwell.flow.outline import Place
 from stepwell.kernel.board import Sections
 from stepwell.kernel.plan import At, key_of, last_of
-from stepwell.kernel.thread import Thread
+from stepwell.kernel.thread import LiveToken
 from stepwell.model.record import LoopContext, ManualTrigger, StepOutput, decode_loop, decode_trigger
 from stepwell.model.state import ONLY
 from stepwell.model.status import StepStatus
@@ -21,7 +21,7 @@ from stepwell.model.value import Value, decode
 if TYPE_CHECKING:
     from stepwell.kernel.interpreter import Interpreter
 
-__all__ = ["Facts", "ending", "item_at", "loops_around", "output_of", "trigger_facts"]
+__all__ = ["DataView", "ending", "item_at", "loops_around", "output_of", "trigger_facts"]
 
 
 def ending(run: Interpreter, place: Place, at: At) -> StepOutput | None:
@@ -38,7 +38,7 @@ def output_of(step: StepOutput | None) -> Value:
     return None if step is None or step.status == StepStatus.FAILED else step.output
 
 
-def item_at(frame: Thread, index: int) -> Value:
+def item_at(frame: LiveToken, index: int) -> Value:
     """The item of an iteration or instance."""
     match frame.value:
         case {"items": list() as items}:  # pyright: ignore[reportUnknownVariableType]
@@ -49,9 +49,9 @@ def item_at(frame: Thread, index: int) -> Value:
             return index
 
 
-def loops_around(run: Interpreter, thread: Thread, place: Place) -> dict[str, Any]:
+def loops_around(run: Interpreter, thread: LiveToken, place: Place) -> dict[str, Any]:
     """The loops around a place that are asked for in there, as they stand for a thread: for what may outlive them."""
-    asked, loops = run.plan.loops_asked.get(place.name, ()), Facts(run, thread, place)["loops"]
+    asked, loops = run.plan.loops_asked.get(place.name, ()), DataView(run, thread, place)["loops"]
     stands = (loops.get(loop.name) for loop in run.plan.rounds[place.name] if loop.name in asked)
     return {stand["loop_id"]: stand for stand in stands if stand is not None}
 
@@ -77,10 +77,10 @@ class _Lazy(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-class Facts(Mapping[str, Any]):
+class DataView(Mapping[str, Any]):
     """The roots that a path can begin with. Nothing is read before it is asked for."""
 
-    def __init__(self, run: Interpreter, thread: Thread, place: Place | None = None) -> None:
+    def __init__(self, run: Interpreter, thread: LiveToken, place: Place | None = None) -> None:
         self._run, self._thread, self._place = run, thread, place or thread.place
 
     def __getitem__(self, root: str) -> Any:
@@ -195,7 +195,7 @@ class Facts(Mapping[str, Any]):
 
     def _kept(self, loop_id: str) -> Any:
         """What was kept of a loop that has ended, by what runs on without it."""
-        thread: Thread | None = self._thread
+        thread: LiveToken | None = self._thread
         while thread is not None and loop_id not in thread.loops:
             thread = thread.parent
         if thread is None:
@@ -203,15 +203,15 @@ class Facts(Mapping[str, Any]):
         return thread.loops[loop_id]
 
 
-_ROOTS: dict[str, Callable[[Facts], Any]] = {
-    "trigger": Facts._trigger,  # pyright: ignore[reportPrivateUsage] - a table of this class's own methods
-    "variables": Facts._variables,  # pyright: ignore[reportPrivateUsage]
-    "context": Facts._context,  # pyright: ignore[reportPrivateUsage]
-    "steps": Facts._steps,  # pyright: ignore[reportPrivateUsage]
-    "loops": Facts._loops,  # pyright: ignore[reportPrivateUsage]
-    "state": Facts._state,  # pyright: ignore[reportPrivateUsage]
-    "item": Facts._item,  # pyright: ignore[reportPrivateUsage]
-    "index": Facts._index,  # pyright: ignore[reportPrivateUsage]
+_ROOTS: dict[str, Callable[[DataView], Any]] = {
+    "trigger": DataView._trigger,  # pyright: ignore[reportPrivateUsage] - a table of this class's own methods
+    "variables": DataView._variables,  # pyright: ignore[reportPrivateUsage]
+    "context": DataView._context,  # pyright: ignore[reportPrivateUsage]
+    "steps": DataView._steps,  # pyright: ignore[reportPrivateUsage]
+    "loops": DataView._loops,  # pyright: ignore[reportPrivateUsage]
+    "state": DataView._state,  # pyright: ignore[reportPrivateUsage]
+    "item": DataView._item,  # pyright: ignore[reportPrivateUsage]
+    "index": DataView._index,  # pyright: ignore[reportPrivateUsage]
 }
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, cast
 from stepwell.clock import to_ms
 from stepwell.flow.expression import compile_expression
 from stepwell.flow.node import Edge, Graph
-from stepwell.kernel.facts import Facts, ending, output_of
+from stepwell.kernel.facts import DataView, ending, output_of
 from stepwell.kernel.leaving import cancel_inside
 from stepwell.kernel.plan import key_of
-from stepwell.kernel.tally import Tally
-from stepwell.kernel.thread import Thread
+from stepwell.kernel.tally import JoinCount
+from stepwell.kernel.thread import LiveToken
 from stepwell.kernel.trouble import Trouble
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["enter_graph", "node_ended", "recount_graph", "resume_graph"]
 
 
-class _Nodes(Tally):
+class _Nodes(JoinCount):
     """The tally of a graph. It knows which nodes have ended: one that is retried may have arrows to them, and they stay so."""
 
     __slots__ = ("ended",)
@@ -47,7 +47,7 @@ class _Nodes(Tally):
         self.ended.add(slot)
 
 
-def enter_graph(run: Interpreter, frame: Thread, node: Graph) -> None:
+def enter_graph(run: Interpreter, frame: LiveToken, node: Graph) -> None:
     """Begin at the starts."""
     frame.tally = _Nodes(node.nodes)
     frame.tally.pending = deque(run.plan.arrows(frame.place).starts)
@@ -55,7 +55,7 @@ def enter_graph(run: Interpreter, frame: Thread, node: Graph) -> None:
     _begin_more(run, frame, node)
 
 
-def _begin_more(run: Interpreter, frame: Thread, node: Graph) -> None:
+def _begin_more(run: Interpreter, frame: LiveToken, node: Graph) -> None:
     """Begin ready nodes for which there is room; the graph ends when nothing is left."""
     tally = frame.tally
     assert tally is not None  # noqa: S101 - it has begun
@@ -70,7 +70,7 @@ def _begin_more(run: Interpreter, frame: Thread, node: Graph) -> None:
         _finish(run, frame)
 
 
-def node_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | None) -> None:
+def node_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
     """A node has ended: decide the arrows from it, and begin or skip what they lead to."""
     node, tally, slot = cast("Graph", frame.place.node), frame.tally, child.slot
     assert tally is not None  # noqa: S101 - it has begun
@@ -86,7 +86,7 @@ def node_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | 
     _begin_more(run, frame, node)
 
 
-def _decide(run: Interpreter, frame: Thread, slot: str, *, is_dead: bool) -> None:
+def _decide(run: Interpreter, frame: LiveToken, slot: str, *, is_dead: bool) -> None:
     """Decide the arrows from a node, and those from every node that is skipped because of it."""
     arrows = run.plan.arrows(frame.place)
     dead: deque[str] = deque([slot] if is_dead else [])
@@ -99,15 +99,15 @@ def _decide(run: Interpreter, frame: Thread, slot: str, *, is_dead: bool) -> Non
             _arrive(run, frame, edge, False, dead)
 
 
-def _taken(run: Interpreter, frame: Thread, slot: str, edges: list[Edge]) -> list[Edge]:
-    facts = Facts(run, frame, frame.place.children[slot])
+def _taken(run: Interpreter, frame: LiveToken, slot: str, edges: list[Edge]) -> list[Edge]:
+    facts = DataView(run, frame, frame.place.children[slot])
     holding = [edge for edge in edges if edge.when is not None and compile_expression(edge.when).holds(facts)]
     always = [edge for edge in edges if edge.when is None and not edge.is_otherwise]
     otherwise = [] if holding else [edge for edge in edges if edge.is_otherwise]
     return holding + always + otherwise
 
 
-def _arrive(run: Interpreter, frame: Thread, edge: Edge, is_taken: bool, dead: deque[str]) -> None:
+def _arrive(run: Interpreter, frame: LiveToken, edge: Edge, is_taken: bool, dead: deque[str]) -> None:
     """One more arrow to a node is decided."""
     slot, place, tally = edge.target, frame.place.children[edge.target], cast("_Nodes", frame.tally)
     child = frame.children.get(key_of(place, frame.at))
@@ -129,7 +129,7 @@ def _arrive(run: Interpreter, frame: Thread, edge: Edge, is_taken: bool, dead: d
     dead.append(slot)
 
 
-def _finish(run: Interpreter, frame: Thread) -> None:
+def _finish(run: Interpreter, frame: LiveToken) -> None:
     tally, arrows = frame.tally, run.plan.arrows(frame.place)
     assert tally is not None  # noqa: S101 - it has begun
     if tally.error is not None:
@@ -143,7 +143,7 @@ def _finish(run: Interpreter, frame: Thread) -> None:
     run.record_and_go_on(frame, canonical(output, run.board.limits, what=f"the output of graph {frame.place.name!r}"))
 
 
-def recount_graph(run: Interpreter, frame: Thread) -> None:
+def recount_graph(run: Interpreter, frame: LiveToken) -> None:
     """Build the tally again from the tokens that are there and what is recorded."""
     node, arrows = cast("Graph", frame.place.node), run.plan.arrows(frame.place)
     tally = frame.tally = _Nodes(node.nodes)
@@ -165,6 +165,6 @@ def recount_graph(run: Interpreter, frame: Thread) -> None:
             tally.count(slot, error, to_ms(found.executed_at))
 
 
-def resume_graph(run: Interpreter, frame: Thread) -> None:
+def resume_graph(run: Interpreter, frame: LiveToken) -> None:
     """Begin what is ready, after a load."""
     _begin_more(run, frame, cast("Graph", frame.place.node))

@@ -18,27 +18,28 @@ from stepwell.errors import ExecutionCancelled, ValidationFailed
 from stepwell.flow.node import (
     Action,
     Approval,
+    CancelScopeNode,
     Choice,
     Deferred,
     Each,
     Graph,
     Loop,
     Parallel,
-    Scope,
-    Script,
+    ScriptNode,
     Sequence,
     Signal,
-    Step,
+    StepNode,
     Subworkflow,
     Wait,
 )
 from stepwell.flow.outline import Place
 from stepwell.flow.template import Template, compile_template
 from stepwell.kernel import action, branching, graphing, looping, region, waiting
-from stepwell.kernel.alarm import BEGINS, DUE, RETRIES, TIMES, Alarms
-from stepwell.kernel.board import Board, Sections
+from stepwell.kernel.alarm import BEGINS, DUE, RETRIES, TIMES, TokenTimers
+from stepwell.kernel.board import PendingChanges, Sections
 from stepwell.kernel.effect import Effect, End, RunStep, StartChild, Transition
 from stepwell.kernel.event import (
+    AttemptFailed,
     Began,
     CancelRequested,
     ChildEnded,
@@ -46,15 +47,14 @@ from stepwell.kernel.event import (
     Event,
     SignalArrived,
     StepCompleted,
-    StepFailed,
     StepMissing,
     TimePassed,
 )
 from stepwell.kernel.facts import output_of, trigger_facts
 from stepwell.kernel.leaving import cancel_inside
-from stepwell.kernel.mail import Mail
+from stepwell.kernel.mail import SignalInbox
 from stepwell.kernel.plan import At, Plan, key_of
-from stepwell.kernel.thread import LOOSE, UNDO, Thread
+from stepwell.kernel.thread import LOOSE, UNDO, LiveToken
 from stepwell.kernel.trouble import Trouble, trouble, trouble_of
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation, SetResult, SetStatus
@@ -63,28 +63,28 @@ from stepwell.model.value import Value, recode
 
 __all__ = ["Interpreter"]
 
-_ENTER: dict[type, Callable[[Interpreter, Thread, Any], None]] = {
-    Step: action.enter_action,
+_ENTER: dict[type, Callable[[Interpreter, LiveToken, Any], None]] = {
+    StepNode: action.enter_action,
     Subworkflow: action.enter_action,
-    Script: action.enter_action,
+    ScriptNode: action.enter_action,
     Parallel: branching.enter_parallel,
     Choice: branching.enter_choice,
     Each: branching.enter_each,
     Loop: looping.enter_loop,
     Graph: graphing.enter_graph,
-    Scope: region.enter_scope,
+    CancelScopeNode: region.enter_scope,
     Wait: waiting.enter_wait,
     Signal: waiting.enter_signal,
     Deferred: waiting.enter_deferred,
     Approval: waiting.enter_approval,
 }
-_ENDED: dict[type, Callable[[Interpreter, Thread, Thread, Trouble | None], None]] = {
+_ENDED: dict[type, Callable[[Interpreter, LiveToken, LiveToken, Trouble | None], None]] = {
     Parallel: branching.branch_ended,
     Choice: branching.branch_ended,
     Each: branching.branch_ended,
     Loop: looping.body_ended,
     Graph: graphing.node_ended,
-    Scope: region.member_ended,
+    CancelScopeNode: region.member_ended,
     Deferred: waiting.chosen_ended,
 }
 
@@ -96,24 +96,24 @@ class Interpreter:
         self, plan: Plan, sections: Sections, execution_id: str, limits: Limits | None = None, deadline_ms: int | None = None
     ) -> None:
         self.plan, self.execution_id, self.deadline_ms = plan, execution_id, deadline_ms
-        self.board = Board(sections, limits or Limits())
+        self.board = PendingChanges(sections, limits or Limits())
         self.trigger = trigger_facts(sections)
         self.state: Value = {}
         """Scoped state that the definition reads, loaded by the driver."""
         self.now_ms = 0
-        self.root: Thread | None = None
-        self.threads: dict[str, Thread] = {}
-        self.frames: dict[str, Thread] = {}
+        self.root: LiveToken | None = None
+        self.threads: dict[str, LiveToken] = {}
+        self.frames: dict[str, LiveToken] = {}
         """Loops and multiple instances that are running, by key."""
-        self.scopes: dict[str, Thread] = {}
+        self.scopes: dict[str, LiveToken] = {}
         """Cancel scopes that are open, by id."""
-        self.kids: dict[str, Thread] = {}
+        self.kids: dict[str, LiveToken] = {}
         """Who waits for a child execution, by its id."""
-        self.mail = Mail()
+        self.mail = SignalInbox()
         self.effects: list[Effect] = []
         self.undo_count = 0
-        self._alarms = Alarms()
-        self._work: deque[tuple[Callable[..., None], Thread, Any]] = deque()
+        self._alarms = TokenTimers()
+        self._work: deque[tuple[Callable[..., None], LiveToken, Any]] = deque()
 
     # Events.
 
@@ -161,7 +161,7 @@ class Interpreter:
                 self._begin()
             case TimePassed():
                 self._wake()
-            case StepCompleted() | StepFailed() | StepMissing() | ChildStarted():
+            case StepCompleted() | AttemptFailed() | StepMissing() | ChildStarted():
                 return self._answer(event)
             case SignalArrived():
                 self._signal(event)
@@ -184,7 +184,7 @@ class Interpreter:
         else:
             region.begin(self)
 
-    def _answer(self, event: StepCompleted | StepFailed | StepMissing | ChildStarted) -> bool:
+    def _answer(self, event: StepCompleted | AttemptFailed | StepMissing | ChildStarted) -> bool:
         """How an attempt ended; False if nobody waits for it any more."""
         thread = self.threads.get(event.token_id)
         if thread is None or thread.key != event.key or RETRIES in thread.value:
@@ -192,7 +192,7 @@ class Interpreter:
         match event:
             case StepCompleted():
                 action.step_completed(self, thread, event)
-            case StepFailed():
+            case AttemptFailed():
                 action.step_failed(self, thread, event)
             case StepMissing():
                 action.step_missing(self, thread, event)
@@ -207,7 +207,7 @@ class Interpreter:
         if listener is not None:
             self._hear(listener, event.name)
 
-    def _hear(self, thread: Thread, name: str) -> None:
+    def _hear(self, thread: LiveToken, name: str) -> None:
         value = self.mail.take(name, thread if isinstance(thread.place.node, Deferred | Approval) else None)
         self.guarded(thread, lambda: waiting.hear(self, thread, name, value))
 
@@ -215,11 +215,11 @@ class Interpreter:
         while (found := self._alarms.take(self.now_ms)) is not None:
             self._time_over(*found)
 
-    def _time_over(self, thread: Thread, field: str) -> None:
+    def _time_over(self, thread: LiveToken, field: str) -> None:
         self.board.touch(thread)
         if field == BEGINS:
             looping.delay_over(self, thread)
-        elif thread.parent is None or isinstance(thread.place.node, Scope):
+        elif thread.parent is None or isinstance(thread.place.node, CancelScopeNode):
             region.time_over(self, thread)
         elif isinstance(thread.place.node, Action):
             action.time_is_up(self, thread, field)
@@ -235,35 +235,35 @@ class Interpreter:
 
     # What node kinds do with threads.
 
-    def enter(self, thread: Thread) -> None:
+    def enter(self, thread: LiveToken) -> None:
         """Begin what stands at a thread's place."""
         self._work.append((self._enter, thread, None))
 
-    def done(self, thread: Thread, output: bytes) -> None:
+    def done(self, thread: LiveToken, output: bytes) -> None:
         """What stands at a thread's place is done."""
         self._work.append((self._done, thread, output))
 
-    def fail(self, thread: Thread, error: Trouble) -> None:
+    def fail(self, thread: LiveToken, error: Trouble) -> None:
         """What stands at a thread's place has failed."""
         self._work.append((self._fail, thread, error))
 
-    def fail_with(self, thread: Thread, error: ValidationFailed) -> None:
+    def fail_with(self, thread: LiveToken, error: ValidationFailed) -> None:
         """A value that could not be worked out or kept is the failure of the node that wanted it."""
         self.fail(thread, {**trouble_of(error), "step": thread.key})
 
-    def guarded(self, thread: Thread, do: Callable[[], None]) -> None:
+    def guarded(self, thread: LiveToken, do: Callable[[], None]) -> None:
         """Do something for a thread; what cannot be worked out fails it."""
         try:
             do()
         except ValidationFailed as error:
             if isinstance(thread.place.node, Action) and thread.parent is not None:
                 names = tuple(kind.__name__ for kind in type(error).__mro__)
-                failure = StepFailed(thread.id, thread.key, trouble_of(error), names, is_final=True)
+                failure = AttemptFailed(thread.id, thread.key, trouble_of(error), names, is_final=True)
                 action.step_failed(self, thread, failure)
             else:
                 self.fail_with(thread, error)
 
-    def record_and_go_on(self, thread: Thread, output: bytes) -> None:
+    def record_and_go_on(self, thread: LiveToken, output: bytes) -> None:
         """Record a node's output, and go on from it."""
         output = self._recorded(thread.place, thread.at, output)
         self._close_frame(thread)
@@ -278,7 +278,7 @@ class Interpreter:
         self.board.record(key, place.name, StepStatus.COMPLETED, output, self.now_ms)
         return output
 
-    def _close_frame(self, thread: Thread) -> None:
+    def _close_frame(self, thread: LiveToken) -> None:
         """Nobody asks for items of a loop any more; unless another thread has its place, and runs on without it."""
         if self.frames.get(thread.key) is thread:
             del self.frames[thread.key]
@@ -289,29 +289,29 @@ class Interpreter:
         if self.board.get("steps", key) is None:
             self.board.record(key, place.name, StepStatus.FAILED, recode({"error": error, "attempts": 0}), self.now_ms)
 
-    def spawn(self, parent: Thread, slot: str, place: Place, at: At, id: str | None = None) -> Thread:
+    def spawn(self, parent: LiveToken, slot: str, place: Place, at: At, id: str | None = None) -> LiveToken:
         """A new thread inside a frame."""
-        child = Thread(id or key_of(place, at), place, parent, slot, at)
+        child = LiveToken(id or key_of(place, at), place, parent, slot, at)
         self.adopt(parent, child)
         self.board.touch(child)
         return child
 
-    def adopt(self, parent: Thread, child: Thread) -> None:
+    def adopt(self, parent: LiveToken, child: LiveToken) -> None:
         """Put a thread into a frame."""
         child.parent = parent
-        child.region = parent if parent.parent is None or isinstance(parent.place.node, Scope) else parent.region
+        child.region = parent if parent.parent is None or isinstance(parent.place.node, CancelScopeNode) else parent.region
         gives = parent.parent is not None and isinstance(parent.place.node, Loop | Each)
         child.item_from = child if child.item is not msgspec.UNSET or (gives and child.slot != LOOSE) else parent.item_from
         parent.children[child.id] = child
         self.threads[child.id] = child
 
-    def move(self, thread: Thread, place: Place) -> None:
+    def move(self, thread: LiveToken, place: Place) -> None:
         """A thread goes to another place and begins what stands there."""
         thread.place, thread.value, thread.tally = place, {}, None
         self.board.touch(thread)
         self.enter(thread)
 
-    def drop(self, thread: Thread) -> None:
+    def drop(self, thread: LiveToken) -> None:
         """A thread is at its end."""
         self.quiet(thread)
         self._close_frame(thread)
@@ -323,13 +323,13 @@ class Interpreter:
 
     # Times and signals.
 
-    def wake_at(self, thread: Thread, due_ms: int, field: str = DUE) -> None:
+    def wake_at(self, thread: LiveToken, due_ms: int, field: str = DUE) -> None:
         """Have a thread woken at a time."""
         order = -1 if thread.parent is None else self.plan.numbers[thread.place.name]
         self._alarms.set(thread, due_ms, field, (order, thread.at))
         self.board.touch(thread)
 
-    def listen(self, thread: Thread, name: str, *, is_transient: bool = False) -> None:
+    def listen(self, thread: LiveToken, name: str, *, is_transient: bool = False) -> None:
         """Have a thread told of signals of a name: those that came before, unless only later ones count, and those to come."""
         if is_transient:
             self.mail.forget(name)
@@ -337,7 +337,7 @@ class Interpreter:
         while self.mail.has(name) and self.mail.is_listening(thread, name):
             self._hear(thread, name)
 
-    def quiet(self, thread: Thread) -> None:
+    def quiet(self, thread: LiveToken) -> None:
         """A thread waits for no time and no signal any more."""
         self.mail.leave(thread)
         for field in TIMES:
@@ -345,7 +345,7 @@ class Interpreter:
 
     # The queue's verbs.
 
-    def _enter(self, thread: Thread, _: None) -> None:
+    def _enter(self, thread: LiveToken, _: None) -> None:
         node = thread.place.node
         if self.is_answered(thread):
             return
@@ -358,7 +358,7 @@ class Interpreter:
             return
         self.guarded(thread, lambda: _ENTER[type(node)](self, thread, node))
 
-    def is_answered(self, thread: Thread) -> bool:
+    def is_answered(self, thread: LiveToken) -> bool:
         """Whether a place was done before, in an execution that is retried; then it is not done again."""
         if self.board.get("steps", thread.key) is None:
             return False
@@ -369,7 +369,7 @@ class Interpreter:
         self.done(thread, recode(output_of(found)))
         return True
 
-    def _done(self, thread: Thread, output: bytes) -> None:
+    def _done(self, thread: LiveToken, output: bytes) -> None:
         frame, place = thread.parent, thread.place
         assert frame is not None  # noqa: S101 - the root ends by other means
         while thread.slot not in (UNDO, LOOSE) and place.parent is not (None if frame.parent is None else frame.place):
@@ -385,7 +385,7 @@ class Interpreter:
             place = outer
         self._ended(frame, thread, None)
 
-    def _fail(self, thread: Thread, error: Trouble) -> None:
+    def _fail(self, thread: LiveToken, error: Trouble) -> None:
         if thread.parent is None:
             region.leave(self, thread, "failed", error)
             return
@@ -393,7 +393,7 @@ class Interpreter:
         self.quiet(thread)
         self._ended(thread.parent, thread, error)
 
-    def _ended(self, frame: Thread, child: Thread, error: Trouble | None) -> None:
+    def _ended(self, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
         ended = region.member_ended if frame.parent is None else _ENDED[type(frame.place.node)]
         self.guarded(frame, lambda: ended(self, frame, child, error))
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from stepwell.flow.node import Action
 from stepwell.kernel.effect import Abandon, CancelChild
-from stepwell.kernel.facts import Facts, loops_around
-from stepwell.kernel.thread import LOOSE, UNDO, Thread
+from stepwell.kernel.facts import DataView, loops_around
+from stepwell.kernel.thread import LOOSE, UNDO, LiveToken
 
 if TYPE_CHECKING:
     from stepwell.kernel.interpreter import Interpreter
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["cancel_inside", "go_on_without", "hand_over"]
 
 
-def go_on_without(run: Interpreter, frame: Thread, output: bytes) -> None:
+def go_on_without(run: Interpreter, frame: LiveToken, output: bytes) -> None:
     """Go on from a frame whose children run on: another thread takes its place, and the frame stays beside it, loose."""
     parent, before = frame.parent, frame.item_from
     assert parent is not None  # noqa: S101 - the root never joins
-    after = Thread(f"(after) {frame.key}", frame.place, parent, frame.slot, frame.at)
+    after = LiveToken(f"(after) {frame.key}", frame.place, parent, frame.slot, frame.at)
     after.item = frame.item
     if before is not None:
         _keep_item(run, frame, before)
@@ -34,9 +34,9 @@ def go_on_without(run: Interpreter, frame: Thread, output: bytes) -> None:
     run.record_and_go_on(after, output)
 
 
-def _keep_item(run: Interpreter, frame: Thread, before: Thread) -> None:
+def _keep_item(run: Interpreter, frame: LiveToken, before: LiveToken) -> None:
     """The loop around may go on to other items: what runs on keeps its own."""
-    frame.item = Facts(run, frame)["item"]
+    frame.item = DataView(run, frame)["item"]
     pending = [frame]
     while pending:
         thread = pending.pop()
@@ -45,12 +45,12 @@ def _keep_item(run: Interpreter, frame: Thread, before: Thread) -> None:
         pending += thread.children.values()
 
 
-def cancel_inside(run: Interpreter, frame: Thread) -> None:
+def cancel_inside(run: Interpreter, frame: LiveToken) -> None:
     """Stop everything inside a frame. What would undo steps in there goes to the region that the frame is, or is in."""
     inside = [*frame.children.values()]
     for thread in inside:  # grows as it goes: what is inside of what is inside
         inside += thread.children.values()
-    undos: list[Thread] = []
+    undos: list[LiveToken] = []
     for thread in reversed(inside):  # scopes close from the inside out
         undos += thread.undos
         thread.undos = []
@@ -66,7 +66,7 @@ def cancel_inside(run: Interpreter, frame: Thread) -> None:
     hand_over(run, undos, home)
 
 
-def _stop(run: Interpreter, thread: Thread) -> None:
+def _stop(run: Interpreter, thread: LiveToken) -> None:
     """Call off what a thread has asked for."""
     run.frames.pop(thread.key, None)
     child_id = thread.value.get("child")
@@ -79,7 +79,7 @@ def _stop(run: Interpreter, thread: Thread) -> None:
         run.board.exit_scope(thread.scope_id)
 
 
-def hand_over(run: Interpreter, undos: Iterable[Thread], home: Thread) -> None:
+def hand_over(run: Interpreter, undos: Iterable[LiveToken], home: LiveToken) -> None:
     """Give what would undo steps to another region."""
     for undo in undos:
         undo.parent = undo.region = home

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stepwell.errors import InvalidInput
-from stepwell.flow.node import Action, Choice, Each, Graph, Loop, Parallel, Scope
+from stepwell.flow.node import Action, CancelScopeNode, Choice, Each, Graph, Loop, Parallel
 from stepwell.kernel import action, branching, graphing, waiting
 from stepwell.kernel.alarm import BEGINS, TIMES
 from stepwell.kernel.leaving import cancel_inside
 from stepwell.kernel.mail import TURN
 from stepwell.kernel.region import pass_scope
-from stepwell.kernel.thread import ROOT, UNDO, Thread
+from stepwell.kernel.thread import ROOT, UNDO, LiveToken
 from stepwell.model.record import Token, decode_token
 
 if TYPE_CHECKING:
@@ -43,18 +43,18 @@ def load(run: Interpreter) -> bool:
     return True
 
 
-def _is_under_way(thread: Thread) -> bool:
+def _is_under_way(thread: LiveToken) -> bool:
     """Whether what stands at its place has begun; the root only stands for the whole."""
     is_dormant = thread.slot == UNDO and not thread.value.get("is_running")
     return not (thread.parent is None or is_dormant or BEGINS in thread.value or "left" in thread.value)
 
 
-def _thread(run: Interpreter, token: Token, parent: Thread | None) -> Thread:
+def _thread(run: Interpreter, token: Token, parent: LiveToken | None) -> LiveToken:
     place = run.plan.places.get(token.node)
     if place is None:
         raise InvalidInput(f"token {token.token_id!r} stands at {token.node!r}, which this definition does not have")
     value: dict[str, Any] = token.value
-    thread = Thread(token.token_id, place, parent, value["slot"], tuple(value["at"]))
+    thread = LiveToken(token.token_id, place, parent, value["slot"], tuple(value["at"]))
     thread.value = {key: each for key, each in value.items() if key not in _OWN}
     if value.get("parent") != run.execution_id:
         thread.value.pop("child", None)  # a fork has its original's tokens, whose children are not its own
@@ -65,7 +65,7 @@ def _thread(run: Interpreter, token: Token, parent: Thread | None) -> Thread:
     return thread
 
 
-def _place(run: Interpreter, token: Token, parent: Thread) -> Thread:
+def _place(run: Interpreter, token: Token, parent: LiveToken) -> LiveToken:
     thread = _thread(run, token, parent)
     run.adopt(parent, thread)
     if thread.slot == UNDO:
@@ -76,7 +76,7 @@ def _place(run: Interpreter, token: Token, parent: Thread) -> Thread:
     return thread
 
 
-def _rebuild(run: Interpreter, thread: Thread) -> None:
+def _rebuild(run: Interpreter, thread: LiveToken) -> None:
     """What is kept in memory only: counts of joins, open scopes, and times."""
     thread.undos.sort(key=lambda undo: undo.value["undo"])
     for field in TIMES:
@@ -85,7 +85,7 @@ def _rebuild(run: Interpreter, thread: Thread) -> None:
     if not _is_under_way(thread):
         return
     match thread.place.node:
-        case Scope():
+        case CancelScopeNode():
             run.scopes[thread.id] = thread
         case Parallel() | Each():
             branching.recount(run, thread)
@@ -106,7 +106,7 @@ def resume(run: Interpreter) -> None:
             _resume(run, thread)
 
 
-def _resume(run: Interpreter, thread: Thread) -> None:
+def _resume(run: Interpreter, thread: LiveToken) -> None:
     node = thread.place.node
     match node:
         case Action():
@@ -125,10 +125,10 @@ def _resume(run: Interpreter, thread: Thread) -> None:
             pass
 
 
-def _pass(run: Interpreter, thread: Thread) -> None:
+def _pass(run: Interpreter, thread: LiveToken) -> None:
     """Go on from what has ended by the record: it did so in the commit of a failure that is retried."""
     cancel_inside(run, thread)
-    if isinstance(thread.place.node, Scope):
+    if isinstance(thread.place.node, CancelScopeNode):
         pass_scope(run, thread)
     run.quiet(thread)
     run.record_and_go_on(thread, b"null")

@@ -12,10 +12,10 @@ from stepwell.flow.node import Keep, Loop
 from stepwell.flow.template import compile_template
 from stepwell.kernel.alarm import BEGINS
 from stepwell.kernel.branching import whole_number
-from stepwell.kernel.facts import Facts, ending, item_at, output_of
+from stepwell.kernel.facts import DataView, ending, item_at, output_of
 from stepwell.kernel.leaving import cancel_inside
 from stepwell.kernel.plan import key_of
-from stepwell.kernel.thread import DO, Thread
+from stepwell.kernel.thread import DO, LiveToken
 from stepwell.kernel.trouble import Trouble, trouble
 from stepwell.model.record import LoopContext
 from stepwell.model.value import Value, canonical
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["body_ended", "delay_over", "enter_loop"]
 
 
-def enter_loop(run: Interpreter, frame: Thread, node: Loop) -> None:
+def enter_loop(run: Interpreter, frame: LiveToken, node: Loop) -> None:
     """Work out how long it goes on, and begin the first iteration."""
     frame.value.update(_extent(run, frame, node))
     run.frames[frame.key] = frame
@@ -36,8 +36,8 @@ def enter_loop(run: Interpreter, frame: Thread, node: Loop) -> None:
     _begin(run, frame, node, child)
 
 
-def _extent(run: Interpreter, frame: Thread, node: Loop) -> dict[str, Value]:
-    place, facts = frame.place, Facts(run, frame)
+def _extent(run: Interpreter, frame: LiveToken, node: Loop) -> dict[str, Value]:
+    place, facts = frame.place, DataView(run, frame)
     if node.items is not UNSET:
         items = place.form("items").fill(facts)
         if not isinstance(items, list):
@@ -60,11 +60,11 @@ def _extent(run: Interpreter, frame: Thread, node: Loop) -> dict[str, Value]:
     return {}
 
 
-def _begin(run: Interpreter, frame: Thread, node: Loop, child: Thread) -> None:
+def _begin(run: Interpreter, frame: LiveToken, node: Loop, child: LiveToken) -> None:
     """Begin the iteration that the child stands for, if there is to be one."""
     index, total = child.at[-1], frame.value.get("total")
     if (total is not None and index >= total) or (
-        node.while_ is not None and not compile_expression(node.while_).holds(Facts(run, child))
+        node.while_ is not None and not compile_expression(node.while_).holds(DataView(run, child))
     ):
         _finish(run, frame, node, child, index)
         return
@@ -77,7 +77,7 @@ def _begin(run: Interpreter, frame: Thread, node: Loop, child: Thread) -> None:
     run.move(child, frame.place.children[DO])
 
 
-def body_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | None) -> None:
+def body_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
     """An iteration has ended."""
     node = cast("Loop", frame.place.node)
     if error is not None:
@@ -85,7 +85,7 @@ def body_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | 
         run.fail(frame, error)
         return
     index, total = child.at[-1], frame.value.get("total")
-    facts = Facts(run, child, frame.place.children[DO])
+    facts = DataView(run, child, frame.place.children[DO])
     for condition in (node.until, node.break_when):
         if condition is not None and compile_expression(condition).holds(facts):
             _finish(run, frame, node, child, index + 1)
@@ -99,7 +99,7 @@ def body_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | 
         _begin(run, frame, node, child)
 
 
-def delay_over(run: Interpreter, child: Thread) -> None:
+def delay_over(run: Interpreter, child: LiveToken) -> None:
     """The wait between two iterations is over."""
     frame = child.parent
     assert frame is not None  # noqa: S101 - it is inside of a loop
@@ -107,7 +107,7 @@ def delay_over(run: Interpreter, child: Thread) -> None:
     run.guarded(frame, lambda: _begin(run, frame, cast("Loop", frame.place.node), child))
 
 
-def _finish(run: Interpreter, frame: Thread, node: Loop, child: Thread, count: int) -> None:
+def _finish(run: Interpreter, frame: LiveToken, node: Loop, child: LiveToken, count: int) -> None:
     run.drop(child)
     body = frame.place.children[DO]
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from stepwell.kernel.thread import Thread
+from stepwell.kernel.thread import LiveToken
 from stepwell.model.value import Value
 
-__all__ = ["TURN", "Mail"]
+__all__ = ["TURN", "SignalInbox"]
 
 TURN = "turn"
 """Where a token says that others listened before it: its number is higher than theirs. The first has none."""
 
 
-class Mail:
+class SignalInbox:
     """Messages by name, and listeners by name."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[tuple[str, Value]]] = {}
-        self._ears: dict[str, dict[str, Thread]] = {}
+        self._ears: dict[str, dict[str, LiveToken]] = {}
         self._names: dict[str, list[str]] = {}
         self._known: set[str] = set()
         self._taken: list[str] = []
@@ -49,7 +49,7 @@ class Mail:
         """Whether a signal of this name waits."""
         return bool(self._waiting.get(name))
 
-    def take(self, name: str, teller: Thread | None = None) -> Value:
+    def take(self, name: str, teller: LiveToken | None = None) -> Value:
         """Take the oldest signal of a name, for a thread of which nothing but its token tells that it was taken."""
         letter, value = self._waiting[name].popleft()
         self._taken.append(letter)
@@ -62,7 +62,7 @@ class Mail:
         while self.has(name):
             self.take(name)
 
-    def listen(self, thread: Thread, name: str) -> None:
+    def listen(self, thread: LiveToken, name: str) -> None:
         """Have a thread listen for a name, after those who do already."""
         ears = self._ears.setdefault(name, {})
         if ears:
@@ -71,15 +71,15 @@ class Mail:
         ears[thread.id] = thread
         self._names.setdefault(thread.id, []).append(name)
 
-    def is_listening(self, thread: Thread, name: str) -> bool:
+    def is_listening(self, thread: LiveToken, name: str) -> bool:
         """Whether a thread still listens for a name."""
         return thread.id in self._ears.get(name, ())
 
-    def listener(self, name: str) -> Thread | None:
+    def listener(self, name: str) -> LiveToken | None:
         """Who has listened for a name the longest."""
         return next(iter(self._ears.get(name, {}).values()), None)
 
-    def leave(self, thread: Thread) -> None:
+    def leave(self, thread: LiveToken) -> None:
         """A thread listens no more."""
         thread.value.pop(TURN, None)
         for name in self._names.pop(thread.id, ()):
@@ -100,7 +100,7 @@ class Mail:
         return tuple(taken)
 
 
-def _keys_around(thread: Thread) -> Iterator[str]:
+def _keys_around(thread: LiveToken) -> Iterator[str]:
     """Where a thread stands, and the frames around it, without the root."""
     while thread.parent is not None:
         yield thread.key

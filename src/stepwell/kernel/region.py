@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import UNSET
 
 from stepwell.errors import ValidationFailed
-from stepwell.flow.node import Scope
+from stepwell.flow.node import CancelScopeNode
 from stepwell.kernel.effect import End
-from stepwell.kernel.facts import Facts, ending, loops_around, output_of
+from stepwell.kernel.facts import DataView, ending, loops_around, output_of
 from stepwell.kernel.leaving import cancel_inside, hand_over
-from stepwell.kernel.thread import DO, LOOSE, ROOT, UNDO, Thread
+from stepwell.kernel.thread import DO, LOOSE, ROOT, UNDO, LiveToken
 from stepwell.kernel.trouble import Trouble, trouble, trouble_of
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical, decode, recode
@@ -34,7 +34,7 @@ def begin(run: Interpreter) -> None:
     for name, value in definition.variables.items():
         if run.board.get("variables", name) is None:
             run.board.set_variable(name, value)
-    root = run.root = Thread(ROOT, run.plan.root, None, "", ())
+    root = run.root = LiveToken(ROOT, run.plan.root, None, "", ())
     run.threads[root.id] = root
     run.board.touch(root)
     seconds = definition.timeout_seconds
@@ -44,7 +44,7 @@ def begin(run: Interpreter) -> None:
     run.enter(run.spawn(root, DO, run.plan.root, ()))
 
 
-def enter_scope(run: Interpreter, frame: Thread, node: Scope) -> None:
+def enter_scope(run: Interpreter, frame: LiveToken, node: CancelScopeNode) -> None:
     """Open a cancel scope and begin what is inside."""
     run.board.enter_scope(frame.scope_id, frame.region.scope_id)
     run.scopes[frame.id] = frame
@@ -56,7 +56,7 @@ def enter_scope(run: Interpreter, frame: Thread, node: Scope) -> None:
         run.listen(frame, node.cancel_on)
 
 
-def member_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | None) -> None:
+def member_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
     """Something that stands directly in a region has ended."""
     run.drop(child)
     if child.slot == UNDO:
@@ -77,12 +77,12 @@ def member_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble 
         run.board.touch(frame)
 
 
-def _finish(run: Interpreter, frame: Thread) -> None:
+def _finish(run: Interpreter, frame: LiveToken) -> None:
     """All that was to be done in a region is done."""
     node = frame.place.node
     place = run.plan.root if frame is run.root else frame.place.children[DO]
     output = recode(output_of(ending(run, place, frame.at)))
-    if frame is not run.root and isinstance(node, Scope):
+    if frame is not run.root and isinstance(node, CancelScopeNode):
         hand_over(run, frame.undos, frame.region)
         _close(run, frame)
         run.record_and_go_on(frame, output)
@@ -90,14 +90,14 @@ def _finish(run: Interpreter, frame: Thread) -> None:
     template = run.plan.definition.output
     if template is not UNSET:
         try:
-            output = canonical(run.output_form.fill(Facts(run, frame)), run.board.limits, what="the result")
+            output = canonical(run.output_form.fill(DataView(run, frame)), run.board.limits, what="the result")
         except ValidationFailed as error:
             leave(run, frame, "failed", trouble_of(error))
             return
     _end(run, Status.COMPLETED, {"output": decode(output)})
 
 
-def pass_scope(run: Interpreter, frame: Thread) -> None:
+def pass_scope(run: Interpreter, frame: LiveToken) -> None:
     """Close a scope that has ended by the record: what would undo its steps is handed on, or was carried out then."""
     found = run.board.step(frame.key)
     if found is not None and found.status == StepStatus.CANCELLED:
@@ -108,7 +108,7 @@ def pass_scope(run: Interpreter, frame: Thread) -> None:
     _close(run, frame)
 
 
-def leave(run: Interpreter, frame: Thread, how: How, error: Trouble) -> None:
+def leave(run: Interpreter, frame: LiveToken, how: How, error: Trouble) -> None:
     """End a region early: stop everything in it, undo what was done, then say how it ended."""
     if "ending" in frame.value:
         return  # it is on its way out already
@@ -120,7 +120,7 @@ def leave(run: Interpreter, frame: Thread, how: How, error: Trouble) -> None:
     _undo_next(run, frame)
 
 
-def _undo_next(run: Interpreter, frame: Thread) -> None:
+def _undo_next(run: Interpreter, frame: LiveToken) -> None:
     if frame.undos:
         undo = frame.undos.pop()
         frame.children[undo.id] = undo
@@ -134,7 +134,7 @@ def _undo_next(run: Interpreter, frame: Thread) -> None:
         _end(run, status, {"error": told["error"]})
         return
     _close(run, frame)
-    node = cast("Scope", frame.place.node)
+    node = cast("CancelScopeNode", frame.place.node)
     if told["how"] == "cancelled" and told["is_undone"] and node.on_cancel == "continue":
         run.board.record(frame.key, frame.place.name, StepStatus.CANCELLED, b"null", run.now_ms)
         run.done(frame, b"null")
@@ -142,7 +142,7 @@ def _undo_next(run: Interpreter, frame: Thread) -> None:
         run.fail(frame, told["error"])
 
 
-def _close(run: Interpreter, frame: Thread) -> None:
+def _close(run: Interpreter, frame: LiveToken) -> None:
     """A scope is empty: it is no region any more, and its thread goes on."""
     run.quiet(frame)
     frame.undos, frame.value = [], {}
@@ -160,25 +160,25 @@ def _end(run: Interpreter, status: Status, result: dict[str, Value]) -> None:
     run.effects.append(End(status, result))
 
 
-def time_over(run: Interpreter, frame: Thread) -> None:
+def time_over(run: Interpreter, frame: LiveToken) -> None:
     """The time of a region is over: an execution fails, a scope is cancelled."""
     if frame is run.root:
         leave(run, frame, "failed", trouble("ExecutionTimedOut", "the execution took longer than it may", "SW-405"))
     else:
-        node = cast("Scope", frame.place.node)
+        node = cast("CancelScopeNode", frame.place.node)
         message = f"scope {frame.place.name!r} took longer than {node.timeout_seconds:g} s and was cancelled"
         leave(run, frame, "cancelled", trouble("TimeoutError", message))
 
 
-def keep_undo(run: Interpreter, thread: Thread) -> None:
+def keep_undo(run: Interpreter, thread: LiveToken) -> None:
     """A step is completed that can be undone: remember how, in the region where it was done."""
     place = thread.place.children["compensate"]
-    undo = Thread(f"{UNDO} {thread.key}", place, thread.region, UNDO, thread.at)
+    undo = LiveToken(f"{UNDO} {thread.key}", place, thread.region, UNDO, thread.at)
     undo.region = thread.region
     run.undo_count += 1
     undo.value = {"undo": run.undo_count}
     if thread.item_from is not None:
-        undo.item = Facts(run, thread)["item"]
+        undo.item = DataView(run, thread)["item"]
         undo.item_from = undo
     undo.loops = loops_around(run, thread, place)
     thread.region.undos.append(undo)

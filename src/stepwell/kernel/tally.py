@@ -10,7 +10,7 @@ from math import inf
 from stepwell.flow.node import InstanceRule, JoinRule
 from stepwell.kernel.trouble import Trouble, trouble
 
-__all__ = ["Tally", "Verdict", "judge"]
+__all__ = ["JoinCount", "Verdict", "judge"]
 
 
 class Verdict(Enum):
@@ -24,7 +24,7 @@ class Verdict(Enum):
 _NEVER = (inf, 0)
 
 
-class Tally:
+class JoinCount:
     """How many of the children of a join have ended, and how. Kept in memory; built again from the record after a load.
 
     Of those that ended in the same millisecond, the first in the order of the document is the first: the record tells no more.
@@ -65,7 +65,7 @@ class Tally:
                 self.error, self._troubled = error, when
 
 
-def judge(rule: JoinRule | InstanceRule | int, tally: Tally, *, fail_fast: bool, has_failed: bool) -> Verdict:
+def judge(rule: JoinRule | InstanceRule | int, tally: JoinCount, *, fail_fast: bool, has_failed: bool) -> Verdict:
     """What a join has come to after one more child has ended; ``has_failed``: how that one did, in a way that counts."""
     match rule:
         case "all":
@@ -85,7 +85,7 @@ def judge(rule: JoinRule | InstanceRule | int, tally: Tally, *, fail_fast: bool,
             return Verdict.WAIT if tally.succeeded + tally.left >= needed else Verdict.FAIL
 
 
-def shortfall(rule: JoinRule | InstanceRule | int, tally: Tally) -> Trouble:
+def shortfall(rule: JoinRule | InstanceRule | int, tally: JoinCount) -> Trouble:
     """Why a join failed: the error of a branch, or that too few have succeeded."""
     if tally.error is not None and not isinstance(rule, int):
         return tally.error

@@ -13,9 +13,9 @@ from stepwell.model.record import Token, encode_token
 from stepwell.model.value import Value
 
 if TYPE_CHECKING:
-    from stepwell.kernel.tally import Tally
+    from stepwell.kernel.tally import JoinCount
 
-__all__ = ["DO", "LIFE", "LOOSE", "ROOT", "UNDO", "Thread"]
+__all__ = ["DO", "LIFE", "LOOSE", "ROOT", "UNDO", "LiveToken"]
 
 ROOT = "(root)"
 """The id of the token that stands for the whole execution."""
@@ -26,7 +26,7 @@ LOOSE, UNDO = "(loose)", "(undo)"
 """Slots inside a region: what runs on without anybody waiting for it, and what undoes. No branch has such a name."""
 
 
-class Thread:
+class LiveToken:
     """One token. A thread moves along sequences and choices; where it splits or repeats, it stays and has children."""
 
     __slots__ = (
@@ -47,20 +47,20 @@ class Thread:
         "value",
     )
 
-    def __init__(self, id: str, place: Place, parent: Thread | None, slot: str, at: At) -> None:
+    def __init__(self, id: str, place: Place, parent: LiveToken | None, slot: str, at: At) -> None:
         self.id, self.place, self.parent, self.slot, self.at = id, place, parent, slot, at
         self.value: dict[str, Any] = {}
         """What it remembers at its place."""
         self.item: Value | UnsetType = UNSET
         """The item that it was given as a whole; items of loops are kept by the loop."""
-        self.item_from: Thread | None = None
+        self.item_from: LiveToken | None = None
         self.loops: dict[str, dict[str, Any]] = {}
         """Loops around it that may end before it does, by key: what is asked of them inside."""
-        self.children: dict[str, Thread] = {}
-        self.tally: Tally | None = None
-        self.region: Thread = self
+        self.children: dict[str, LiveToken] = {}
+        self.tally: JoinCount | None = None
+        self.region: LiveToken = self
         """The nearest thread around that is a cancel scope; the root is its own."""
-        self.undos: list[Thread] = []
+        self.undos: list[LiveToken] = []
         """What would undo the steps that were completed in this region."""
         self.is_stored = self.is_gone = False
 

@@ -9,11 +9,11 @@ from msgspec import UNSET
 
 from stepwell.clock import to_ms
 from stepwell.flow.duration import time_of
-from stepwell.flow.node import Approval, Deferred, Scope, Signal, Wait
+from stepwell.flow.node import Approval, CancelScopeNode, Deferred, Signal, Wait
 from stepwell.flow.template import compile_template
-from stepwell.kernel.facts import Facts, ending, output_of
+from stepwell.kernel.facts import DataView, ending, output_of
 from stepwell.kernel.region import leave
-from stepwell.kernel.thread import Thread
+from stepwell.kernel.thread import LiveToken
 from stepwell.kernel.trouble import Trouble, trouble
 from stepwell.model.value import Value, canonical, recode
 
@@ -32,21 +32,21 @@ __all__ = [
 ]
 
 
-def enter_wait(run: Interpreter, thread: Thread, _node: Wait) -> None:
+def enter_wait(run: Interpreter, thread: LiveToken, _node: Wait) -> None:
     """Wait for a time to come."""
-    time = time_of(thread.place.form("time").fill(Facts(run, thread)), f"the wait {thread.place.name!r}")
+    time = time_of(thread.place.form("time").fill(DataView(run, thread)), f"the wait {thread.place.name!r}")
     due = run.now_ms + round(time * 1000) if isinstance(time, int | float) else to_ms(time)
     run.wake_at(thread, due)
 
 
-def enter_signal(run: Interpreter, thread: Thread, node: Signal) -> None:
+def enter_signal(run: Interpreter, thread: LiveToken, node: Signal) -> None:
     """Wait for a signal."""
     run.board.touch(thread)
     _limit(run, thread, node.timeout_seconds)
     run.listen(thread, node.signal, is_transient=node.is_transient)
 
 
-def enter_deferred(run: Interpreter, frame: Thread, node: Deferred) -> None:
+def enter_deferred(run: Interpreter, frame: LiveToken, node: Deferred) -> None:
     """Wait for the first of several signals."""
     run.board.touch(frame)
     _limit(run, frame, node.timeout_seconds)
@@ -55,9 +55,9 @@ def enter_deferred(run: Interpreter, frame: Thread, node: Deferred) -> None:
             run.listen(frame, name)
 
 
-def enter_approval(run: Interpreter, thread: Thread, node: Approval) -> None:
+def enter_approval(run: Interpreter, thread: LiveToken, node: Approval) -> None:
     """Ask people."""
-    facts = Facts(run, thread)
+    facts = DataView(run, thread)
     shown = None if node.details is UNSET else thread.place.form("details").fill(facts)
     canonical(shown, run.board.limits, what=f"the details of approval {thread.place.name!r}")
     asked = compile_template({"title": node.title, "approvers": list(node.approvers)}).fill(facts)
@@ -69,12 +69,12 @@ def enter_approval(run: Interpreter, thread: Thread, node: Approval) -> None:
     run.listen(thread, thread.key)
 
 
-def _limit(run: Interpreter, thread: Thread, seconds: float | None) -> None:
+def _limit(run: Interpreter, thread: LiveToken, seconds: float | None) -> None:
     if seconds is not None:
         run.wake_at(thread, run.now_ms + round(seconds * 1000))
 
 
-def listen_again(run: Interpreter, thread: Thread) -> None:
+def listen_again(run: Interpreter, thread: LiveToken) -> None:
     """Take up a wait for signals after a load."""
     match thread.place.node:
         case Signal(signal=name):
@@ -84,13 +84,13 @@ def listen_again(run: Interpreter, thread: Thread) -> None:
                 run.listen(thread, name)
         case Approval():
             run.listen(thread, thread.key)
-        case Scope(cancel_on=str() as name) if "ending" not in thread.value:
+        case CancelScopeNode(cancel_on=str() as name) if "ending" not in thread.value:
             run.listen(thread, name)
         case _:
             pass
 
 
-def hear(run: Interpreter, thread: Thread, name: str, value: Value) -> None:
+def hear(run: Interpreter, thread: LiveToken, name: str, value: Value) -> None:
     """A signal came for a thread that listens."""
     match thread.place.node:
         case Signal():
@@ -105,14 +105,14 @@ def hear(run: Interpreter, thread: Thread, name: str, value: Value) -> None:
             run.enter(child)
         case Approval() as node:
             _decide(run, thread, node, value)
-        case Scope():
+        case CancelScopeNode():
             message = f"scope {thread.place.name!r} was cancelled by signal {name!r}"
             leave(run, thread, "cancelled", trouble("ExecutionCancelled", message, "SW-401"))
         case _:
             pass
 
 
-def chosen_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble | None) -> None:
+def chosen_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
     """The branch of a deferred choice has ended."""
     run.drop(child)
     if error is not None:
@@ -125,7 +125,7 @@ def chosen_ended(run: Interpreter, frame: Thread, child: Thread, error: Trouble 
 # When it takes too long.
 
 
-def wait_over(run: Interpreter, thread: Thread) -> None:
+def wait_over(run: Interpreter, thread: LiveToken) -> None:
     """The time of a wait has come."""
     match thread.place.node:
         case Wait():
@@ -149,17 +149,17 @@ def wait_over(run: Interpreter, thread: Thread) -> None:
             pass
 
 
-def _late(thread: Thread, message: str) -> Trouble:
+def _late(thread: LiveToken, message: str) -> Trouble:
     return {**trouble("TimeoutError", message), "step": thread.key}
 
 
-def _unanswered(run: Interpreter, thread: Thread, node: Approval) -> None:
+def _unanswered(run: Interpreter, thread: LiveToken, node: Approval) -> None:
     if node.on_timeout == "default":
-        default = None if node.default is UNSET else thread.place.form("default").fill(Facts(run, thread))
+        default = None if node.default is UNSET else thread.place.form("default").fill(DataView(run, thread))
         run.quiet(thread)
         run.record_and_go_on(thread, canonical(default, run.board.limits))
     elif node.on_timeout == "escalate" and not thread.value.get("is_escalated"):
-        people = compile_template(list(node.escalate_to)).fill(Facts(run, thread))
+        people = compile_template(list(node.escalate_to)).fill(DataView(run, thread))
         thread.value |= {"approvers": people, "is_escalated": True}
         _limit(run, thread, node.timeout_seconds)
         run.board.touch(thread)
@@ -169,7 +169,7 @@ def _unanswered(run: Interpreter, thread: Thread, node: Approval) -> None:
         leave(run, run.root, "cancelled", trouble("ExecutionCancelled", message, "SW-401"))
 
 
-def _decide(run: Interpreter, thread: Thread, node: Approval, value: Value) -> None:
+def _decide(run: Interpreter, thread: LiveToken, node: Approval, value: Value) -> None:
     """One answer; what is no answer, or not from somebody who was asked, or a second one of the same person, is passed over."""
     decision = _decision(value)
     people, made = thread.value["approvers"], thread.value["decisions"]

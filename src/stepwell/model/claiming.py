@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 __all__ = [
     "Candidate",
-    "Choosing",
+    "ClaimSelection",
     "Contender",
     "LaneKey",
     "More",
@@ -155,7 +155,7 @@ class _Share:
         return self.base + self.taken / self.contender.weight
 
 
-class Choosing:
+class ClaimSelection:
     """One claim's choice. ``numbers`` are the items in the order in which to start them."""
 
     def __init__(

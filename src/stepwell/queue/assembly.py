@@ -12,13 +12,13 @@ from stepwell.model.ids import NewId, check_key
 from stepwell.queue.dispatcher import Dispatcher
 from stepwell.queue.idleness import idleness
 from stepwell.queue.local_engine import LocalEngine
-from stepwell.queue.news import QueueNews
+from stepwell.queue.news import WriteNotices
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.request import Runnable
 from stepwell.queue.scheduler import Scheduler
 from stepwell.queue.schedules import ScheduleOperations
-from stepwell.queue.standing import StandingClaim
-from stepwell.queue.upkeep import Upkeep
+from stepwell.queue.standing import ClaimOffer
+from stepwell.queue.upkeep import QueueRecovery
 from stepwell.queue.workspaces import WorkspaceOperations
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.loop_way import LoopWay
@@ -26,7 +26,7 @@ from stepwell.runtime.worker import Worker
 from stepwell.state.executions import Executions
 from stepwell.state.locks import LockOperations
 from stepwell.state.operation import AsyncDriver, Operation, read
-from stepwell.state.pulse import Pulse
+from stepwell.state.pulse import Notifications
 
 __all__ = ["QueueParts", "check_queues", "find_workflow"]
 
@@ -40,18 +40,18 @@ class QueueParts:
         store: Store,
         executions: Executions,
         definitions: DefinitionOperations,
-        pulse: Pulse,
+        pulse: Notifications,
         clock: Clock,
         locks: LockOperations,
         new_id: NewId,
-        news: QueueNews,
+        news: WriteNotices,
     ) -> None:
         self._store, self._executions, self._pulse = store, executions, pulse
         self._clock, self._locks, self._new_id = clock, locks, new_id
         self.items = QueueOperations(store, executions, pulse, new_id, definitions)
         self.workspaces = WorkspaceOperations(store)
         self.schedules = ScheduleOperations(store, self.items, new_id)
-        self.standing, self._news = StandingClaim(), news
+        self.standing, self._news = ClaimOffer(), news
         self._dispatcher: Dispatcher | None = None
 
     def attach(self, worker: Worker, driver: AsyncDriver, concurrency: int, queues: tuple[str, ...]) -> None:
@@ -76,7 +76,7 @@ class QueueParts:
         engine.way = LoopWay(self.standing.is_under_way)
         self.standing.when_told = engine.way.clear
         self._dispatcher = dispatcher
-        upkeep = Upkeep(
+        upkeep = QueueRecovery(
             queue=self.items,
             locks=self._locks,
             store=self._store,

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from stepwell.state.pulse import QUEUE, Listening, Pulse
+from stepwell.state.pulse import QUEUE, Notifications, Subscription
 
-__all__ = ["Bell"]
+__all__ = ["DispatcherWakeup"]
 
 
-class Bell(Listening):
+class DispatcherWakeup(Subscription):
     """Rings for news of the queue, from any thread; many rings before it is heard are one."""
 
-    def __init__(self, pulse: Pulse) -> None:
+    def __init__(self, pulse: Notifications) -> None:
         super().__init__(pulse, QUEUE)
         self._here = asyncio.get_running_loop()
         self._rung = asyncio.Event()

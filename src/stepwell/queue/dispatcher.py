@@ -24,13 +24,13 @@ from stepwell.contract.store import Store
 from stepwell.errors import LeaseLost, NotFound, StepwellError
 from stepwell.model.commit import Written
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ReturnItem
-from stepwell.queue.bell import Bell
-from stepwell.queue.news import QueueNews
-from stepwell.queue.standing import Ride, StandingClaim
-from stepwell.queue.turns import QuickTurns
-from stepwell.runtime.patience import Patience, is_away
+from stepwell.queue.bell import DispatcherWakeup
+from stepwell.queue.news import WriteNotices
+from stepwell.queue.standing import ClaimOffer, PiggybackedClaim
+from stepwell.queue.turns import SwitchIntervalTuning
+from stepwell.runtime.patience import HandBackRetry, is_away
 from stepwell.state.operation import AsyncDriver, read, write_or_raise
-from stepwell.state.pulse import Pulse
+from stepwell.state.pulse import Notifications
 
 __all__ = ["BATCH", "POLL_SECONDS", "Dispatcher"]
 
@@ -70,7 +70,7 @@ class _Asked(NamedTuple):
 
     limit: int
     claim: asyncio.Future[list[Claimed]]
-    ride: Ride | None = None
+    ride: PiggybackedClaim | None = None
 
     def left(self, claimed: list[Claimed]) -> list[Claimed]:
         """What is to be started yet of what it came to."""
@@ -86,20 +86,20 @@ class Dispatcher:
         engine: Engine,
         store: Store,
         driver: AsyncDriver,
-        pulse: Pulse,
+        pulse: Notifications,
         clock: Clock,
         holder: str,
         lease_seconds: float,
         queues: tuple[str, ...] = (),
         poll_seconds: float = POLL_SECONDS,
-        standing: StandingClaim | None = None,
-        news: QueueNews | None = None,
-        patience: Patience | None = None,
+        standing: ClaimOffer | None = None,
+        news: WriteNotices | None = None,
+        patience: HandBackRetry | None = None,
     ) -> None:
         self._engine, self._store, self._driver, self._pulse = engine, store, driver, pulse
         self._holder, self._lease_seconds, self.queues = holder, lease_seconds, queues
-        self._clock, self._poll_seconds, self._standing = clock, poll_seconds, standing or StandingClaim()
-        self._patience, self._news = patience or Patience(), news or QueueNews()
+        self._clock, self._poll_seconds, self._standing = clock, poll_seconds, standing or ClaimOffer()
+        self._patience, self._news = patience or HandBackRetry(), news or WriteNotices()
         self._beside: set[asyncio.Task[None]] = set()
         """What is done beside, such as giving items back: while the store does not answer, the others need not wait for that."""
         self._names: tuple[str, ...] = ()
@@ -113,12 +113,12 @@ class Dispatcher:
         self._asked: deque[_Asked] = deque()
         self._is_busy = False
         """Whether the last claim gave all that was asked for: then there is likely more."""
-        self._bell: Bell | None = None
-        self._turns = QuickTurns()
+        self._bell: DispatcherWakeup | None = None
+        self._turns = SwitchIntervalTuning()
 
     async def run(self) -> None:
         """Dispatch until stopped. A store that is away for a while is waited for."""
-        bell = self._bell = self._news.bell = Bell(self._pulse)
+        bell = self._bell = self._news.bell = DispatcherWakeup(self._pulse)
         self._news.when_due = partial(bell.wake_later, _LOOK_SECONDS, lambda: self._news.is_look_due)
         if self._store.capabilities().takes_requests_beside:
             self._see_to(self._make_ready())
@@ -155,7 +155,7 @@ class Dispatcher:
         if self._bell is not None:
             self._bell.ring()
 
-    async def _dispatch(self, bell: Bell) -> float | None:
+    async def _dispatch(self, bell: DispatcherWakeup) -> float | None:
         """Claim what there is room for and start it; how long to wait before looking again, or None to go on at once."""
         try:
             names = self._names = await self._engine.workflows()
@@ -198,7 +198,7 @@ class Dispatcher:
         self._turns.want(False)
         return _AWAY_SECONDS[min(self._failures, len(_AWAY_SECONDS)) - 1]
 
-    def _ask(self, names: tuple[str, ...], bell: Bell) -> None:
+    def _ask(self, names: tuple[str, ...], bell: DispatcherWakeup) -> None:
         """Have a claim under way; in busy times another one, if the engine has room for the items of both."""
         while names and self._claims() < 1 + self._is_busy:
             limit = min(self._part_of(self._room()), BATCH)
@@ -238,13 +238,13 @@ class Dispatcher:
                 self._keep(ride)
         return next((asked for asked in self._asked if asked.claim.done()), self._asked[0])
 
-    def _offer(self) -> Ride:
+    def _offer(self) -> PiggybackedClaim:
         """Leave a claim with the writer. When it is back and a dispatcher that rests has to look, the bell rings."""
         ride = self._standing.offer(self._standing_unit, self._start_now)
         ride.claimed.add_done_callback(lambda _: self._is_resting and self._ring())
         return ride
 
-    def _keep(self, ride: Ride | None) -> None:
+    def _keep(self, ride: PiggybackedClaim | None) -> None:
         """Take a standing claim back, or wait for it like any other if it is on its way."""
         if ride is not None and not self._standing.withdraw(ride):
             self._asked.append(_Asked(ride.units[0].limit, ride.claimed, ride))
@@ -257,7 +257,7 @@ class Dispatcher:
                 for item in asked.left(await asked.claim):
                     await self._start(item)
 
-    async def _rest(self, bell: Bell, pause: float) -> None:
+    async def _rest(self, bell: DispatcherWakeup, pause: float) -> None:
         """Wait for news, but no longer than this. Who has nothing else to do leaves a claim with the writer meanwhile."""
         ride = self._offer() if pause == self._poll_seconds and self._names else None
         self._is_resting = True

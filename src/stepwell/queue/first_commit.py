@@ -20,8 +20,8 @@ from stepwell.model.record import Metadata, encode_plain_trigger, encode_record
 from stepwell.model.state import State
 from stepwell.runtime.loop_way import LoopWay
 from stepwell.runtime.recorder import Recorder
-from stepwell.state.executions import Executions, Session, Terms
-from stepwell.state.live import Live
+from stepwell.state.executions import CommitTerms, Executions, OpenTransaction
+from stepwell.state.live import CachedExecution
 from stepwell.state.operation import AsyncDriver
 
 __all__ = ["FENCE", "FirstCommit", "Host"]
@@ -67,7 +67,7 @@ class FirstCommit(Recorder):
         way: LoopWay | None,
     ) -> None:
         preview = State()
-        super().__init__(executions, driver, Live(identity.execution_id, identity.workspace_id, preview), FENCE, new_id)
+        super().__init__(executions, driver, CachedExecution(identity.execution_id, identity.workspace_id, preview), FENCE, new_id)
         self._host, self.claimed, self._creation = host, claimed, creation
         self.way = way
         """Where its session gives way; None if its item came with the request that started it."""
@@ -108,7 +108,7 @@ class FirstCommit(Recorder):
             self._preview = None
         if self._preview is None:
             return await super()._store(batch, rest, nudges)
-        self._live = Live(self._live.execution_id, self._live.workspace_id, State())
+        self._live = CachedExecution(self._live.execution_id, self._live.workspace_id, State())
         session = self._session(rest, nudges)
         try:
             await self._driver.run(self._executions.commit(session, batch, self._creation, self._opening))
@@ -119,11 +119,11 @@ class FirstCommit(Recorder):
         self._preview, self._has_left = None, rest is not None
         return None
 
-    def _session(self, rest: Rest | None, nudges: tuple[str, ...] = (), *, is_last: bool = False) -> Session:
+    def _session(self, rest: Rest | None, nudges: tuple[str, ...] = (), *, is_last: bool = False) -> OpenTransaction:
         mark = ItemMark(self.claimed.item_id, ItemStatus.DISPATCHED, self.claimed.fence)
-        return Session(self._live, Terms(None, None, (), rest, nudges, mark), self._new_id, is_last=is_last)
+        return OpenTransaction(self._live, CommitTerms(None, None, (), rest, nudges, mark), self._new_id, is_last=is_last)
 
-    async def _meet(self, error: StepwellError, session: Session) -> None:
+    async def _meet(self, error: StepwellError, session: OpenTransaction) -> None:
         """See what it means that the first commit was not taken: raises, unless only its reply was lost."""
         if isinstance(error, AlreadyExists):
             self.is_taken = True
@@ -145,7 +145,7 @@ class FirstCommit(Recorder):
         self._is_writing = self.is_parting = True
         return True
 
-    def _left(self, error: Exception | None, session: Session) -> None:
+    def _left(self, error: Exception | None, session: OpenTransaction) -> None:
         if isinstance(error, StepwellError):
             self._host.see_through(self._clear_up(error, session))
             return
@@ -153,7 +153,7 @@ class FirstCommit(Recorder):
             self._preview = None
         self._host.parted(self, error)
 
-    async def _clear_up(self, error: StepwellError, session: Session) -> None:
+    async def _clear_up(self, error: StepwellError, session: OpenTransaction) -> None:
         met: Exception | None = None
         try:
             await self._meet(error, session)

@@ -16,15 +16,15 @@ from itertools import compress
 
 from stepwell.model.commit import Commit, Outcome, Unit, Written
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ItemStatus
-from stepwell.queue.bell import Bell
+from stepwell.queue.bell import DispatcherWakeup
 from stepwell.state.pulse import QUEUE, topics_of
 
-__all__ = ["QueueNews"]
+__all__ = ["WriteNotices"]
 
 _MOST_ALONE = 10_000
 
 
-class QueueNews:
+class WriteNotices:
     """What is known of items that were alone. Writers ask from any thread, each about its own group as soon as that is written."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class QueueNews:
         self._is_look_due = False
         self.when_due: Callable[[], None] = lambda: None
         """Called when an item has ended without the dispatcher being told, for the first time since it looked. From any thread."""
-        self.bell: Bell | None = None
+        self.bell: DispatcherWakeup | None = None
         """The dispatcher's."""
 
     def sets_out(self, units: Sequence[Unit]) -> None:
@@ -40,7 +40,7 @@ class QueueNews:
         if self.bell is not None and any(isinstance(unit, ClaimItems) for unit in units):
             self.bell.cover()
 
-    def covered(self, units: Sequence[Unit]) -> Bell | None:
+    def covered(self, units: Sequence[Unit]) -> DispatcherWakeup | None:
         """The bell that need not ring for a group, since the claim at its end finds what the others have brought about."""
         return self.bell if isinstance(units[-1], ClaimItems) else None
 

@@ -44,14 +44,14 @@ from stepwell.model.turn import waits_for_turn
 from stepwell.queue.changing import change, kept_or_changed
 from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
 from stepwell.queue.presence import Presences, WorkerPresence
-from stepwell.queue.reason import Surroundings, WaitingReason, reason_of, surroundings_of
+from stepwell.queue.reason import ItemContext, WaitingReason, reason_of, surroundings_of
 from stepwell.queue.request import QueueRequest, new_item
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.handle import RunOperations
-from stepwell.state.endings import Ending, Watch
+from stepwell.state.endings import Completion, CompletionWaiter
 from stepwell.state.executions import Executions
 from stepwell.state.operation import Operation, read, wait, write_or_raise
-from stepwell.state.pulse import QUEUE, Pulse, end_of
+from stepwell.state.pulse import QUEUE, Notifications, end_of
 
 __all__ = ["QueueOperations"]
 
@@ -70,7 +70,7 @@ class QueueOperations:
     """Items and named queues of one store."""
 
     def __init__(
-        self, store: Store, executions: Executions, pulse: Pulse, new_id: NewId, definitions: DefinitionOperations
+        self, store: Store, executions: Executions, pulse: Notifications, new_id: NewId, definitions: DefinitionOperations
     ) -> None:
         self._store, self._executions, self._pulse, self._new_id = store, executions, pulse, new_id
         self._definitions, self._presences = definitions, Presences(store)
@@ -196,7 +196,7 @@ class QueueOperations:
         left = None if timeout is None else max(ends - monotonic(), 0)
         return (yield from run.result(left))
 
-    def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[tuple[str, Item | None, Ending | None]]:
+    def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[tuple[str, Item | None, Completion | None]]:
         """Wait until an item is dispatched or has ended: its execution and the item, unless that was dropped since; and how its run
         ended, if that was seen here, where the item is not asked for."""
         endings, began = self._executions.endings, monotonic()
@@ -218,7 +218,7 @@ class QueueOperations:
                 yield from wait(listening, left)
         return execution_id, None, watch.ending
 
-    def _found(self, item_id: str, watch: Watch) -> Operation[Item | None]:
+    def _found(self, item_id: str, watch: CompletionWaiter) -> Operation[Item | None]:
         try:
             return (yield from self.item(item_id))
         except NotFound:
@@ -277,7 +277,7 @@ class QueueOperations:
         item = yield from self.item(item_id)
         return reason_of(item, (yield from read(lambda: self._around(item))))
 
-    def _around(self, item: Item) -> Surroundings:
+    def _around(self, item: Item) -> ItemContext:
         return surroundings_of(item, self._store, self._settings(item.queue), self._presences.workers())
 
     # Many items.

@@ -13,7 +13,7 @@ from stepwell.model.claiming import later_rate_ms, rate_allowance
 from stepwell.model.queue import ACTIVE, Item, ItemQuery, ItemStatus, Lane, QueueSettings, Tier, Workspace
 from stepwell.queue.presence import WorkerPresence
 
-__all__ = ["Starts", "Surroundings", "WaitingReason", "reason_of", "surroundings_of"]
+__all__ = ["ItemContext", "Starts", "WaitingReason", "reason_of", "surroundings_of"]
 
 _NAMED = 3
 
@@ -46,7 +46,7 @@ class Starts(msgspec.Struct, frozen=True):
     """Whether there were others before."""
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class ItemContext(msgspec.Struct, frozen=True, kw_only=True):
     """What was read around an item."""
 
     workspace: Workspace
@@ -64,11 +64,11 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the queue, if it has a rate."""
 
 
-def surroundings_of(item: Item, store: Store, queue: QueueSettings, workers: Sequence[WorkerPresence]) -> Surroundings:
+def surroundings_of(item: Item, store: Store, queue: QueueSettings, workers: Sequence[WorkerPresence]) -> ItemContext:
     """What a store says of the workspace and the tier of an item in this queue, and of what waits and runs beside it."""
     workspace = next(each for each in store.workspaces() if each.workspace_id == item.workspace_id)
     tier = next(tier for tier in store.tiers() if tier.name == workspace.tier)
-    return Surroundings(
+    return ItemContext(
         workspace=workspace,
         tier=tier,
         queue=queue,
@@ -97,7 +97,7 @@ def _starts(store: Store, rate: float | None, workspace: str | None = None, queu
     return Starts(tuple(times), any(len(page) == most for page in pages))
 
 
-def reason_of(item: Item, around: Surroundings) -> WaitingReason:
+def reason_of(item: Item, around: ItemContext) -> WaitingReason:
     """All that keeps an item from starting, the strongest first."""
     status = ItemStatus(item.status)
     if status is not ItemStatus.PENDING:
@@ -124,14 +124,14 @@ def _started(item: Item, status: ItemStatus) -> WaitingReason:
 
 
 Reasons = list[tuple[str, str]]
-Look = Callable[[Item, Surroundings], Reasons]
+Look = Callable[[Item, ItemContext], Reasons]
 
 
-def _found(looks: Iterable[Look], item: Item, around: Surroundings) -> Reasons:
+def _found(looks: Iterable[Look], item: Item, around: ItemContext) -> Reasons:
     return [reason for look in looks for reason in look(item, around)]
 
 
-def _paused(item: Item, around: Surroundings) -> Reasons:
+def _paused(item: Item, around: ItemContext) -> Reasons:
     found: Reasons = []
     if around.workspace.is_paused:
         found.append(("workspace_paused", f"workspace {item.workspace_id!r} is paused"))
@@ -140,7 +140,7 @@ def _paused(item: Item, around: Surroundings) -> Reasons:
     return found
 
 
-def _unknown(item: Item, around: Surroundings) -> Reasons:
+def _unknown(item: Item, around: ItemContext) -> Reasons:
     serving = [each for each in around.workers if not each.queues or item.queue in each.queues]
     if around.workers and not serving:
         return [("unserved_queue", f"no worker that is running serves queue {item.queue!r}")]
@@ -159,7 +159,7 @@ def _unknown(item: Item, around: Surroundings) -> Reasons:
     return [("newer_version", f"{text}than {newest}; start one that has")]
 
 
-def _delayed(item: Item, around: Surroundings) -> Reasons:
+def _delayed(item: Item, around: ItemContext) -> Reasons:
     if item.run_at_ms <= around.now_ms:
         return []
     left = (item.run_at_ms - around.now_ms) / 1000
@@ -171,7 +171,7 @@ def _delayed(item: Item, around: Surroundings) -> Reasons:
     return [("delayed", f"it is for {from_ms(item.run_at_ms).isoformat()}, in {left:,.1f} s{again}")]
 
 
-def _capacity(item: Item, around: Surroundings) -> Reasons:
+def _capacity(item: Item, around: ItemContext) -> Reasons:
     cap = around.tier.concurrency
     used = sum(lane.claimed + lane.dispatched for lane in around.lanes if lane.workspace_id == item.workspace_id)
     if cap is None or used < cap:
@@ -182,7 +182,7 @@ def _capacity(item: Item, around: Surroundings) -> Reasons:
     return [("at_capacity", f"workspace {item.workspace_id!r} uses {used} of the {cap} slots of tier {around.tier.name!r}{held}")]
 
 
-def _queue_capacity(item: Item, around: Surroundings) -> Reasons:
+def _queue_capacity(item: Item, around: ItemContext) -> Reasons:
     cap = around.queue.concurrency
     used = sum(lane.claimed + lane.dispatched for lane in around.lanes if lane.queue == item.queue)
     if cap is None or used < cap:
@@ -190,7 +190,7 @@ def _queue_capacity(item: Item, around: Surroundings) -> Reasons:
     return [("queue_at_capacity", f"queue {item.queue!r} runs {used} items, and may run {cap}")]
 
 
-def _rate(item: Item, around: Surroundings) -> Reasons:
+def _rate(item: Item, around: ItemContext) -> Reasons:
     return [
         ("rate", f"{what} starts no more than {rate:g} a second")
         for what, rate, starts in _rates(item, around)
@@ -198,11 +198,11 @@ def _rate(item: Item, around: Surroundings) -> Reasons:
     ]
 
 
-def _closed(item: Item, around: Surroundings) -> Reasons:
+def _closed(item: Item, around: ItemContext) -> Reasons:
     return [("rate", f"{what} starts no more than 0 a second") for what, rate, _ in _rates(item, around) if not rate]
 
 
-def _rates(item: Item, around: Surroundings) -> list[tuple[str, float, Starts]]:
+def _rates(item: Item, around: ItemContext) -> list[tuple[str, float, Starts]]:
     tier, queue = around.tier, around.queue
     limits = (
         (f"tier {tier.name!r}", tier.rate_per_second, around.starts),
@@ -220,7 +220,7 @@ def _is_used_up(rate: float, starts: Starts, now_ms: int) -> bool:
     return not rate_allowance(rate, due, now_ms)
 
 
-def _others(item: Item, around: Surroundings) -> Reasons:
+def _others(item: Item, around: ItemContext) -> Reasons:
     ready = sum(lane.ready for lane in around.lanes if lane.workspace_id == item.workspace_id and lane.queue == item.queue)
     others = ready - 1 if item.run_at_ms <= around.now_ms else ready
     if others <= 0:

@@ -14,7 +14,7 @@ from stepwell.model.record import decode_status
 from stepwell.model.state import ONLY
 from stepwell.model.status import Status
 from stepwell.model.turn import waits_for_turn
-from stepwell.runtime.again import Again
+from stepwell.runtime.again import RunRetry
 from stepwell.state.executions import Executions
 from stepwell.state.operation import Operation, write_or_raise
 
@@ -39,7 +39,7 @@ class Resuming:
     """Has executions go on that wait for their item's turn."""
 
     def __init__(self, executions: Executions, new_id: NewId) -> None:
-        self._executions, self._again = executions, Again(executions, new_id)
+        self._executions, self._again = executions, RunRetry(executions, new_id)
 
     def resume(self, claimed: Claimed) -> Operation[bool]:
         """Have the execution of an item go on; False if it has none yet. Who has lost the claim meanwhile leaves it as it is."""

@@ -18,18 +18,18 @@ from stepwell.errors import StepwellError
 from stepwell.model.commit import Outcome, Unit, Written
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue
 
-__all__ = ["Ride", "StandingClaim"]
+__all__ = ["ClaimOffer", "PiggybackedClaim"]
 
 MakeClaim = Callable[[], ClaimItems | None]
 Start = Callable[[Claimed], bool]
 """Starts an item, if there is nothing to wait for; whether it did."""
 
 
-class Ride:
+class PiggybackedClaim:
     """A claim that goes along with a group of somebody else's. What it claims is started in the very turn of the loop that brings
     it, and if nothing is left to do, it stands there for the next group, without waking its dispatcher."""
 
-    def __init__(self, make: MakeClaim, start: Start, standing: StandingClaim) -> None:
+    def __init__(self, make: MakeClaim, start: Start, standing: ClaimOffer) -> None:
         self._make, self._start, self._standing = make, start, standing
         self._loop, self._context = asyncio.get_running_loop(), copy_context()
         self.claimed: asyncio.Future[list[Claimed]] = self._loop.create_future()
@@ -73,35 +73,35 @@ class Ride:
             self._standing.put(self)
 
 
-class StandingClaim:
+class ClaimOffer:
     """Where a dispatcher leaves its claim, and writers look for one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ride: Ride | None = None
-        self._under_way: set[Ride] = set()
+        self._ride: PiggybackedClaim | None = None
+        self._under_way: set[PiggybackedClaim] = set()
         self.when_told: Callable[[], None] = lambda: None
         """Called on the dispatcher's loop when a claim is back, and what it brought has started."""
 
-    def offer(self, make: MakeClaim, start: Start) -> Ride:
+    def offer(self, make: MakeClaim, start: Start) -> PiggybackedClaim:
         """Leave a claim for the next write that asks for runs. On the dispatcher's loop."""
-        ride = Ride(make, start, self)
+        ride = PiggybackedClaim(make, start, self)
         self.put(ride)
         return ride
 
-    def put(self, ride: Ride) -> None:
+    def put(self, ride: PiggybackedClaim) -> None:
         """Have a claim stand for the next write."""
         with self._lock:
             self._ride = ride
 
-    def withdraw(self, ride: Ride) -> bool:
+    def withdraw(self, ride: PiggybackedClaim) -> bool:
         """Take a claim back; False if it is on its way already, and has to be waited for."""
         with self._lock:
             self._ride = None
         ride.is_awaited = bool(ride.units)
         return not ride.is_awaited
 
-    def take(self, units: Sequence[Unit]) -> Ride | None:
+    def take(self, units: Sequence[Unit]) -> PiggybackedClaim | None:
         """The claim that goes along with a group, if there is one and the group asks for runs. From any thread."""
         if not (self._is_offered() and any(_asks_now(unit) for unit in units)):
             return None
@@ -118,7 +118,7 @@ class StandingClaim:
         """Whether a request is on its way to the store with a claim that was left here. From any thread."""
         return bool(self._under_way)
 
-    def arrived(self, ride: Ride) -> None:
+    def arrived(self, ride: PiggybackedClaim) -> None:
         """A claim is back. On the dispatcher's loop."""
         self._under_way.discard(ride)
         self.when_told()

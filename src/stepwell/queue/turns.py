@@ -13,21 +13,21 @@ from types import TracebackType
 
 from stepwell.process import Setting
 
-__all__ = ["TURN_SECONDS", "QuickTurns"]
+__all__ = ["TURN_SECONDS", "SwitchIntervalTuning"]
 
 TURN_SECONDS = 0.001
 
 _interval = Setting(sys.getswitchinterval, sys.setswitchinterval, lambda before: min(before, TURN_SECONDS))
 
 
-class QuickTurns:
+class SwitchIntervalTuning:
     """One who wants threads to give way sooner, from time to time. A shorter interval stays, and so does one that somebody sets
     meanwhile."""
 
     def __init__(self) -> None:
         self._wants = False
 
-    def __enter__(self) -> QuickTurns:
+    def __enter__(self) -> SwitchIntervalTuning:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -20,7 +20,7 @@ from stepwell.queue.presence import BEAT_SECONDS, WorkerPresence, absence, prese
 from stepwell.state.locks import LockOperations, schedule_request
 from stepwell.state.operation import AsyncDriver, Operation, read, write
 
-__all__ = ["Upkeep", "recover_alone"]
+__all__ = ["QueueRecovery", "recover_alone"]
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def recover_alone(queue: QueueOperations, locks: LockOperations, claim_seconds: 
         yield from locks.release(held, least)
 
 
-class Upkeep:
+class QueueRecovery:
     """Looks after the queue beside a worker, on its loop."""
 
     def __init__(

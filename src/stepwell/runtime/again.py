@@ -27,17 +27,17 @@ from stepwell.runtime.compensation import COMPENSATION
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, CHILD, letters, path_of, take
 from stepwell.runtime.retrying import restored
-from stepwell.state.executions import Executions, Session, Terms
-from stepwell.state.live import Live
+from stepwell.state.executions import CommitTerms, Executions, OpenTransaction
+from stepwell.state.live import CachedExecution
 from stepwell.state.operation import Operation
 
-__all__ = ["Again"]
+__all__ = ["RunRetry"]
 
 _TURN = "turn"
 """The token that waits for the turn, and its node."""
 
 
-class Again:
+class RunRetry:
     """Operations on executions that failed, and are tried again."""
 
     def __init__(self, executions: Executions, new_id: NewId, definitions: DefinitionOperations | None = None) -> None:
@@ -90,14 +90,14 @@ class Again:
 
     def _retry_child(self, child_id: str) -> Operation[None]:
         if (yield from self._executions.head(child_id)).status == Status.FAILED:
-            yield from Again(self._executions, self._new_id).retry(child_id)
+            yield from RunRetry(self._executions, self._new_id).retry(child_id)
 
     # The turn.
 
-    def go_on(self, live: Live, mark: ItemMark) -> Operation[None]:
+    def go_on(self, live: CachedExecution, mark: ItemMark) -> Operation[None]:
         """Give an execution its turn: it is due, and its item is marked, in one commit. The child that failed it goes before. A
         worker that was woken too early, and looks at it just now, loses its lease by that."""
-        session = self._session_of_waiting(live, Terms(rest=Rest(wake_ms=0), mark=mark))
+        session = self._session_of_waiting(live, CommitTerms(rest=Rest(wake_ms=0), mark=mark))
         batch: list[Planned] = [SetStatus(Status.RUNNING)]
         child_id = _child_of(live.state)
         if child_id is not None:
@@ -115,7 +115,7 @@ class Again:
             if error.expected is not None:  # somebody else wrote to it just now
                 raise
 
-    def wait_on(self, live: Live, fence: int) -> Operation[None]:
+    def wait_on(self, live: CachedExecution, fence: int) -> Operation[None]:
         """See to an execution that somebody has woken before its turn: it ends if that is asked for; else it waits on, and what it
         was sent stays in its inbox."""
         rows = yield from self._executions.scan(path_of(live.execution_id, live.workspace_id))
@@ -124,20 +124,24 @@ class Again:
             return
         # Tried once: whoever was quicker has given it its turn, or ended it, and it must not be put to rest then.
         with suppress(Conflict, LeaseLost):
-            yield from self._executions.commit(self._session_of_waiting(live, Terms(fence=fence, rest=Rest())), [])
+            yield from self._executions.commit(self._session_of_waiting(live, CommitTerms(fence=fence, rest=Rest())), [])
 
-    def _session_of_waiting(self, live: Live, terms: Terms) -> Session:
+    def _session_of_waiting(self, live: CachedExecution, terms: CommitTerms) -> OpenTransaction:
         """A session that follows from a state in which the execution waits; others may be bringing the state up to a newer one."""
         with live.lock:
             if not waits_for_turn(live.state):
                 raise Conflict(f"execution {live.execution_id!r} waits for its turn no more")
-            return Session(live, terms, self._new_id)
+            return OpenTransaction(live, terms, self._new_id)
 
 
-def _terms(state: ExecutionState) -> Terms:
+def _terms(state: ExecutionState) -> CommitTerms:
     """On what terms an execution is reopened: it is due, or its item waits again."""
     item_id = state.identity.item_id
-    return Terms(rest=Rest(wake_ms=0)) if item_id is None else Terms(rest=Rest(), mark=ItemMark(item_id, ItemStatus.PENDING))
+    return (
+        CommitTerms(rest=Rest(wake_ms=0))
+        if item_id is None
+        else CommitTerms(rest=Rest(), mark=ItemMark(item_id, ItemStatus.PENDING))
+    )
 
 
 def _child_of(state: State) -> str | None:

@@ -13,7 +13,7 @@ from stepwell.flow.program import Step, caller
 from stepwell.runtime.branch import branch
 from stepwell.runtime.context import StepContext, here
 from stepwell.runtime.escape import contain, contained
-from stepwell.runtime.processes import Processes
+from stepwell.runtime.processes import ProcessPool
 
 __all__ = ["Places", "attempt", "in_thread"]
 
@@ -26,7 +26,7 @@ class Places(Protocol):
     threads: Executor
 
     @property
-    def processes(self) -> Processes:
+    def processes(self) -> ProcessPool:
         """Processes for steps that ask for one."""
         ...
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from stepwell.runtime.waiting import Unwinding
 
-__all__ = ["Branch", "Family", "OffBranch", "branch", "follow_tasks", "is_before"]
+__all__ = ["CallSequence", "CallTree", "OutsideSequence", "branch", "follow_tasks", "is_before"]
 
 
-class Family:
+class CallTree:
     """The branches of one workflow's code."""
 
     def __init__(self, began: Callable[[str, str], None]) -> None:
@@ -40,22 +40,22 @@ def _is_unwound(error: BaseException | None) -> bool:
     return isinstance(error, Unwinding)
 
 
-class Branch:
+class CallSequence:
     """One thread of a workflow's code."""
 
     __slots__ = ("_calls", "_children", "_family", "_names", "_undos", "path")
 
-    def __init__(self, family: Family, path: str = "") -> None:
+    def __init__(self, family: CallTree, path: str = "") -> None:
         self._family, self.path = family, path
         self._calls = self._children = self._undos = 0
         self._names: dict[str, int] = {}
 
-    def child(self) -> Branch:
+    def child(self) -> CallSequence:
         """The branch of a task that this one starts now."""
         path = self.upcoming_branch()
         self._children += 1
         self._family.began(self.path, path)
-        return Branch(self._family, path)
+        return CallSequence(self._family, path)
 
     def follow(self, task: asyncio.Future[Any]) -> None:
         """A task of this workflow's code has been started."""
@@ -93,11 +93,11 @@ def is_before(one: str, other: str) -> bool:
     return path == other_path and int(number or 0) < int(other_number or 0)
 
 
-branch: ContextVar[Branch | None] = ContextVar("stepwell_branch", default=None)
+branch: ContextVar[CallSequence | None] = ContextVar("stepwell_branch", default=None)
 """The branch that the running code is on; None outside of workflows."""
 
 
-class OffBranch:
+class OutsideSequence:
     """Leaves the branch for as long as a call is made: tasks that a call starts are not the workflow's. If they were counted, the
     workflow's own tasks would get other numbers in a run that answers the call from the record."""
 

@@ -30,13 +30,13 @@ from stepwell.model.mutation import IncrementStepCount
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, recode, to_value
 from stepwell.runtime.attempt import attempt
-from stepwell.runtime.branch import OffBranch
+from stepwell.runtime.branch import OutsideSequence
 from stepwell.runtime.budget import Budget
 from stepwell.runtime.context import StepContext
 from stepwell.runtime.inbox import CHILD, SIGNAL, Letter
 from stepwell.runtime.journal import Journal
 from stepwell.runtime.outcome import child_result, child_status, error_names, error_value, step_output
-from stepwell.runtime.surroundings import Surroundings
+from stepwell.runtime.surroundings import WorkerServices
 from stepwell.runtime.waiting import Abandoned, Waits
 
 __all__ = ["Calls"]
@@ -50,7 +50,7 @@ _COUNTED = IncrementStepCount()
 class Calls:
     """Makes the calls of one execution: steps with their attempts, sleeps, signals and children."""
 
-    def __init__(self, around: Surroundings, journal: Journal, waits: Waits) -> None:
+    def __init__(self, around: WorkerServices, journal: Journal, waits: Waits) -> None:
         self._around, self._journal, self._waits = around, journal, waits
         self._identity = journal.identity
 
@@ -62,7 +62,7 @@ class Calls:
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
         """A step: the output of its first attempt that gives one. It leaves its branch by itself."""
-        with OffBranch():
+        with OutsideSequence():
             recorded = self._journal.answer(step.name, position, key)
             if recorded is not None:
                 if recorded.status == StepStatus.SKIPPED:

@@ -12,7 +12,7 @@ from types import TracebackType
 
 from stepwell.process import Setting
 
-__all__ = ["YOUNG", "RareCollections"]
+__all__ = ["YOUNG", "GcTuning"]
 
 YOUNG = 50_000
 """So many objects are made, and not dropped again, until Python looks through the young ones; it has 700. Two hundred executions
@@ -29,7 +29,7 @@ def _rare(before: Threshold) -> Threshold:
 _threshold: Setting[Threshold] = Setting(gc.get_threshold, lambda threshold: gc.set_threshold(*threshold), _rare)
 
 
-class RareCollections:
+class GcTuning:
     """While it is entered, collections are rare. A larger threshold stays, and so does one that somebody sets meanwhile."""
 
     def __enter__(self) -> None:

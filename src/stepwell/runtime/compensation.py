@@ -17,13 +17,13 @@ from stepwell.runtime.journal import Journal
 from stepwell.runtime.outcome import error_value
 from stepwell.runtime.waiting import Waits
 
-__all__ = ["COMPENSATION", "Compensation", "Undo"]
+__all__ = ["COMPENSATION", "Compensation", "CompensationCall"]
 
 COMPENSATION = "$compensation"
 """The token of a run that is being compensated, and what its result says of it."""
 
 
-class Undo(NamedTuple):
+class CompensationCall(NamedTuple):
     """A step that undoes something, as the code asked for it."""
 
     position: str
@@ -38,14 +38,14 @@ class Compensation:
 
     def __init__(self, journal: Journal, calls: Calls, waits: Waits) -> None:
         self._journal, self._calls, self._waits = journal, calls, waits
-        self._planned: dict[str, Undo] = {}
+        self._planned: dict[str, CompensationCall] = {}
 
     @property
     def is_under_way(self) -> bool:
         """Whether this or an earlier session has begun with it."""
         return bool(self._journal.token(COMPENSATION))
 
-    def plan(self, undo: Undo) -> None:
+    def plan(self, undo: CompensationCall) -> None:
         """Note a step for the case that the run fails."""
         self._planned[undo.key] = undo
 

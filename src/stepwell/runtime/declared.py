@@ -17,7 +17,7 @@ import msgspec
 from stepwell.errors import CommitUnknown, LeaseLost, StepwellError, StoreUnavailable
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.kernel.effect import Abandon, CancelChild, Effect, End, Note, RunStep, StartChild
-from stepwell.kernel.event import Began, CancelRequested, ChildEnded, Event, SignalArrived, StepCompleted, StepFailed, TimePassed
+from stepwell.kernel.event import AttemptFailed, Began, CancelRequested, ChildEnded, Event, SignalArrived, StepCompleted, TimePassed
 from stepwell.kernel.interpreter import Interpreter
 from stepwell.kernel.plan import Plan
 from stepwell.kernel.trouble import Trouble, trouble, trouble_of
@@ -30,7 +30,7 @@ from stepwell.model.status import Status
 from stepwell.model.value import decode, recode
 from stepwell.runtime import inbox
 from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, Letter, fresh_key, put, take
-from stepwell.runtime.making import Done, Making
+from stepwell.runtime.making import EffectDone, KernelEffects
 from stepwell.runtime.patience import AGAIN_MS, is_away
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.scoped_reading import lay_over
@@ -68,14 +68,14 @@ class DeclaredSession:
         self.kept_until = inf
         """Until when the lease is held for sure, by ``time.monotonic``; its worker keeps it up to date."""
         self._identity = recorder.state.identity
-        self._events: list[Done] = []
+        self._events: list[EffectDone] = []
         self._bell = asyncio.Event()
         self._letters: dict[str, Letter] = {}
         """Messages that have come and were not taken."""
         self._taken: set[str] = set()
         self._end: Exception | None = None
         self._is_over = self._is_handing_back = False
-        self._making = Making(around, self._identity, recorder, self._ring)
+        self._making = KernelEffects(around, self._identity, recorder, self._ring)
         self._kernel = self._fresh()
 
     @property
@@ -115,7 +115,7 @@ class DeclaredSession:
         return None
 
     async def _begin(self) -> None:
-        self._events.append(Done(Began()))
+        self._events.append(EffectDone(Began()))
         if not self._is_new:
             await self.look()
         status = decode(self._recorder.state.sections["status"][ONLY])
@@ -130,7 +130,7 @@ class DeclaredSession:
         left = self._seconds_left()
         is_busy = self._making.is_busy
         if left is not None and left <= 0:
-            self._events.append(Done(TimePassed()))
+            self._events.append(EffectDone(TimePassed()))
             return False
         if not is_busy and self._is_handing_back:
             return True
@@ -205,9 +205,9 @@ class DeclaredSession:
         for letter in await self._around.letters(self.execution_id, self._identity.workspace_id):
             if letter.key not in self._letters and letter.key not in self._taken:
                 self._letters[letter.key] = letter
-                self._ring(Done(_event_of(letter)))
+                self._ring(EffectDone(_event_of(letter)))
 
-    def _ring(self, done: Done) -> None:
+    def _ring(self, done: EffectDone) -> None:
         self._events.append(done)
         self._bell.set()
 
@@ -226,7 +226,7 @@ class DeclaredSession:
             return
         self._carry_out(effects)
 
-    async def _commit(self, events: list[Done], before: list[Planned]) -> list[Effect]:
+    async def _commit(self, events: list[EffectDone], before: list[Planned]) -> list[Effect]:
         """Give events to the kernel, and commit what they come to."""
         now, kernel = self._around.clock.now_ms(), self._kernel
         batch: list[Planned] = []
@@ -292,18 +292,18 @@ class DeclaredSession:
     def _begin_anew(self) -> None:
         """Somebody else has written to this execution: what is in memory is built again from what is stored."""
         self._kernel = self._fresh()
-        self._events[:0] = [Done(Began()), *(Done(_event_of(letter)) for letter in self._letters.values())]
+        self._events[:0] = [EffectDone(Began()), *(EffectDone(_event_of(letter)) for letter in self._letters.values())]
         self._bell.set()
 
     # When a commit is refused.
 
-    async def _one_by_one(self, events: list[Done], before: list[Planned], error: StepwellError) -> None:
+    async def _one_by_one(self, events: list[EffectDone], before: list[Planned], error: StepwellError) -> None:
         """Find the event that is at fault. An attempt whose output cannot be kept has failed; anything else fails the execution."""
         log.info("a commit of execution %r was refused, so its parts are tried alone: %s", self.execution_id, error)
         self._kernel = self._fresh()
         await self._load_state()
-        again = [Done(Began()), *(Done(_event_of(letter)) for letter in self._letters.values())]
-        own = [done for done in events if isinstance(done.event, StepCompleted | StepFailed)]
+        again = [EffectDone(Began()), *(EffectDone(_event_of(letter)) for letter in self._letters.values())]
+        own = [done for done in events if isinstance(done.event, StepCompleted | AttemptFailed)]
         for done in [*again, *own]:
             if self._is_over:
                 return
@@ -316,7 +316,7 @@ class DeclaredSession:
             before = []
             self._carry_out(_not_ended(effects, own) if isinstance(done.event, Began) else effects)
 
-    async def _replaced(self, done: Done, fault: StepwellError) -> list[Effect]:
+    async def _replaced(self, done: EffectDone, fault: StepwellError) -> list[Effect]:
         if not isinstance(done.event, StepCompleted):
             await self._break_off(trouble_of(fault))
             return []
@@ -366,9 +366,9 @@ class DeclaredSession:
                     pass
 
 
-def _not_ended(effects: Sequence[Effect], events: Sequence[Done]) -> list[Effect]:
+def _not_ended(effects: Sequence[Effect], events: Sequence[EffectDone]) -> list[Effect]:
     """Effects without the attempts whose ends are among events."""
-    ended = {(done.event.token_id, done.event.key) for done in events if isinstance(done.event, StepCompleted | StepFailed)}
+    ended = {(done.event.token_id, done.event.key) for done in events if isinstance(done.event, StepCompleted | AttemptFailed)}
     return [each for each in effects if not (isinstance(each, RunStep) and (each.token_id, each.key) in ended)]
 
 

@@ -9,9 +9,9 @@ from math import inf
 from typing import Any, Protocol
 
 from stepwell.runtime.keeping import monotonic
-from stepwell.runtime.patience import Patience
+from stepwell.runtime.patience import HandBackRetry
 
-__all__ = ["Companion", "Draining", "HandsBack"]
+__all__ = ["Companion", "HandsBack", "Shutdown"]
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +43,12 @@ class HandsBack(Protocol):
         ...
 
 
-class Draining:
+class Shutdown:
     """Lets sessions hand their executions back. Those that are inside a step finish it first, as long as they may."""
 
-    def __init__(self, sessions: Mapping[str, HandsBack], patience: Patience, grace_seconds: Callable[[], float | None]) -> None:
+    def __init__(
+        self, sessions: Mapping[str, HandsBack], patience: HandBackRetry, grace_seconds: Callable[[], float | None]
+    ) -> None:
         self._sessions, self._patience, self._grace_seconds = sessions, patience, grace_seconds
         self._ends = inf
 

@@ -20,14 +20,14 @@ from stepwell.model.state import ONLY
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical
 from stepwell.runtime.attempt import in_thread
-from stepwell.runtime.branch import Branch, Family, OffBranch, branch, is_before
-from stepwell.runtime.compensation import COMPENSATION, Compensation, Undo
+from stepwell.runtime.branch import CallSequence, CallTree, OutsideSequence, branch, is_before
+from stepwell.runtime.compensation import COMPENSATION, Compensation, CompensationCall
 from stepwell.runtime.context import WorkflowContext, here
 from stepwell.runtime.escape import contained
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.session import Session
 from stepwell.runtime.side_by_side import side_by_side
-from stepwell.runtime.surroundings import Surroundings
+from stepwell.runtime.surroundings import WorkerServices
 from stepwell.runtime.waiting import Suspended
 
 __all__ = ["FunctionSession"]
@@ -39,7 +39,7 @@ class FunctionSession(Session):
     """Runs the code of a workflow function. Implements ``flow.program.Caller`` for the code inside."""
 
     def __init__(
-        self, around: Surroundings, workflow: Workflow[..., Any], recorder: Recorder, lease: Lease, *, is_new: bool
+        self, around: WorkerServices, workflow: Workflow[..., Any], recorder: Recorder, lease: Lease, *, is_new: bool
     ) -> None:
         super().__init__(around, recorder, lease, is_new=is_new, may_linger=workflow.is_async)
         self._workflow = workflow
@@ -47,7 +47,7 @@ class FunctionSession(Session):
         self._patches: dict[str, str] = {}
         self._task: asyncio.Task[Any] | None = None
         self._is_over = False
-        self._family = Family(self._waits.branch_began)
+        self._family = CallTree(self._waits.branch_began)
 
     @cached_property
     def _compensation(self) -> Compensation:
@@ -81,7 +81,7 @@ class FunctionSession(Session):
         return self._workflow.encode(result, self._around.limits)
 
     def _enter(self) -> tuple[Token[Any], Token[Any], Token[Any]]:
-        return caller.set(self), branch.set(Branch(self._family)), here.set(WorkflowContext(self._identity, self))
+        return caller.set(self), branch.set(CallSequence(self._family)), here.set(WorkflowContext(self._identity, self))
 
     async def _in_task(self, arguments: dict[str, Any]) -> bytes:
         # In the session's own task, since making another costs as much as all else that is done for a small workflow.
@@ -165,7 +165,7 @@ class FunctionSession(Session):
         if on is None or self._waits.is_shielded:
             raise InvalidInput("stepwell.compensate() belongs into the workflow's own code")
         position, key = on.next_undo(step.name)
-        self._compensation.plan(Undo(position, key, step, arguments, keywords))
+        self._compensation.plan(CompensationCall(position, key, step, arguments, keywords))
 
     def patched(self, name: str) -> bool:
         """Whether the code takes its new way: yes, unless this execution passed this place before the patch. Each branch has an
@@ -224,7 +224,7 @@ class FunctionSession(Session):
 
 
 async def _off_branch(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    with OffBranch():
+    with OutsideSequence():
         return await make()
 
 

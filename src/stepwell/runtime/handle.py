@@ -17,7 +17,7 @@ from stepwell.model.state import ExecutionState
 from stepwell.model.status import FINAL, Status
 from stepwell.model.trace import Trace, TraceLevel, trace_of
 from stepwell.model.value import Value, canonical, decode, recode
-from stepwell.runtime.again import Again
+from stepwell.runtime.again import RunRetry
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
 from stepwell.runtime.obstacle import missing_steps, obstacle_of
@@ -25,10 +25,10 @@ from stepwell.runtime.picture import PictureFormat, check_format, picture_of_cal
 from stepwell.runtime.progress import Progress, progress_of
 from stepwell.runtime.run_check import problems_of_calls, problems_of_plan
 from stepwell.state.datastore import DataStore
-from stepwell.state.endings import Ending
+from stepwell.state.endings import Completion
 from stepwell.state.executions import Executions
 from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write_or_raise
-from stepwell.state.pulse import Pulse, end_of
+from stepwell.state.pulse import Notifications, end_of
 
 __all__ = ["AsyncRun", "Run", "RunOperations"]
 
@@ -39,7 +39,7 @@ class RunOperations:
     def __init__(
         self,
         executions: Executions,
-        pulse: Pulse,
+        pulse: Notifications,
         new_id: NewId,
         execution_id: str,
         workflow: Workflow[..., Any] | None,
@@ -67,14 +67,14 @@ class RunOperations:
                 status = yield from self.status()
                 if status in FINAL:
                     state = yield from self._executions.load(self.execution_id)
-                    return (yield from self.outcome(Ending(state.status, recode(state.result))))
+                    return (yield from self.outcome(Completion(state.status, recode(state.result))))
                 if left <= 0:
                     obstacle = yield from self.obstacle()
                     hint = "it goes on, ask again later" if obstacle is None else obstacle
                     raise TimeoutError(f"execution {self.execution_id!r} is still {status}; {hint}")
                 yield from wait(listening, min(left, endings.look_again_seconds(monotonic() - began)))
 
-    def outcome(self, ending: Ending) -> Operation[Any]:
+    def outcome(self, ending: Completion) -> Operation[Any]:
         """What a run that ended so gave, or an error that says how else it ended."""
         result: dict[str, Any] = (None if ending.result is None else decode(ending.result)) or {}
         if ending.status is Status.COMPLETED and "output" in result:
@@ -133,7 +133,7 @@ class RunOperations:
     def retry(self) -> Operation[None]:
         """Run a failed execution again, from the call that failed: what was recorded before it is kept. One that came from a queue
         item waits for its turn there."""
-        yield from Again(self._executions, self._new_id, self._definitions).retry(self.execution_id)
+        yield from RunRetry(self._executions, self._new_id, self._definitions).retry(self.execution_id)
 
     def progress(self) -> Operation[Progress]:
         """How far the run is, what it does and waits for, and what may be answered."""

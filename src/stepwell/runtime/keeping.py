@@ -11,7 +11,7 @@ from stepwell.errors import LeaseLost, StepwellError
 from stepwell.model.commit import Extension, Lease, Written
 from stepwell.state.operation import AsyncDriver, write
 
-__all__ = ["Keeping", "Leased", "monotonic"]
+__all__ = ["LeaseRenewal", "Leased", "monotonic"]
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Leased(Protocol):
         ...
 
 
-class Keeping:
+class LeaseRenewal:
     """Keeps the leases of sessions. All times are this process's own, from the moment when a lease was asked for, so that they are
     never later than the store's, whatever its clock says."""
 

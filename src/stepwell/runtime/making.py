@@ -13,7 +13,7 @@ from stepwell.errors import AlreadyExists, NotFound, StepwellError
 from stepwell.flow.program import Step, registered_step
 from stepwell.flow.retry import Retry
 from stepwell.kernel.effect import Note, RunStep, StartChild
-from stepwell.kernel.event import ChildEnded, ChildStarted, Event, StepCompleted, StepFailed, StepMissing
+from stepwell.kernel.event import AttemptFailed, ChildEnded, ChildStarted, Event, StepCompleted, StepMissing
 from stepwell.model.draft import Planned
 from stepwell.model.record import Metadata
 from stepwell.runtime.attempt import attempt
@@ -26,13 +26,13 @@ from stepwell.runtime.scripting import run_script
 from stepwell.runtime.seed import seed_of
 from stepwell.runtime.surroundings import DeclaredSurroundings
 
-__all__ = ["Done", "Making"]
+__all__ = ["EffectDone", "KernelEffects"]
 
 log = logging.getLogger(__name__)
 notes = logging.getLogger("stepwell.workflow")
 
 
-class Done(NamedTuple):
+class EffectDone(NamedTuple):
     """An event, and what is to land with it."""
 
     event: Event
@@ -43,11 +43,11 @@ class Done(NamedTuple):
     policy: Retry | None = None
     """Of the step, for when what it gave is refused."""
 
-    def refused(self, error: StepwellError) -> Done:
+    def refused(self, error: StepwellError) -> EffectDone:
         """What it is instead if the commit of a step's output is refused: a failed attempt, which cost the same."""
         event = self.event
         assert isinstance(event, StepCompleted)  # noqa: S101 - nothing else has an output
-        return Done(_failed(event, error, self.policy), (), self.spending)
+        return EffectDone(_failed(event, error, self.policy), (), self.spending)
 
 
 class _Task(NamedTuple):
@@ -56,10 +56,12 @@ class _Task(NamedTuple):
     task: asyncio.Task[None]
 
 
-class Making:
+class KernelEffects:
     """The attempts of one execution that are under way."""
 
-    def __init__(self, around: DeclaredSurroundings, identity: Metadata, recorder: Recorder, ring: Callable[[Done], None]) -> None:
+    def __init__(
+        self, around: DeclaredSurroundings, identity: Metadata, recorder: Recorder, ring: Callable[[EffectDone], None]
+    ) -> None:
         self._around, self._identity, self._recorder, self._ring = around, identity, recorder, ring
         self._budget = Budget(identity, recorder)
         self._tasks: dict[str, _Task] = {}
@@ -84,7 +86,7 @@ class Making:
                 asked.uses,
             )
             self.missing.add(asked.token_id)
-            self._ring(Done(StepMissing(asked.token_id, asked.key, asked.uses)))
+            self._ring(EffectDone(StepMissing(asked.token_id, asked.key, asked.uses)))
             return
         self._begin(asked, asked.attempt, lambda: self._step(step or run_script(asked), asked))
 
@@ -110,7 +112,7 @@ class Making:
         extra = "" if asked.data is None else f" {asked.data!r}"
         notes.log(level, "%s %s: %s%s", self._identity.execution_id, asked.key, asked.message, extra)
 
-    def _begin(self, asked: RunStep | StartChild, number: int, make: Callable[[], Coroutine[Any, Any, Done]]) -> None:
+    def _begin(self, asked: RunStep | StartChild, number: int, make: Callable[[], Coroutine[Any, Any, EffectDone]]) -> None:
         found = self._tasks.get(asked.token_id)
         if self.is_closed or (found is not None and (found.key, found.attempt) == (asked.key, number)):
             return
@@ -118,11 +120,11 @@ class Making:
         task = asyncio.get_running_loop().create_task(self._watched(asked, make))
         self._tasks[asked.token_id] = _Task(asked.key, number, task)
 
-    async def _watched(self, asked: RunStep | StartChild, make: Callable[[], Coroutine[Any, Any, Done]]) -> None:
+    async def _watched(self, asked: RunStep | StartChild, make: Callable[[], Coroutine[Any, Any, EffectDone]]) -> None:
         try:
             done = await make()
         except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits to hear of it
-            done = Done(_failed(asked, error, None))
+            done = EffectDone(_failed(asked, error, None))
         found = self._tasks.get(asked.token_id)
         if found is not None and found.task is asyncio.current_task():
             del self._tasks[asked.token_id]
@@ -130,17 +132,17 @@ class Making:
 
     # Attempts.
 
-    async def _step(self, step: Step[..., Any], asked: RunStep) -> Done:
+    async def _step(self, step: Step[..., Any], asked: RunStep) -> EffectDone:
         context = StepContext(self._identity, asked.key, asked.attempt, self._around.limits, self._around.reading)
         began = self._around.clock.now_ms()
         try:
             output = await self._made(step, asked, context)
         except Exception as error:  # noqa: BLE001 - the kernel decides what it means
             failed = _failed(asked, error, step.policy)
-            return Done(failed, [], self._budget.spending(context.buffer.spent))
+            return EffectDone(failed, [], self._budget.spending(context.buffer.spent))
         took = self._around.clock.now_ms() - began
         completed = StepCompleted(asked.token_id, asked.key, output, took)
-        return Done(completed, context.buffer.batch(), self._budget.spending(context.buffer.spent), step.policy)
+        return EffectDone(completed, context.buffer.batch(), self._budget.spending(context.buffer.spent), step.policy)
 
     async def _made(self, step: Step[..., Any], asked: RunStep, context: StepContext) -> bytes:
         self._budget.begin(step, asked.key, is_free=asked.is_undo)
@@ -152,23 +154,23 @@ class Making:
         finally:
             self._budget.end()
 
-    async def _child(self, asked: StartChild) -> Done:
+    async def _child(self, asked: StartChild) -> EffectDone:
         seed = seed_of(asked.rule, self._recorder.state)
         try:
             workflow = await self._around.find_workflow(asked.workflow, asked.version)
             news = await self._around.start_child(workflow, asked.input, asked.child_id, self._identity, seed)
         except (NotFound, AlreadyExists) as error:
-            return Done(_failed(asked, error, None, is_final=True))
+            return EffectDone(_failed(asked, error, None, is_final=True))
         if news is not None and not asked.is_detached:
-            return Done(ChildEnded("", asked.child_id, news))
-        return Done(ChildStarted(asked.token_id, asked.key))
+            return EffectDone(ChildEnded("", asked.child_id, news))
+        return EffectDone(ChildStarted(asked.token_id, asked.key))
 
 
 def _failed(
     asked: RunStep | StartChild | StepCompleted, error: Exception, policy: Retry | None, *, is_final: bool = False
-) -> StepFailed:
+) -> AttemptFailed:
     told = error_value(error)
-    return StepFailed(
+    return AttemptFailed(
         asked.token_id,
         asked.key,
         told,

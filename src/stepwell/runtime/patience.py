@@ -15,7 +15,7 @@ from typing import TypeVar
 from stepwell.errors import CommitUnknown, Corrupted, StoreForeign, StoreNewer, StoreUnavailable, StoreUnsafe
 from stepwell.runtime.keeping import monotonic
 
-__all__ = ["AGAIN_MS", "LAST_SECONDS", "Patience", "is_away"]
+__all__ = ["AGAIN_MS", "LAST_SECONDS", "HandBackRetry", "is_away"]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def is_away(error: BaseException) -> bool:
     return isinstance(error, StoreUnavailable | CommitUnknown) and not isinstance(error, _FOR_GOOD)
 
 
-class Patience:
+class HandBackRetry:
     """How long one worker tries. While it works that is as long as what is handed back is surely its own."""
 
     def __init__(self) -> None:

@@ -24,13 +24,13 @@ from stepwell.runtime.context import StepContext
 from stepwell.runtime.outcome import Told
 from stepwell.runtime.process_work import Reply, Task, read_frame, write_frame
 
-__all__ = ["Process", "Processes"]
+__all__ = ["ProcessPool", "StepProcess"]
 
 T = TypeVar("T")
 _COMMAND = (sys.executable, "-P", "-m", "stepwell.runtime.process_work")
 
 
-class Process:
+class StepProcess:
     """One process, which is started once."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
@@ -111,20 +111,20 @@ class Process:
             self._bury(self._child)
 
 
-class Processes:
+class ProcessPool:
     """The processes of a worker: so many at a time, kept for the next step."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most or os.cpu_count() or 1
         self._slots = asyncio.Semaphore(self._most)
         self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="stepwell-process")
-        self._idle: list[Process] = []
+        self._idle: list[StepProcess] = []
 
     @asynccontextmanager
-    async def borrow(self) -> AsyncGenerator[Process]:
+    async def borrow(self) -> AsyncGenerator[StepProcess]:
         """A process that nobody else uses, as soon as there is one."""
         async with self._slots:
-            process = self._idle.pop() if self._idle else Process(self._threads)
+            process = self._idle.pop() if self._idle else StepProcess(self._threads)
             try:
                 await process.start()
                 yield process

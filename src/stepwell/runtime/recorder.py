@@ -12,8 +12,8 @@ from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
 from stepwell.model.ids import NewId
 from stepwell.model.state import State
-from stepwell.state.executions import Executions, Session, Terms
-from stepwell.state.live import Live
+from stepwell.state.executions import CommitTerms, Executions, OpenTransaction
+from stepwell.state.live import CachedExecution
 from stepwell.state.operation import AsyncDriver
 
 __all__ = ["Recorder", "Trying"]
@@ -38,12 +38,12 @@ class _Entry:
 class Recorder:
     """Writes what an execution comes to. One commit is under way at a time; what gathers meanwhile shares the next."""
 
-    def __init__(self, executions: Executions, driver: AsyncDriver, live: Live, fence: int, new_id: NewId) -> None:
+    def __init__(self, executions: Executions, driver: AsyncDriver, live: CachedExecution, fence: int, new_id: NewId) -> None:
         self._executions, self._driver, self._live = executions, driver, live
-        self._ordinary, self._new_id = Terms(fence=fence), new_id
+        self._ordinary, self._new_id = CommitTerms(fence=fence), new_id
         self._waiting: list[_Entry] = []
         self._is_writing = False
-        self._doubt: Session | None = None
+        self._doubt: OpenTransaction | None = None
         """The commit whose reply was lost, as long as it could not be looked up."""
         self._has_left = False
         """Whether the lease was given back: then nothing can follow."""
@@ -126,7 +126,7 @@ class Recorder:
             if not isinstance(error, Exception):
                 raise
 
-    async def _settle_doubt(self, doubt: Session) -> bool:
+    async def _settle_doubt(self, doubt: OpenTransaction) -> bool:
         """Look up a commit whose reply was lost; whether it is in the store. If nobody can say, the next commit asks first."""
         self._doubt = doubt
         has_landed = await self._has_landed(doubt.commit_id)
@@ -167,7 +167,7 @@ class Recorder:
         if rest is not None or nudges:
             terms = msgspec.structs.replace(terms, rest=rest, nudges=nudges)
         for attempt in range(_MOST_CONFLICTS):
-            session = Session(self._live, terms, self._new_id)
+            session = OpenTransaction(self._live, terms, self._new_id)
             try:
                 await self._driver.run(self._executions.commit(session, batch))
                 break

@@ -14,12 +14,12 @@ from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.keeping import monotonic
 from stepwell.state.operation import AsyncDriver
 
-__all__ = ["Repertoire"]
+__all__ = ["KnownWorkflows"]
 
 _LOOK_AGAIN_SECONDS = 1.0
 
 
-class Repertoire:
+class KnownWorkflows:
     """Finds workflows by their names."""
 
     def __init__(self, driver: AsyncDriver, definitions: DefinitionOperations) -> None:

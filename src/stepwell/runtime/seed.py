@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stepwell.flow.node import ContextRule
-from stepwell.kernel.board import Board
+from stepwell.kernel.board import PendingChanges
 from stepwell.model.state import ONLY, State
 from stepwell.model.status import Status
 from stepwell.model.value import Value, decode
@@ -34,7 +34,7 @@ def seed_of(rule: ContextRule, state: State) -> Seed:
     return Seed(context, _decoded(state, "variables"), {_SHARES: True} if rule == "share" else {})
 
 
-def news_of(board: Board, status: Status, result: dict[str, Value]) -> dict[str, Value]:
+def news_of(board: PendingChanges, status: Status, result: dict[str, Value]) -> dict[str, Value]:
     """What a child tells its parent when it ends."""
     news: dict[str, Value] = {"status": str(status), "result": result}
     metadata = decode(board.get("metadata", ONLY) or b"{}")

@@ -30,7 +30,7 @@ from stepwell.runtime.journal import Journal
 from stepwell.runtime.outcome import error_value
 from stepwell.runtime.patience import AGAIN_MS, is_away
 from stepwell.runtime.recorder import Recorder
-from stepwell.runtime.surroundings import Surroundings
+from stepwell.runtime.surroundings import WorkerServices
 from stepwell.runtime.waiting import Abandoned, Suspended, Undoing, Waits
 
 __all__ = ["Session"]
@@ -44,7 +44,7 @@ _RUNNING = quoted(Status.RUNNING)
 class Session(ABC):
     """Runs one execution until it ends or rests."""
 
-    def __init__(self, around: Surroundings, recorder: Recorder, lease: Lease, *, is_new: bool, may_linger: bool) -> None:
+    def __init__(self, around: WorkerServices, recorder: Recorder, lease: Lease, *, is_new: bool, may_linger: bool) -> None:
         self._around, self.lease, self._is_new = around, lease, is_new
         self.kept_until = inf
         """Until when the lease is held for sure, by ``time.monotonic``; its worker keeps it up to date."""

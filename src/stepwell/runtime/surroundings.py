@@ -13,15 +13,15 @@ from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata
 from stepwell.model.value import Value
 from stepwell.runtime.inbox import Letter
-from stepwell.runtime.patience import Patience
-from stepwell.runtime.processes import Processes
+from stepwell.runtime.patience import HandBackRetry
+from stepwell.runtime.processes import ProcessPool
 from stepwell.runtime.seed import Seed
 from stepwell.runtime.step_state import StateReading
 
-__all__ = ["DeclaredSurroundings", "Surroundings"]
+__all__ = ["DeclaredSurroundings", "WorkerServices"]
 
 
-class Surroundings(Protocol):
+class WorkerServices(Protocol):
     """What a session needs of its worker."""
 
     clock: Clock
@@ -29,10 +29,10 @@ class Surroundings(Protocol):
     threads: Executor
     code_threads: Executor
     reading: StateReading
-    patience: Patience
+    patience: HandBackRetry
 
     @property
-    def processes(self) -> Processes:
+    def processes(self) -> ProcessPool:
         """Processes for steps that ask for one."""
         ...
 
@@ -52,7 +52,7 @@ class Surroundings(Protocol):
         ...
 
 
-class DeclaredSurroundings(Surroundings, Protocol):
+class DeclaredSurroundings(WorkerServices, Protocol):
     """What the session of a declared workflow needs beyond that."""
 
     async def find_workflow(self, name: str, version: int | None) -> Workflow[..., Any]:

@@ -12,17 +12,17 @@ from stepwell.model.record import decode_status
 from stepwell.model.state import ONLY
 from stepwell.model.status import FINAL
 from stepwell.model.turn import waits_for_turn
-from stepwell.runtime.again import Again
+from stepwell.runtime.again import RunRetry
 from stepwell.runtime.recorder import Recorder
-from stepwell.runtime.repertoire import Repertoire
+from stepwell.runtime.repertoire import KnownWorkflows
 from stepwell.state.executions import Executions
-from stepwell.state.live import Live
+from stepwell.state.live import CachedExecution
 from stepwell.state.operation import AsyncDriver, write
 
-__all__ = ["TakenUp", "Uptake"]
+__all__ = ["LoadedSession", "SessionLoader"]
 
 
-class TakenUp(NamedTuple):
+class LoadedSession(NamedTuple):
     """An execution that is to be run."""
 
     workflow: Workflow[..., Any]
@@ -31,13 +31,13 @@ class TakenUp(NamedTuple):
     """How often it was claimed since its last commit."""
 
 
-class Uptake:
+class SessionLoader:
     """Takes executions up that were leased to this worker."""
 
-    def __init__(self, executions: Executions, driver: AsyncDriver, repertoire: Repertoire, new_id: NewId) -> None:
+    def __init__(self, executions: Executions, driver: AsyncDriver, repertoire: KnownWorkflows, new_id: NewId) -> None:
         self._executions, self._driver, self._repertoire, self._new_id = executions, driver, repertoire, new_id
 
-    async def take_up(self, lease: Lease, is_new: bool) -> TakenUp | None:
+    async def take_up(self, lease: Lease, is_new: bool) -> LoadedSession | None:
         """What a session needs to know before it runs; None if the execution is left to others."""
         # A new one was made here a moment ago; if anybody was quicker than that, the first commit finds it out.
         live = self._executions.at_hand(lease.name) if is_new else None
@@ -50,7 +50,7 @@ class Uptake:
         except NotFound:
             await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
             return None
-        return TakenUp(workflow, recorder, 0 if is_new else await self._claims_of(lease))
+        return LoadedSession(workflow, recorder, 0 if is_new else await self._claims_of(lease))
 
     async def _claims_of(self, lease: Lease) -> int:
         """How often an execution was claimed since its last commit. Who gives it the turn of its queue item takes it away from a
@@ -60,9 +60,9 @@ class Uptake:
             raise LeaseLost(f"execution {lease.name!r} was given back before it was looked at", fence=lease.fence)
         return head.claims
 
-    async def _is_to_run(self, live: Live, lease: Lease) -> bool:
+    async def _is_to_run(self, live: CachedExecution, lease: Lease) -> bool:
         """Whether an execution that came due is run: not before the turn of its queue item, nor if it ended at this very moment."""
         if waits_for_turn(live.state):
-            await self._driver.run(Again(self._executions, self._new_id).wait_on(live, lease.fence))
+            await self._driver.run(RunRetry(self._executions, self._new_id).wait_on(live, lease.fence))
             return False
         return decode_status(live.state.sections["status"][ONLY]) not in FINAL

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 
-__all__ = ["Wakes"]
+__all__ = ["WakeTimes"]
 
 _MOST = 1_000
 """Times that are kept. The others are in the store, where the poll finds them, at most a second late."""
 
 
-class Wakes:
+class WakeTimes:
     """The soonest times at which something comes due."""
 
     def __init__(self) -> None:

@@ -24,27 +24,27 @@ from stepwell.model.record import Metadata
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value
 from stepwell.runtime.branch import follow_tasks
-from stepwell.runtime.collecting import RareCollections
+from stepwell.runtime.collecting import GcTuning
 from stepwell.runtime.declared import DeclaredSession
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.draining import Companion, Draining
+from stepwell.runtime.draining import Companion, Shutdown
 from stepwell.runtime.function_session import FunctionSession
 from stepwell.runtime.inbox import Letter, letters, path_of
-from stepwell.runtime.keeping import Keeping, monotonic
-from stepwell.runtime.patience import Patience
-from stepwell.runtime.processes import Processes
+from stepwell.runtime.keeping import LeaseRenewal, monotonic
+from stepwell.runtime.patience import HandBackRetry
+from stepwell.runtime.processes import ProcessPool
 from stepwell.runtime.recorder import Recorder
-from stepwell.runtime.repertoire import Repertoire
+from stepwell.runtime.repertoire import KnownWorkflows
 from stepwell.runtime.scoped_reading import read_state
 from stepwell.runtime.seed import Seed
 from stepwell.runtime.session import Session
 from stepwell.runtime.start import Starting
 from stepwell.runtime.step_state import StateReading
-from stepwell.runtime.uptake import Uptake
-from stepwell.runtime.wakes import Wakes
+from stepwell.runtime.uptake import SessionLoader
+from stepwell.runtime.wakes import WakeTimes
 from stepwell.state.executions import Executions
 from stepwell.state.operation import AsyncDriver, read, write
-from stepwell.state.pulse import DUE, Pulse, is_running
+from stepwell.state.pulse import DUE, Notifications, is_running
 
 __all__ = ["Worker"]
 
@@ -63,7 +63,7 @@ class Worker:
         store: Store,
         executions: Executions,
         driver: AsyncDriver,
-        pulse: Pulse,
+        pulse: Notifications,
         clock: Clock,
         limits: Limits,
         new_id: NewId,
@@ -72,9 +72,9 @@ class Worker:
         definitions: DefinitionOperations | None = None,
     ) -> None:
         self._definitions = definitions or DefinitionOperations(store)
-        self.repertoire = Repertoire(driver, self._definitions)
+        self.repertoire = KnownWorkflows(driver, self._definitions)
         """The workflows that it can run."""
-        self._uptake = Uptake(executions, driver, self.repertoire, new_id)
+        self._uptake = SessionLoader(executions, driver, self.repertoire, new_id)
         self._store, self._executions, self._driver, self._pulse = store, executions, driver, pulse
         self.clock, self.limits, self.new_id = clock, limits, new_id
         self._concurrency, self.lease_seconds = concurrency, lease_seconds
@@ -85,7 +85,7 @@ class Worker:
         self.threads: Executor = ThreadPoolExecutor(min(concurrency, 64), thread_name_prefix="stepwell-step")
         self.reading = StateReading(store, driver)
         self._sessions: dict[str, Session | DeclaredSession] = {}
-        self.patience = Patience()
+        self.patience = HandBackRetry()
         self._tasks: set[asyncio.Task[None]] = set()
         self._inside: set[asyncio.Task[Any] | None] = set()
         """Those of them that run the code of an execution."""
@@ -93,8 +93,8 @@ class Worker:
         """How many sessions are over but for their last commits, which are with the store."""
         self._kept: dict[str, tuple[int, float]] = {}
         """The fences of what is being run, and until when the leases are held for sure, by ``time.monotonic``."""
-        self._wakes = Wakes()
-        self._processes: Processes | None = None
+        self._wakes = WakeTimes()
+        self._processes: ProcessPool | None = None
         self.companions: list[Companion] = []
         self._has_more = False
         """Whether more executions may be due than there was room for when it last claimed."""
@@ -107,12 +107,12 @@ class Worker:
         """Work until stopped. A store that is away for a while is waited for."""
         self._loop = asyncio.get_running_loop()
         follow_tasks(self._loop)
-        keeping = self._loop.create_task(Keeping(self._driver, self.lease_seconds, self._sessions).run())
+        keeping = self._loop.create_task(LeaseRenewal(self._driver, self.lease_seconds, self._sessions).run())
         # Claims are made beside, too: a store that says nothing must not keep the worker from ending.
         claiming, told = self._loop.create_task(self._claim_all()), self._loop.create_task(self._told_to_stop.wait())
         beside = [claiming, *(self._loop.create_task(each.run()) for each in self.companions)]
         try:
-            with RareCollections():
+            with GcTuning():
                 await asyncio.wait((claiming, told), return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._is_stopping = True
@@ -193,10 +193,10 @@ class Worker:
             self._start(lease, self._run(lease, is_new))
 
     @property
-    def processes(self) -> Processes:
+    def processes(self) -> ProcessPool:
         """Processes for steps that ask for one, made when the first does."""
         if self._processes is None:
-            self._processes = Processes()
+            self._processes = ProcessPool()
         return self._processes
 
     # Claiming and running.
@@ -336,7 +336,7 @@ class Worker:
             log.warning("the inboxes of executions could not be read: %s", error)
 
     async def _drain(self, beside: list[asyncio.Task[None]]) -> None:
-        draining = Draining(self._sessions, self.patience, lambda: self._grace_seconds)
+        draining = Shutdown(self._sessions, self.patience, lambda: self._grace_seconds)
         await draining.run(lambda: self._tasks, self._inside, lambda: self._parting > 0, beside)
         self.threads.shutdown(wait=False)
         self.code_threads.shutdown(wait=False)

@@ -15,7 +15,7 @@ from typing import Protocol
 from stepwell.model.entry import Entry
 from stepwell.model.value import Value, decode, recode
 from stepwell.span import Span
-from stepwell.state.pulse import STATE, Listening, Pulse
+from stepwell.state.pulse import STATE, Notifications, Subscription
 from stepwell.state.span import held_seconds
 
 __all__ = ["AsyncCachedState", "CachedState"]
@@ -24,10 +24,10 @@ __all__ = ["AsyncCachedState", "CachedState"]
 _MOST_KEYS = 10_000
 
 
-class _Cache(Listening):
+class _Cache(Subscription):
     """Values by key, each with the time it was asked for; None for a key that is not there."""
 
-    def __init__(self, pulse: Pulse, max_age: Span) -> None:
+    def __init__(self, pulse: Notifications, max_age: Span) -> None:
         super().__init__(pulse, STATE)
         self._max_age = held_seconds(max_age, "max_age")
         self._era = object()
@@ -77,7 +77,7 @@ class _AsyncReadable(Protocol):
 class CachedState(_Cache):
     """One scope, read from memory where that is fresh."""
 
-    def __init__(self, state: _Readable, pulse: Pulse, max_age: Span) -> None:
+    def __init__(self, state: _Readable, pulse: Notifications, max_age: Span) -> None:
         super().__init__(pulse, max_age)
         self._state = state
 
@@ -95,7 +95,7 @@ class CachedState(_Cache):
 class AsyncCachedState(_Cache):
     """One scope, read from memory where that is fresh."""
 
-    def __init__(self, state: _AsyncReadable, pulse: Pulse, max_age: Span) -> None:
+    def __init__(self, state: _AsyncReadable, pulse: Notifications, max_age: Span) -> None:
         super().__init__(pulse, max_age)
         self._state = state
 

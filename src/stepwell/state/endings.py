@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from stepwell.model.status import Status
 
-__all__ = ["Ending", "Endings", "Watch"]
+__all__ = ["Completion", "CompletionWaiter", "Completions"]
 
 _LATE = 1 / 8
 """By how much of what it took an end elsewhere may be noticed late."""
@@ -23,32 +23,32 @@ _LOOK_SECONDS = 0.005
 """How often a process looks, all its watchers together."""
 
 
-class Ending(Struct, frozen=True):
+class Completion(Struct, frozen=True):
     """How an execution ended: its status, and its result as it is stored."""
 
     status: Status
     result: bytes | None
 
 
-class Watch:
+class CompletionWaiter:
     """Somebody who waits for the end of an execution. Use it as a context manager."""
 
     __slots__ = ("_endings", "_wake", "ending", "execution_id", "item_id")
 
-    def __init__(self, endings: Endings, execution_id: str, wake: Callable[[], None]) -> None:
+    def __init__(self, endings: Completions, execution_id: str, wake: Callable[[], None]) -> None:
         self._endings, self.execution_id, self._wake = endings, execution_id, wake
-        self.ending: Ending | None = None
+        self.ending: Completion | None = None
         """How it ended, if it has, since the watch began."""
         self.item_id: str | None = None
         """The queue item whose claim it was run by when it ended."""
 
-    def tell(self, ending: Ending | None, item_id: str | None = None) -> None:
+    def tell(self, ending: Completion | None, item_id: str | None = None) -> None:
         """It has ended; or, with None, it is run here no more, and whoever waits has to look for himself."""
         if ending is not None:
             self.ending, self.item_id = ending, item_id
         self._wake()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> CompletionWaiter:
         self._endings.join(self)
         return self
 
@@ -56,17 +56,17 @@ class Watch:
         self._endings.leave(self)
 
 
-class Endings:
+class Completions:
     """Who waits for which execution, and which executions are being run here."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._watches: dict[str, list[Watch]] = {}
+        self._watches: dict[str, list[CompletionWaiter]] = {}
         self._here: dict[str, str | None] = {}
 
-    def watch(self, execution_id: str, wake: Callable[[], None]) -> Watch:
+    def watch(self, execution_id: str, wake: Callable[[], None]) -> CompletionWaiter:
         """A watch that calls ``wake``, from any thread, when the execution has ended."""
-        return Watch(self, execution_id, wake)
+        return CompletionWaiter(self, execution_id, wake)
 
     def begin(self, execution_id: str, item_id: str | None = None) -> None:
         """An execution is run here from now on, perhaps by the claim of a queue item, so its end will be told here."""
@@ -90,23 +90,23 @@ class Endings:
         """Whether anybody here waits for an execution."""
         return execution_id in self._watches
 
-    def tell(self, execution_id: str, ending: Ending) -> None:
+    def tell(self, execution_id: str, ending: Completion) -> None:
         """An execution has ended: the commit that says so is stored."""
         for watch in self._watching(execution_id):
             watch.tell(ending, self._here.get(execution_id))
 
-    def _watching(self, execution_id: str) -> list[Watch]:
+    def _watching(self, execution_id: str) -> list[CompletionWaiter]:
         if execution_id not in self._watches:
             return []
         with self._lock:
             return list(self._watches.get(execution_id, ()))
 
-    def join(self, watch: Watch) -> None:
+    def join(self, watch: CompletionWaiter) -> None:
         """Begin to wait."""
         with self._lock:
             self._watches.setdefault(watch.execution_id, []).append(watch)
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: CompletionWaiter) -> None:
         """Wait no more."""
         with self._lock:
             those = self._watches.get(watch.execution_id, [])

@@ -33,18 +33,18 @@ from stepwell.model.status import FINAL, Status
 from stepwell.model.turn import cancelled_in_wait, waits_for_turn
 from stepwell.model.validation import plan
 from stepwell.model.value import Value, canonical
-from stepwell.state.endings import Ending, Endings
+from stepwell.state.endings import Completion, Completions
 from stepwell.state.history import History, no_execution
-from stepwell.state.live import Live, LiveStates
-from stepwell.state.operation import Operation, Tip, Write, read, write_or_raise
+from stepwell.state.live import CachedExecution, ExecutionCache
+from stepwell.state.operation import Operation, ReadHead, Write, read, write_or_raise
 
-__all__ = ["MANUAL", "Executions", "Session", "Terms"]
+__all__ = ["MANUAL", "CommitTerms", "Executions", "OpenTransaction"]
 
 MANUAL = "manual"
 """The workflow id of an execution whose state is driven by hand."""
 
 
-class Terms(msgspec.Struct, frozen=True):
+class CommitTerms(msgspec.Struct, frozen=True):
     """On what terms a transaction commits."""
 
     commit_id: str | None = None
@@ -61,19 +61,19 @@ class Terms(msgspec.Struct, frozen=True):
     """What becomes of the queue item that the execution came from; its end needs no saying."""
 
 
-_FREE = Terms()
-_ENDING = Terms(rest=Rest(is_final=True))
+_FREE = CommitTerms()
+_ENDING = CommitTerms(rest=Rest(is_final=True))
 
 _MOST_CONFLICTS = 20
 """How often an end that somebody outran is tried: whoever is always second has met a loop."""
 
 
-class Session:
+class OpenTransaction:
     """Where a transaction stands: an execution's state at hand, and the revision its commit must follow."""
 
     __slots__ = ("commit_id", "is_last", "live", "may_have_landed", "revision", "terms")
 
-    def __init__(self, live: Live, terms: Terms, new_id: NewId, *, is_last: bool = False) -> None:
+    def __init__(self, live: CachedExecution, terms: CommitTerms, new_id: NewId, *, is_last: bool = False) -> None:
         self.live, self.revision, self.terms = live, live.state.revision, terms
         self.may_have_landed = terms.commit_id is not None
         """Whether a commit of this id may be stored: its user named it, perhaps for a retry, or it was tried."""
@@ -88,8 +88,8 @@ class Executions(History):
     def __init__(self, store: Store, clock: Clock, limits: Limits, new_id: NewId, signing_key: bytes | None) -> None:
         super().__init__(store, limits, signing_key)
         self._clock, self._new_id = clock, new_id
-        self._live = LiveStates()
-        self.endings = Endings()
+        self._live = ExecutionCache()
+        self.endings = Completions()
 
     def create(
         self,
@@ -115,8 +115,8 @@ class Executions(History):
         self, identity: Metadata, batch: Sequence[Planned], creation: Creation | None = None, commit_id: str | None = None
     ) -> Operation[Receipt]:
         """Make an execution by its first commit."""
-        live = Live(identity.execution_id, identity.workspace_id, State())
-        session = Session(live, Terms(commit_id), self._new_id)
+        live = CachedExecution(identity.execution_id, identity.workspace_id, State())
+        session = OpenTransaction(live, CommitTerms(commit_id), self._new_id)
         creation = creation or Creation(identity.workflow_id, identity.version, identity.parent_id)
         receipt = yield from self.commit(session, batch, creation)
         data = live.state.sections["identity"].get(ONLY)
@@ -125,15 +125,15 @@ class Executions(History):
             self._live.put(live)
         return receipt
 
-    def keep(self, live: Live) -> None:
+    def keep(self, live: CachedExecution) -> None:
         """Have the state of an execution that was just made at hand."""
         self._live.put(live)
 
-    def at_hand(self, execution_id: str) -> Live | None:
+    def at_hand(self, execution_id: str) -> CachedExecution | None:
         """The state at hand of an execution, which may be behind the store: for a writer whose fence guards it."""
         return self._live.get(execution_id)
 
-    def begin(self, execution_id: str, terms: Terms = _FREE) -> Operation[Session]:
+    def begin(self, execution_id: str, terms: CommitTerms = _FREE) -> Operation[OpenTransaction]:
         """Start a transaction on the newest state of an execution."""
         if terms.commit_id is not None:
             check_key(terms.commit_id, "commit_id")
@@ -142,9 +142,9 @@ class Executions(History):
         live = yield from self.newest(execution_id)
         if terms.commit_id is not None:
             yield from self.check_not_archived(execution_id, terms.commit_id)
-        return Session(live, terms, self._new_id)
+        return OpenTransaction(live, terms, self._new_id)
 
-    def begin_at_hand(self, execution_id: str, terms: Terms) -> Session | None:
+    def begin_at_hand(self, execution_id: str, terms: CommitTerms) -> OpenTransaction | None:
         """The same as ``begin`` if it takes no waiting, since the newest state is at hand for sure; else None."""
         live = self._live.get(execution_id)
         if (
@@ -154,14 +154,14 @@ class Executions(History):
             or self._store.known_tip(execution_id, is_guarded=True) != live.state.receipt
         ):
             return None
-        return Session(live, terms, self._new_id)
+        return OpenTransaction(live, terms, self._new_id)
 
-    def guess(self, execution_id: str, terms: Terms) -> Session | None:
+    def guess(self, execution_id: str, terms: CommitTerms) -> OpenTransaction | None:
         """A session on the state at hand, which may be behind the store: for a commit whose caller has seen nothing of it."""
         if terms.commit_id is not None or terms.fence is not None:
             return None
         live = self._live.get(execution_id)
-        return None if live is None else Session(live, terms, self._new_id)
+        return None if live is None else OpenTransaction(live, terms, self._new_id)
 
     def status_at_hand(self, execution_id: str) -> Status | None:
         """The status of an execution whose newest state is at hand for sure; else None."""
@@ -173,7 +173,7 @@ class Executions(History):
 
     def commit(
         self,
-        session: Session,
+        session: OpenTransaction,
         batch: Sequence[Planned],
         creation: Creation | None = None,
         opening: Opening | None = None,
@@ -203,7 +203,7 @@ class Executions(History):
             if not session.is_last:
                 self._settle(live, draft, commit)
             if draft.status is not None and draft.status in FINAL and self.endings.is_watched(live.execution_id):
-                self.endings.tell(live.execution_id, Ending(draft.status, draft.get("result", ONLY)))
+                self.endings.tell(live.execution_id, Completion(draft.status, draft.get("result", ONLY)))
         except Conflict:
             raise  # nothing landed, and the state at hand is what it was
         except BaseException:
@@ -213,7 +213,7 @@ class Executions(History):
         fault("commit.applied")
         return Receipt.of(header, commit.digest, commit.body)
 
-    def _settle(self, live: Live, draft: Draft, commit: Commit) -> None:
+    def _settle(self, live: CachedExecution, draft: Draft, commit: Commit) -> None:
         """Bring the state at hand up to a commit that is stored."""
         with live.lock:
             if live.state.revision == commit.revision - 1:
@@ -222,7 +222,7 @@ class Executions(History):
             self._live.retire(live.execution_id)
 
     def _prepare(
-        self, session: Session, batch: Sequence[Planned], creation: Creation | None, opening: Opening | None
+        self, session: OpenTransaction, batch: Sequence[Planned], creation: Creation | None, opening: Opening | None
     ) -> tuple[Draft, Commit, ReceiptHeader]:
         """What a batch comes to, the commit that says so, and its receipt's header; every fault of it is raised here."""
         live, terms = session.live, session.terms
@@ -250,7 +250,7 @@ class Executions(History):
             )
         return draft, commit, header
 
-    def newest(self, execution_id: str) -> Operation[Live]:
+    def newest(self, execution_id: str) -> Operation[CachedExecution]:
         """The newest state of an execution, from what is at hand and what the store has beyond it."""
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         live = self._live.get(execution_id)
@@ -263,7 +263,7 @@ class Executions(History):
         loaded = yield from self._load(execution_id)
         state = rebuild(loaded)
         self._check_signature(loaded.head, state)
-        return self._live.put(Live(execution_id, loaded.head.workspace_id, state))
+        return self._live.put(CachedExecution(execution_id, loaded.head.workspace_id, state))
 
     def _check_signature(self, head: Head, state: State) -> None:
         """A chain that was rewritten must not be built on: the next commit would sign it. Unsigned history is taken as it is."""
@@ -272,10 +272,10 @@ class Executions(History):
         if head.signature != sign_head(self._key, head.execution_id, head.revision, head.digest, state.digest):
             raise Corrupted(f"execution {head.execution_id!r} is quarantined: its head's signature does not match the key")
 
-    def _catch_up(self, live: Live) -> Operation[bool]:
+    def _catch_up(self, live: CachedExecution) -> Operation[bool]:
         """Ask the store for what is newer than the state at hand; False if the state cannot be brought up to it."""
         execution_id = live.execution_id
-        tip = yield Tip(self._store, execution_id)
+        tip = yield ReadHead(self._store, execution_id)
         if tip is None:
             self._live.forget(execution_id)
             raise no_execution(execution_id)
@@ -301,7 +301,7 @@ class Executions(History):
             with live.lock:
                 if not waits_for_turn(live.state):
                     break
-                session, batch = Session(live, _ENDING, self._new_id), cancelled_in_wait(live.state)
+                session, batch = OpenTransaction(live, _ENDING, self._new_id), cancelled_in_wait(live.state)
             try:
                 yield from self.commit(session, batch)
             except Conflict:
@@ -324,7 +324,7 @@ class Executions(History):
             self._live.forget(execution_id)
 
 
-def _catch_up(live: Live, loaded: Loaded, behind: int) -> bool:
+def _catch_up(live: CachedExecution, loaded: Loaded, behind: int) -> bool:
     """Bring a state at hand up to the store; False if it cannot be reached from there."""
     with live.lock:
         if live.state.revision != behind:
@@ -334,7 +334,7 @@ def _catch_up(live: Live, loaded: Loaded, behind: int) -> bool:
         return fast_forward(live.state, loaded)
 
 
-def _moved_on(session: Session) -> Conflict:
+def _moved_on(session: OpenTransaction) -> Conflict:
     newest = session.live.state.revision
     return Conflict(
         f"execution {session.live.execution_id!r} is at revision {newest}, and this transaction began at {session.revision}; "

@@ -7,10 +7,10 @@ from collections import OrderedDict, deque
 
 from stepwell.model.state import State
 
-__all__ = ["Live", "LiveStates"]
+__all__ = ["CachedExecution", "ExecutionCache"]
 
 
-class Live:
+class CachedExecution:
     """An execution's state in this process. The lock guards it while it is read or brought up to a commit."""
 
     __slots__ = ("execution_id", "lock", "state", "weighed", "workspace_id")
@@ -22,7 +22,7 @@ class Live:
         """What it was last counted as, in bytes."""
 
 
-class LiveStates:
+class ExecutionCache:
     """The states used last, up to a number and a size; fewer of executions that are over, since hardly anybody comes back to those.
     What it holds may be behind the store; users of it compare heads."""
 
@@ -30,10 +30,10 @@ class LiveStates:
         self._most, self._most_bytes, self._most_over = most, most_bytes, most_over
         self._over: deque[str] = deque()
         self._lock = threading.Lock()
-        self._states: OrderedDict[str, Live] = OrderedDict()
+        self._states: OrderedDict[str, CachedExecution] = OrderedDict()
         self._bytes = 0
 
-    def get(self, execution_id: str) -> Live | None:
+    def get(self, execution_id: str) -> CachedExecution | None:
         """The state at hand, if any."""
         with self._lock:
             live = self._states.get(execution_id)
@@ -44,7 +44,7 @@ class LiveStates:
                 live.weighed = live.state.size
             return live
 
-    def put(self, live: Live) -> Live:
+    def put(self, live: CachedExecution) -> CachedExecution:
         """Keep a state; if another thread was first with the same revision, its object is the one to use."""
         with self._lock:
             known = self._states.get(live.execution_id)

@@ -22,7 +22,7 @@ from stepwell.model.commit import Acquire, Lease, LockGuard, Outcome, Renew, Unl
 from stepwell.model.ids import NewId
 from stepwell.span import Span
 from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write
-from stepwell.state.pulse import LOCK, Pulse
+from stepwell.state.pulse import LOCK, Notifications
 from stepwell.state.span import held_seconds, waited_seconds
 from stepwell.stores.group import GroupCommit
 
@@ -174,7 +174,7 @@ class Keeper:
 class LockOperations:
     """What both colours of locks do."""
 
-    def __init__(self, pulse: Pulse, keeper: Keeper, new_id: NewId) -> None:
+    def __init__(self, pulse: Notifications, keeper: Keeper, new_id: NewId) -> None:
         self._pulse, self._keeper, self._new_id = pulse, keeper, new_id
 
     def acquire(self, request: LockRequest) -> Operation[HeldLock]:

@@ -17,8 +17,8 @@ import msgspec
 from stepwell.contract.store import Store
 from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.model.commit import Outcome, Seen, Unit, Written
-from stepwell.state.pulse import Listening
-from stepwell.state.tips import Tips
+from stepwell.state.pulse import Subscription
+from stepwell.state.tips import HeadBatch
 from stepwell.stores.group import GroupCommit
 
 __all__ = [
@@ -27,8 +27,8 @@ __all__ = [
     "Effect",
     "Operation",
     "Read",
-    "Tip",
-    "Wait",
+    "ReadHead",
+    "WaitEffect",
     "Write",
     "read",
     "wait",
@@ -48,7 +48,7 @@ class Read:
         self.query = query
 
 
-class Tip(Read):
+class ReadHead(Read):
     """The digest of an execution's newest receipt: read together with those that others ask for at the same time."""
 
     __slots__ = ("execution_id",)
@@ -64,16 +64,16 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     unit: Unit
 
 
-class Wait:
+class WaitEffect:
     """Something to wait for, but no longer than a number of seconds."""
 
     __slots__ = ("listening", "seconds")
 
-    def __init__(self, listening: Listening, seconds: float) -> None:
+    def __init__(self, listening: Subscription, seconds: float) -> None:
         self.listening, self.seconds = listening, seconds
 
 
-Effect = Read | Write | Wait
+Effect = Read | Write | WaitEffect
 Operation = Generator[Effect, Any, T]
 
 
@@ -82,9 +82,9 @@ def read(query: Callable[[], T]) -> Operation[T]:
     return (yield Read(query))
 
 
-def wait(listening: Listening, seconds: float) -> Operation[None]:
+def wait(listening: Subscription, seconds: float) -> Operation[None]:
     """Sleep until something may have happened."""
-    yield Wait(listening, seconds)
+    yield WaitEffect(listening, seconds)
 
 
 def write(unit: Unit) -> Operation[Outcome]:
@@ -121,7 +121,7 @@ class Driver:
             return end.value
 
 
-def _answer(effect: Read | Wait) -> Any:
+def _answer(effect: Read | WaitEffect) -> Any:
     return effect.query() if isinstance(effect, Read) else effect.listening.wait(effect.seconds)
 
 
@@ -134,7 +134,7 @@ class AsyncDriver:
         self._opening: asyncio.Future[None] | None = None
         self._is_instant = not store.capabilities().has_blocking_writes
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="stepwell-reader")
-        self._tips = Tips(store, self._threads)
+        self._tips = HeadBatch(store, self._threads)
         self._is_closed = False
         self.may_block: Callable[[], bool] = lambda: False
         """Whether nobody else is on the event loop now, so that it may wait for a write itself: that saves two hops."""
@@ -160,11 +160,11 @@ class AsyncDriver:
                     if isinstance(effect, Write):
                         unit = effect.unit
                         answer = self._group.write(unit) if self.may_block() else await self._group.write_async(unit)
-                    elif isinstance(effect, Wait):
+                    elif isinstance(effect, WaitEffect):
                         answer = await effect.listening.wait_async(effect.seconds)
                     elif self._is_instant:
                         answer = effect.query()
-                    elif isinstance(effect, Tip):
+                    elif isinstance(effect, ReadHead):
                         answer = await self._tips.ask(effect.execution_id)
                     else:
                         answer = await self.call(effect.query)

@@ -24,7 +24,7 @@ from stepwell.model.queue import (
     ReturnItem,
 )
 
-__all__ = ["DUE", "LOCK", "QUEUE", "STATE", "Listening", "Pulse", "end_of", "is_running", "topics_of"]
+__all__ = ["DUE", "LOCK", "QUEUE", "STATE", "Notifications", "Subscription", "end_of", "is_running", "topics_of"]
 
 LOCK, STATE, DUE, QUEUE = "lock", "state", "due", "queue"
 
@@ -56,10 +56,10 @@ def _end(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class Listening:
+class Subscription:
     """Somebody who waits for a topic. What happens after it began is never missed."""
 
-    def __init__(self, pulse: Pulse, topic: str) -> None:
+    def __init__(self, pulse: Notifications, topic: str) -> None:
         self._pulse, self.topic = pulse, topic
         self._has_heard = False
         # What one sleeps on is there before one looks whether one has heard, and who wakes says so first: so nobody oversleeps.
@@ -101,7 +101,7 @@ class Listening:
                 timer.cancel()
         self._future, self._has_heard = None, False
 
-    def __enter__(self) -> Listening:
+    def __enter__(self) -> Subscription:
         self._pulse.join(self)
         return self
 
@@ -127,20 +127,20 @@ def topics_of(unit: Unit) -> set[str]:
     return topics
 
 
-class Pulse:
+class Notifications:
     """Passes on what happened to those who wait for it. The store is listened to only while somebody does."""
 
     def __init__(self, store: Store, on_word: Callable[[], None] = lambda: None) -> None:
         self._store, self._on_word = store, on_word
         self._lock = threading.Lock()
-        self._waiting: dict[str, set[Listening]] = {}
+        self._waiting: dict[str, set[Subscription]] = {}
         self._stop: Callable[[], None] | None = None
 
-    def listen(self, topic: str) -> Listening:
+    def listen(self, topic: str) -> Subscription:
         """Somebody who waits for a topic; use it as a context manager, and look only inside."""
-        return Listening(self, topic)
+        return Subscription(self, topic)
 
-    def written(self, units: Sequence[Unit], outcomes: Sequence[Outcome], *, but: Listening | None = None) -> None:
+    def written(self, units: Sequence[Unit], outcomes: Sequence[Outcome], *, but: Subscription | None = None) -> None:
         """Pass on what this process wrote, to all but one who knows. Costs nothing to speak of while nobody waits."""
         if not self._waiting:
             return
@@ -157,7 +157,7 @@ class Pulse:
         self._on_word()
         self.beat(topic)
 
-    def beat(self, topic: str, *, but: Listening | None = None) -> None:
+    def beat(self, topic: str, *, but: Subscription | None = None) -> None:
         """Say that something happened on a topic; an empty one means anything."""
         with self._lock:
             topics = [topic] if topic else list(self._waiting)
@@ -166,14 +166,14 @@ class Pulse:
             if each is not but:
                 each.wake()
 
-    def join(self, listening: Listening) -> None:
+    def join(self, listening: Subscription) -> None:
         """Begin to wait."""
         with self._lock:
             if self._stop is None:
                 self._stop = self._store.listen(self._pass_on)
             self._waiting.setdefault(listening.topic, set()).add(listening)
 
-    def leave(self, listening: Listening) -> None:
+    def leave(self, listening: Subscription) -> None:
         """Wait no more."""
         with self._lock:
             those = self._waiting.get(listening.topic, set())

@@ -32,7 +32,7 @@ from stepwell.model.value import Value, canonical, decode, from_value
 from stepwell.span import Span
 from stepwell.state.buffer import Buffer, HasScope, check_number, check_revision, scope_of, ttl_ms
 from stepwell.state.operation import Operation, read, wait, write_or_raise
-from stepwell.state.pulse import Listening, Pulse
+from stepwell.state.pulse import Notifications, Subscription
 from stepwell.state.span import waited_seconds
 
 __all__ = ["ScopeOperations", "StateOperations", "as_scope", "child_scope", "must_slide"]
@@ -58,7 +58,7 @@ _SLIDE_SHARE = 100
 class StateOperations:
     """What every scope of one store shares."""
 
-    def __init__(self, store: Store, limits: Limits, pulse: Pulse) -> None:
+    def __init__(self, store: Store, limits: Limits, pulse: Notifications) -> None:
         self.store, self.limits, self.pulse = store, limits, pulse
         self._writes_with_end = 0
 
@@ -206,7 +206,7 @@ class ScopeOperations:
         totals = yield from read(lambda: self._store.totals(self._path))
         return totals.revision
 
-    def next_changes(self, after: int, listening: Listening, idle_seconds: Span | None) -> Operation[list[StateChange]]:
+    def next_changes(self, after: int, listening: Subscription, idle_seconds: Span | None) -> Operation[list[StateChange]]:
         """What changed after a revision, as soon as anything has; nothing once ``idle_seconds`` have passed."""
         check_revision(after)
         ends = monotonic() + waited_seconds(idle_seconds, "idle_seconds")

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from stepwell.contract.store import Store
 from stepwell.errors import StoreUnavailable
 
-__all__ = ["Tips"]
+__all__ = ["HeadBatch"]
 
 # A larger question makes nothing faster, but holds its first caller back.
 _MOST = 1_000
@@ -70,7 +70,7 @@ class _Asking:
                 answer.set_exception(copy.copy(error))
 
 
-class Tips:
+class HeadBatch:
     """Asks a store for the newest receipts of executions."""
 
     def __init__(self, store: Store, threads: Executor) -> None:

@@ -11,7 +11,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.receipt import Receipt
 from stepwell.model.scope import Scope
 from stepwell.state.buffer import Buffer, BufferedScope, HasScope
-from stepwell.state.executions import Executions, Session, Terms
+from stepwell.state.executions import CommitTerms, Executions, OpenTransaction
 from stepwell.state.operation import AsyncDriver, Driver, Operation
 from stepwell.state.scoped import StateOperations
 
@@ -23,10 +23,10 @@ D = TypeVar("D", Driver, AsyncDriver)
 class _TransactionBase(Buffer, Generic[D]):
     """What both colours share: the buffer, where the transaction stands, and how it ends."""
 
-    def __init__(self, executions: Executions, execution_id: str, terms: Terms, limits: Limits, driver: D) -> None:
+    def __init__(self, executions: Executions, execution_id: str, terms: CommitTerms, limits: Limits, driver: D) -> None:
         super().__init__(limits)
         self._executions, self.execution_id, self._terms, self._driver = executions, execution_id, terms, driver
-        self._session: Session | None = None
+        self._session: OpenTransaction | None = None
         self._is_rolled_back = False
         self.receipt: Receipt | None = None
         """The receipt, once the transaction is committed."""
@@ -55,7 +55,7 @@ class _TransactionBase(Buffer, Generic[D]):
         self._session = self._session or self._executions.begin_at_hand(self.execution_id, self._terms)
         return self._session is not None
 
-    def _begin(self) -> Operation[Session]:
+    def _begin(self) -> Operation[OpenTransaction]:
         self._session = yield from self._executions.begin(self.execution_id, self._terms)
         return self._session
 

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 from stepwell.lazy import fetching
 
 if TYPE_CHECKING:
-    from stepwell.testing.choices import Choice, Diverged, InOrder, Replay, Scheduler, Seeded, read_log, write_log
+    from stepwell.testing.choices import Diverged, InOrder, Replay, SchedulingChoice, Seeded, TaskScheduler, read_log, write_log
     from stepwell.testing.crashing import CrashReport, crash_everywhere
     from stepwell.testing.rehearsal import Rehearsal, rehearse
     from stepwell.testing.well import SkippingClock, TestWell
 
 __all__ = [
-    "Choice",
     "CrashReport",
     "Diverged",
     "InOrder",
     "Rehearsal",
     "Replay",
-    "Scheduler",
+    "SchedulingChoice",
     "Seeded",
     "SkippingClock",
+    "TaskScheduler",
     "TestWell",
     "crash_everywhere",
     "read_log",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "choices": ("Choice", "Diverged", "InOrder", "Replay", "Scheduler", "Seeded", "read_log", "write_log"),
+    "choices": ("SchedulingChoice", "Diverged", "InOrder", "Replay", "TaskScheduler", "Seeded", "read_log", "write_log"),
     "crashing": ("CrashReport", "crash_everywhere"),
     "rehearsal": ("Rehearsal", "rehearse"),
     "well": ("SkippingClock", "TestWell"),

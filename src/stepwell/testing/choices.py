@@ -14,13 +14,13 @@ from typing import Protocol, TypeVar
 import msgspec
 
 __all__ = [
-    "Choice",
     "Diverged",
     "InOrder",
     "Lenient",
     "Replay",
-    "Scheduler",
+    "SchedulingChoice",
     "Seeded",
+    "TaskScheduler",
     "happens",
     "pick",
     "read_log",
@@ -31,7 +31,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class Choice(msgspec.Struct, frozen=True):
+class SchedulingChoice(msgspec.Struct, frozen=True):
     """A choice that was made: the number of the way, from 0, out of how many."""
 
     what: str
@@ -42,17 +42,17 @@ class Choice(msgspec.Struct, frozen=True):
 class Diverged(AssertionError):
     """A run that is replayed came to a choice that is not the next one of the log: something in it is not deterministic."""
 
-    def __init__(self, number: int, expected: Choice | None, what: str, ways: int) -> None:
+    def __init__(self, number: int, expected: SchedulingChoice | None, what: str, ways: int) -> None:
         told = "the log has ended" if expected is None else f"the log has {expected.what!r} of {expected.ways} ways"
         came = f"choice {number} is {what!r} of {ways} ways" if what else f"the run has ended before choice {number}"
         super().__init__(f"{came}, but {told}")
         self.number, self.expected = number, expected
 
 
-class Scheduler(Protocol):
+class TaskScheduler(Protocol):
     """Makes choices and remembers them."""
 
-    log: list[Choice]
+    log: list[SchedulingChoice]
 
     def choose(self, what: str, ways: int) -> int:
         """Which way to go, from 0 to ``ways`` - 1."""
@@ -61,12 +61,12 @@ class Scheduler(Protocol):
 
 class _Logged:
     def __init__(self) -> None:
-        self.log: list[Choice] = []
+        self.log: list[SchedulingChoice] = []
 
     def choose(self, what: str, ways: int) -> int:
         """Choose, and remember it."""
         way = self._way(what, ways)
-        self.log.append(Choice(what, ways, way))
+        self.log.append(SchedulingChoice(what, ways, way))
         return way
 
     def _way(self, what: str, ways: int) -> int:
@@ -94,7 +94,7 @@ class Seeded(_Logged):
 class Replay(_Logged):
     """The ways of a log; ``Diverged`` if the run asks for anything else."""
 
-    def __init__(self, log: Iterable[Choice]) -> None:
+    def __init__(self, log: Iterable[SchedulingChoice]) -> None:
         super().__init__()
         self._script = list(log)
         self.parting: Diverged | None = None
@@ -119,7 +119,7 @@ class Replay(_Logged):
 class Lenient:
     """Goes the first way where a log is at its end or parts from the run, so that a replay can be brought to an end and judged."""
 
-    def __init__(self, within: Scheduler) -> None:
+    def __init__(self, within: TaskScheduler) -> None:
         self._within = within
         self.log = within.log
 
@@ -131,12 +131,12 @@ class Lenient:
             return 0
 
 
-def pick(scheduler: Scheduler, what: str, among: Sequence[T]) -> T:
+def pick(scheduler: TaskScheduler, what: str, among: Sequence[T]) -> T:
     """One of several things."""
     return among[scheduler.choose(what, len(among))]
 
 
-def happens(scheduler: Scheduler, what: str, per_mille: int) -> bool:
+def happens(scheduler: TaskScheduler, what: str, per_mille: int) -> bool:
     """Whether something with this probability happens; never for the plainest run."""
     return scheduler.choose(what, 1000) >= 1000 - per_mille
 
@@ -152,11 +152,11 @@ def seeded(seed: int) -> Generator[None]:
         random.setstate(before)
 
 
-def write_log(log: Iterable[Choice]) -> bytes:
+def write_log(log: Iterable[SchedulingChoice]) -> bytes:
     """A log as bytes, a JSON line for each choice."""
     return b"".join(msgspec.json.encode(choice) + b"\n" for choice in log)
 
 
-def read_log(data: bytes) -> list[Choice]:
+def read_log(data: bytes) -> list[SchedulingChoice]:
     """A log from its bytes."""
-    return [msgspec.json.decode(line, type=Choice) for line in data.splitlines()]
+    return [msgspec.json.decode(line, type=SchedulingChoice) for line in data.splitlines()]

@@ -20,7 +20,7 @@ from stepwell.stores.memory import MemoryStore
 from stepwell.testing.clock import VirtualClock, as_monotonic
 from stepwell.testing.horizon import horizon
 from stepwell.testing.loop import SkippingPace, VirtualLoop
-from stepwell.testing.process import Fate, Process, SharedStore
+from stepwell.testing.process import Fate, SharedStore, SimulatedProcess
 
 __all__ = ["CrashReport", "Signals", "changes_in", "crash_everywhere", "on_virtual_loop", "sent_signals"]
 
@@ -64,7 +64,7 @@ class _Playthrough:
         """Count the effects of this run: before its processes are unwound, which may have some of its own."""
         self.effects = self._count_effects() - self._effects_before
 
-    async def before(self, process: Process, unit: Unit) -> Fate:
+    async def before(self, process: SimulatedProcess, unit: Unit) -> Fate:
         """Kill at the commit that was chosen."""
         if not isinstance(unit, Commit):
             return Fate.LANDS
@@ -76,7 +76,7 @@ class _Playthrough:
         self.has_crashed = True
         return self._crash[1]
 
-    def landed(self, process: Process, unit: Unit, outcome: Outcome) -> None:
+    def landed(self, process: SimulatedProcess, unit: Unit, outcome: Outcome) -> None:
         """Remember what is recorded."""
         if isinstance(unit, Commit) and isinstance(outcome, Written):
             for mutation in decode(unit.body):
@@ -85,7 +85,7 @@ class _Playthrough:
                 elif mutation["type"] == "reopen_step":
                     self.recorded.discard((unit.execution_id, mutation["name"]))
 
-    def attempted(self, process: Process, step: StepContext) -> None:
+    def attempted(self, process: SimulatedProcess, step: StepContext) -> None:
         """A step that is recorded must not be made again."""
         self.attempts.append(step.step)
         if (step.execution_id, step.step) in self.recorded:
@@ -189,14 +189,14 @@ async def _drive(
     stuck: asyncio.Future[None],
 ) -> None:
     shared = SharedStore(store)
-    processes = [Process("first", shared, played, clock, lease_seconds=_LEASE_SECONDS)]
-    outside = Process("outside", shared, played, clock, has_worker=False)
+    processes = [SimulatedProcess("first", shared, played, clock, lease_seconds=_LEASE_SECONDS)]
+    outside = SimulatedProcess("outside", shared, played, clock, has_worker=False)
     try:
         ending = outside.run(_watch_end(outside, signals))
         await _start(processes[0], workflow, value)
         await asyncio.wait({ending, processes[0].death, stuck}, return_when=asyncio.FIRST_COMPLETED)
         if processes[0].is_dead:
-            processes.append(Process("second", shared, played, clock, lease_seconds=_LEASE_SECONDS))
+            processes.append(SimulatedProcess("second", shared, played, clock, lease_seconds=_LEASE_SECONDS))
             await _start(processes[1], workflow, value)
             await asyncio.wait({ending, stuck}, return_when=asyncio.FIRST_COMPLETED)
         played.end_of_effects()
@@ -209,7 +209,7 @@ async def _drive(
             await process.bury()
 
 
-async def _start(process: Process, workflow: Any, value: Any) -> None:
+async def _start(process: SimulatedProcess, workflow: Any, value: Any) -> None:
     """Start the run, or find it started; a process may die of it. Input that is refused is the caller's error."""
     starting = process.run(process.well.start(workflow, value, execution_id=_EXECUTION))
     await asyncio.wait({starting, process.death}, return_when=asyncio.FIRST_COMPLETED)
@@ -217,7 +217,7 @@ async def _start(process: Process, workflow: Any, value: Any) -> None:
         starting.result()
 
 
-async def _watch_end(outside: Process, signals: list[tuple[str, Value]]) -> tuple[tuple[str, Value], dict[str, str]]:
+async def _watch_end(outside: SimulatedProcess, signals: list[tuple[str, Value]]) -> tuple[tuple[str, Value], dict[str, str]]:
     """Send the signals as soon as the run exists, and wait for its end; how it ended, and the steps it recorded."""
     run = outside.well.run(_EXECUTION)
     while True:

@@ -18,7 +18,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any, Protocol, TypeVar
 
 from stepwell.testing.clock import VirtualClock
-from stepwell.testing.turns import Call, Turn, Turns
+from stepwell.testing.turns import ThreadCall, ThreadTurn, Turns
 
 __all__ = ["Admission", "Belongs", "Pace", "SkippingPace", "Stuck", "VirtualLoop", "owner"]
 
@@ -134,7 +134,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: VirtualClock, pace: Pace, *, patience_seconds: float | None = None) -> None:
         self.clock, self._pace, self._patience = clock, pace, patience_seconds
         self._turns = Turns(patience_seconds)
-        self._asking: Turn | None = None
+        self._asking: ThreadTurn | None = None
         self._handed = 0
         super().__init__(_Selector(self))
 
@@ -195,10 +195,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         turn = self._turns.mine()
         if turn is None:
             return super().call_soon_threadsafe(callback, *args, context=context)
-        self._turns.hand_over(Call(turn, callback, args, _around(context)))
+        self._turns.hand_over(ThreadCall(turn, callback, args, _around(context)))
         return super().call_soon_threadsafe(_nothing)  # wakes the loop, should it have lost its patience
 
-    def _serve(self, call: Call) -> None:
+    def _serve(self, call: ThreadCall) -> None:
         self._asking = call.turn
         try:
             call.context.run(call.callback, *call.arguments)
@@ -206,7 +206,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if self._take_asking() is not None:  # it started no task that the thread could wait for
                 self._turns.resume(call.turn)
 
-    def _take_asking(self) -> Turn | None:
+    def _take_asking(self) -> ThreadTurn | None:
         turn, self._asking = self._asking, None
         return turn
 

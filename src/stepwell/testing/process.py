@@ -23,7 +23,7 @@ from stepwell.state.pulse import DUE, end_of
 from stepwell.stores.group import GroupCommit
 from stepwell.testing.loop import Admission, owner
 
-__all__ = ["Fate", "Fault", "Process", "SharedStore"]
+__all__ = ["Fate", "ProcessFault", "SharedStore", "SimulatedProcess"]
 
 T = TypeVar("T")
 
@@ -38,18 +38,18 @@ class Fate(Enum):
     FAILS = "does not reach the store"
 
 
-class Fault(Protocol):
+class ProcessFault(Protocol):
     """Decides about the writes of processes, and hears of what they came to."""
 
-    async def before(self, process: Process, unit: Unit) -> Fate:
+    async def before(self, process: SimulatedProcess, unit: Unit) -> Fate:
         """What becomes of this write; may take its time."""
         ...
 
-    def landed(self, process: Process, unit: Unit, outcome: Outcome) -> None:
+    def landed(self, process: SimulatedProcess, unit: Unit, outcome: Outcome) -> None:
         """A write was decided by the store."""
         ...
 
-    def attempted(self, process: Process, step: StepContext) -> None:
+    def attempted(self, process: SimulatedProcess, step: StepContext) -> None:
         """An attempt at a step begins."""
         ...
 
@@ -59,9 +59,9 @@ class SharedStore:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.listeners: dict[Process, Callable[[str], None]] = {}
+        self.listeners: dict[SimulatedProcess, Callable[[str], None]] = {}
 
-    def tell(self, writer: Process, unit: Unit) -> None:
+    def tell(self, writer: SimulatedProcess, unit: Unit) -> None:
         """Tell the others of what a process wrote, as far as they can be woken by it."""
         topics = _topics_of(unit)
         for process, wake in list(self.listeners.items()):
@@ -83,7 +83,7 @@ def _topics_of(unit: Unit) -> list[str]:
 class _Link:
     """A process's connection to the shared store."""
 
-    def __init__(self, shared: SharedStore, process: Process) -> None:
+    def __init__(self, shared: SharedStore, process: SimulatedProcess) -> None:
         self._shared, self._process = shared, process
 
     def __getattr__(self, verb: str) -> Any:
@@ -102,7 +102,7 @@ class _Link:
 class _Group(GroupCommit):
     """Writes of a process, each with the fate that the test has for it."""
 
-    def __init__(self, within: GroupCommit, process: Process, fault: Fault) -> None:
+    def __init__(self, within: GroupCommit, process: SimulatedProcess, fault: ProcessFault) -> None:
         super().__init__(lambda units: [within.write(unit) for unit in units], is_instant=True)
         self._whose, self._fault = process, fault
 
@@ -131,7 +131,7 @@ def _unknown(unit: Unit) -> StepwellError:
 
 
 class _Well(AsyncStepwell):
-    def __init__(self, process: Process, fault: Fault, clock: Clock, lease_seconds: float, *, worker: bool) -> None:
+    def __init__(self, process: SimulatedProcess, fault: ProcessFault, clock: Clock, lease_seconds: float, *, worker: bool) -> None:
         super().__init__(cast("Store", _Link(process.shared, process)), clock=clock, lease_seconds=lease_seconds, worker=worker)
         group = _Group(self._parts.group, process, fault)
         self._driver = AsyncDriver(group, self._parts.store, is_open=True)
@@ -141,11 +141,18 @@ class _Well(AsyncStepwell):
         self._working()
 
 
-class Process:
+class SimulatedProcess:
     """A process: its well, what it runs, and whether it runs at all."""
 
     def __init__(
-        self, name: str, shared: SharedStore, fault: Fault, clock: Clock, *, lease_seconds: float = 30, has_worker: bool = True
+        self,
+        name: str,
+        shared: SharedStore,
+        fault: ProcessFault,
+        clock: Clock,
+        *,
+        lease_seconds: float = 30,
+        has_worker: bool = True,
     ) -> None:
         self.name, self.shared = name, shared
         self.is_connected = True
@@ -168,7 +175,7 @@ class Process:
     def __repr__(self) -> str:
         return f"<process {self.name}>"
 
-    def _on_attempt(self, fault: Fault, step: StepContext) -> None:
+    def _on_attempt(self, fault: ProcessFault, step: StepContext) -> None:
         if self.is_dead:
             raise asyncio.CancelledError  # it is being buried: what cleans up there must not have effects
         fault.attempted(self, step)

@@ -13,10 +13,10 @@ from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.trace import Trace, TraceLevel, trace_of
 from stepwell.model.value import Value
 from stepwell.runtime.context import StepContext
-from stepwell.testing.choices import Choice, Diverged, InOrder, Replay, Scheduler, seeded
+from stepwell.testing.choices import Diverged, InOrder, Replay, SchedulingChoice, TaskScheduler, seeded
 from stepwell.testing.clock import VirtualClock
 from stepwell.testing.crashing import Signals, changes_in, on_virtual_loop, sent_signals
-from stepwell.testing.process import Fate, Process, SharedStore
+from stepwell.testing.process import Fate, SharedStore, SimulatedProcess
 
 __all__ = ["Rehearsal", "rehearse"]
 
@@ -33,18 +33,18 @@ class Rehearsal(msgspec.Struct, frozen=True):
     status: str
     result: Value
     """What it gave; for a run that failed, how."""
-    choices: list[Choice]
+    choices: list[SchedulingChoice]
     trace: Trace
 
 
 class _Order:
     """Lets tasks go on in the order that the scheduler chooses, and each commit take as long as it chooses."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: TaskScheduler) -> None:
         self._scheduler = scheduler
         self.parting: asyncio.Future[Diverged] = asyncio.get_running_loop().create_future()
 
-    async def before(self, process: Process, unit: Unit) -> Fate:
+    async def before(self, process: SimulatedProcess, unit: Unit) -> Fate:
         """Every commit lands, some later than others."""
         if isinstance(unit, Commit):
             await asyncio.sleep(self._latency(unit) * _LATENCY_SECONDS)
@@ -65,10 +65,10 @@ class _Order:
                 self.parting.set_result(error)
             return 0
 
-    def landed(self, process: Process, unit: Unit, outcome: Outcome) -> None:
+    def landed(self, process: SimulatedProcess, unit: Unit, outcome: Outcome) -> None:
         """Nothing to keep."""
 
-    def attempted(self, process: Process, step: StepContext) -> None:
+    def attempted(self, process: SimulatedProcess, step: StepContext) -> None:
         """Nothing to keep."""
 
 
@@ -76,7 +76,7 @@ def rehearse(
     workflow: Any,
     value: Any = msgspec.UNSET,
     *,
-    scheduler: Scheduler | None = None,
+    scheduler: TaskScheduler | None = None,
     signals: Signals = (),
     level: TraceLevel = "full",
 ) -> Rehearsal:
@@ -94,7 +94,7 @@ def rehearse(
 
 
 async def _run(
-    scheduler: Scheduler,
+    scheduler: TaskScheduler,
     workflow: Any,
     value: Any,
     signals: list[tuple[str, Value]],
@@ -104,7 +104,7 @@ async def _run(
     stuck: asyncio.Future[None],
 ) -> Rehearsal:
     order = _Order(scheduler)
-    process = Process("rehearsal", SharedStore(store), order, clock)
+    process = SimulatedProcess("rehearsal", SharedStore(store), order, clock)
     process.order = order.first_of
     try:
         ending = process.run(_result(process, workflow, value, signals))
@@ -121,7 +121,7 @@ async def _run(
         await process.bury()
 
 
-async def _result(process: Process, workflow: Any, value: Any, signals: list[tuple[str, Value]]) -> Value:
+async def _result(process: SimulatedProcess, workflow: Any, value: Any, signals: list[tuple[str, Value]]) -> Value:
     run = await process.well.start(workflow, value, execution_id=_EXECUTION)
     for name, each in signals:
         await run.signal(name, each)

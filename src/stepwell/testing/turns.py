@@ -13,10 +13,10 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
-__all__ = ["Call", "Turn", "Turns"]
+__all__ = ["ThreadCall", "ThreadTurn", "Turns"]
 
 
-class Turn:
+class ThreadTurn:
     """One piece of work in a thread."""
 
     __slots__ = ("has_ended", "is_running", "is_slow", "number")
@@ -28,12 +28,12 @@ class Turn:
         """Whether the loop has waited for it for as long as it does, and goes on without it."""
 
 
-class Call:
+class ThreadCall:
     """A callback that a thread hands to the loop."""
 
     __slots__ = ("arguments", "callback", "context", "turn")
 
-    def __init__(self, turn: Turn, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context) -> None:
+    def __init__(self, turn: ThreadTurn, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context) -> None:
         self.turn, self.callback, self.arguments, self.context = turn, callback, arguments, context
 
 
@@ -43,22 +43,22 @@ class Turns:
     def __init__(self, patience_seconds: float | None) -> None:
         self._patience = patience_seconds
         self._changed = threading.Condition()
-        self._turns: dict[int, Turn] = {}
-        self._calls: list[Call] = []
+        self._turns: dict[int, ThreadTurn] = {}
+        self._calls: list[ThreadCall] = []
         self._count = 0
 
     def start(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
         """Run a function in a thread of its own."""
         future: Future[Any] = Future()
         self._count += 1
-        turn = Turn(self._count)
+        turn = ThreadTurn(self._count)
         thread = threading.Thread(target=self._work, args=(turn, future, function, arguments), daemon=True, name="stepwell-turn")
         with self._changed:
             self._turns[-turn.number] = turn  # until the thread says who it is
         thread.start()
         return future
 
-    def _work(self, turn: Turn, future: Future[Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    def _work(self, turn: ThreadTurn, future: Future[Any], function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         with self._changed:
             del self._turns[-turn.number]
             self._turns[threading.get_ident()] = turn
@@ -75,18 +75,18 @@ class Turns:
             del self._turns[threading.get_ident()]
             self._changed.notify_all()
 
-    def mine(self) -> Turn | None:
+    def mine(self) -> ThreadTurn | None:
         """The turn of the calling thread, if it is one of these."""
         return self._turns.get(threading.get_ident())
 
-    def hand_over(self, call: Call) -> None:
+    def hand_over(self, call: ThreadCall) -> None:
         """Have the loop call something; the thread counts as parked."""
         with self._changed:
             self._calls.append(call)
             call.turn.is_running = call.turn.is_slow = False
             self._changed.notify_all()
 
-    def resume(self, turn: Turn) -> None:
+    def resume(self, turn: ThreadTurn) -> None:
         """What the thread asked for is done: it goes on."""
         with self._changed:
             turn.is_running = not turn.has_ended
@@ -99,7 +99,7 @@ class Turns:
     def _are_settled(self) -> bool:
         return not any(turn.is_running and not turn.is_slow for turn in self._turns.values())
 
-    def settle(self) -> list[Call]:
+    def settle(self) -> list[ThreadCall]:
         """Wait until all threads are parked, but not beyond the loop's patience; what they handed over, in order."""
         with self._changed:
             if self._turns and not self._changed.wait_for(self._are_settled, self._patience):

@@ -11,7 +11,7 @@ from stepwell.app import Stepwell
 from stepwell.contract.store import Store
 from stepwell.errors import InvalidInput
 from stepwell.flow.duration import Span, seconds_of
-from stepwell.state.operation import Driver, Effect, Operation, Wait
+from stepwell.state.operation import Driver, Effect, Operation, WaitEffect
 from stepwell.testing.clock import VirtualClock
 from stepwell.testing.horizon import horizon
 from stepwell.testing.loop import VirtualLoop
@@ -146,7 +146,7 @@ class _SkippingDriver(Driver):
             return end.value
 
     def _done(self, effect: Effect) -> Operation[object]:
-        if isinstance(effect, Wait) and effect.listening.topic.startswith("end:"):
+        if isinstance(effect, WaitEffect) and effect.listening.topic.startswith("end:"):
             with self._clock.skipping():
                 return (yield effect)
         return (yield effect)

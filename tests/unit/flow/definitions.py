@@ -11,6 +11,7 @@ from stepwell.flow import Keep, Range, Retry
 from stepwell.flow.definition import Definition, DefinitionStatus
 from stepwell.flow.node import (
     Approval,
+    CancelScopeNode,
     Case,
     Choice,
     Deferred,
@@ -20,11 +21,10 @@ from stepwell.flow.node import (
     Loop,
     Node,
     Parallel,
-    Scope,
-    Script,
+    ScriptNode,
     Sequence,
     Signal,
-    Step,
+    StepNode,
     Subworkflow,
     Wait,
 )
@@ -106,7 +106,7 @@ class Trees:
         found["retry"], found["timeout_seconds"] = self.draw(retries), self.draw(spans)
         found["on_error"] = self.draw(st.sampled_from(["fail", "continue", "retry"]))
         if may_undo and self.draw(st.integers(0, 5)) == 0:
-            found["compensate"] = Step(uses=self.draw(names), **self.action(may_undo=False))
+            found["compensate"] = StepNode(uses=self.draw(names), **self.action(may_undo=False))
         return found
 
     def node(self, depth: int) -> Node:
@@ -123,7 +123,7 @@ class Trees:
         return {name: self.node(depth) for name in found}
 
     def step(self, depth: int) -> Node:
-        return Step(uses=self.draw(names.filter(lambda key: not key.startswith("stepwell."))), **self.action())
+        return StepNode(uses=self.draw(names.filter(lambda key: not key.startswith("stepwell."))), **self.action())
 
     def builtin(self, depth: int) -> Node:
         uses, args = self.draw(
@@ -140,10 +140,10 @@ class Trees:
                 ]
             )
         )
-        return Step(uses=uses, **(self.action() | {"args": args, "on_error": "continue"}))
+        return StepNode(uses=uses, **(self.action() | {"args": args, "on_error": "continue"}))
 
     def script(self, depth: int) -> Node:
-        return Script(code=self.draw(texts), language=self.draw(st.sampled_from(["lua", "x"])), **self.action())
+        return ScriptNode(code=self.draw(texts), language=self.draw(st.sampled_from(["lua", "x"])), **self.action())
 
     def child(self, depth: int) -> Node:
         return Subworkflow(
@@ -254,7 +254,7 @@ class Trees:
         return Graph(nodes=nodes, edges=tuple(edges), max_concurrency=self.draw(st.none() | counts), **self.common())
 
     def scope(self, depth: int) -> Node:
-        return Scope(
+        return CancelScopeNode(
             do=self.node(depth),
             timeout_seconds=self.draw(spans),
             cancel_on=self.draw(st.none() | names),

@@ -42,7 +42,7 @@ from stepwell.flow import (
     wait,
     when,
 )
-from stepwell.flow.node import Sequence, Step
+from stepwell.flow.node import Sequence, StepNode
 from stepwell.flow.state_path import StateKey, state_keys
 
 
@@ -132,8 +132,8 @@ do:
 
 
 def test_one_node_is_the_root_itself_and_several_are_a_sequence() -> None:
-    assert define("a", "x").root == Step(uses="x")
-    assert define("a", "x", charge).root == Sequence(nodes=(Step(uses="x"), Step(uses="charge")))
+    assert define("a", "x").root == StepNode(uses="x")
+    assert define("a", "x", charge).root == Sequence(nodes=(StepNode(uses="x"), StepNode(uses="charge")))
 
 
 def test_branches_without_names_are_named_after_their_steps_or_by_number() -> None:

@@ -37,7 +37,7 @@ from stepwell.flow import (
     wait,
     when,
 )
-from stepwell.flow.node import Choice, Each, Graph, Loop, Parallel, Sequence, Step
+from stepwell.flow.node import Choice, Each, Graph, Loop, Parallel, Sequence, StepNode
 from stepwell.kernel.thread import LOOSE, ROOT, UNDO
 
 ONE_BOSS = "do.escalate_to: 2 of 1 approvers can never agree"
@@ -47,7 +47,7 @@ def faults(node: Node, **known: object) -> list[str]:
     return [str(problem) for problem in check(Definition(name="flow", root=node), **known)]
 
 
-def asks(text: str) -> Step:
+def asks(text: str) -> StepNode:
     return call("ask", {"v": f"{{{{ {text} }}}}"}, name="asking")
 
 
@@ -146,7 +146,7 @@ def test_what_only_looks_odd_is_no_fault() -> None:
 
 def test_every_fault_of_a_graph_is_in_one_report() -> None:
     node = Graph(
-        nodes={name: Step(uses=name) for name in ("a", "b", "c", "d", "alone")},
+        nodes={name: StepNode(uses=name) for name in ("a", "b", "c", "d", "alone")},
         edges=(
             edge("a", "b"),
             edge("b", "c"),
@@ -194,7 +194,7 @@ def test_a_graph_must_hold_together(node: Node, fault: str) -> None:
 
 def test_long_graphs_are_checked_without_recursion() -> None:
     names = [f"n{number}" for number in range(3000)]
-    nodes = {name: Step(uses="x") for name in names}
+    nodes = {name: StepNode(uses="x") for name in names}
     chain = [edge(a, b) for a, b in pairwise(names)]
     assert faults(Graph(nodes=nodes, edges=tuple(chain))) == []
     closed = Graph(nodes=nodes, edges=(*chain, edge(names[-1], names[0])))
@@ -295,7 +295,7 @@ def test_an_arrow_may_ask_for_its_source_and_what_leads_to_it_only() -> None:
 
 
 def test_the_output_of_the_definition_is_checked_too() -> None:
-    definition = Definition(name="a", root=Step(uses="x"), output={"v": "{{ steps.y.output }}", "w": "{{ steps.x.output }}"})
+    definition = Definition(name="a", root=StepNode(uses="x"), output={"v": "{{ steps.y.output }}", "w": "{{ steps.x.output }}"})
     assert [str(problem) for problem in check(definition)] == ["output.v: there is no node 'y'; there are x"]
 
 
@@ -366,12 +366,12 @@ def test_known_steps_and_workflows_are_held_against_a_list() -> None:
 def test_fields_of_the_wrong_type_are_found_in_what_was_built_in_python() -> None:
     node = Sequence(
         nodes=(
-            Step(uses=5, timeout_seconds=-1.0),
-            Loop(do=Step(uses="a"), count=1, max_iterations=0, delay_seconds="soon"),
+            StepNode(uses=5, timeout_seconds=-1.0),
+            Loop(do=StepNode(uses="a"), count=1, max_iterations=0, delay_seconds="soon"),
             Each(do="b", count=-1),
             Parallel(branches={"c": None}, join="most", optional=["c"]),
             Choice(cases=({"when": "true"},)),
-            Step(uses="d", args={"a": (1, 2), "b": "{{ nope }}", "c": object()}),
+            StepNode(uses="d", args={"a": (1, 2), "b": "{{ nope }}", "c": object()}),
         )
     )
     found = faults(node)
@@ -402,4 +402,4 @@ def test_a_definition_with_many_faults_gives_all_of_them() -> None:
 def test_a_tree_in_a_circle_of_values_is_refused_not_followed() -> None:
     circle: list[object] = []
     circle.append(circle)
-    assert "nested more than" in faults(Step(uses="a", args=circle))[0]
+    assert "nested more than" in faults(StepNode(uses="a", args=circle))[0]

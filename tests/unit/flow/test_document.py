@@ -10,7 +10,7 @@ from tests.unit.flow.documents import CHECKOUT, faults
 from stepwell.errors import InvalidDefinition
 from stepwell.flow import Definition, Keep, Retry, check, parse, render
 from stepwell.flow.definition import DefinitionStatus
-from stepwell.flow.node import Approval, Case, Choice, Loop, Parallel, Sequence, Step, Wait
+from stepwell.flow.node import Approval, Case, Choice, Loop, Parallel, Sequence, StepNode, Wait
 from stepwell.flow.stored import decode_definition, encode_definition
 
 drawn = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -40,9 +40,12 @@ def test_a_document_says_what_the_nodes_are() -> None:
         variables={"country": "no"},
         root=Sequence(
             nodes=(
-                Step(uses="reserve", args={"order": "{{ trigger.input }}"}, compensate=Step(uses="release")),
+                StepNode(uses="reserve", args={"order": "{{ trigger.input }}"}, compensate=StepNode(uses="release")),
                 Parallel(
-                    branches={"charge": Step(uses="charge", retry=Retry(attempts=5, first_seconds=0.5)), "pack": Step(uses="pack")},
+                    branches={
+                        "charge": StepNode(uses="charge", retry=Retry(attempts=5, first_seconds=0.5)),
+                        "pack": StepNode(uses="pack"),
+                    },
                     join=1,
                 ),
                 Choice(
@@ -52,10 +55,10 @@ def test_a_document_says_what_the_nodes_are() -> None:
                             do=Approval(title="Large order", timeout_seconds=259_200.0),
                         ),
                     ),
-                    otherwise=Step(uses="ship"),
+                    otherwise=StepNode(uses="ship"),
                 ),
                 Loop(
-                    do=Sequence(nodes=(Step(uses="poll"), Wait(time="2h"))),
+                    do=Sequence(nodes=(StepNode(uses="poll"), Wait(time="2h"))),
                     until="steps.poll.output.done",
                     max_iterations=20,
                     collect=Keep(last=1),
@@ -229,7 +232,7 @@ def test_faults_of_json_have_their_places_too(text: str, fault: str) -> None:
 
 def test_words_that_other_readers_take_for_truth_values_are_texts() -> None:
     definition = parse("name: on\ndo: {map_data: [yes, no, on, off, y, n, Yes, 1_000, 1:30, 2026-01-01, 'true']}")
-    assert definition.root == Step(
+    assert definition.root == StepNode(
         uses="stepwell.map_data", args=["yes", "no", "on", "off", "y", "n", "Yes", "1_000", "1:30", "2026-01-01", "true"]
     )
     assert "- no\n" not in render(definition), "quoted, so that other readers take them for texts, too"
@@ -244,7 +247,7 @@ def test_true_false_null_and_numbers_are_what_they_are() -> None:
 @pytest.mark.parametrize("quote", ['"', "'"])
 def test_the_sign_of_a_merge_is_a_key_like_any_other_in_quotes(quote: str) -> None:
     definition = parse(f"name: a\ndo: {{map_data: {{{quote}<<{quote}: {{b: 1}}, c: <<}}}}")
-    assert definition.root == Step(uses="stepwell.map_data", args={"<<": {"b": 1}, "c": "<<"})
+    assert definition.root == StepNode(uses="stepwell.map_data", args={"<<": {"b": 1}, "c": "<<"})
     assert parse(render(definition)) == definition
 
 

@@ -14,7 +14,7 @@ from tests.unit.flow.documents import CHECKOUT, faults
 
 from stepwell.errors import InvalidInput, LimitExceeded, ValidationFailed
 from stepwell.flow import Definition, Range, check, parse, render
-from stepwell.flow.node import Case, Choice, Each, Loop, Parallel, Scope, Sequence, Step
+from stepwell.flow.node import CancelScopeNode, Case, Choice, Each, Loop, Parallel, Sequence, StepNode
 from stepwell.flow.stored import decode_definition, encode_definition
 
 drawn = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -66,7 +66,7 @@ def test_bytes_that_are_no_text_are_refused() -> None:
 
 
 def nested(kind: str, depth: int) -> Definition:
-    node = Step(uses="x")
+    node = StepNode(uses="x")
     for _ in range(depth):
         match kind:
             case "choice":
@@ -76,7 +76,7 @@ def nested(kind: str, depth: int) -> Definition:
             case "parallel":
                 node = Parallel(branches={"a": node})
             case _:
-                node = Scope(do=node)
+                node = CancelScopeNode(do=node)
     return Definition(name="deep", root=node)
 
 
@@ -104,7 +104,7 @@ def test_the_work_of_reading_grows_with_the_number_of_steps_and_no_faster() -> N
 
 
 def of_steps(number: int) -> Definition:
-    steps = (Step(uses="work", args={"n": each, "x": "{{ trigger.input.x }}"}) for each in range(number))
+    steps = (StepNode(uses="work", args={"n": each, "x": "{{ trigger.input.x }}"}) for each in range(number))
     return Definition(name="long", root=Sequence(nodes=tuple(steps)))
 
 
@@ -136,7 +136,7 @@ def test_reading_and_rendering_leave_yaml_out_until_it_is_needed() -> None:
 
 def test_settings_of_loops_and_instances_are_written_by_their_names() -> None:
     root = Each(
-        do=Loop(do=Step(uses="x"), range=Range(start=3, stop=0, step=-1), delay_seconds=0.5),
+        do=Loop(do=StepNode(uses="x"), range=Range(start=3, stop=0, step=-1), delay_seconds=0.5),
         items="{{ trigger.input }}",
         join="none",
         concurrency=8,
@@ -182,5 +182,5 @@ ODD_LINES += [
 
 @pytest.mark.parametrize("text", ODD_LINES)
 def test_texts_with_odd_lines_are_read_back_as_they_were(text: str) -> None:
-    definition = Definition(name="a", root=Step(uses="x", args={"k": text, text: [text, {text: text}]}, description=text))
+    definition = Definition(name="a", root=StepNode(uses="x", args={"k": text, text: [text, {text: text}]}, description=text))
     assert parse(render(definition)) == definition

@@ -34,7 +34,7 @@ from stepwell.flow import (
 )
 from stepwell.flow.figure import Box, Frame, Label, text_width
 from stepwell.flow.layout import WORDS, lay_out
-from stepwell.flow.node import Scope, Sequence, Step
+from stepwell.flow.node import CancelScopeNode, Sequence, StepNode
 
 CHECKOUT = define(
     "checkout",
@@ -156,13 +156,13 @@ def test_the_work_of_drawing_grows_with_the_number_of_nodes_and_no_faster(draw: 
 
 
 def long(number: int) -> Definition:
-    return Definition(name="long", root=Sequence(nodes=tuple(Step(uses=f"s{each}") for each in range(number))))
+    return Definition(name="long", root=Sequence(nodes=tuple(StepNode(uses=f"s{each}") for each in range(number))))
 
 
 def test_deep_nesting_is_drawn() -> None:
-    node = Step(uses="x")
+    node = StepNode(uses="x")
     for _ in range(120):
-        node = Scope(do=node)
+        node = CancelScopeNode(do=node)
     deep = Definition(name="deep", root=node)
     assert draw_svg(deep).count('class="frame"') == 120
     assert draw_mermaid(deep).count("subgraph") == 120

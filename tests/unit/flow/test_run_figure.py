@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from stepwell.flow.node import Node, Parallel, Sequence, Signal, Step, Subworkflow, Wait
+from stepwell.flow.node import Node, Parallel, Sequence, Signal, StepNode, Subworkflow, Wait
 from stepwell.flow.run_figure import figure_of
 from stepwell.model.trace import Trace, TraceEvent
 
@@ -81,10 +81,10 @@ def test_waits_children_and_attempts_are_what_they_were() -> None:
     assert isinstance(go, Signal)
     assert isinstance(kid, Subworkflow)
     assert kid.description == "done, child run:3"
-    assert isinstance(flaky, Step)
+    assert isinstance(flaky, StepNode)
     assert flaky.uses == "flaky · 2 attempts"
     assert bad.description == "failed after 3 attempts"
-    assert isinstance(undo, Step)
+    assert isinstance(undo, StepNode)
     assert (undo.name, undo.uses) == ("undo:kid", "kid")
     assert {key: mark for key, mark in marks.items() if mark != "done"} == {"bad": "failed", "signal:more": "waiting"}
     assert more.name == "signal:more"

@@ -12,6 +12,7 @@ import msgspec
 from stepwell.flow.definition import Definition
 from stepwell.kernel.effect import Abandon, CancelChild, End, Note, RunStep, StartChild, Transition
 from stepwell.kernel.event import (
+    AttemptFailed,
     Began,
     CancelRequested,
     ChildEnded,
@@ -19,7 +20,6 @@ from stepwell.kernel.event import (
     Event,
     SignalArrived,
     StepCompleted,
-    StepFailed,
     TimePassed,
 )
 from stepwell.kernel.interpreter import Interpreter
@@ -161,7 +161,7 @@ class Driver:
         except Exception as error:  # noqa: BLE001 - however a step fails
             told = {"kind": type(error).__name__, "message": str(error), "code": None}
             names = tuple(kind.__name__ for kind in type(error).__mro__)
-            self.feed(StepFailed(asked.token_id, asked.key, told, names))
+            self.feed(AttemptFailed(asked.token_id, asked.key, told, names))
             return
         self.feed(StepCompleted(asked.token_id, asked.key, output))
 

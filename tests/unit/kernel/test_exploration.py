@@ -27,7 +27,7 @@ from stepwell.flow import (
     when,
 )
 from stepwell.flow.definition import Definition
-from stepwell.flow.node import Edge, Graph, Loop, Node, Parallel, Step
+from stepwell.flow.node import Edge, Graph, Loop, Node, Parallel, StepNode
 from stepwell.kernel.exploration import Exploration, check, explore
 
 
@@ -104,7 +104,7 @@ def test_what_is_dead_is_told_with_the_way_to_the_place_before_it() -> None:
 
 
 def test_a_join_that_can_never_pass_is_a_deadlock() -> None:
-    short: Node = Parallel(branches={"a": Step(uses="a"), "b": Step(uses="b")}, join=3)
+    short: Node = Parallel(branches={"a": StepNode(uses="a"), "b": StepNode(uses="b")}, join=3)
     assert faults(short) == [("deadlock", "parallel")]
     assert faults(parallel("a", sequence("b", throw("no")))) == [("deadlock", "parallel")]
     assert faults(parallel("a", choice(when("trigger.input", "b"), otherwise(throw("no"))))) == []
@@ -113,7 +113,7 @@ def test_a_join_that_can_never_pass_is_a_deadlock() -> None:
 
 
 def test_a_node_that_waits_for_an_arrow_from_nowhere_is_a_deadlock() -> None:
-    nodes: dict[str, Node] = {name: Step(uses=name) for name in "abc"}
+    nodes: dict[str, Node] = {name: StepNode(uses=name) for name in "abc"}
     edges = (Edge(source="a", target="c"), Edge(source="b", target="c"))
     found = explored(Graph(nodes=nodes, edges=edges, start=("a",)))
     deadlock = next(fault for fault in found.faults if fault.kind == "deadlock")
@@ -138,7 +138,7 @@ def test_what_is_begun_beside_what_stops_it_is_not_called_dead() -> None:
 
 
 def endless(**how: Any) -> Loop:
-    return Loop(do=Step(uses="poll"), **how)
+    return Loop(do=StepNode(uses="poll"), **how)
 
 
 def test_a_loop_without_a_way_out_is_a_livelock() -> None:

@@ -11,13 +11,13 @@ from tests.unit.kernel.driver import Driver
 from stepwell import Retry
 from stepwell.flow import call, define, subworkflow
 from stepwell.kernel.effect import RunStep, StartChild
-from stepwell.kernel.event import ChildEnded, ChildStarted, Event, StepCompleted, StepFailed, StepMissing
+from stepwell.kernel.event import AttemptFailed, ChildEnded, ChildStarted, Event, StepCompleted, StepMissing
 
 POLICY = Retry(attempts=3, first_seconds=60, jitter=0)
 LATE: dict[str, Callable[[str, str], Event]] = {
     "completed": lambda token_id, key: StepCompleted(token_id, key, b'"late"'),
-    "failed": lambda token_id, key: StepFailed(token_id, key, {"kind": "ValueError", "message": "late", "code": None}),
-    "failed for good": lambda token_id, key: StepFailed(
+    "failed": lambda token_id, key: AttemptFailed(token_id, key, {"kind": "ValueError", "message": "late", "code": None}),
+    "failed for good": lambda token_id, key: AttemptFailed(
         token_id, key, {"kind": "ValueError", "message": "late", "code": None}, is_final=True
     ),
     "missing": lambda token_id, key: StepMissing(token_id, key, "s"),

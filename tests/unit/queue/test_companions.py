@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stepwell.queue.scheduler import Scheduler
-from stepwell.queue.upkeep import Upkeep
+from stepwell.queue.upkeep import QueueRecovery
 
 WAIT = 60  # for what must happen; reached only by a failing test
 
@@ -59,7 +59,7 @@ def test_upkeep_goes_on_after_what_it_did_not_expect(monkeypatch: pytest.MonkeyP
 
     async def work() -> None:
         driver = Driver()
-        upkeep = Upkeep(
+        upkeep = QueueRecovery(
             **dict.fromkeys(("queue", "locks", "store", "engine")),  # pyright: ignore[reportArgumentType]
             driver=driver,  # pyright: ignore[reportArgumentType]
             name="w",

@@ -16,14 +16,14 @@ from stepwell.model.commit import Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ItemMark, ItemStatus
 from stepwell.queue.dispatcher import BATCH, Dispatcher
-from stepwell.queue.news import QueueNews
-from stepwell.queue.standing import Ride, StandingClaim
+from stepwell.queue.news import WriteNotices
+from stepwell.queue.standing import ClaimOffer, PiggybackedClaim
 from stepwell.state.operation import AsyncDriver
-from stepwell.state.pulse import Pulse
+from stepwell.state.pulse import Notifications
 from stepwell.stores.group import GroupCommit
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing.conformance.queue_sample import add, new_item, statuses
-from stepwell.testing.conformance.sample import Execution
+from stepwell.testing.conformance.sample import SampleExecution
 
 
 class Desk:
@@ -60,8 +60,8 @@ class Bureau:
         add(self.store, *(f"i{number}" for number in range(items)))
         self.limits: list[int] = []
         driver = AsyncDriver(GroupCommit(self._write, is_instant=True), self.store, is_open=True)
-        self.desk, self.standing, self.pulse = Desk(places, on_start), StandingClaim(), Pulse(self.store)
-        self.news = QueueNews()
+        self.desk, self.standing, self.pulse = Desk(places, on_start), ClaimOffer(), Notifications(self.store)
+        self.news = WriteNotices()
         self.dispatcher = Dispatcher(
             engine=self.desk,
             store=self.store,
@@ -211,7 +211,7 @@ async def until(is_so: Callable[[], object]) -> None:
         await asyncio.sleep(0)
 
 
-async def board(bureau: Bureau, name: str) -> Ride:
+async def board(bureau: Bureau, name: str) -> PiggybackedClaim:
     """A request that takes along the standing claim of a dispatcher that has nothing to do."""
     await until(lambda: bureau.limits and not bureau.dispatcher._asked and bureau.standing._is_offered())
     ride = bureau.standing.take([Enqueue((new_item(name),))])
@@ -299,7 +299,7 @@ def test_end_that_was_no_news_is_looked_after_once_when_there_was_none_for_a_whi
         brought = Written([replace(claimed("a"), is_alone=True)])
         assert bureau.news.of([Enqueue((new_item("a"),))], [Written()], brought) == ([], [])
         ride.tell(brought)
-        end = Execution(bureau.store, "of-a").creation(mark=ItemMark("a", ItemStatus.COMPLETED))
+        end = SampleExecution(bureau.store, "of-a").creation(mark=ItemMark("a", ItemStatus.COMPLETED))
         assert bureau.news.of([end], [Written()], None) == ([], [])
         await dispatching
         assert len(bureau.limits) == 2

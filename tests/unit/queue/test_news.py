@@ -13,12 +13,12 @@ from stepwell.errors import StoreUnavailable
 from stepwell.model.commit import Commit, Deletion, Outcome, Rest, Unit, Unlock, Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ItemMark, ItemStatus, PutQueue, QueueSettings
-from stepwell.queue.bell import Bell
-from stepwell.queue.news import QueueNews
-from stepwell.state.pulse import QUEUE, Pulse
+from stepwell.queue.bell import DispatcherWakeup
+from stepwell.queue.news import WriteNotices
+from stepwell.state.pulse import QUEUE, Notifications
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing.conformance.queue_sample import new_item
-from stepwell.testing.conformance.sample import Execution, status
+from stepwell.testing.conformance.sample import SampleExecution, status
 
 ITEM = Claimed("i", "default", "orders", 1, "e", b"null", 1, 1, 0)
 ALONE = replace(ITEM, is_alone=True)
@@ -31,7 +31,7 @@ def ask(*names: str) -> Enqueue:
 def moved(to: ItemStatus, item_id: str = "i") -> Commit:
     """The last commit of an item's execution, or one that is not its last."""
     rest = None if to is ItemStatus.DISPATCHED else Rest(None, is_final=True)
-    run = Execution(MemoryStore(FakeClock(), Limits()), "e")
+    run = SampleExecution(MemoryStore(FakeClock(), Limits()), "e")
     return run.creation(status("RUNNING"), rest=rest, mark=ItemMark(item_id, to))
 
 
@@ -43,7 +43,7 @@ def again(item_id: str) -> Commit:
 END = moved(ItemStatus.COMPLETED)
 
 
-def is_news(news: QueueNews, *units: Unit, claim: Outcome | None = None) -> bool:
+def is_news(news: WriteNotices, *units: Unit, claim: Outcome | None = None) -> bool:
     outcomes: list[Outcome] = [Written([place]) for place in range(len(units))]
     left, told = news.of(units, outcomes, claim)
     assert [*left] in ([*units], [])
@@ -51,8 +51,8 @@ def is_news(news: QueueNews, *units: Unit, claim: Outcome | None = None) -> bool
     return bool(left)
 
 
-def with_one_alone() -> QueueNews:
-    news = QueueNews()
+def with_one_alone() -> WriteNotices:
+    news = WriteNotices()
     assert not is_news(news, ask(), claim=Written([ALONE]))
     return news
 
@@ -64,7 +64,7 @@ def with_one_alone() -> QueueNews:
 def test_request_whose_item_was_claimed_is_no_news(claim: Outcome, left: list[int]) -> None:
     units: list[Unit] = [Deletion("x"), ask(), ask("i", "k")]
     outcomes: list[Outcome] = [Written([place]) for place in range(3)]
-    assert QueueNews().of(units, outcomes, claim) == ([units[place] for place in left], [outcomes[place] for place in left])
+    assert WriteNotices().of(units, outcomes, claim) == ([units[place] for place in left], [outcomes[place] for place in left])
 
 
 def test_end_of_an_item_that_was_alone_is_no_news_but_is_looked_after_once() -> None:
@@ -84,7 +84,7 @@ def test_item_that_is_sent_back_is_news_and_waits_for_the_slots_of_others() -> N
 
 
 def test_end_of_an_item_that_was_not_alone_is_news() -> None:
-    news = QueueNews()
+    news = WriteNotices()
     assert not is_news(news, ask(), claim=Written([ITEM]))
     assert is_news(news, END)
     assert not news.is_look_due
@@ -120,7 +120,7 @@ def test_item_ends_alone_once() -> None:
         pytest.param(lambda news: news.forget() or True, id="word of another process"),
     ],
 )
-def test_item_is_not_alone_any_more_once_something_may_wait(ask_for_more: Callable[[QueueNews], bool]) -> None:
+def test_item_is_not_alone_any_more_once_something_may_wait(ask_for_more: Callable[[WriteNotices], bool]) -> None:
     news = with_one_alone()
     assert ask_for_more(news)
     assert is_news(news, END)
@@ -143,8 +143,8 @@ CLAIM = ClaimItems("d", 30, 8)
 @pytest.mark.parametrize(("units", "is_covered"), [([END, CLAIM], True), ([CLAIM], True), ([CLAIM, END], False), ([END], False)])
 def test_claim_at_the_end_of_a_group_finds_what_the_others_of_it_have_freed(units: list[Unit], is_covered: bool) -> None:
     async def run() -> None:
-        news, pulse = QueueNews(), Pulse(MemoryStore(FakeClock(), Limits()))
-        with Bell(pulse) as bell, pulse.listen(QUEUE) as other:
+        news, pulse = WriteNotices(), Notifications(MemoryStore(FakeClock(), Limits()))
+        with DispatcherWakeup(pulse) as bell, pulse.listen(QUEUE) as other:
             news.bell = bell
             pulse.written(units, [Written() for _ in units], but=news.covered(units))
             assert bell.has_news is (END in units and not is_covered)
@@ -155,7 +155,7 @@ def test_claim_at_the_end_of_a_group_finds_what_the_others_of_it_have_freed(unit
 
 def test_bell_is_deaf_to_news_that_was_covered_but_not_to_what_came_after() -> None:
     async def run() -> None:
-        with Bell(Pulse(MemoryStore(FakeClock(), Limits()))) as bell:
+        with DispatcherWakeup(Notifications(MemoryStore(FakeClock(), Limits()))) as bell:
             bell.wake()
             await asyncio.sleep(0)
             bell.cover()

@@ -9,7 +9,7 @@ import msgspec
 
 from stepwell.model.queue import Item, ItemStatus, QueueSettings, Tier, Workspace
 from stepwell.queue.presence import WorkerPresence
-from stepwell.queue.reason import Starts, Surroundings, reason_of
+from stepwell.queue.reason import ItemContext, Starts, reason_of
 
 NOW = 1_000_000
 
@@ -32,8 +32,8 @@ def item(**fields: Any) -> Item:
     return msgspec.structs.replace(plain, **fields)
 
 
-def around(rate: float | None = None, queue_rate: float | None = None, **fields: Any) -> Surroundings:
-    plain = Surroundings(
+def around(rate: float | None = None, queue_rate: float | None = None, **fields: Any) -> ItemContext:
+    plain = ItemContext(
         workspace=Workspace(workspace_id="acme", tier="t"),
         tier=Tier(name="t", rate_per_second=rate),
         queue=QueueSettings(name="mail", rate_per_second=queue_rate),
@@ -49,7 +49,7 @@ def worker(**versions: int) -> WorkerPresence:
     return WorkerPresence("w", "local", ("echo",), (), 10, datetime.now(UTC), versions)
 
 
-def codes(asked: Item, surroundings: Surroundings) -> tuple[str, ...]:
+def codes(asked: Item, surroundings: ItemContext) -> tuple[str, ...]:
     return reason_of(asked, surroundings).codes
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.model.commit import Deletion, Written
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue, NewItem
-from stepwell.queue.standing import StandingClaim
+from stepwell.queue.standing import ClaimOffer
 
 CLAIM = ClaimItems("me", 30.0, 7, (), ("orders",))
 ITEM = Claimed("i", "default", "orders", 1, "e", b"null", 1, 1, 0, "default", 0)
@@ -38,7 +38,7 @@ def on_a_loop(test: Callable[[], Awaitable[None]]) -> None:
 
 def test_write_that_asks_for_a_run_takes_the_claim_along_once():
     async def test() -> None:
-        standing = StandingClaim()
+        standing = ClaimOffer()
         ride = standing.offer(lambda: CLAIM, not_here)
         assert standing.take([Deletion("x")]) is None
         assert standing.take([Deletion("x"), ask()]) is ride
@@ -55,7 +55,7 @@ def test_request_is_under_way_until_what_it_brought_has_started(outcome: object)
     async def test() -> None:
         told: list[tuple[int, bool]] = []
         started: list[Claimed] = []
-        standing = StandingClaim()
+        standing = ClaimOffer()
         standing.when_told = lambda: told.append((len(started), standing.is_under_way()))
         ride = standing.offer(lambda: CLAIM, lambda item: started.append(item) is None)
         assert not standing.is_under_way()
@@ -73,7 +73,7 @@ def test_request_is_under_way_until_what_it_brought_has_started(outcome: object)
 
 def test_no_request_is_under_way_where_there_was_no_room_for_its_claim():
     async def test() -> None:
-        standing = StandingClaim()
+        standing = ClaimOffer()
         standing.offer(lambda: None, not_here)
         assert standing.take([ask()]) is None
         assert not standing.is_under_way()
@@ -84,7 +84,7 @@ def test_no_request_is_under_way_where_there_was_no_room_for_its_claim():
 @pytest.mark.parametrize("later", [{"delay_ms": 1}, {"run_at_ms": 5}])
 def test_items_for_later_leave_the_claim_where_it_is(later: dict[str, int]):
     async def test() -> None:
-        standing = StandingClaim()
+        standing = ClaimOffer()
         ride = standing.offer(lambda: CLAIM, not_here)
         assert standing.take([ask(**later)]) is None
         assert standing.withdraw(ride)
@@ -94,7 +94,7 @@ def test_items_for_later_leave_the_claim_where_it_is(later: dict[str, int]):
 
 def test_claim_that_was_withdrawn_is_nobodys():
     async def test() -> None:
-        standing = StandingClaim()
+        standing = ClaimOffer()
         ride = standing.offer(lambda: CLAIM, not_here)
         assert standing.withdraw(ride)
         assert standing.take([ask()]) is None
@@ -104,7 +104,7 @@ def test_claim_that_was_withdrawn_is_nobodys():
 
 def test_claim_that_is_on_its_way_cannot_be_withdrawn():
     async def test() -> None:
-        standing = StandingClaim()
+        standing = ClaimOffer()
         ride = standing.offer(lambda: CLAIM, not_here)
         standing.take([ask()])
         assert not standing.withdraw(ride)
@@ -114,7 +114,7 @@ def test_claim_that_is_on_its_way_cannot_be_withdrawn():
 
 def test_dispatcher_without_room_claims_nothing():
     async def test() -> None:
-        standing = StandingClaim()
+        standing = ClaimOffer()
         ride = standing.offer(lambda: None, not_here)
         assert standing.take([ask()]) is None
         assert standing.withdraw(ride)
@@ -127,11 +127,11 @@ def test_claim_is_either_withdrawn_or_on_its_way_whoever_is_first():
 
     async def test() -> None:
         for _ in range(300):
-            standing, gate = StandingClaim(), threading.Barrier(2)
+            standing, gate = ClaimOffer(), threading.Barrier(2)
             ride = standing.offer(lambda: CLAIM, not_here)
             taken: list[object] = []
 
-            def write(standing: StandingClaim = standing, gate: threading.Barrier = gate, taken: list[object] = taken) -> None:
+            def write(standing: ClaimOffer = standing, gate: threading.Barrier = gate, taken: list[object] = taken) -> None:
                 gate.wait(60)
                 taken.append(standing.take([ask()]))
 
@@ -148,7 +148,7 @@ def test_claim_is_either_withdrawn_or_on_its_way_whoever_is_first():
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), KeyboardInterrupt()])
 def test_failure_of_the_write_is_the_claims_failure(error: BaseException):
     async def test() -> None:
-        standing = StandingClaim()
+        standing = ClaimOffer()
         ride = standing.offer(lambda: CLAIM, not_here)
         standing.take([ask()])
         threading.Thread(target=ride.tell, args=(error,)).start()
@@ -160,7 +160,7 @@ def test_failure_of_the_write_is_the_claims_failure(error: BaseException):
 
 def test_what_can_start_at_once_does_and_the_claim_stands_there_again():
     async def test() -> None:
-        standing, started = StandingClaim(), list[Claimed]()
+        standing, started = ClaimOffer(), list[Claimed]()
         ride = standing.offer(lambda: CLAIM, lambda item: not started.append(item))
         for turn in (1, 2):
             assert standing.take([ask()]) is ride
@@ -188,7 +188,7 @@ OTHER = replace(ITEM, item_id="j")
 )
 def test_dispatcher_is_told_if_there_is_more_to_do(claimed: list[Claimed], startable: set[str], is_awaited: bool):
     async def test() -> None:
-        standing = StandingClaim()
+        standing = ClaimOffer()
         ride = standing.offer(lambda: CLAIM, lambda item: item.item_id in startable)
         standing.take([ask()])
         assert not is_awaited or not standing.withdraw(ride)
@@ -204,7 +204,7 @@ def test_what_is_started_is_not_inside_of_what_asked_for_it():
     inside: ContextVar[str] = ContextVar("inside", default="nothing")
 
     async def test() -> None:
-        standing, seen = StandingClaim(), list[str]()
+        standing, seen = ClaimOffer(), list[str]()
         inside.set("the dispatcher")
         ride = standing.offer(lambda: CLAIM, lambda _: not seen.append(inside.get()))
         inside.set("a step")

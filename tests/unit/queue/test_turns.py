@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from stepwell import QueueRequest, Stepwell, workflow
-from stepwell.queue.turns import TURN_SECONDS, QuickTurns
+from stepwell.queue.turns import TURN_SECONDS, SwitchIntervalTuning
 
 WAIT = 60
 USUAL = 0.005
@@ -30,7 +30,7 @@ def _as_python_has_it() -> Iterator[None]:
 
 
 def test_turns_are_quick_while_anybody_wants_it_and_not_after():
-    one, other = QuickTurns(), QuickTurns()
+    one, other = SwitchIntervalTuning(), SwitchIntervalTuning()
     for who, wants, interval in [
         (one, True, TURN_SECONDS),
         (one, True, TURN_SECONDS),
@@ -46,14 +46,14 @@ def test_turns_are_quick_while_anybody_wants_it_and_not_after():
 
 def test_what_is_quicker_already_stays():
     sys.setswitchinterval(0.0005)
-    turns = QuickTurns()
+    turns = SwitchIntervalTuning()
     for wants in (True, False):
         turns.want(wants)
         assert sys.getswitchinterval() == pytest.approx(0.0005)
 
 
 def test_what_somebody_sets_meanwhile_stays():
-    with QuickTurns() as turns:
+    with SwitchIntervalTuning() as turns:
         turns.want(True)
         sys.setswitchinterval(0.01)
     assert sys.getswitchinterval() == pytest.approx(0.01)

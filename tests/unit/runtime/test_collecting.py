@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from stepwell import AsyncStepwell, Stepwell, step, workflow
-from stepwell.runtime.collecting import YOUNG, RareCollections
+from stepwell.runtime.collecting import YOUNG, GcTuning
 
 WAIT = 60
 USUAL = (700, 10, 10)
@@ -41,8 +41,8 @@ def _as_python_has_it() -> Iterator[None]:
 
 
 def test_collections_are_rare_while_anybody_wants_it_and_not_after() -> None:
-    with RareCollections():
-        with RareCollections():
+    with GcTuning():
+        with GcTuning():
             assert gc.get_threshold() == (YOUNG, 10, 10)
         assert gc.get_threshold() == (YOUNG, 10, 10)
     assert gc.get_threshold() == USUAL
@@ -51,13 +51,13 @@ def test_collections_are_rare_while_anybody_wants_it_and_not_after() -> None:
 @pytest.mark.parametrize("threshold", [(2 * YOUNG, 5, 5), (0, 10, 10)], ids=["rarer", "none at all"])
 def test_what_its_user_has_chosen_stays(threshold: tuple[int, int, int]) -> None:
     gc.set_threshold(*threshold)
-    with RareCollections():
+    with GcTuning():
         assert gc.get_threshold() == threshold
     assert gc.get_threshold() == threshold
 
 
 def test_what_somebody_sets_meanwhile_stays() -> None:
-    with RareCollections():
+    with GcTuning():
         gc.set_threshold(1_000, 10, 10)
     assert gc.get_threshold() == (1_000, 10, 10)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stepwell.testing import Choice, Diverged, InOrder, Replay, Scheduler, Seeded, read_log, write_log
+from stepwell.testing import Diverged, InOrder, Replay, SchedulingChoice, Seeded, TaskScheduler, read_log, write_log
 
 
-def wander(scheduler: Scheduler) -> list[int]:
+def wander(scheduler: TaskScheduler) -> list[int]:
     return [scheduler.choose(f"turn {number}", number + 2) for number in range(20)]
 
 
@@ -29,7 +29,7 @@ def test_log_goes_through_bytes_and_is_replayed():
     ways = wander(scheduler)
     log = read_log(write_log(scheduler.log))
     assert log == scheduler.log
-    assert log[0] == Choice("turn 0", 2, ways[0])
+    assert log[0] == SchedulingChoice("turn 0", 2, ways[0])
     assert wander(Replay(log)) == ways
 
 
@@ -45,7 +45,7 @@ def test_replay_finds_another_choice():
 
 def test_replay_finds_another_number_of_ways():
     with pytest.raises(Diverged, match="of 5 ways, but the log has 'turn' of 4 ways"):
-        Replay([Choice("turn", 4, 1)]).choose("turn", 5)
+        Replay([SchedulingChoice("turn", 4, 1)]).choose("turn", 5)
 
 
 def test_replay_finds_the_end_of_its_log():

@@ -6,7 +6,7 @@ import pytest
 
 from stepwell import Retry, step, workflow
 from stepwell.model.trace import Trace
-from stepwell.testing import Choice, Diverged, InOrder, Replay, crash_everywhere, rehearse
+from stepwell.testing import Diverged, InOrder, Replay, SchedulingChoice, crash_everywhere, rehearse
 
 visits: list[str] = []
 
@@ -28,7 +28,7 @@ async def shrinking(place: str) -> str:
 def test_replay_of_a_run_that_ends_before_its_log_is_found():
     visits.clear()
     first = rehearse(shrinking, "home", scheduler=InOrder())
-    longer = [*first.choices, Choice("one more turn", 2, 0)]
+    longer = [*first.choices, SchedulingChoice("one more turn", 2, 0)]
     visits.clear()
     with pytest.raises(Diverged, match=r"the run has ended before choice \d+, but the log has 'one more turn' of 2 ways"):
         rehearse(shrinking, "home", scheduler=Replay(longer))

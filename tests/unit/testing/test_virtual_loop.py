@@ -12,7 +12,7 @@ from stepwell.model.limits import Limits
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing.clock import VirtualClock
 from stepwell.testing.loop import SkippingPace, Stuck, VirtualLoop
-from stepwell.testing.process import Fate, Process, SharedStore
+from stepwell.testing.process import Fate, SharedStore, SimulatedProcess
 
 
 class Calm:
@@ -34,9 +34,9 @@ def run(work: Any, clock: VirtualClock | None = None) -> Any:
         return runner.run(work)
 
 
-def make_process(name: str = "one") -> Process:
+def make_process(name: str = "one") -> SimulatedProcess:
     clock = VirtualClock()
-    return Process(name, SharedStore(MemoryStore(clock, Limits())), Calm(), clock, has_worker=False)
+    return SimulatedProcess(name, SharedStore(MemoryStore(clock, Limits())), Calm(), clock, has_worker=False)
 
 
 def test_sleeping_for_a_week_takes_no_time():

@@ -21,10 +21,10 @@ def demo(story: str) -> None:
     parcel: a worker is killed inside a step, and another goes on. bank: a process is killed in the middle of a commit.
     """
     from stepwell.demo.__main__ import main
-    from stepwell.demo.screen import Screen
+    from stepwell.demo.screen import DemoScreen
 
     given = settings()
-    screen = Screen(sys.stderr if given.is_json else sys.stdout, os.environ)
+    screen = DemoScreen(sys.stderr if given.is_json else sys.stdout, os.environ)
     code = main(story, screen)
     if given.is_json:
         given.screen.json({"story": story, "is_ok": code == 0, "kept": screen.kept, "broken": screen.broken})

@@ -12,7 +12,7 @@ from stepwell.cli.command import command
 from stepwell.cli.ending import ExitCode
 from stepwell.cli.plaintext import printable
 from stepwell.cli.report import tell
-from stepwell.cli.settings import Settings, settings
+from stepwell.cli.settings import CliSettings, settings
 from stepwell.clock import SystemClock
 from stepwell.config import choose_url, without_secrets
 from stepwell.contract.store import Store
@@ -26,7 +26,7 @@ _SKEW_MS = 1_000
 """More than this between two clocks makes times hard to read; leases go by the store's clock alone and do not suffer."""
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """One thing that was looked at."""
 
     name: str
@@ -60,22 +60,22 @@ def migrate() -> None:
     tell(given, {"url": place, "is_ready": True, "durability": durability.level}, f"{place} is ready for this version")
 
 
-def _is_ok(findings: list[Finding]) -> bool:
+def _is_ok(findings: list[DoctorFinding]) -> bool:
     return all(each.state != "error" for each in findings)
 
 
-def _installation() -> Iterator[Finding]:
-    yield Finding("python", "ok", f"{platform.python_version()} ({platform.python_implementation()}, {platform.system()})")
-    yield Finding("stepwell", "ok", metadata.version("stepwell"))
+def _installation() -> Iterator[DoctorFinding]:
+    yield DoctorFinding("python", "ok", f"{platform.python_version()} ({platform.python_implementation()}, {platform.system()})")
+    yield DoctorFinding("stepwell", "ok", metadata.version("stepwell"))
     for name, extra in (("apsw", ""), ("msgspec", ""), ("psycopg", "postgres"), ("redis", "redis")):
         try:
-            yield Finding(name, "ok", metadata.version(name))
+            yield DoctorFinding(name, "ok", metadata.version(name))
         except metadata.PackageNotFoundError:
             hint = f"not installed; for its stores: pip install 'stepwell[{extra}]'"
-            yield Finding(name, "ok", hint) if extra else Finding(name, "error", "not installed; pip install stepwell")
+            yield DoctorFinding(name, "ok", hint) if extra else DoctorFinding(name, "error", "not installed; pip install stepwell")
 
 
-def _sqlite() -> Finding:
+def _sqlite() -> DoctorFinding:
     import apsw
 
     from stepwell.stores.sqlite.connection import journal_mode
@@ -83,21 +83,21 @@ def _sqlite() -> Finding:
     version = apsw.sqlite_lib_version()
     mode = journal_mode(version)
     if mode == "wal":
-        return Finding("sqlite", "ok", f"{version}, with a write-ahead log")
-    return Finding("sqlite", "warning", f"{version} can lose what is in a write-ahead log, so none is used; upgrade apsw")
+        return DoctorFinding("sqlite", "ok", f"{version}, with a write-ahead log")
+    return DoctorFinding("sqlite", "warning", f"{version} can lose what is in a write-ahead log, so none is used; upgrade apsw")
 
 
-def _store_findings(given: Settings) -> Iterator[Finding]:
+def _store_findings(given: CliSettings) -> Iterator[DoctorFinding]:
     from stepwell.stores.opening import store_of
 
     url, origin = choose_url(given.url)
-    yield Finding("url", "ok", f"{without_secrets(url)} (from {origin})")
+    yield DoctorFinding("url", "ok", f"{without_secrets(url)} (from {origin})")
     try:
         given.check_place(url)
         store = store_of(url, SystemClock(), Limits())
         store.open()
     except StepwellError as error:
-        yield Finding("store", "error", str(error))
+        yield DoctorFinding("store", "error", str(error))
         return
     try:
         yield from _open_store_findings(store)
@@ -105,20 +105,20 @@ def _store_findings(given: Settings) -> Iterator[Finding]:
         store.close()
 
 
-def _open_store_findings(store: Store) -> Iterator[Finding]:
-    yield Finding("schema", "ok", "is that of this version")
+def _open_store_findings(store: Store) -> Iterator[DoctorFinding]:
+    yield DoctorFinding("schema", "ok", "is that of this version")
     yield _tried("read", store.check)
     yield _tried("write", lambda: store.write([StateBatch(())]))
     durability = store.durability()
-    yield Finding("durability", "ok" if durability.level == "full" else "warning", f"{durability.level}: {durability.reason}")
+    yield DoctorFinding("durability", "ok" if durability.level == "full" else "warning", f"{durability.level}: {durability.reason}")
     skew = store.now_ms() - SystemClock().now_ms()
     is_near = abs(skew) <= _SKEW_MS
-    yield Finding("clock", "ok" if is_near else "warning", f"the store's is {skew:+} ms from this machine's")
+    yield DoctorFinding("clock", "ok" if is_near else "warning", f"the store's is {skew:+} ms from this machine's")
 
 
-def _tried(name: str, work: Callable[[], object]) -> Finding:
+def _tried(name: str, work: Callable[[], object]) -> DoctorFinding:
     try:
         work()
     except StepwellError as error:
-        return Finding(name, "error", str(error))
-    return Finding(name, "ok", "works")
+        return DoctorFinding(name, "error", str(error))
+    return DoctorFinding(name, "ok", "works")

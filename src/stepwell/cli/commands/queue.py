@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from stepwell.cli.argument import ID, INPUT, MOMENT, SPAN, WORKSPACE, limits_of
-from stepwell.cli.command import Entry, Group, command
+from stepwell.cli.command import CommandEntry, Group, command
 from stepwell.cli.plaintext import printable
 from stepwell.cli.report import tell, tell_fields, tell_rows
 from stepwell.cli.settings import settings
@@ -71,17 +71,17 @@ def enqueue(target: str, value: Any, run_at: datetime | None, attempts: int, **r
     "queue",
     cls=Group,
     entries={
-        "list": Entry(f"{_AT}:list_", "List items, newest first."),
-        "show": Entry(f"{_AT}:show", "Show an item, and why it waits."),
-        "stats": Entry(f"{_AT}:stats", "Show depth and waits by workspace and queue."),
-        "workers": Entry(f"{_AT}:workers", "List the processes that take items."),
-        "cancel": Entry(f"{_AT}:cancel", "Cancel an item."),
-        "redrive": Entry(f"{_AT}:redrive", "Run a failed item again."),
-        "put": Entry(f"{_AT}:put", "Set the limits of a queue."),
-        "pause": Entry(f"{_AT}:pause", "Start nothing more from a queue."),
-        "resume": Entry(f"{_AT}:resume", "Start items from a queue again."),
-        "drain": Entry(f"{_AT}:drain", "Pause a queue, and wait until nothing of it runs."),
-        "metrics": Entry(f"{_AT}:metrics", "Print the figures for Prometheus."),
+        "list": CommandEntry(f"{_AT}:list_", "List items, newest first."),
+        "show": CommandEntry(f"{_AT}:show", "Show an item, and why it waits."),
+        "stats": CommandEntry(f"{_AT}:stats", "Show depth and waits by workspace and queue."),
+        "workers": CommandEntry(f"{_AT}:workers", "List the processes that take items."),
+        "cancel": CommandEntry(f"{_AT}:cancel", "Cancel an item."),
+        "redrive": CommandEntry(f"{_AT}:redrive", "Run a failed item again."),
+        "put": CommandEntry(f"{_AT}:put", "Set the limits of a queue."),
+        "pause": CommandEntry(f"{_AT}:pause", "Start nothing more from a queue."),
+        "resume": CommandEntry(f"{_AT}:resume", "Start items from a queue again."),
+        "drain": CommandEntry(f"{_AT}:drain", "Pause a queue, and wait until nothing of it runs."),
+        "metrics": CommandEntry(f"{_AT}:metrics", "Print the figures for Prometheus."),
     },
 )
 def queue() -> None:

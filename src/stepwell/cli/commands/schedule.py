@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from stepwell.cli.argument import INPUT, MOMENT, SPAN, WORKSPACE
-from stepwell.cli.command import Entry, Group, command
+from stepwell.cli.command import CommandEntry, Group, command
 from stepwell.cli.report import moment, tell, tell_fields, tell_rows
 from stepwell.cli.settings import settings
 from stepwell.cli.source import check_name, find_workflow
@@ -33,13 +33,13 @@ _COLUMNS = {
     "schedule",
     cls=Group,
     entries={
-        "put": Entry(f"{_AT}:put", "Have a workflow run at set times."),
-        "list": Entry(f"{_AT}:list_", "List schedules."),
-        "show": Entry(f"{_AT}:show", "Show a schedule, and when it fires next."),
-        "pause": Entry(f"{_AT}:pause", "Fire nothing until it is resumed."),
-        "resume": Entry(f"{_AT}:resume", "Fire again."),
-        "run": Entry(f"{_AT}:run", "Have it run now, beside its times."),
-        "delete": Entry(f"{_AT}:delete", "Fire no more."),
+        "put": CommandEntry(f"{_AT}:put", "Have a workflow run at set times."),
+        "list": CommandEntry(f"{_AT}:list_", "List schedules."),
+        "show": CommandEntry(f"{_AT}:show", "Show a schedule, and when it fires next."),
+        "pause": CommandEntry(f"{_AT}:pause", "Fire nothing until it is resumed."),
+        "resume": CommandEntry(f"{_AT}:resume", "Fire again."),
+        "run": CommandEntry(f"{_AT}:run", "Have it run now, beside its times."),
+        "delete": CommandEntry(f"{_AT}:delete", "Fire no more."),
     },
 )
 def schedule() -> None:

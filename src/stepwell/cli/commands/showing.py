@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from stepwell.cli.command import command
-from stepwell.cli.event import Event, events_of
+from stepwell.cli.event import RunEvent, events_of
 from stepwell.cli.plaintext import printable
 from stepwell.cli.screen import Screen
 from stepwell.cli.settings import settings
@@ -67,7 +67,7 @@ def _facts(state: ExecutionState) -> dict[str, Any]:
     }
 
 
-def _plain(events: Sequence[Event]) -> list[Value]:
+def _plain(events: Sequence[RunEvent]) -> list[Value]:
     return [msgspec.to_builtins(event) for event in events]
 
 
@@ -122,7 +122,7 @@ def _ending(screen: Screen, state: ExecutionState) -> list[tuple[str, str]]:
             return []
 
 
-def _write_timeline(screen: Screen, events: Sequence[Event]) -> None:
+def _write_timeline(screen: Screen, events: Sequence[RunEvent]) -> None:
     steps = [event for event in events if event.event == "step"]
     if not steps:
         return

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from stepwell.cli.argument import SPAN, VALUE
-from stepwell.cli.command import Command, Entry, Group
+from stepwell.cli.command import Command, CommandEntry, Group
 from stepwell.cli.plaintext import json_text
 from stepwell.cli.report import tell
 from stepwell.cli.settings import settings
@@ -24,10 +24,10 @@ _AT = "stepwell.cli.commands.state"
     "state",
     cls=Group,
     entries={
-        "get": Entry(f"{_AT}:get", "Print the value of a key."),
-        "set": Entry(f"{_AT}:set_", "Set a key."),
-        "list": Entry(f"{_AT}:list_", "List keys with their values."),
-        "delete": Entry(f"{_AT}:delete", "Remove a key."),
+        "get": CommandEntry(f"{_AT}:get", "Print the value of a key."),
+        "set": CommandEntry(f"{_AT}:set_", "Set a key."),
+        "list": CommandEntry(f"{_AT}:list_", "List keys with their values."),
+        "delete": CommandEntry(f"{_AT}:delete", "Remove a key."),
     },
 )
 def state() -> None:

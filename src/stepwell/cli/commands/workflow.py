@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stepwell.cli.command import Entry, Group, command
+from stepwell.cli.command import CommandEntry, Group, command
 from stepwell.cli.report import tell, tell_rows
 from stepwell.cli.settings import settings
 from stepwell.cli.source import definitions_of
@@ -21,11 +21,11 @@ _AT = "stepwell.cli.commands.workflow"
     "workflow",
     cls=Group,
     entries={
-        "put": Entry(f"{_AT}:put", "Put definitions into the store."),
-        "list": Entry(f"{_AT}:list_", "List the stored definitions."),
-        "show": Entry(f"{_AT}:show", "Print a definition as YAML or JSON."),
-        "pause": Entry(f"{_AT}:pause", "Let no run of a workflow be started."),
-        "activate": Entry(f"{_AT}:activate", "Let runs of a workflow be started."),
+        "put": CommandEntry(f"{_AT}:put", "Put definitions into the store."),
+        "list": CommandEntry(f"{_AT}:list_", "List the stored definitions."),
+        "show": CommandEntry(f"{_AT}:show", "Print a definition as YAML or JSON."),
+        "pause": CommandEntry(f"{_AT}:pause", "Let no run of a workflow be started."),
+        "activate": CommandEntry(f"{_AT}:activate", "Let runs of a workflow be started."),
     },
 )
 def workflow() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from stepwell.cli.argument import limits_of
-from stepwell.cli.command import Entry, Group, command
+from stepwell.cli.command import CommandEntry, Group, command
 from stepwell.cli.report import tell, tell_rows
 from stepwell.cli.settings import settings
 
@@ -29,12 +29,12 @@ _TIERS = {
     "workspace",
     cls=Group,
     entries={
-        "put": Entry(f"{_AT}:put", "Make a workspace, or give it another tier."),
-        "list": Entry(f"{_AT}:list_", "List workspaces."),
-        "pause": Entry(f"{_AT}:pause", "Have its items wait."),
-        "resume": Entry(f"{_AT}:resume", "Have its items start again."),
-        "tiers": Entry(f"{_AT}:tiers", "List tiers and their limits."),
-        "tier": Entry(f"{_AT}:tier", "Make a tier, or change its limits."),
+        "put": CommandEntry(f"{_AT}:put", "Make a workspace, or give it another tier."),
+        "list": CommandEntry(f"{_AT}:list_", "List workspaces."),
+        "pause": CommandEntry(f"{_AT}:pause", "Have its items wait."),
+        "resume": CommandEntry(f"{_AT}:resume", "Have its items start again."),
+        "tiers": CommandEntry(f"{_AT}:tiers", "List tiers and their limits."),
+        "tier": CommandEntry(f"{_AT}:tier", "Make a tier, or change its limits."),
     },
 )
 def workspace() -> None:

@@ -12,12 +12,12 @@ from stepwell.model.entry import Delete, Resolution, ScopeTotals, StateOp, Store
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.state_room import StateRoom, workspace_of
-from stepwell.stores.memory.undo import Undo
+from stepwell.stores.memory.undo import UndoLog
 
-__all__ = ["Entries"]
+__all__ = ["MemoryEntries"]
 
 
-class Entries:
+class MemoryEntries:
     """The state of all scopes of a store. Called under the store's lock."""
 
     def __init__(self, clock: Clock, limits: Limits, most_of: Callable[[str], int | None]) -> None:
@@ -37,7 +37,7 @@ class Entries:
         most = self._most_of(workspace_id)
         return None if most is None else StateRoom(most, self._held.get(workspace_id, 0))
 
-    def write(self, resolution: Resolution, undo: Undo) -> Outcome:
+    def write(self, resolution: Resolution, undo: UndoLog) -> Outcome:
         """Write what operations came to."""
         for scope, revision in resolution.cleared.items():
             rows = self.rows.get(scope, {})
@@ -55,7 +55,7 @@ class Entries:
             fault("store.scope_written")
         return Written(resolution.answers)
 
-    def sweep(self, sweep: Sweep, undo: Undo) -> Outcome:
+    def sweep(self, sweep: Sweep, undo: UndoLog) -> Outcome:
         """Drop old tombstones and turn what has expired into new ones."""
         oldest = self._clock.now_ms() - sweep.tombstone_ms
         for rows in self.rows.values():

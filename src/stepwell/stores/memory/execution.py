@@ -5,10 +5,10 @@ from __future__ import annotations
 from stepwell.model.commit import Commit, Head, Seen, StoredCommit
 from stepwell.model.snapshot import StoredSnapshot
 
-__all__ = ["Execution"]
+__all__ = ["MemoryExecution"]
 
 
-class Execution:
+class MemoryExecution:
     """One execution's rows; ``commits`` starts right after the head's base revision."""
 
     __slots__ = ("by_commit_id", "commits", "head", "is_nudged", "snapshots")

@@ -13,21 +13,21 @@ from stepwell.model.head import adopted, archived, first_head, moved, unfit
 from stepwell.model.ids import revision_in
 from stepwell.model.refusal import id_taken, no_execution
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.stores.memory.execution import Execution
-from stepwell.stores.memory.leases import Leases
-from stepwell.stores.memory.undo import Undo
+from stepwell.stores.memory.execution import MemoryExecution
+from stepwell.stores.memory.leases import MemoryLeases
+from stepwell.stores.memory.undo import UndoLog
 
-__all__ = ["Executions"]
+__all__ = ["MemoryExecutions"]
 
 
-class Executions:
+class MemoryExecutions:
     """All executions of a store. Called under the store's lock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.rows: dict[str, Execution] = {}
+        self.rows: dict[str, MemoryExecution] = {}
         self._deleted: set[str] = set()
-        self.leases = Leases(clock, self.rows)
+        self.leases = MemoryLeases(clock, self.rows)
 
     # Writing.
 
@@ -42,7 +42,7 @@ class Executions:
         head = None if execution is None else execution.head
         return unfit(commit, head, is_taken=head is not None or commit.execution_id in self._deleted)
 
-    def write(self, commit: Commit, undo: Undo) -> None:
+    def write(self, commit: Commit, undo: UndoLog) -> None:
         """Write a commit that fits, with its snapshot and what becomes of the lease."""
         execution = self.rows.get(commit.execution_id) or self._create(commit, undo)
         undo.put(execution.by_commit_id, commit.commit_id, commit.revision)
@@ -57,7 +57,7 @@ class Executions:
         if commit.rest is not None:
             self.leases.rest(execution, commit.rest, undo)
 
-    def delete(self, deletion: Deletion, undo: Undo) -> Outcome:
+    def delete(self, deletion: Deletion, undo: UndoLog) -> Outcome:
         if deletion.execution_id not in self.rows:
             return no_execution(deletion.execution_id)
         undo.drop(self.rows, deletion.execution_id)
@@ -65,7 +65,7 @@ class Executions:
         undo.mark(self._deleted, deletion.execution_id)
         return Written()
 
-    def archive(self, archiving: Archiving, undo: Undo) -> Outcome:
+    def archive(self, archiving: Archiving, undo: UndoLog) -> Outcome:
         through, head = archiving.snapshot.revision, archived(self.head(archiving.execution_id), archiving)
         if isinstance(head, StepwellError):
             return head
@@ -79,17 +79,17 @@ class Executions:
         undo.set(execution, "head", head)
         return Written()
 
-    def adopt(self, adoption: Adoption, undo: Undo) -> Outcome:
+    def adopt(self, adoption: Adoption, undo: UndoLog) -> Outcome:
         if self._is_taken(adoption.execution_id):
             return id_taken(adoption.execution_id)
-        execution = Execution(adopted(adoption))
+        execution = MemoryExecution(adopted(adoption))
         execution.snapshots.append(adoption.snapshot)
         undo.put(self.rows, adoption.execution_id, execution)
         return Written()
 
-    def _create(self, commit: Commit, undo: Undo) -> Execution:
+    def _create(self, commit: Commit, undo: UndoLog) -> MemoryExecution:
         assert commit.creation is not None, "only a creation makes a new execution"  # noqa: S101
-        execution = Execution(first_head(commit, commit.creation, self._clock.now_ms()))
+        execution = MemoryExecution(first_head(commit, commit.creation, self._clock.now_ms()))
         undo.put(self.rows, commit.execution_id, execution)
         self.leases.note(execution, undo)
         return execution

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from stepwell.model.claiming import Candidate, LaneKey
 from stepwell.model.lifecycle import has_ended
 from stepwell.model.queue import ACTIVE, Item, ItemStatus
-from stepwell.stores.memory.undo import Undo
+from stepwell.stores.memory.undo import UndoLog
 
-__all__ = ["Items"]
+__all__ = ["MemoryItems"]
 
 Name = tuple[str, str]
 
 
-class Items:
+class MemoryItems:
     """All items of a store. ``put`` is the only write; the indexes follow from it."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Items:
         self._bouncing: dict[Name, set[int]] = {}
         self._executions: dict[str, int] = {}
 
-    def put(self, before: Item | None, after: Item | None, undo: Undo) -> None:
+    def put(self, before: Item | None, after: Item | None, undo: UndoLog) -> None:
         """Write, change or drop an item."""
         self._swap(before, after)
         undo.call(lambda: self._swap(after, before))

@@ -12,7 +12,7 @@ from stepwell.faults import fault
 from stepwell.model.admission import admit, unknown_workspace
 from stepwell.model.claiming import (
     Candidate,
-    Choosing,
+    ClaimSelection,
     Contender,
     LaneKey,
     Queued,
@@ -58,11 +58,11 @@ from stepwell.model.queue import (
     Workspace,
 )
 from stepwell.model.refusal import no_item, outrun
-from stepwell.stores.memory.items import Items
+from stepwell.stores.memory.items import MemoryItems
 from stepwell.stores.memory.lanes import lanes_of
-from stepwell.stores.memory.undo import Undo
+from stepwell.stores.memory.undo import UndoLog
 
-__all__ = ["Queue", "QueueUnit"]
+__all__ = ["MemoryQueue", "QueueUnit"]
 
 QueueUnit = Enqueue | ClaimItems | ItemMark | ReturnItem | CancelItem | Redrive | RecoverItems | PutTier | PutWorkspace | PutQueue
 
@@ -83,7 +83,7 @@ class _Named(msgspec.Struct, frozen=True):
 class _MemoryDesk:
     """The items as a request sees them."""
 
-    def __init__(self, queue: Queue, undo: Undo) -> None:
+    def __init__(self, queue: MemoryQueue, undo: UndoLog) -> None:
         self._queue, self._undo = queue, undo
         self.keyed, self.single, self.bouncing = queue.rows.keyed, queue.rows.single, queue.rows.bouncing
 
@@ -100,7 +100,7 @@ class _MemoryDesk:
         self._queue.rows.put(before, after, self._undo)
 
 
-class Queue:
+class MemoryQueue:
     """What waits for capacity. Called under the store's lock."""
 
     def __init__(self, clock: Clock) -> None:
@@ -108,7 +108,7 @@ class Queue:
         self._tiers = {tier.name: tier for tier in TIERS}
         self._tenants = {"default": _Tenant(Workspace(workspace_id="default", tier="unlimited"))}
         self._queues: dict[str, _Named] = {}
-        self.rows = Items()
+        self.rows = MemoryItems()
         self.turn = 0.0
         self.last_number = 0
         self._writers: dict[type, Callable[..., Outcome]] = {
@@ -124,20 +124,20 @@ class Queue:
             PutQueue: self._put_queue,
         }
 
-    def write(self, unit: QueueUnit, undo: Undo) -> Outcome:
+    def write(self, unit: QueueUnit, undo: UndoLog) -> Outcome:
         """Write one unit, or say why not."""
         return self._writers[type(unit)](unit, undo)
 
     # What rides with a commit.
 
-    def add(self, items: Sequence[NewItem], undo: Undo) -> list[Enqueued | StepwellError]:
+    def add(self, items: Sequence[NewItem], undo: UndoLog) -> list[Enqueued | StepwellError]:
         """Add items, each if it can be."""
         desk, now = _MemoryDesk(self, undo), self._clock.now_ms()
         answers = [admit(new, desk, now) for new in items]
         fault("queue.items_written")
         return answers
 
-    def mark(self, mark: ItemMark, undo: Undo, execution_id: str | None = None) -> StepwellError | None:
+    def mark(self, mark: ItemMark, undo: UndoLog, execution_id: str | None = None) -> StepwellError | None:
         """Move an item on, or say why not."""
         item = self.rows.get(mark.item_id)
         after = marked(item, mark, self._clock.now_ms(), execution_id, self.rows.single)
@@ -147,7 +147,7 @@ class Queue:
             self._change(item, after, undo)
         return None
 
-    def end_of(self, execution_id: str, undo: Undo) -> None:
+    def end_of(self, execution_id: str, undo: UndoLog) -> None:
         """An execution was deleted: its item ends with it."""
         item = self.rows.of_execution(execution_id)
         after = None if item is None else orphaned(item, self._clock.now_ms())
@@ -162,7 +162,7 @@ class Queue:
             return unknown_workspace(workspace_id)
         return free_slots(self._tier_of(workspace_id).queue_depth, self.rows.pending_in(workspace_id))
 
-    def enter(self, new: NewItem, undo: Undo) -> Item:
+    def enter(self, new: NewItem, undo: UndoLog) -> Item:
         """Add an item."""
         undo.set(self, "last_number", self.last_number + 1)
         item = entered(new, self.last_number, self._clock.now_ms())
@@ -171,17 +171,17 @@ class Queue:
 
     # Units.
 
-    def _change(self, before: Item | None, after: Item | None, undo: Undo) -> None:
+    def _change(self, before: Item | None, after: Item | None, undo: UndoLog) -> None:
         self.rows.put(before, after, undo)
         fault("queue.item_moved")
 
-    def _enqueue(self, unit: Enqueue, undo: Undo) -> Outcome:
+    def _enqueue(self, unit: Enqueue, undo: UndoLog) -> Outcome:
         return Written(self.add(unit.items, undo))
 
-    def _mark(self, unit: ItemMark, undo: Undo) -> Outcome:
+    def _mark(self, unit: ItemMark, undo: UndoLog) -> Outcome:
         return self.mark(unit, undo) or Written()
 
-    def _return(self, unit: ReturnItem, undo: Undo) -> Outcome:
+    def _return(self, unit: ReturnItem, undo: UndoLog) -> Outcome:
         item, now = self.rows.get(unit.item_id), self._clock.now_ms()
         after = returned(item, unit, now)
         if item is None or isinstance(after, StepwellError):
@@ -191,7 +191,7 @@ class Queue:
         self._change(item, after, undo)
         return Written([after])
 
-    def _give_back_start(self, item: Item, now_ms: int, undo: Undo) -> None:
+    def _give_back_start(self, item: Item, now_ms: int, undo: UndoLog) -> None:
         """The start that a claim has counted came to nothing."""
         claimed_ms, tenant, named = item.claimed_ms or 0, self._tenants[item.workspace_id], self._queues.get(item.queue)
         rate_ms = earlier_rate_ms(self._tier_of(item.workspace_id).rate_per_second, tenant.rate_ms, claimed_ms, now_ms)
@@ -200,7 +200,7 @@ class Queue:
             rate_ms = earlier_rate_ms(named.settings.rate_per_second, named.rate_ms, claimed_ms, now_ms)
             undo.put(self._queues, item.queue, replace(named, rate_ms=rate_ms))
 
-    def _cancel(self, unit: CancelItem, undo: Undo) -> Outcome:
+    def _cancel(self, unit: CancelItem, undo: UndoLog) -> Outcome:
         item = self.rows.get(unit.item_id)
         if item is None:
             return no_item(unit.item_id)
@@ -209,7 +209,7 @@ class Queue:
             self._change(item, after, undo)
         return Written([after or item])
 
-    def _redrive(self, unit: Redrive, undo: Undo) -> Outcome:
+    def _redrive(self, unit: Redrive, undo: UndoLog) -> Outcome:
         item = self.rows.get(unit.item_id)
         if item is None:
             return no_item(unit.item_id)
@@ -219,7 +219,7 @@ class Queue:
         self._change(item, after, undo)
         return Written([after])
 
-    def _recover(self, unit: RecoverItems, undo: Undo) -> Outcome:
+    def _recover(self, unit: RecoverItems, undo: UndoLog) -> Outcome:
         now = self._clock.now_ms()
         items = list(self.rows)
         expired = [item for item in items if item.status is ItemStatus.CLAIMED and (item.lease_until_ms or 0) <= now]
@@ -235,7 +235,7 @@ class Queue:
         kept = self._tier_of(item.workspace_id).retention_seconds
         return kept is not None and (item.finished_ms or 0) <= now_ms - round(kept * 1000)
 
-    def _put_tier(self, unit: PutTier, undo: Undo) -> Outcome:
+    def _put_tier(self, unit: PutTier, undo: UndoLog) -> Outcome:
         refusal = outrun(unit, self._tiers.get(unit.tier.name))
         if refusal is not None:
             return refusal
@@ -249,7 +249,7 @@ class Queue:
         rate = self._tiers[tenant.workspace.tier].rate_per_second
         return replace(tenant, rate_ms=changed_rate_ms(rate, tenant.rate_ms, self._clock.now_ms()))
 
-    def _put_workspace(self, unit: PutWorkspace, undo: Undo) -> Outcome:
+    def _put_workspace(self, unit: PutWorkspace, undo: UndoLog) -> Outcome:
         wanted = unit.workspace
         if wanted.tier not in self._tiers:
             return NotFound(f"there is no tier {wanted.tier!r}; there are {', '.join(sorted(self._tiers))}")
@@ -263,7 +263,7 @@ class Queue:
         undo.put(self._tenants, wanted.workspace_id, after)
         return Written()
 
-    def _put_queue(self, unit: PutQueue, undo: Undo) -> Outcome:
+    def _put_queue(self, unit: PutQueue, undo: UndoLog) -> Outcome:
         before = self._queues.get(unit.settings.name)
         refusal = outrun(unit, before and before.settings)
         if refusal is not None:
@@ -274,12 +274,12 @@ class Queue:
 
     # Claiming.
 
-    def _claim(self, unit: ClaimItems, undo: Undo) -> Outcome:
+    def _claim(self, unit: ClaimItems, undo: UndoLog) -> Outcome:
         now = self._clock.now_ms()
         self.rows.promote(now)
         lanes = {key: line for key, line in self.rows.ready().items() if _is_wanted(key, unit)}
         names = {key.workspace_id for key in lanes}
-        choosing = Choosing(
+        choosing = ClaimSelection(
             self.turn,
             [contender for name in names if (contender := self._contender(name, now)) is not None],
             [Queued(key, line[: unit.limit], len(line) <= unit.limit) for key, line in lanes.items()],
@@ -311,7 +311,7 @@ class Queue:
         free = free_slots(settings.concurrency, self.rows.used_in(settings.name))
         return min(free, rate_allowance(settings.rate_per_second, named.rate_ms, now_ms))
 
-    def _count(self, choosing: Choosing, taken: Sequence[Item], now_ms: int, undo: Undo) -> None:
+    def _count(self, choosing: ClaimSelection, taken: Sequence[Item], now_ms: int, undo: UndoLog) -> None:
         """Note what was taken for the next claim's fairness and rates."""
         undo.set(self, "turn", choosing.turn)
         for name, (passed, started) in choosing.passes().items():

@@ -35,11 +35,11 @@ from stepwell.model.entry import ScopeTotals, StoredEntry
 from stepwell.model.limits import Limits
 from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.stores.memory.entries import Entries
-from stepwell.stores.memory.executions import Executions
-from stepwell.stores.memory.locks import Locks
-from stepwell.stores.memory.queue import Queue
-from stepwell.stores.memory.undo import Undo
+from stepwell.stores.memory.entries import MemoryEntries
+from stepwell.stores.memory.executions import MemoryExecutions
+from stepwell.stores.memory.locks import MemoryLocks
+from stepwell.stores.memory.queue import MemoryQueue
+from stepwell.stores.memory.undo import UndoLog
 
 __all__ = ["MemoryStore"]
 
@@ -50,10 +50,10 @@ class MemoryStore:
     def __init__(self, clock: Clock, limits: Limits) -> None:
         self._clock = clock
         self._lock = threading.RLock()
-        self._executions = Executions(clock)
-        self._locks = Locks(clock)
-        self._queue = Queue(clock)
-        self._entries = Entries(clock, limits, self._queue.state_bytes_of)
+        self._executions = MemoryExecutions(clock)
+        self._locks = MemoryLocks(clock)
+        self._queue = MemoryQueue(clock)
+        self._entries = MemoryEntries(clock, limits, self._queue.state_bytes_of)
 
     def open(self) -> None:
         """There is nothing to open."""
@@ -82,7 +82,7 @@ class MemoryStore:
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         fault("store.before_begin")
         with self._lock:
-            undo = Undo()
+            undo = UndoLog()
             try:
                 fault("store.begun")
                 outcomes = [self._write_one(unit, undo) for unit in units]
@@ -96,7 +96,7 @@ class MemoryStore:
             raise CommitUnknown from error
         return outcomes
 
-    def _write_one(self, unit: Unit, undo: Undo) -> Outcome:
+    def _write_one(self, unit: Unit, undo: UndoLog) -> Outcome:
         match unit:
             case Commit():
                 return self._commit(unit, undo)
@@ -117,12 +117,12 @@ class MemoryStore:
             case _:
                 return self._queue.write(unit, undo)
 
-    def _commit(self, commit: Commit, undo: Undo) -> Outcome:
+    def _commit(self, commit: Commit, undo: UndoLog) -> Outcome:
         if commit.items or commit.mark is not None:
             return self._commit_with_items(commit, undo)
         return self._commit_alone(commit, undo)
 
-    def _commit_with_items(self, commit: Commit, undo: Undo) -> Outcome:
+    def _commit_with_items(self, commit: Commit, undo: UndoLog) -> Outcome:
         """A commit and what it does to the queue: if any of it is refused, all of it is taken back."""
         before = len(undo)
         added = self._queue.add(commit.items, undo) if commit.items else []
@@ -134,7 +134,7 @@ class MemoryStore:
             undo.take_back(before)
         return outcome
 
-    def _commit_alone(self, commit: Commit, undo: Undo) -> Outcome:
+    def _commit_alone(self, commit: Commit, undo: UndoLog) -> Outcome:
         resolution = self._entries.resolve(commit.ops) if commit.ops else None
         if isinstance(resolution, StepwellError):
             return self._executions.seen(commit) or resolution  # a retry meets its own first writes
@@ -151,20 +151,20 @@ class MemoryStore:
         broken = self._locks.broken(commit.guards) if commit.guards else None
         return self._executions.seen(commit) or broken or self._executions.unfit(commit)
 
-    def _write_batch(self, batch: StateBatch, undo: Undo) -> Outcome:
+    def _write_batch(self, batch: StateBatch, undo: UndoLog) -> Outcome:
         resolution = self._locks.broken(batch.guards) or self._entries.resolve(batch.ops)
         if isinstance(resolution, StepwellError):
             return resolution
         self._executions.leases.nudge(batch.nudges, undo)
         return self._entries.write(resolution, undo)
 
-    def _delete(self, deletion: Deletion, undo: Undo) -> Outcome:
+    def _delete(self, deletion: Deletion, undo: UndoLog) -> Outcome:
         outcome = self._executions.delete(deletion, undo)
         if isinstance(outcome, Written):
             self._queue.end_of(deletion.execution_id, undo)
         return outcome
 
-    def _sweep(self, sweep: Sweep, undo: Undo) -> Outcome:
+    def _sweep(self, sweep: Sweep, undo: UndoLog) -> Outcome:
         self._locks.drop_expired(self.now_ms() - sweep.tombstone_ms, sweep.limit, undo)
         return self._entries.sweep(sweep, undo)
 

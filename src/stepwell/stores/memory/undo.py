@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-__all__ = ["Undo"]
+__all__ = ["UndoLog"]
 
 T = TypeVar("T")
 
 
-class Undo:
+class UndoLog:
     """Does the writes of a group and remembers how to take them back, newest first."""
 
     def __init__(self) -> None:

@@ -13,8 +13,8 @@ from psycopg import pq
 from psycopg.pq import ConnStatus, PollingStatus, Trace
 
 from stepwell.errors import StoreUnavailable, StoreUnsafe
-from stepwell.stores.postgres.link import Database, Link, Refused
-from stepwell.stores.postgres.settings import Settings
+from stepwell.stores.postgres.link import Database, PostgresConnection, StatementRefused
+from stepwell.stores.postgres.settings import PostgresSettings
 from stepwell.stores.postgres.sqlstate import CONNECTION_FAILURE, READ_ONLY, error_for
 
 __all__ = ["connect", "connect_database", "link_to"]
@@ -25,24 +25,24 @@ _OLDEST = 140_000
 _AWAY = "cannot be reached; check that the server runs, the host and the port"
 
 
-def connect(settings: Settings, statements: Mapping[str, bytes]) -> Link:
+def connect(settings: PostgresSettings, statements: Mapping[str, bytes]) -> PostgresConnection:
     """A link that is ready to be asked."""
     return link_to(connect_database(settings), settings, statements)
 
 
-def link_to(database: Database, settings: Settings, statements: Mapping[str, bytes]) -> Link:
+def link_to(database: Database, settings: PostgresSettings, statements: Mapping[str, bytes]) -> PostgresConnection:
     """The same on a connection that is there."""
-    link = Link(database, settings, statements)
+    link = PostgresConnection(database, settings, statements)
     if settings.is_preparing:
         try:
             link.ask("keep_to_indexes", link.server_process)
-        except Refused as refused:
+        except StatementRefused as refused:
             link.close()
             raise error_for(refused.sqlstate, refused.words, settings) from refused
     return link
 
 
-def connect_database(settings: Settings) -> Database:
+def connect_database(settings: PostgresSettings) -> Database:
     """A connection in autocommit to a server that is new enough and can be written to."""
     deadline = time.monotonic() + settings.connect_timeout
     try:
@@ -61,7 +61,7 @@ def connect_database(settings: Settings) -> Database:
     return database
 
 
-def _check_usable(database: Database, settings: Settings) -> None:
+def _check_usable(database: Database, settings: PostgresSettings) -> None:
     info = database.info
     if info.server_version < _OLDEST:
         version = info.parameter_status("server_version")
@@ -78,7 +78,7 @@ def _check_usable(database: Database, settings: Settings) -> None:
 _codes: dict[tuple[str, str], str] = {}
 
 
-def _code_of(words: str, settings: Settings, deadline: float) -> str | None:
+def _code_of(words: str, settings: PostgresSettings, deadline: float) -> str | None:
     """The code behind a failed connection, if the server gave one and it can be found out here."""
     found = _codes.get((settings.conninfo, words))
     if found is None and hasattr(os, "memfd_create") and len(_codes) < 1_000:
@@ -88,7 +88,7 @@ def _code_of(words: str, settings: Settings, deadline: float) -> str | None:
     return found
 
 
-def _traced_code(settings: Settings, deadline: float) -> str | None:
+def _traced_code(settings: PostgresSettings, deadline: float) -> str | None:
     """The code with which the server refuses a connection.
 
     libpq gives no code for a failed connection, only words, and words change with the server's language. Its trace of the messages

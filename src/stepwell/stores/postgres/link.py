@@ -19,11 +19,11 @@ from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from stepwell.stores.glance import Glance
-from stepwell.stores.postgres.settings import Settings
+from stepwell.stores.postgres.settings import PostgresSettings
 from stepwell.stores.postgres.sqlstate import CONNECTION_FAILURE
 from stepwell.stores.postgres.wire import Row, encode, rows_of
 
-__all__ = ["Link", "Lost", "Question", "Refused"]
+__all__ = ["PostgresConnection", "PostgresConnectionLost", "Question", "StatementRefused"]
 
 Question = tuple[str, Sequence[object]]
 """A statement's name and its arguments."""
@@ -37,7 +37,7 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
-class Refused(Exception):
+class StatementRefused(Exception):
     """The server answered with an error: the statement did nothing, and the connection is fine."""
 
     def __init__(self, sqlstate: str, words: str) -> None:
@@ -45,7 +45,7 @@ class Refused(Exception):
         self.sqlstate, self.words = sqlstate, words
 
 
-class Lost(Refused):
+class PostgresConnectionLost(StatementRefused):
     """The connection is gone. If anything ``was_sent`` for good, what became of it is unknown."""
 
     def __init__(self, sqlstate: str, words: str, *, was_sent: bool) -> None:
@@ -53,10 +53,10 @@ class Lost(Refused):
         self.was_sent = was_sent
 
 
-class Link:
+class PostgresConnection:
     """A connection for one user at a time."""
 
-    def __init__(self, database: Database, settings: Settings, statements: Mapping[str, bytes]) -> None:
+    def __init__(self, database: Database, settings: PostgresSettings, statements: Mapping[str, bytes]) -> None:
         self._database, self._pgconn, self._statements = database, database.pgconn, statements
         self._is_preparing, self._reply_timeout = settings.is_preparing, settings.reply_timeout
         self._prepared: set[str] = set()
@@ -166,12 +166,12 @@ class Link:
             return self._answer(pgconn)
         except psycopg.Error as error:
             self.close()
-            raise Lost(CONNECTION_FAILURE, _words(error), was_sent=was_sent) from error
-        except Lost as lost:
+            raise PostgresConnectionLost(CONNECTION_FAILURE, _words(error), was_sent=was_sent) from error
+        except PostgresConnectionLost as lost:
             self.close()
             lost.was_sent = was_sent
             raise
-        except Refused:
+        except StatementRefused:
             raise
         except BaseException:
             self.close()
@@ -195,7 +195,7 @@ class Link:
             pgconn.exit_pipeline_mode()
         except psycopg.Error as error:
             self.close()
-            raise Lost(CONNECTION_FAILURE, _words(error), was_sent=True) from error
+            raise PostgresConnectionLost(CONNECTION_FAILURE, _words(error), was_sent=True) from error
         except BaseException:
             self.close()
             raise
@@ -228,10 +228,10 @@ class Link:
             first = first or result
             if result.status in _FAILED:
                 refused = _refusal(result)
-                if isinstance(refused, Lost):
+                if isinstance(refused, PostgresConnectionLost):
                     raise refused
         if refused is not None or first is None:
-            raise refused or Lost(CONNECTION_FAILURE, "no answer", was_sent=True)
+            raise refused or PostgresConnectionLost(CONNECTION_FAILURE, "no answer", was_sent=True)
         return first
 
     def _answers(self, pgconn: PGconn, sent: Sequence[tuple[str, bool]]) -> list[PGresult]:
@@ -254,7 +254,7 @@ class Link:
             pass
         # What comes after an error is skipped by the server, and says nothing by itself.
         is_skipped = result.status == ExecStatus.PIPELINE_ABORTED
-        if result.status in _FAILED and not is_skipped and isinstance(refused := _refusal(result), Lost):
+        if result.status in _FAILED and not is_skipped and isinstance(refused := _refusal(result), PostgresConnectionLost):
             raise refused
         if result.status != ExecStatus.PIPELINE_SYNC:
             self._next(pgconn, deadline)
@@ -283,8 +283,8 @@ class Link:
         if not self._look(max(deadline - time.monotonic(), 0)):
             raise self._too_late()
 
-    def _too_late(self) -> Lost:
-        return Lost(CONNECTION_FAILURE, f"no answer within {self._reply_timeout:g} s", was_sent=True)
+    def _too_late(self) -> PostgresConnectionLost:
+        return PostgresConnectionLost(CONNECTION_FAILURE, f"no answer within {self._reply_timeout:g} s", was_sent=True)
 
 
 def _looking_at(socket: int) -> Callable[[float], object]:
@@ -303,13 +303,13 @@ def _prepared_name(name: str, text: bytes) -> bytes:
     return f"{sha256(text).hexdigest()[:16]}_stepwell_{name}".encode()
 
 
-def _refusal(result: PGresult) -> Refused:
+def _refusal(result: PGresult) -> StatementRefused:
     sqlstate = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode() or CONNECTION_FAILURE
     severity = result.error_field(DiagnosticField.SEVERITY_NONLOCALIZED) or b""
     words = (result.error_field(DiagnosticField.MESSAGE_PRIMARY) or result.error_message).decode(errors="replace").strip()
     if severity in (b"FATAL", b"PANIC") or sqlstate.startswith("08"):
-        return Lost(sqlstate, words, was_sent=True)
-    return Refused(sqlstate, words)
+        return PostgresConnectionLost(sqlstate, words, was_sent=True)
+    return StatementRefused(sqlstate, words)
 
 
 def _unless_refused(answers: Sequence[PGresult]) -> list[list[Row]]:

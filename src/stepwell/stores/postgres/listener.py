@@ -14,7 +14,7 @@ from psycopg import sql
 from stepwell.errors import StoreUnavailable
 from stepwell.stores.postgres.connecting import connect_database
 from stepwell.stores.postgres.link import Database
-from stepwell.stores.postgres.settings import Settings
+from stepwell.stores.postgres.settings import PostgresSettings
 from stepwell.stores.postgres.statements import channel_of
 
 __all__ = ["Listener"]
@@ -38,7 +38,7 @@ class Listener:
     now, and then all are passed on.
     """
 
-    def __init__(self, settings: Settings, is_own: Callable[[int], bool]) -> None:
+    def __init__(self, settings: PostgresSettings, is_own: Callable[[int], bool]) -> None:
         self._settings, self._is_own = settings, is_own
         self._lock = threading.Lock()
         self._wakes: dict[object, Wake] = {}

@@ -8,7 +8,7 @@ from stepwell.errors import StepwellError
 from stepwell.model.commit import Acquire, Lease, Outcome, Renew, Unit, Unlock, Written
 from stepwell.model.refusal import lock_held, lock_lost
 from stepwell.stores.postgres.deciding import misfit
-from stepwell.stores.postgres.link import Link
+from stepwell.stores.postgres.link import PostgresConnection
 from stepwell.stores.postgres.statements import address, fences_of, turn
 
 __all__ = ["is_one_lock", "why_held", "write_lock"]
@@ -19,7 +19,9 @@ def is_one_lock(units: Sequence[Unit]) -> bool:
     return len(units) == 1 and isinstance(units[0], Acquire | Renew | Unlock) and misfit(units[0]) is None
 
 
-def write_lock(link: Link, unit: Acquire | Renew | Unlock, schema: str, ahead_ms: int, channel: str) -> Outcome | None:
+def write_lock(
+    link: PostgresConnection, unit: Acquire | Renew | Unlock, schema: str, ahead_ms: int, channel: str
+) -> Outcome | None:
     """Grant, prolong or give back a lock; None if it is held by another, who is asked for afterwards."""
     where = address(unit.name)
     match unit:
@@ -36,7 +38,7 @@ def write_lock(link: Link, unit: Acquire | Renew | Unlock, schema: str, ahead_ms
             return Written() if rows else lock_lost(unit)
 
 
-def why_held(link: Link, unit: Acquire) -> StepwellError:
+def why_held(link: PostgresConnection, unit: Acquire) -> StepwellError:
     """Who holds a lock is nobody's business, but until when is."""
     rows = link.ask("lock_row", address(unit.name))
     return lock_held(unit.name, rows[0][0] if rows else None)

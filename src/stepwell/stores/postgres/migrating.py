@@ -26,7 +26,7 @@ from psycopg import sql
 from stepwell.errors import StoreForeign, StoreNewer, StoreUnavailable
 from stepwell.stores.postgres.connecting import connect_database
 from stepwell.stores.postgres.link import Database
-from stepwell.stores.postgres.settings import Settings
+from stepwell.stores.postgres.settings import PostgresSettings
 from stepwell.stores.postgres.sqlstate import CONNECTION_FAILURE, LOST_RACE, error_for
 from stepwell.stores.postgres.statements import in_schema
 from stepwell.stores.sql import read_queries
@@ -81,7 +81,7 @@ def _read_migrations() -> list[Migration]:
 MIGRATIONS = _read_migrations()
 
 
-def migrate(database: Database, settings: Settings, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+def migrate(database: Database, settings: PostgresSettings, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """Make the schema what this code needs; nothing is done to one that is so already, or that is not ours."""
     for left in reversed(range(_TRIES)):
         try:
@@ -97,14 +97,14 @@ def migrate(database: Database, settings: Settings, migrations: Sequence[Migrati
                 raise error_for(error.sqlstate or CONNECTION_FAILURE, words, settings) from error
 
 
-def _is_ready(database: Database, settings: Settings, migrations: Sequence[Migration]) -> bool:
+def _is_ready(database: Database, settings: PostgresSettings, migrations: Sequence[Migration]) -> bool:
     found = _look(database, settings, migrations)
     if found is None or not all(migration.number in found.done for migration in migrations):
         return False
     return settings.has_row_security in (None, _has_row_security(database, settings))
 
 
-def _look(database: Database, settings: Settings, migrations: Sequence[Migration]) -> _Found | None:
+def _look(database: Database, settings: PostgresSettings, migrations: Sequence[Migration]) -> _Found | None:
     """What the schema has been brought up to; None if it is new. Raises for one that is not ours, or newer."""
     [(has_record, tables)] = _run(database, settings, "look", settings.schema)
     if not has_record:
@@ -117,7 +117,7 @@ def _look(database: Database, settings: Settings, migrations: Sequence[Migration
     return found
 
 
-def _check_known(found: _Found, settings: Settings, migrations: Sequence[Migration]) -> None:
+def _check_known(found: _Found, settings: PostgresSettings, migrations: Sequence[Migration]) -> None:
     known = {migration.number: migration.digest for migration in migrations}
     newest, ours = max(found.digests, default=0), max(known)
     if newest > ours:
@@ -131,7 +131,7 @@ def _check_known(found: _Found, settings: Settings, migrations: Sequence[Migrati
 
 
 @contextmanager
-def _locked(settings: Settings) -> Generator[None]:
+def _locked(settings: PostgresSettings) -> Generator[None]:
     """One process at a time, of all schemas of the database: indexes that are built concurrently wait for each other.
 
     Asked for again and again, never waited for inside a statement: that would hold a snapshot, which the index that the other one
@@ -156,7 +156,7 @@ def _locked(settings: Settings) -> Generator[None]:
         guard.close()
 
 
-def _run_pre_parts(database: Database, settings: Settings, migrations: Sequence[Migration]) -> None:
+def _run_pre_parts(database: Database, settings: PostgresSettings, migrations: Sequence[Migration]) -> None:
     found = _look(database, settings, migrations)
     if found is None:
         with database.transaction():
@@ -173,7 +173,7 @@ def _run_pre_parts(database: Database, settings: Settings, migrations: Sequence[
                 _run(database, settings, "record", migration.number, migration.name, migration.digest, not migration.post)
 
 
-def _run_post_parts(database: Database, settings: Settings, migrations: Sequence[Migration]) -> None:
+def _run_post_parts(database: Database, settings: PostgresSettings, migrations: Sequence[Migration]) -> None:
     found = _look(database, settings, migrations)
     for migration in migrations:
         if found is not None and migration.number not in found.done:
@@ -189,7 +189,7 @@ def _run_post_parts(database: Database, settings: Settings, migrations: Sequence
         _switch_row_security(database, settings, is_on=True)
 
 
-def _switch_row_security(database: Database, settings: Settings, *, is_on: bool) -> None:
+def _switch_row_security(database: Database, settings: PostgresSettings, *, is_on: bool) -> None:
     verb = "ENABLE" if is_on else "DISABLE"
     with database.transaction():
         _run(database, settings, "set_bounds")
@@ -197,12 +197,12 @@ def _switch_row_security(database: Database, settings: Settings, *, is_on: bool)
             _execute(database, in_schema("ALTER TABLE {schema}.", settings.schema) + f"{table} {verb} ROW LEVEL SECURITY")
 
 
-def _has_row_security(database: Database, settings: Settings) -> object:
+def _has_row_security(database: Database, settings: PostgresSettings) -> object:
     [(is_on,)] = _run(database, settings, "has_row_security", settings.schema, list(_GUARDED))
     return is_on
 
 
-def _check_visible(database: Database, settings: Settings) -> None:
+def _check_visible(database: Database, settings: PostgresSettings) -> None:
     """Row-level security must not hide rows from the engine: it would take an execution that it cannot see for none."""
     [(is_restricted,)] = _run(database, settings, "is_restricted", settings.schema)
     if is_restricted:
@@ -220,7 +220,7 @@ def _statements(script: str) -> list[str]:
     return [_BODY_PLACE.sub(lambda _: next(left), part) for part in parts if part]
 
 
-def _run(database: Database, settings: Settings, name: str, *arguments: object) -> list[tuple[Any, ...]]:
+def _run(database: Database, settings: PostgresSettings, name: str, *arguments: object) -> list[tuple[Any, ...]]:
     cursor = database.execute(cast(Any, in_schema(_SQL[name], settings.schema)), arguments or None)
     return cursor.fetchall() if cursor.description else []
 

@@ -18,11 +18,20 @@ from stepwell.model.ids import revision_in
 from stepwell.model.queue import ClaimItems, Enqueue, RecoverItems
 from stepwell.model.refusal import claim_lost
 from stepwell.stores.postgres.columns import creation_columns, is_named, later_columns
-from stepwell.stores.postgres.link import Link, Question
+from stepwell.stores.postgres.link import PostgresConnection, Question
 from stepwell.stores.postgres.queue import claim_question, claimed, enqueue_question, enqueued, recover_question, recovered
 from stepwell.stores.postgres.wire import Row, integers, texts
 
-__all__ = ["Step", "alone_question", "is_one_more", "is_ordinary", "is_plain_step", "plain_question", "steps_of", "why_refused"]
+__all__ = [
+    "GroupStatement",
+    "alone_question",
+    "is_one_more",
+    "is_ordinary",
+    "is_plain_step",
+    "plain_question",
+    "steps_of",
+    "why_refused",
+]
 
 _WRITTEN = Written()
 
@@ -97,7 +106,7 @@ def alone_question(commit: Commit) -> Question:
     return "commit_one", (*head, commit.status, *guard, *row, commit.rest is not None)
 
 
-class Step(NamedTuple):
+class GroupStatement(NamedTuple):
     """One statement for some units of a group, and how to read what it says about them."""
 
     question: Question
@@ -106,9 +115,9 @@ class Step(NamedTuple):
     """An outcome for each unit that landed, in the order of the places; None for the others."""
 
 
-def steps_of(units: Sequence[Unit], ahead_ms: int, channel: str) -> list[Step]:
+def steps_of(units: Sequence[Unit], ahead_ms: int, channel: str) -> list[GroupStatement]:
     """The statements that write a group, in the order in which its units take effect."""
-    steps: list[Step] = []
+    steps: list[GroupStatement] = []
     for kind, run in groupby(range(len(units)), key=lambda place: type(units[place])):
         places = list(run)
         if kind is Commit:
@@ -118,7 +127,7 @@ def steps_of(units: Sequence[Unit], ahead_ms: int, channel: str) -> list[Step]:
     return steps
 
 
-def _other_step(unit: Any, place: int, ahead_ms: int, channel: str) -> Step:
+def _other_step(unit: Any, place: int, ahead_ms: int, channel: str) -> GroupStatement:
     match unit:
         case ClaimDue():
             return _lone_step(_due_question(unit, ahead_ms), place, partial(_leased, unit))
@@ -127,14 +136,14 @@ def _other_step(unit: Any, place: int, ahead_ms: int, channel: str) -> Step:
         case RecoverItems():
             return _lone_step(recover_question(unit, ahead_ms, channel), place, recovered)
         case _:
-            return Step(enqueue_question([unit], ahead_ms, channel), [place], partial(enqueued, [unit]))
+            return GroupStatement(enqueue_question([unit], ahead_ms, channel), [place], partial(enqueued, [unit]))
 
 
-def _lone_step(question: Question, place: int, read: Callable[[Sequence[Row]], Outcome]) -> Step:
+def _lone_step(question: Question, place: int, read: Callable[[Sequence[Row]], Outcome]) -> GroupStatement:
     def read_all(rows: Sequence[Row]) -> list[Outcome]:
         return [read(rows)]
 
-    return Step(question, [place], read_all)
+    return GroupStatement(question, [place], read_all)
 
 
 def _due_question(claim: ClaimDue, ahead_ms: int) -> Question:
@@ -146,7 +155,7 @@ def _leased(claim: ClaimDue, rows: Sequence[Row]) -> Written:
     return Written([Lease(execution_id, claim.holder, fence, until_ms) for execution_id, fence, until_ms in rows])
 
 
-def _commit_steps(units: Sequence[Any], places: Sequence[int], ahead_ms: int, channel: str) -> Iterator[Step]:
+def _commit_steps(units: Sequence[Any], places: Sequence[int], ahead_ms: int, channel: str) -> Iterator[GroupStatement]:
     """Later commits before first ones: the executions that are there are locked before items and new ones, as elsewhere."""
     later = [place for place in places if units[place].creation is None]
     first = [place for place in places if units[place].creation is not None]
@@ -164,25 +173,25 @@ def _order_of(commit: Commit) -> tuple[str, str]:
     return "" if commit.mark is None else commit.mark.item_id, commit.execution_id
 
 
-def _later_step(commits: Sequence[Commit], places: Sequence[int], ahead_ms: int, channel: str) -> Step:
+def _later_step(commits: Sequence[Commit], places: Sequence[int], ahead_ms: int, channel: str) -> GroupStatement:
     def read(rows: Sequence[Row]) -> list[Outcome | None]:
         landed = {row[0] for row in rows}
         return [_WRITTEN if position in landed else None for position in range(1, len(commits) + 1)]
 
     name = "commit_group" if all(commit.mark is None for commit in commits) else "commit_marked"
-    return Step((name, [*later_columns(commits, is_marked=name == "commit_marked"), ahead_ms, channel]), places, read)
+    return GroupStatement((name, [*later_columns(commits, is_marked=name == "commit_marked"), ahead_ms, channel]), places, read)
 
 
-def _first_step(commits: Sequence[Commit], places: Sequence[int], ahead_ms: int, channel: str) -> Step:
+def _first_step(commits: Sequence[Commit], places: Sequence[int], ahead_ms: int, channel: str) -> GroupStatement:
     def read(rows: Sequence[Row]) -> list[Outcome | None]:
         created = {row[0] for row in rows}
         return [_WRITTEN if commit.execution_id in created else None for commit in commits]
 
     name = "create_group" if all(commit.mark is None for commit in commits) else "create_marked"
-    return Step((name, [*creation_columns(commits, is_marked=name == "create_marked"), ahead_ms, channel]), places, read)
+    return GroupStatement((name, [*creation_columns(commits, is_marked=name == "create_marked"), ahead_ms, channel]), places, read)
 
 
-def why_refused(link: Link, commits: Sequence[Commit]) -> list[Outcome]:
+def why_refused(link: PostgresConnection, commits: Sequence[Commit]) -> list[Outcome]:
     """Why commits did not land: seen before, or what their execution's head says now, or the claim of their item was lost."""
     ids = texts(commit.execution_id for commit in commits)
     revisions = integers(revision_in(commit.commit_id) for commit in commits)

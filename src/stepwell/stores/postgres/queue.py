@@ -14,7 +14,7 @@ from stepwell.model.commit import Outcome, Unit, Written
 from stepwell.model.lifecycle import EXPIRED
 from stepwell.model.queue import Claimed, ClaimItems, Enqueue, Enqueued, NewItem, PutQueue, PutTier, PutWorkspace, RecoverItems
 from stepwell.model.refusal import asked_otherwise, put_outrun
-from stepwell.stores.postgres.link import Link, Question
+from stepwell.stores.postgres.link import PostgresConnection, Question
 from stepwell.stores.postgres.wire import Row, blobs, integers, texts
 
 __all__ = [
@@ -46,7 +46,7 @@ def are_enqueues(units: Sequence[Unit]) -> bool:
     return all(type(unit) is Enqueue for unit in units)
 
 
-def write_direct(link: Link, unit: Direct, ahead_ms: int, channel: str) -> Outcome:
+def write_direct(link: PostgresConnection, unit: Direct, ahead_ms: int, channel: str) -> Outcome:
     """Write one unit by its statement."""
     match unit:
         case ClaimItems():

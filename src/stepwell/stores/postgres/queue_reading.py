@@ -7,12 +7,12 @@ from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Wor
 from stepwell.stores.postgres.wire import Row
 from stepwell.stores.queue_rows import item_of, items_question, queue_of, tier_of, workspace_of
 
-__all__ = ["QueueReading"]
+__all__ = ["PostgresQueueReads"]
 
 _MOST_WAITS = 1_000
 
 
-class QueueReading:
+class PostgresQueueReads:
     """The queue's reading verbs; the store asks the server."""
 
     _clock: Clock

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from stepwell.errors import StoreUnavailable
 from stepwell.stores.postgres.connecting import connect
-from stepwell.stores.postgres.link import Link, Lost, Refused
-from stepwell.stores.postgres.settings import Settings
+from stepwell.stores.postgres.link import PostgresConnection, PostgresConnectionLost, StatementRefused
+from stepwell.stores.postgres.settings import PostgresSettings
 from stepwell.stores.postgres.sqlstate import LOST_RACE, READ_ONLY, error_for
 
 __all__ = ["Readers"]
@@ -25,24 +25,26 @@ _FRESH_SECONDS = 0.05
 class Readers:
     """Lends connections and takes them back; what failed is not lent again."""
 
-    def __init__(self, settings: Settings, statements: Mapping[str, bytes]) -> None:
+    def __init__(self, settings: PostgresSettings, statements: Mapping[str, bytes]) -> None:
         self._settings, self._statements = settings, statements
-        self._idle: list[Link] = []
+        self._idle: list[PostgresConnection] = []
         self._lent = 0
         self._lock = threading.Lock()  # taken by itself: an interrupt on the way into a Condition would leave that locked
         self._returned = threading.Condition(self._lock)
         self._is_closed = False
 
-    def read(self, query: Callable[[Link], T]) -> T:
+    def read(self, query: Callable[[PostgresConnection], T]) -> T:
         """Run something that only reads; tried again if the connection was lost or another transaction was in the way."""
         tries = 0
         while True:
             tries += 1
             try:
                 return self._lend(query)
-            except Refused as refused:
-                may_try = isinstance(refused, Lost) or refused.sqlstate in LOST_RACE or refused.sqlstate == READ_ONLY
-                if not may_try or tries >= (2 if isinstance(refused, Lost) else _TRIES):
+            except StatementRefused as refused:
+                may_try = (
+                    isinstance(refused, PostgresConnectionLost) or refused.sqlstate in LOST_RACE or refused.sqlstate == READ_ONLY
+                )
+                if not may_try or tries >= (2 if isinstance(refused, PostgresConnectionLost) else _TRIES):
                     raise error_for(refused.sqlstate, refused.words, self._settings) from refused
 
     def close(self) -> None:
@@ -54,7 +56,7 @@ class Readers:
         for link in idle:
             link.close()
 
-    def _lend(self, query: Callable[[Link], T]) -> T:
+    def _lend(self, query: Callable[[PostgresConnection], T]) -> T:
         link = self._take()
         try:
             link = link or connect(self._settings, self._statements)
@@ -72,7 +74,7 @@ class Readers:
                     self._idle.append(link)
                 self._returned.notify()
 
-    def _take(self) -> Link | None:
+    def _take(self) -> PostgresConnection | None:
         """A place, and a connection that still stands, if there is one: the one used last, so that the others can be dropped."""
         now = time.monotonic()
         deadline = now + self._settings.reply_timeout

@@ -14,14 +14,14 @@ from stepwell.config import without_secrets
 from stepwell.errors import InvalidInput
 from stepwell.span import written_seconds
 
-__all__ = ["Settings", "parse_url"]
+__all__ = ["PostgresSettings", "parse_url"]
 
 # A peer that is gone without a word (a cable, a firewall that forgot us) is noticed after about half a minute; the system's own
 # default is two hours. Whatever the URL says about these wins.
 _KEEPALIVE = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "25000"}
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class PostgresSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one PostgreSQL store."""
 
     conninfo: str
@@ -45,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return f"<Settings {self.place}>"  # without the password, which would come into logs
 
 
-def parse_url(url: str) -> Settings:
+def parse_url(url: str) -> PostgresSettings:
     """The settings in a URL such as ``postgresql://user:password@host/database?schema=stepwell``.
 
     Our own options are taken out, and libpq gets the rest: ``sslmode``, several hosts, and whatever else it knows.
@@ -65,7 +65,7 @@ def parse_url(url: str) -> Settings:
     if has_many_hosts:
         defaults["target_session_attrs"] = "read-write"
     chosen = {**defaults, **given, "connect_timeout": str(timeout)}
-    return Settings(
+    return PostgresSettings(
         conninfo=conninfo.make_conninfo("", **chosen),
         place=_place(given, own.get("schema", "stepwell")),
         user=str(given.get("user", "")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepwell.errors import Corrupted, StoreForeign, StoreFull, StoreUnavailable
-from stepwell.stores.postgres.settings import Settings
+from stepwell.stores.postgres.settings import PostgresSettings
 
 __all__ = ["CONNECTION_FAILURE", "LOST_RACE", "READ_ONLY", "error_for"]
 
@@ -56,7 +56,7 @@ _ERRORS: dict[str, tuple[type[StoreUnavailable], str]] = {
 }
 
 
-def error_for(sqlstate: str, words: str, settings: Settings) -> StoreUnavailable:
+def error_for(sqlstate: str, words: str, settings: PostgresSettings) -> StoreUnavailable:
     """The Stepwell error for a code of the server: the part, what to do about it, and the server's own words."""
     for length in (5, 3, 2):
         if sqlstate[:length] in _ERRORS:

@@ -16,28 +16,28 @@ from stepwell.model.queue import Enqueue
 from stepwell.model.seal import unseal
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
-from stepwell.stores.postgres.link import Link, Question
+from stepwell.stores.postgres.link import PostgresConnection, Question
 from stepwell.stores.postgres.listener import Listener
-from stepwell.stores.postgres.queue_reading import QueueReading
+from stepwell.stores.postgres.queue_reading import PostgresQueueReads
 from stepwell.stores.postgres.readers import Readers
-from stepwell.stores.postgres.settings import Settings, parse_url
+from stepwell.stores.postgres.settings import PostgresSettings, parse_url
 from stepwell.stores.postgres.statements import address, statements_of
 from stepwell.stores.postgres.wire import Row, texts
-from stepwell.stores.postgres.writer import Writer
+from stepwell.stores.postgres.writer import PostgresWriter
 
 __all__ = ["PostgresStore"]
 
 _NO_LIMIT = 2**62
 
 
-class PostgresStore(QueueReading):
+class PostgresStore(PostgresQueueReads):
     """Keeps executions and state in one schema of a PostgreSQL database."""
 
     def __init__(self, url: str, clock: Clock, limits: Limits) -> None:
-        self._settings: Settings = parse_url(url)
+        self._settings: PostgresSettings = parse_url(url)
         self._clock = clock
         statements = statements_of(self._settings.schema)
-        self._writer, self._requests = (Writer(self._settings, statements, clock, limits) for _ in range(2))
+        self._writer, self._requests = (PostgresWriter(self._settings, statements, clock, limits) for _ in range(2))
         self._readers = Readers(self._settings, statements)
         self._listener = Listener(self._settings, self._is_served_by)
         self._lock = threading.Lock()
@@ -80,7 +80,7 @@ class PostgresStore(QueueReading):
     def _is_served_by(self, server_process: int) -> bool:
         return server_process in (self._writer.server_process, self._requests.server_process)
 
-    def _writer_of(self, units: Sequence[Unit]) -> Writer:
+    def _writer_of(self, units: Sequence[Unit]) -> PostgresWriter:
         """Requests have a connection of their own, opened when it is first needed."""
         return self._requests if isinstance(units[0], Enqueue) else self._writer
 
@@ -163,7 +163,7 @@ class PostgresStore(QueueReading):
     def _rows(self, name: str, *arguments: object) -> list[Row]:
         self._check_usable()
 
-        def query(link: Link) -> list[Row]:
+        def query(link: PostgresConnection) -> list[Row]:
             return link.ask(name, *arguments)
 
         return self._readers.read(query)

@@ -17,13 +17,13 @@ from stepwell.model.scope import Scope
 from stepwell.model.seal import seal, unseal
 from stepwell.model.state_room import StateRoom, workspace_of
 from stepwell.stores.postgres.deciding import decide
-from stepwell.stores.postgres.link import Link, Question
+from stepwell.stores.postgres.link import PostgresConnection, Question
 from stepwell.stores.postgres.queue_view import changed_row, new_row
 from stepwell.stores.postgres.statements import address, channel_of, fences_of, turn
 from stepwell.stores.postgres.view import Footprint, View, footprint
 from stepwell.stores.postgres.wire import Row, blobs, booleans, integers, texts
 
-__all__ = ["BEGIN", "Transaction"]
+__all__ = ["BEGIN", "GroupTransaction"]
 
 # How long to wait for a row that another transaction holds before all is tried again, and how long a transaction may stand still
 # between its two round trips before the server ends it. Both are far above what either takes, and below what a caller would bear.
@@ -46,10 +46,10 @@ class _Batch:
         return self.name, [pack(row[column] for row in rows) for column, pack in enumerate(self.columns)]
 
 
-class Transaction:
+class GroupTransaction:
     """One transaction under way on a link."""
 
-    def __init__(self, link: Link, schema: str, ahead_ms: int, limits: Limits) -> None:
+    def __init__(self, link: PostgresConnection, schema: str, ahead_ms: int, limits: Limits) -> None:
         self._link, self._schema, self._ahead_ms, self._limits = link, schema, ahead_ms, limits
         self._is_begun = False
 

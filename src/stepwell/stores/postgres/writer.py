@@ -19,11 +19,11 @@ from stepwell.model.limits import Limits
 from stepwell.model.queue import Enqueue
 from stepwell.stores.postgres.connecting import connect, connect_database, link_to
 from stepwell.stores.postgres.deciding import misfit
-from stepwell.stores.postgres.link import Link, Lost, Question, Refused
+from stepwell.stores.postgres.link import PostgresConnection, PostgresConnectionLost, Question, StatementRefused
 from stepwell.stores.postgres.locking import is_one_lock, why_held, write_lock
 from stepwell.stores.postgres.migrating import migrate
 from stepwell.stores.postgres.ordinary import (
-    Step,
+    GroupStatement,
     alone_question,
     is_one_more,
     is_ordinary,
@@ -45,14 +45,14 @@ from stepwell.stores.postgres.queue import (
     request_question,
     write_direct,
 )
-from stepwell.stores.postgres.settings import Settings
+from stepwell.stores.postgres.settings import PostgresSettings
 from stepwell.stores.postgres.sqlstate import CONNECTION_FAILURE, LOST_RACE, READ_ONLY, error_for
 from stepwell.stores.postgres.statements import channel_of
-from stepwell.stores.postgres.transaction import BEGIN, Transaction
+from stepwell.stores.postgres.transaction import BEGIN, GroupTransaction
 from stepwell.stores.postgres.view import View, footprint
 from stepwell.stores.postgres.wire import Row
 
-__all__ = ["Writer"]
+__all__ = ["PostgresWriter"]
 
 _WRITTEN = Written()
 _MOST_NARROW = 10_000
@@ -64,17 +64,17 @@ _BUSY_SECONDS = 1.0
 # transaction was in the way, and the session is so strict that waiting did not help; the general path says how strict it wants it.
 _FOR_THE_LONG_WAY = ("22", "23", "40", "54")
 
-Way = Callable[[Link, Sequence[Any]], list[Outcome]]
+Way = Callable[[PostgresConnection, Sequence[Any]], list[Outcome]]
 """How a group is written."""
 
 
-class Writer:
+class PostgresWriter:
     """Writes groups of units. After a failure its connection is clean, or replaced before the next group."""
 
-    def __init__(self, settings: Settings, statements: Mapping[str, bytes], clock: Clock, limits: Limits) -> None:
+    def __init__(self, settings: PostgresSettings, statements: Mapping[str, bytes], clock: Clock, limits: Limits) -> None:
         self._settings, self._statements, self._clock, self._limits = settings, statements, clock, limits
         self._channel = channel_of(settings.schema)
-        self._link: Link | None = None
+        self._link: PostgresConnection | None = None
         self._narrow: set[str] = set()
         """Workspaces that had a limit when an item was added to them: what they say is asked for at once."""
         self._busy_until = 0.0
@@ -111,13 +111,13 @@ class Writer:
             return one_question(units[0].items[0], ahead_ms, self._channel)
         return None
 
-    def _write(self, units: Sequence[Unit], write: Way, link: Link) -> list[Outcome]:
+    def _write(self, units: Sequence[Unit], write: Way, link: PostgresConnection) -> list[Outcome]:
         tries, has_reconnected = 0, False
         while True:
             try:
                 return write(link, units)
-            except Refused as refused:
-                if isinstance(refused, Lost) or refused.sqlstate == READ_ONLY:
+            except StatementRefused as refused:
+                if isinstance(refused, PostgresConnectionLost) or refused.sqlstate == READ_ONLY:
                     link.close()
                     if has_reconnected:
                         raise error_for(refused.sqlstate, refused.words, self._settings) from refused
@@ -169,42 +169,42 @@ class Writer:
         if self._link is not None:
             self._link.close()
 
-    def _fresh_link(self) -> Link:
+    def _fresh_link(self) -> PostgresConnection:
         if self._link is None or not self._link.is_fresh():
             self._link = connect(self._settings, self._statements)
         return self._link
 
-    def _pause_or_raise(self, refused: Refused, tries: int) -> None:
+    def _pause_or_raise(self, refused: StatementRefused, tries: int) -> None:
         if refused.sqlstate not in LOST_RACE or tries >= _TRIES:
             raise error_for(refused.sqlstate, refused.words, self._settings) from refused
         # Jitter, so that the two who met do not meet again.
         time.sleep(random.uniform(0, _FIRST_PAUSE_SECONDS * 2**tries))  # noqa: S311 - nothing secret about it
 
-    def _write_lock(self, link: Link, units: Sequence[Acquire | Renew | Unlock]) -> list[Outcome]:
+    def _write_lock(self, link: PostgresConnection, units: Sequence[Acquire | Renew | Unlock]) -> list[Outcome]:
         unit = units[0]
         try:
             outcome = write_lock(link, unit, self._settings.schema, self._clock.ahead_ms(), self._channel)
-        except Lost as lost:
+        except PostgresConnectionLost as lost:
             raise self._doubt(lost) from lost
         if outcome is None and isinstance(unit, Acquire):
             outcome = why_held(link, unit)
         return cast(list[Outcome], [outcome])
 
-    def _doubt(self, lost: Lost) -> Lost | CommitUnknown:
+    def _doubt(self, lost: PostgresConnectionLost) -> PostgresConnectionLost | CommitUnknown:
         """What a lost connection means for a statement that is a whole transaction: once it is sent, its fate is unknown."""
         return self._unknown(lost) if lost.was_sent else lost
 
-    def _write_plain(self, link: Link, units: Sequence[Commit]) -> list[Outcome]:
+    def _write_plain(self, link: PostgresConnection, units: Sequence[Commit]) -> list[Outcome]:
         try:
             has_landed = _has_landed(link, plain_question(units[0]))
-        except Lost as lost:
+        except PostgresConnectionLost as lost:
             raise self._doubt(lost) from lost
         return [_WRITTEN] if has_landed else self._reasons(link, units)
 
-    def _write_steps(self, link: Link, units: Sequence[Unit]) -> list[Outcome]:
+    def _write_steps(self, link: PostgresConnection, units: Sequence[Unit]) -> list[Outcome]:
         try:
             outcomes = self._outcomes(link, units)
-        except Lost as lost:
+        except PostgresConnectionLost as lost:
             raise self._doubt(lost) from lost
         refused = [position for position, outcome in enumerate(outcomes) if outcome is None]
         if refused:
@@ -213,7 +213,7 @@ class Writer:
                 outcomes[position] = reason
         return cast(list[Outcome], outcomes)
 
-    def _outcomes(self, link: Link, units: Sequence[Unit]) -> list[Outcome | None]:
+    def _outcomes(self, link: PostgresConnection, units: Sequence[Unit]) -> list[Outcome | None]:
         """Write a group in one round trip; None for a commit that did not land."""
         if is_one_more(units):
             return [_WRITTEN if _has_landed(link, alone_question(cast(Commit, units[0]))) else None]
@@ -224,39 +224,39 @@ class Writer:
                 outcomes[place] = outcome
         return outcomes
 
-    def _ask_steps(self, link: Link, steps: Sequence[Step], units: Sequence[Unit]) -> list[list[Row]]:
+    def _ask_steps(self, link: PostgresConnection, steps: Sequence[GroupStatement], units: Sequence[Unit]) -> list[list[Row]]:
         if len(steps) == 1:
             name, arguments = steps[0].question
             return [link.ask(name, *arguments)]
         before: list[Question] = [*BEGIN, *footprint(unit for unit in units if isinstance(unit, Enqueue)).queue.desks()]
         try:
             answers = link.ask_all([*before, *(step.question for step in steps), ("commit", ())])
-        except Lost:
+        except PostgresConnectionLost:
             raise
-        except Refused:
+        except StatementRefused:
             _roll_back(link)
             raise
         return answers[len(before) : -1]
 
-    def _reasons(self, link: Link, commits: Sequence[Commit]) -> list[Outcome]:
+    def _reasons(self, link: PostgresConnection, commits: Sequence[Commit]) -> list[Outcome]:
         """Why commits were refused. The others of the group have landed, so a failure to find out is told to these alone."""
         try:
             try:
                 return why_refused(link, commits)
-            except Lost:
+            except PostgresConnectionLost:
                 return why_refused(self._fresh_link(), commits)
-        except Refused as refused:
+        except StatementRefused as refused:
             return [error_for(refused.sqlstate, refused.words, self._settings) for _ in commits]
         except StoreUnavailable as error:
             return [error for _ in commits]
 
-    def _write_enqueues(self, link: Link, units: Sequence[Enqueue]) -> list[Outcome]:
+    def _write_enqueues(self, link: PostgresConnection, units: Sequence[Enqueue]) -> list[Outcome]:
         try:
             return [self._enqueue_alone(link, units[0])] if self._is_alone(units) else self._enqueue_all(link, units)
-        except Lost as lost:
+        except PostgresConnectionLost as lost:
             raise self._doubt(lost) from lost
 
-    def _enqueue_all(self, link: Link, units: Sequence[Enqueue]) -> list[Outcome]:
+    def _enqueue_all(self, link: PostgresConnection, units: Sequence[Enqueue]) -> list[Outcome]:
         name, arguments = enqueue_question(units, self._clock.ahead_ms(), self._channel)
         return enqueued(units, link.ask(name, *arguments))
 
@@ -267,7 +267,7 @@ class Writer:
         [new] = units[0].items
         return is_plain(new) and new.workspace_id not in self._narrow
 
-    def _enqueue_alone(self, link: Link, unit: Enqueue) -> Outcome:
+    def _enqueue_alone(self, link: PostgresConnection, unit: Enqueue) -> Outcome:
         """A plain insert, unless its workspace has a limit by now."""
         [new] = unit.items
         if _has_landed(link, one_question(new, self._clock.ahead_ms(), self._channel)):
@@ -277,28 +277,28 @@ class Writer:
             self._narrow.add(new.workspace_id)
         return outcome
 
-    def _write_request(self, link: Link, units: Sequence[Any]) -> list[Outcome]:
+    def _write_request(self, link: PostgresConnection, units: Sequence[Any]) -> list[Outcome]:
         """One request and the claim behind it: a single row if the queue is idle."""
         try:
             name, arguments = request_question(units[0], units[1], self._clock.ahead_ms())
             outcomes = request_claimed(units[0], link.ask(name, *arguments))
-        except Lost as lost:
+        except PostgresConnectionLost as lost:
             raise self._doubt(lost) from lost
         if outcomes is None:
             self._busy_until = time.monotonic() + _BUSY_SECONDS
             return self._write_steps(link, units)
         return outcomes
 
-    def _write_direct(self, link: Link, units: Sequence[Direct]) -> list[Outcome]:
+    def _write_direct(self, link: PostgresConnection, units: Sequence[Direct]) -> list[Outcome]:
         try:
             return [write_direct(link, units[0], self._clock.ahead_ms(), self._channel)]
-        except Lost as lost:
+        except PostgresConnectionLost as lost:
             raise self._doubt(lost) from lost
 
-    def _write_runs(self, link: Link, units: Sequence[Unit]) -> list[Outcome]:
+    def _write_runs(self, link: PostgresConnection, units: Sequence[Unit]) -> list[Outcome]:
         """Units that are statements of their own among others: run by run, in order, all in one transaction."""
         outcomes: list[Outcome] = []
-        transaction = Transaction(link, self._settings.schema, self._clock.ahead_ms(), self._limits)
+        transaction = GroupTransaction(link, self._settings.schema, self._clock.ahead_ms(), self._limits)
         try:
             transaction.begin(units)
             fault("store.begun")
@@ -313,7 +313,9 @@ class Writer:
             raise
         return outcomes
 
-    def _write_run(self, link: Link, transaction: Transaction, units: Sequence[Any], *, is_direct: bool) -> list[Outcome]:
+    def _write_run(
+        self, link: PostgresConnection, transaction: GroupTransaction, units: Sequence[Any], *, is_direct: bool
+    ) -> list[Outcome]:
         if is_direct:
             return [write_direct(link, unit, self._clock.ahead_ms(), self._channel) for unit in units]
         outcomes: list[Outcome | None] = [misfit(unit) for unit in units]
@@ -325,22 +327,22 @@ class Writer:
             outcomes[position] = outcome
         return cast(list[Outcome], outcomes)
 
-    def _commit(self, link: Link) -> None:
+    def _commit(self, link: PostgresConnection) -> None:
         if not link.is_fresh():
             # The server has ended the transaction, and that is known for sure: the commit was not sent yet.
-            raise Lost(CONNECTION_FAILURE, "the server ended the connection", was_sent=False)
+            raise PostgresConnectionLost(CONNECTION_FAILURE, "the server ended the connection", was_sent=False)
         try:
             link.ask("commit")
-        except Lost as lost:
+        except PostgresConnectionLost as lost:
             raise self._unknown(lost) from lost
         self._note_committed()
 
-    def _write_long(self, link: Link, units: Sequence[Unit]) -> list[Outcome]:
+    def _write_long(self, link: PostgresConnection, units: Sequence[Unit]) -> list[Outcome]:
         if any(isinstance(unit, DIRECT) for unit in units):
             return self._write_runs(link, units)
         outcomes: list[Outcome | None] = [misfit(unit) for unit in units]
         fitting = [position for position, outcome in enumerate(outcomes) if outcome is None]
-        transaction = Transaction(link, self._settings.schema, self._clock.ahead_ms(), self._limits)
+        transaction = GroupTransaction(link, self._settings.schema, self._clock.ahead_ms(), self._limits)
         try:
             view, decided = transaction.prepare([units[position] for position in fitting])
             fault("store.begun")
@@ -354,7 +356,7 @@ class Writer:
             outcomes[position] = outcome
         return cast(list[Outcome], outcomes)
 
-    def _finish(self, link: Link, transaction: Transaction, view: View) -> None:
+    def _finish(self, link: PostgresConnection, transaction: GroupTransaction, view: View) -> None:
         if not view.has_changes():
             _roll_back(link)
             return
@@ -363,13 +365,13 @@ class Writer:
             fault("store.before_commit")
         if not link.is_fresh():
             # The server has ended the transaction, and that is known for sure: the commit was not sent yet.
-            raise Lost(CONNECTION_FAILURE, "the server ended the connection", was_sent=False)
+            raise PostgresConnectionLost(CONNECTION_FAILURE, "the server ended the connection", was_sent=False)
         try:
             if is_armed():
                 link.ask("commit")
             else:
                 transaction.finish(view)
-        except Lost as lost:
+        except PostgresConnectionLost as lost:
             raise self._unknown(lost) from lost
         self._note_committed()
 
@@ -379,23 +381,23 @@ class Writer:
         except Exception as error:
             raise CommitUnknown from error
 
-    def _unknown(self, lost: Lost) -> CommitUnknown:
+    def _unknown(self, lost: PostgresConnectionLost) -> CommitUnknown:
         return CommitUnknown(
             f"{self._settings.place}: the connection was lost while the commit was under way ({lost.sqlstate}: {lost.words}), "
             "so it may or may not have landed; look its id up before you try again"
         )
 
 
-def _has_landed(link: Link, question: Question) -> bool:
+def _has_landed(link: PostgresConnection, question: Question) -> bool:
     name, arguments = question
     return link.tell(name, *arguments) > 0
 
 
-def _roll_back(link: Link) -> None:
+def _roll_back(link: PostgresConnection) -> None:
     """Leave no transaction open; a connection that cannot even do that is given up, which ends it as well."""
     if link.is_closed:
         return
     try:
         link.ask("rollback")
-    except Refused:
+    except StatementRefused:
         link.close()

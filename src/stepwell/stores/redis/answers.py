@@ -24,7 +24,7 @@ from stepwell.model.commit import (
     Written,
 )
 from stepwell.model.refusal import guard_lost, id_taken, leased, lock_held, lock_lost, no_execution, no_revision
-from stepwell.stores.redis.calls import Call
+from stepwell.stores.redis.calls import ScriptCall
 from stepwell.stores.redis.link import Reply
 from stepwell.stores.redis.queue_answers import queue_refusal, queue_written
 from stepwell.stores.redis.queue_calls import QUEUE_UNITS
@@ -35,7 +35,7 @@ __all__ = ["lost_store", "outcome_of"]
 _WRITTEN = Written()
 
 
-def outcome_of(unit: Unit, call: Call, reply: Reply) -> Outcome | None:
+def outcome_of(unit: Unit, call: ScriptCall, reply: Reply) -> Outcome | None:
     """What a script's reply means for its unit; None if it has to be worked out again on newer state."""
     word, rest = _split(reply)
     match word:
@@ -64,7 +64,7 @@ def _split(reply: Reply) -> tuple[object, Sequence[Any]]:
     return (reply, ()) if isinstance(reply, bytes) else (reply[0], reply[1:])
 
 
-def _written(unit: Unit, call: Call, rest: Sequence[Any]) -> Written:
+def _written(unit: Unit, call: ScriptCall, rest: Sequence[Any]) -> Written:
     match unit:
         case Claim():
             return Written([Lease(unit.execution_id, unit.holder, rest[0], rest[1])])

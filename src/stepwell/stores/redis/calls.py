@@ -31,7 +31,7 @@ from stepwell.stores.redis.queue_calls import QUEUE_UNITS, QueueCalls
 from stepwell.stores.redis.rows import commit_beginning, pack_commit, pack_snapshot
 from stepwell.stores.redis.scripts import SCRIPTS
 
-__all__ = ["Call", "Caller"]
+__all__ = ["ScriptCall", "ScriptCaller"]
 
 # How long a lock's row outlives its end: a holder that comes back late is told by its fence, as long as it is there.
 _LOCK_GRACE_MS = 3_600_000
@@ -40,7 +40,7 @@ _LONGEST_SECONDS = 3_153_600_000.0
 Argument = bytes | str | int
 
 
-class Call:
+class ScriptCall:
     """A script with its keys and arguments."""
 
     __slots__ = ("answers", "arguments", "is_planned", "keys", "notes", "script")
@@ -67,7 +67,7 @@ class Call:
         return len({slot_of(key) for key in self.keys}) == 1
 
 
-class Caller:
+class ScriptCaller:
     """Builds the calls of one store. On a cluster the central keys are left out: they are on a node of their own."""
 
     def __init__(self, keys: Keys, *, is_cluster: bool, store_id: bytes, ttl_ms: int, ahead_ms: Callable[[], int]) -> None:
@@ -75,7 +75,7 @@ class Caller:
         self._id = b"" if is_cluster else store_id
         self._queue = QueueCalls(keys, is_cluster=is_cluster, store_id=store_id, ttl_ms=ttl_ms, ahead_ms=ahead_ms)
 
-    def of(self, unit: Unit, writes: Sequence[ScopeWrite], now_ms: int) -> Call | StepwellError:
+    def of(self, unit: Unit, writes: Sequence[ScopeWrite], now_ms: int) -> ScriptCall | StepwellError:
         """The call of a unit, with what it does to scoped state; or the reason why it cannot be made."""
         try:
             match unit:
@@ -84,7 +84,7 @@ class Caller:
                 case StateBatch():
                     call = self._state(unit, _scope_arguments(writes, now_ms), writes)
                 case _ if type(unit) in QUEUE_UNITS:
-                    call = Call(*self._queue.of(unit))
+                    call = ScriptCall(*self._queue.of(unit))
                 case _:
                     call = _BUILDERS[type(unit)](self, unit)
         except InvalidInput as refusal:
@@ -98,7 +98,7 @@ class Caller:
             call.notes += [command for write in writes for command in write.notes(self._keys, now_ms)]
         return call
 
-    def notes_after(self, call: Call, reply: Reply) -> list[Command]:
+    def notes_after(self, call: ScriptCall, reply: Reply) -> list[Command]:
         """What the central node of a cluster must know once the script has answered."""
         if call.script == "delete" and isinstance(reply, list):
             _, created, workspace = cast("tuple[bytes, bytes, bytes]", reply)
@@ -109,7 +109,7 @@ class Caller:
     def _central(self, *keys: bytes) -> tuple[bytes, ...]:
         return () if self._is_cluster else keys
 
-    def _commit(self, unit: Commit, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> Call:
+    def _commit(self, unit: Commit, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> ScriptCall:
         keys, said = self._keys, revision_in(unit.commit_id)
         row = pack_commit(unit.commit_id, unit.header, unit.body)
         start = (
@@ -134,11 +134,11 @@ class Caller:
             *(unit.previous, unit.digest, row, unit.committed_ms, unit.status or "", "" if unit.fence is None else unit.fence),
             *(unit.signature or b"", self._ttl_ms, snapshot, snapshot_revision, _rest(unit.rest)),
         )
-        return Call("commit", names, (*start, *middle, *tail))
+        return ScriptCall("commit", names, (*start, *middle, *tail))
 
     def _create(
         self, unit: Commit, names: Sequence[bytes], start: Sequence[Argument], row: bytes, tail: Sequence[Argument]
-    ) -> Call:
+    ) -> ScriptCall:
         creation = unit.creation
         assert creation is not None, "only a creation makes a new execution"  # noqa: S101
         middle = (
@@ -147,22 +147,22 @@ class Caller:
             *(creation.holder or "", _ms(creation.lease_seconds) if creation.holder else 0, int(creation.is_runnable)),
             _rest(unit.rest),
         )
-        call = Call("create", names, (*start, *middle, *tail))
+        call = ScriptCall("create", names, (*start, *middle, *tail))
         call.notes.append(self._note(unit.committed_ms, unit.execution_id, unit.workspace_id))
         return call
 
-    def _riding(self, unit: Commit, call: Call) -> Call:
+    def _riding(self, unit: Commit, call: ScriptCall) -> ScriptCall:
         """The call of a commit, by a script that also writes what it does to the queue, if that is anything."""
         if unit.mark is None and not unit.items:
             return call
         kind = "items" if unit.items else "mark"
-        return Call(f"{call.script}_{kind}", call.keys, (*call.arguments, self._queue.riding(unit)))
+        return ScriptCall(f"{call.script}_{kind}", call.keys, (*call.arguments, self._queue.riding(unit)))
 
     def _note(self, created_ms: int, execution_id: str, workspace_id: str) -> Command:
         place = age_place(created_ms, execution_id)
         return ("ZADD", self._keys.executions, 0, b"a/" + place, 0, workspace_place(workspace_id) + place)
 
-    def adopt(self, unit: Adoption) -> Call:
+    def adopt(self, unit: Adoption) -> ScriptCall:
         keys, made = self._keys, unit.creation
         names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.executions))
         arguments = (
@@ -170,27 +170,27 @@ class Caller:
             *(unit.status, unit.signature or b"", self._ttl_ms),
             *(unit.workspace_id, made.workflow_id, made.version, made.parent_id or ""),
         )
-        call = Call("adopt", names, arguments)
+        call = ScriptCall("adopt", names, arguments)
         call.notes.append(self._note(unit.adopted_ms, unit.execution_id, unit.workspace_id))
         return call
 
-    def archive(self, unit: Archiving) -> Call:
+    def archive(self, unit: Archiving) -> ScriptCall:
         names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store))
-        return Call("archive", names, (self._id, unit.snapshot.revision, pack_snapshot(unit.snapshot), self._ttl_ms))
+        return ScriptCall("archive", names, (self._id, unit.snapshot.revision, pack_snapshot(unit.snapshot), self._ttl_ms))
 
-    def delete(self, unit: Deletion) -> Call:
+    def delete(self, unit: Deletion) -> ScriptCall:
         keys = self._keys
         names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.executions, keys.due, keys.queue))
-        return Call("delete", names, (self._id, unit.execution_id, self._ahead_ms(), self._ttl_ms, keys.queue_channel))
+        return ScriptCall("delete", names, (self._id, unit.execution_id, self._ahead_ms(), self._ttl_ms, keys.queue_channel))
 
-    def _state(self, unit: StateBatch, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> Call:
+    def _state(self, unit: StateBatch, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> ScriptCall:
         keys = self._keys
         central = self._central(keys.store, keys.due, keys.scopes, keys.ends, keys.tombs, keys.held)
         arguments = (
             *(self._id, self._ahead_ms(), keys.state_channel, keys.due_channel),
             *(len(unit.nudges), *unit.nudges, *_guard_arguments(unit.guards), *scopes),
         )
-        return Call("state", (*self._scoped_keys(unit, writes), *central), arguments)
+        return ScriptCall("state", (*self._scoped_keys(unit, writes), *central), arguments)
 
     def _scoped_keys(self, unit: Commit | StateBatch, writes: Sequence[ScopeWrite]) -> list[bytes]:
         if not unit.nudges and not unit.guards and not writes:
@@ -199,12 +199,12 @@ class Caller:
         locks = [self._keys.lock(guard.name).lock for guard in unit.guards]
         return heads + locks + [key for write in writes for key in write.keys]
 
-    def claim(self, unit: Claim) -> Call:
+    def claim(self, unit: Claim) -> ScriptCall:
         names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.due))
         arguments = (self._id, unit.execution_id, unit.holder, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms)
-        return Call("claim", names, arguments)
+        return ScriptCall("claim", names, arguments)
 
-    def take(self, unit: ClaimDue) -> Call:
+    def take(self, unit: ClaimDue) -> ScriptCall:
         if self._is_cluster:
             raise InvalidInput("workers need a single Redis server or PostgreSQL; a Redis cluster has no list of what is due")
         names = (self._keys.store, self._keys.due)
@@ -212,45 +212,45 @@ class Caller:
             *(self._id, self._keys.prefix, unit.holder, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms, unit.limit),
             *(len(unit.workflows), *unit.workflows, *unit.newest().values()),
         )
-        return Call("take", names, arguments)
+        return ScriptCall("take", names, arguments)
 
-    def extend(self, unit: Extension) -> Call:
+    def extend(self, unit: Extension) -> ScriptCall:
         names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.due))
         arguments = (self._id, unit.execution_id, unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms)
-        return Call("extend", names, arguments)
+        return ScriptCall("extend", names, arguments)
 
-    def release(self, unit: Release) -> Call:
+    def release(self, unit: Release) -> ScriptCall:
         keys = self._keys
         names = (keys.execution(unit.execution_id).head, *self._central(keys.store, keys.due))
         arguments = (self._id, unit.execution_id, unit.holder, unit.fence, self._ahead_ms(), keys.due_channel)
-        return Call("release", names, arguments)
+        return ScriptCall("release", names, arguments)
 
-    def acquire(self, unit: Acquire) -> Call:
+    def acquire(self, unit: Acquire) -> ScriptCall:
         lock, fence = self._keys.lock(unit.name)
         names = (lock, fence) if self._is_cluster else (lock, self._keys.fence, self._keys.locks)
-        return Call("acquire", names, (unit.holder, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS, unit.name))
+        return ScriptCall("acquire", names, (unit.holder, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS, unit.name))
 
-    def renew(self, unit: Renew) -> Call:
+    def renew(self, unit: Renew) -> ScriptCall:
         names = (self._keys.lock(unit.name).lock, *self._central(self._keys.locks))
-        return Call("renew", names, (unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS, unit.name))
+        return ScriptCall("renew", names, (unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS, unit.name))
 
-    def unlock(self, unit: Unlock) -> Call:
+    def unlock(self, unit: Unlock) -> ScriptCall:
         names = (self._keys.lock(unit.name).lock, *self._central(self._keys.locks))
         least = _ms(unit.at_least_seconds) if unit.at_least_seconds else 0
-        return Call("unlock", names, (unit.holder, unit.fence, least, self._ahead_ms(), self._keys.lock_channel, unit.name))
+        return ScriptCall("unlock", names, (unit.holder, unit.fence, least, self._ahead_ms(), self._keys.lock_channel, unit.name))
 
 
-_BUILDERS: dict[type, Callable[[Caller, Any], Call]] = {
-    Claim: Caller.claim,
-    ClaimDue: Caller.take,
-    Extension: Caller.extend,
-    Release: Caller.release,
-    Acquire: Caller.acquire,
-    Renew: Caller.renew,
-    Unlock: Caller.unlock,
-    Deletion: Caller.delete,
-    Archiving: Caller.archive,
-    Adoption: Caller.adopt,
+_BUILDERS: dict[type, Callable[[ScriptCaller, Any], ScriptCall]] = {
+    Claim: ScriptCaller.claim,
+    ClaimDue: ScriptCaller.take,
+    Extension: ScriptCaller.extend,
+    Release: ScriptCaller.release,
+    Acquire: ScriptCaller.acquire,
+    Renew: ScriptCaller.renew,
+    Unlock: ScriptCaller.unlock,
+    Deletion: ScriptCaller.delete,
+    Archiving: ScriptCaller.archive,
+    Adoption: ScriptCaller.adopt,
 }
 
 

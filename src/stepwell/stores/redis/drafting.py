@@ -22,7 +22,7 @@ from stepwell.stores.redis.queue_rows import encoded
 from stepwell.stores.redis.rows import pack_entry, pack_totals, read_entry, read_totals
 from stepwell.stores.redis.scripts import SCRIPTS
 
-__all__ = ["Draft", "ScopeWrite", "workspace_of"]
+__all__ = ["ScopeWrite", "StatePlan", "workspace_of"]
 
 Ask = Callable[[Sequence[tuple[bytes, Command]]], list[Reply]]
 
@@ -85,7 +85,7 @@ class _Scope:
         self.is_cleared, self.is_untouched = False, True
 
 
-class Draft:
+class StatePlan:
     """The scoped state that a group of units needs, in one reading."""
 
     def __init__(self, ask: Ask, keys: Keys, limits: Limits, ahead_ms: int, *, is_cluster: bool) -> None:

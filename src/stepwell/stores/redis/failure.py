@@ -8,7 +8,7 @@ import ssl
 from redis import exceptions
 
 from stepwell.errors import StoreForeign, StoreFull, StoreUnavailable
-from stepwell.stores.redis.settings import Settings
+from stepwell.stores.redis.settings import RedisSettings
 
 __all__ = ["translate"]
 
@@ -74,7 +74,7 @@ _MEANINGS: tuple[tuple[str, type[StoreUnavailable], str], ...] = (
 )
 
 
-def translate(error: BaseException, settings: Settings) -> StoreUnavailable:
+def translate(error: BaseException, settings: RedisSettings) -> StoreUnavailable:
     """The Stepwell error for one of Redis's."""
     if isinstance(error, StoreUnavailable):
         return error

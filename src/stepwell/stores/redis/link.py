@@ -16,10 +16,10 @@ from redis import exceptions
 
 from stepwell.errors import StoreUnavailable
 from stepwell.stores.redis.failure import translate
-from stepwell.stores.redis.settings import Settings
+from stepwell.stores.redis.settings import RedisSettings
 from stepwell.stores.redis.wire import Reply, Wire
 
-__all__ = ["Command", "Link", "Lost", "Reply", "Unsent"]
+__all__ = ["Command", "RedisConnection", "RedisConnectionLost", "RedisRequestUnsent", "Reply"]
 
 Command = tuple[bytes | str | int, ...]
 
@@ -32,24 +32,24 @@ _MOST_IDLE = 16
 _FRESH_SECONDS = 0.05
 
 
-class Unsent:
+class RedisRequestUnsent:
     """In place of a reply: the command never left this process, or the server refused it unseen."""
 
     def __init__(self, error: StoreUnavailable) -> None:
         self.error = error
 
 
-class Lost:
+class RedisConnectionLost:
     """In place of a reply: the command was sent, and what became of it is not known."""
 
     def __init__(self, error: StoreUnavailable) -> None:
         self.error = error
 
 
-class Link:
+class RedisConnection:
     """A few connections to one server."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RedisSettings) -> None:
         self.settings = settings
         self._lock = threading.Lock()
         self._idle: list[Wire] = []
@@ -60,7 +60,7 @@ class Link:
         try:
             wire = self._take()
         except exceptions.RedisError as error:
-            return [Unsent(translate(error, self.settings))] * len(commands)
+            return [RedisRequestUnsent(translate(error, self.settings))] * len(commands)
         replies: list[Reply] = []
         try:
             wire.send(self.pack(commands))
@@ -80,11 +80,11 @@ class Link:
         """Commands as they are sent."""
         return b"".join(map(_pack, commands))
 
-    def _missing(self, error: exceptions.RedisError) -> Lost | Unsent:
+    def _missing(self, error: exceptions.RedisError) -> RedisConnectionLost | RedisRequestUnsent:
         ours = translate(error, self.settings)
         # These two are answers of a server that did nothing; the driver raises them because it closes the connection.
         is_refusal = isinstance(error, exceptions.BusyLoadingError | exceptions.AuthenticationError)
-        return Unsent(ours) if is_refusal else Lost(ours)
+        return RedisRequestUnsent(ours) if is_refusal else RedisConnectionLost(ours)
 
     def connect(self, reply_seconds: float | None) -> Wire:
         """A new connection, for whoever needs one alone; the caller closes it."""

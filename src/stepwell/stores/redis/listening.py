@@ -9,20 +9,20 @@ from collections.abc import Callable, Mapping
 
 from redis import exceptions
 
-from stepwell.stores.redis.link import Link
+from stepwell.stores.redis.link import RedisConnection
 from stepwell.stores.redis.wire import Wire
 
-__all__ = ["Listening"]
+__all__ = ["RedisListener"]
 
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 5.0
 
 
-class Listening:
+class RedisListener:
     """One listener: calls ``wake`` with the topic of each message until it is ended."""
 
-    def __init__(self, link: Link, topics: Mapping[bytes, str], wake: Callable[[str], None]) -> None:
+    def __init__(self, link: RedisConnection, topics: Mapping[bytes, str], wake: Callable[[str], None]) -> None:
         self._link, self._topics, self._wake = link, topics, wake
         self._ended = threading.Event()
         self._lock = threading.Lock()

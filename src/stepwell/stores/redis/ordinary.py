@@ -16,7 +16,7 @@ from stepwell.stores.redis.link import Command
 from stepwell.stores.redis.rows import pack_commit
 from stepwell.stores.redis.scripts import SCRIPTS
 
-__all__ = ["Appending", "is_ordinary"]
+__all__ = ["PlainCommits", "is_ordinary"]
 
 
 def is_ordinary(units: Sequence[Unit]) -> TypeGuard[Sequence[Commit]]:
@@ -27,7 +27,7 @@ def is_ordinary(units: Sequence[Unit]) -> TypeGuard[Sequence[Commit]]:
     return len(units) == 1 or len({unit.execution_id for unit in units if isinstance(unit, Commit)}) == len(units)
 
 
-class Appending:
+class PlainCommits:
     """Builds the calls of ``append.lua`` for one store on a single server."""
 
     def __init__(self, keys: Keys, store_id: bytes, ttl_ms: int) -> None:

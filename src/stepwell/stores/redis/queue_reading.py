@@ -17,7 +17,7 @@ from stepwell.stores.redis.queue_rows import (
     read_workspaces,
 )
 
-__all__ = ["QueueReading", "first_rows"]
+__all__ = ["RedisQueueReads", "first_rows"]
 
 _PAGE = 1_000
 _LAST_NUMBER = 10**16 - 1
@@ -39,7 +39,7 @@ def first_rows(keys: Keys) -> list[tuple[bytes, Command]]:
     return [(keys.store, ("HSETNX", keys.queue + table, name, row)) for table, name, row in rows]
 
 
-class QueueReading:
+class RedisQueueReads:
     """The queue's reads of one store."""
 
     def __init__(self, asking: Asking, keys: Keys) -> None:

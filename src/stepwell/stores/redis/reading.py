@@ -23,12 +23,12 @@ from stepwell.stores.redis.rows import (
     read_totals,
 )
 
-__all__ = ["Reading"]
+__all__ = ["RedisReads"]
 
 _PAGE = 500
 
 
-class Reading:
+class RedisReads:
     """Reads one store. What must be one view is one script."""
 
     def __init__(self, asking: Asking, keys: Keys, *, is_cluster: bool) -> None:

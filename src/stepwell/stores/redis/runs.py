@@ -12,13 +12,13 @@ from typing import TypeGuard
 from stepwell.model.commit import Commit, Unit
 from stepwell.model.ids import revision_in
 from stepwell.model.lifecycle import storable
-from stepwell.stores.redis.calls import Call
+from stepwell.stores.redis.calls import ScriptCall
 from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.link import Reply
 from stepwell.stores.redis.queue_rows import pack, text
 from stepwell.stores.redis.rows import pack_commit
 
-__all__ = ["Runs", "RunsCall"]
+__all__ = ["WholeRuns", "WholeRunsCall"]
 
 # Nothing else runs on the server while a script does; so many runs take it a few milliseconds.
 _MOST = 200
@@ -38,7 +38,7 @@ def _is_run(unit: Unit) -> TypeGuard[Commit]:
     )
 
 
-class RunsCall(Call):
+class WholeRunsCall(ScriptCall):
     """The call of a script for several units."""
 
     __slots__ = ("_count",)
@@ -54,13 +54,13 @@ class RunsCall(Call):
         return [b"ok" if digit == b"1"[0] else b"stale" for digit in reply]
 
 
-class Runs:
+class WholeRuns:
     """Builds the calls of ``runs.lua`` for one store on a single server."""
 
     def __init__(self, keys: Keys, store_id: bytes, ttl_ms: int, ahead_ms: Callable[[], int]) -> None:
         self._keys, self._id, self._ttl_ms, self._ahead_ms = keys, store_id, ttl_ms, ahead_ms
 
-    def found_in(self, units: Sequence[Unit]) -> Iterator[tuple[Sequence[Unit], RunsCall | None]]:
+    def found_in(self, units: Sequence[Unit]) -> Iterator[tuple[Sequence[Unit], WholeRunsCall | None]]:
         """The group in order, in pieces: runs that stand together with their call, and all else without one."""
         for is_run, piece in groupby(units, _is_run):
             those = list(piece)
@@ -71,10 +71,10 @@ class Runs:
                 part = those[start : start + _MOST]
                 yield part, self._call([unit for unit in part if _is_run(unit)])
 
-    def _call(self, commits: Sequence[Commit]) -> RunsCall:
+    def _call(self, commits: Sequence[Commit]) -> WholeRunsCall:
         keys = self._keys
         arguments = (self._id, self._ahead_ms(), self._ttl_ms, keys.queue_channel, pack([self._run(each) for each in commits]))
-        return RunsCall((keys.store, keys.executions, keys.queue), arguments, len(commits))
+        return WholeRunsCall((keys.store, keys.executions, keys.queue), arguments, len(commits))
 
     def _run(self, commit: Commit) -> tuple[object, ...]:
         creation, mark = commit.creation, commit.mark

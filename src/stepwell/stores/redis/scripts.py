@@ -9,12 +9,12 @@ from importlib import resources
 
 import msgspec
 
-__all__ = ["SCRIPTS", "Script"]
+__all__ = ["SCRIPTS", "LuaScript"]
 
 _INCLUDE = re.compile(r"^--@include (\w+\.lua)$", re.MULTILINE)
 
 
-class Script(msgspec.Struct, frozen=True):
+class LuaScript(msgspec.Struct, frozen=True):
     """A script as the server knows it."""
 
     name: str
@@ -22,14 +22,14 @@ class Script(msgspec.Struct, frozen=True):
     sha: str
 
 
-def _read() -> Mapping[str, Script]:
+def _read() -> Mapping[str, LuaScript]:
     folder = resources.files("stepwell.stores.redis").joinpath("scripts")
     own = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".lua")}
     parts = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.joinpath("parts").iterdir()}
-    scripts: dict[str, Script] = {}
+    scripts: dict[str, LuaScript] = {}
     for file in sorted(own):
         text, name = _assemble(own[file], own | parts, set()), file.removesuffix(".lua")
-        scripts[name] = Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+        scripts[name] = LuaScript(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
     return scripts
 
 

@@ -12,8 +12,8 @@ from redis import exceptions
 from stepwell.errors import StoreUnavailable
 from stepwell.stores.redis.failure import translate
 from stepwell.stores.redis.keys import slot_of
-from stepwell.stores.redis.link import Command, Link, Lost, Reply, Unsent
-from stepwell.stores.redis.settings import Settings
+from stepwell.stores.redis.link import Command, RedisConnection, RedisConnectionLost, RedisRequestUnsent, Reply
+from stepwell.stores.redis.settings import RedisSettings
 
 __all__ = ["Cluster", "Servers", "SingleServer"]
 
@@ -32,7 +32,7 @@ class Servers(Protocol):
         """Send commands, each with the key that says where to, and give a reply for each; order holds on each server."""
         ...
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[RedisConnection]:
         """The connections to every server that has data of its own."""
         ...
 
@@ -46,13 +46,13 @@ class SingleServer:
 
     is_cluster = False
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: RedisConnection) -> None:
         self._link = link
 
     def send(self, commands: Sequence[tuple[bytes, Command]]) -> list[Reply]:
         return self._link.exchange([command for _, command in commands] if len(commands) > 1 else (commands[0][1],))
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[RedisConnection]:
         return [self._link]
 
     def close(self) -> None:
@@ -64,10 +64,10 @@ class Cluster:
 
     is_cluster = True
 
-    def __init__(self, seed: Link) -> None:
-        self._settings: Settings = seed.settings
-        self._known: dict[tuple[str, int], Link] = {(seed.settings.host, seed.settings.port): seed}
-        self._ranges: list[tuple[int, int, Link]] = []
+    def __init__(self, seed: RedisConnection) -> None:
+        self._settings: RedisSettings = seed.settings
+        self._known: dict[tuple[str, int], RedisConnection] = {(seed.settings.host, seed.settings.port): seed}
+        self._ranges: list[tuple[int, int, RedisConnection]] = []
         self._look()
 
     def send(self, commands: Sequence[tuple[bytes, Command]]) -> list[Reply]:
@@ -75,7 +75,7 @@ class Cluster:
         waiting = list(range(len(commands)))
         for look in range(_LOOKS):
             self._send(commands, waiting, replies)
-            waiting = [index for index in waiting if isinstance(replies[index], (*_NOT_HERE, Unsent))]
+            waiting = [index for index in waiting if isinstance(replies[index], (*_NOT_HERE, RedisRequestUnsent))]
             if not waiting:
                 break
             time.sleep(_PAUSE_SECONDS * 2**look)
@@ -86,11 +86,13 @@ class Cluster:
         return replies
 
     def _send(self, commands: Sequence[tuple[bytes, Command]], which: Sequence[int], replies: list[Reply]) -> None:
-        groups: dict[Link, list[int]] = {}
+        groups: dict[RedisConnection, list[int]] = {}
         for index in which:
             link = self._link_of(slot_of(commands[index][0]))
             if link is None:
-                replies[index] = Unsent(StoreUnavailable(f"no node of the cluster {self._settings.name} has the slot of a key"))
+                replies[index] = RedisRequestUnsent(
+                    StoreUnavailable(f"no node of the cluster {self._settings.name} has the slot of a key")
+                )
             else:
                 groups.setdefault(link, []).append(index)
         for link, indexes in groups.items():
@@ -102,18 +104,18 @@ class Cluster:
         """The slot is on its way to another node, which answers for keys that have arrived."""
         return self._link_to(error.host, error.port).exchange([("ASKING",), command])[1]
 
-    def _link_of(self, slot: int) -> Link | None:
+    def _link_of(self, slot: int) -> RedisConnection | None:
         return next((link for first, last, link in self._ranges if first <= slot <= last), None)
 
-    def _link_to(self, host: str, port: int) -> Link:
-        return self._known.setdefault((host, port), Link(msgspec.structs.replace(self._settings, host=host, port=port)))
+    def _link_to(self, host: str, port: int) -> RedisConnection:
+        return self._known.setdefault((host, port), RedisConnection(msgspec.structs.replace(self._settings, host=host, port=port)))
 
     def _look(self) -> None:
         """Ask any node that answers which node has which slots."""
         failure = StoreUnavailable(f"no node of the cluster {self._settings.name} answers")
         for link in list(self._known.values()):
             reply: Reply = link.exchange([("CLUSTER", "SLOTS")])[0]
-            if isinstance(reply, Unsent | Lost):
+            if isinstance(reply, RedisRequestUnsent | RedisConnectionLost):
                 failure = reply.error
             elif isinstance(reply, exceptions.RedisError):
                 failure = translate(reply, link.settings)
@@ -122,12 +124,14 @@ class Cluster:
                 return
         raise failure
 
-    def _range(self, asked: Link, first: int, last: int, primary: Sequence[Any], *_: object) -> tuple[int, int, Link]:
+    def _range(
+        self, asked: RedisConnection, first: int, last: int, primary: Sequence[Any], *_: object
+    ) -> tuple[int, int, RedisConnection]:
         # A node that does not know its own name leaves it empty: it is the one that was asked.
         host = (primary[0] or b"").decode() or asked.settings.host
         return first, last, self._link_to(host, primary[1])
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[RedisConnection]:
         return list(dict.fromkeys(link for _, _, link in self._ranges))
 
     def close(self) -> None:

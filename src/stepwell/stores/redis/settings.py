@@ -11,13 +11,13 @@ import msgspec
 from stepwell.errors import InvalidInput
 from stepwell.span import LONGEST_SECONDS, written_seconds
 
-__all__ = ["Settings", "parse_url"]
+__all__ = ["RedisSettings", "parse_url"]
 
 _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
 _OPTIONS = {"prefix", "execution_ttl", "connect_timeout", "timeout", *_TLS}
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the server is, and how this store uses it."""
 
     host: str
@@ -59,7 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def parse_url(url: str) -> Settings:
+def parse_url(url: str) -> RedisSettings:
     """The settings in ``redis://user:password@host:port/database?prefix=…&execution_ttl=…``; times as ``60`` or ``24h``."""
     parts = urlsplit(url)
     options = {key: values[-1] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
@@ -71,7 +71,7 @@ def parse_url(url: str) -> Settings:
     if tls and not is_encrypted:
         raise InvalidInput(f"{', '.join(sorted(tls))} need an encrypted connection; write rediss:// instead of redis://")
     ttl = _seconds(options, "execution_ttl", 0.0, 1.0, LONGEST_SECONDS)
-    return Settings(
+    return RedisSettings(
         host=unquote(parts.hostname or "localhost"),
         port=_port(parts),
         database=_database(parts.path),

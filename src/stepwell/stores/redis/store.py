@@ -16,19 +16,19 @@ from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Wor
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
 from stepwell.stores.redis.asking import Asking, load_scripts
-from stepwell.stores.redis.calls import Call, Caller
+from stepwell.stores.redis.calls import ScriptCall, ScriptCaller
 from stepwell.stores.redis.keys import Keys
-from stepwell.stores.redis.link import Link
-from stepwell.stores.redis.listening import Listening
-from stepwell.stores.redis.ordinary import Appending
-from stepwell.stores.redis.queue_reading import QueueReading, first_rows
-from stepwell.stores.redis.reading import Reading
-from stepwell.stores.redis.runs import Runs
+from stepwell.stores.redis.link import RedisConnection
+from stepwell.stores.redis.listening import RedisListener
+from stepwell.stores.redis.ordinary import PlainCommits
+from stepwell.stores.redis.queue_reading import RedisQueueReads, first_rows
+from stepwell.stores.redis.reading import RedisReads
+from stepwell.stores.redis.runs import WholeRuns
 from stepwell.stores.redis.servers import Cluster, Servers, SingleServer
-from stepwell.stores.redis.settings import Settings, parse_url
+from stepwell.stores.redis.settings import RedisSettings, parse_url
 from stepwell.stores.redis.survey import check_fit, read_survey, value_of, weakest
 from stepwell.stores.redis.sweeping import Sweeping
-from stepwell.stores.redis.writing import Writing
+from stepwell.stores.redis.writing import RedisWriter
 
 __all__ = ["SCHEMA_VERSION", "RedisStore"]
 
@@ -45,7 +45,7 @@ class RedisStore:
     """
 
     def __init__(self, url: str, clock: Clock, limits: Limits) -> None:
-        self._settings: Settings = parse_url(url)
+        self._settings: RedisSettings = parse_url(url)
         self._clock, self._limits = clock, limits
         self._keys = Keys(self._settings.prefix)
         self._process = process_id()
@@ -53,7 +53,7 @@ class RedisStore:
         self._durability = Durability("none", "the store is not open yet")
 
     def open(self) -> None:
-        link = Link(self._settings)
+        link = RedisConnection(self._settings)
         servers: Servers = SingleServer(link)
         try:
             survey = read_survey(link)
@@ -75,9 +75,9 @@ class RedisStore:
         store_id = self._identify(servers)
         self._set_up(servers)
         self._asking = Asking(servers, self._keys, self._settings, store_id)
-        self._reading = Reading(self._asking, self._keys, is_cluster=servers.is_cluster)
-        self._queue = QueueReading(self._asking, self._keys)
-        caller = Caller(
+        self._reading = RedisReads(self._asking, self._keys, is_cluster=servers.is_cluster)
+        self._queue = RedisQueueReads(self._asking, self._keys)
+        caller = ScriptCaller(
             self._keys,
             is_cluster=servers.is_cluster,
             store_id=store_id,
@@ -85,9 +85,9 @@ class RedisStore:
             ahead_ms=self._clock.ahead_ms,
         )
         ttl_ms, ahead_ms = self._settings.execution_ttl_ms, self._clock.ahead_ms
-        appending = None if servers.is_cluster else Appending(self._keys, store_id, ttl_ms)
-        runs = None if servers.is_cluster else Runs(self._keys, store_id, ttl_ms, ahead_ms)
-        self._writing = Writing(self._asking, self._reading, caller, self._limits, ahead_ms, appending, runs)
+        appending = None if servers.is_cluster else PlainCommits(self._keys, store_id, ttl_ms)
+        runs = None if servers.is_cluster else WholeRuns(self._keys, store_id, ttl_ms, ahead_ms)
+        self._writing = RedisWriter(self._asking, self._reading, caller, self._limits, ahead_ms, appending, runs)
         self._sweeping = Sweeping(self._asking, store_id)
         self._servers = servers
 
@@ -125,7 +125,7 @@ class RedisStore:
     def _set_up(self, servers: Servers) -> None:
         """Try the commands, and write what every store has."""
         key = self._keys.probe
-        call = Call("probe", (key,), ())
+        call = ScriptCall("probe", (key,), ())
         try:
             for reply in servers.send([(key, call.command()), *first_rows(self._keys)]):
                 value_of(reply, self._settings)
@@ -152,7 +152,7 @@ class RedisStore:
             )
         return self._servers
 
-    def _reads(self) -> Reading:
+    def _reads(self) -> RedisReads:
         self._open_servers()
         return self._reading
 
@@ -216,7 +216,7 @@ class RedisStore:
     def scopes(self, workspace_id: str | None = None) -> Iterator[str]:
         return self._reads().scopes(workspace_id)
 
-    def _queue_reads(self) -> QueueReading:
+    def _queue_reads(self) -> RedisQueueReads:
         self._open_servers()
         return self._queue
 
@@ -260,4 +260,4 @@ class RedisStore:
         link = self._open_servers().links()[0]
         keys = self._keys
         channels = {keys.lock_channel: "lock", keys.state_channel: "state", keys.due_channel: "due", keys.queue_channel: "queue"}
-        return Listening(link, channels, wake).end
+        return RedisListener(link, channels, wake).end

@@ -10,10 +10,10 @@ from redis import exceptions
 from stepwell.contract.store import Durability
 from stepwell.errors import StoreUnavailable, StoreUnsafe
 from stepwell.stores.redis.failure import translate
-from stepwell.stores.redis.link import Link, Lost, Reply, Unsent
-from stepwell.stores.redis.settings import Settings
+from stepwell.stores.redis.link import RedisConnection, RedisConnectionLost, RedisRequestUnsent, Reply
+from stepwell.stores.redis.settings import RedisSettings
 
-__all__ = ["Survey", "check_fit", "durability_of", "read_survey", "value_of", "weakest"]
+__all__ = ["ServerFacts", "check_fit", "durability_of", "read_survey", "value_of", "weakest"]
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _LEVELS = ("none", "normal", "full")
 _UNKNOWN = Durability("none", "the server does not show its configuration (CONFIG GET), so what it keeps after a crash is unknown")
 
 
-class Survey(msgspec.Struct, frozen=True):
+class ServerFacts(msgspec.Struct, frozen=True):
     """The facts that decide whether and how a server can be used."""
 
     version: str
@@ -32,22 +32,22 @@ class Survey(msgspec.Struct, frozen=True):
     durability: Durability
 
 
-def value_of(reply: Reply, settings: Settings) -> Reply:
+def value_of(reply: Reply, settings: RedisSettings) -> Reply:
     """The reply, if it is one; else its error is raised, as ours."""
-    if isinstance(reply, Unsent | Lost):
+    if isinstance(reply, RedisRequestUnsent | RedisConnectionLost):
         raise reply.error
     if isinstance(reply, exceptions.RedisError):
         raise translate(reply, settings) from reply
     return reply
 
 
-def read_survey(link: Link) -> Survey:
+def read_survey(link: RedisConnection) -> ServerFacts:
     """Ask a server about itself."""
     info, *config = link.exchange([("INFO",), *(("CONFIG", "GET", name) for name in ("appendonly", "appendfsync", "save"))])
     text: bytes = value_of(info, link.settings)
     facts = dict(line.split(":", 1) for line in text.decode(errors="replace").splitlines() if ":" in line)
     is_hidden = any(not isinstance(reply, list) or not reply for reply in config)
-    return Survey(
+    return ServerFacts(
         version=facts.get("redis_version", "0"),
         role=facts.get("role", "master"),
         eviction=facts.get("maxmemory_policy", ""),
@@ -71,12 +71,12 @@ def durability_of(appendonly: str, appendfsync: str, save: str) -> Durability:
             return Durability("none", "Redis appendonly=no and no snapshots: a restart loses everything")
 
 
-def weakest(surveys: list[Survey]) -> Durability:
+def weakest(surveys: list[ServerFacts]) -> Durability:
     """The durability of a store on several servers: that of the weakest."""
     return min((survey.durability for survey in surveys), key=lambda durability: _LEVELS.index(durability.level))
 
 
-def check_fit(survey: Survey, settings: Settings) -> None:
+def check_fit(survey: ServerFacts, settings: RedisSettings) -> None:
     """Refuse a server that cannot hold a store, or that would throw parts of it away."""
     numbers = tuple(int(part) for part in survey.version.split(".")[:2] if part.isdigit())
     if numbers < _OLDEST:
@@ -88,7 +88,7 @@ def check_fit(survey: Survey, settings: Settings) -> None:
     _check_eviction(survey.eviction, settings)
 
 
-def _check_eviction(policy: str, settings: Settings) -> None:
+def _check_eviction(policy: str, settings: RedisSettings) -> None:
     if not policy:
         log.warning("%s does not show its maxmemory-policy; make sure that it is noeviction", settings.name)
         return

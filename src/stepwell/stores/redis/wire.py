@@ -14,7 +14,7 @@ from redis import exceptions
 from redis.connection import Connection, SSLConnection
 
 from stepwell.stores.glance import Glance
-from stepwell.stores.redis.settings import Settings
+from stepwell.stores.redis.settings import RedisSettings
 
 __all__ = ["Reply", "Wire"]
 
@@ -28,7 +28,7 @@ _CHUNK = 65_536
 class Wire:
     """A connection, for one thread at a time."""
 
-    def __init__(self, settings: Settings, reply_seconds: float | None) -> None:
+    def __init__(self, settings: RedisSettings, reply_seconds: float | None) -> None:
         kind = SSLConnection if settings.is_encrypted else Connection
         # Its socket and parser are private and its types incomplete, but there is no other way to them.
         self._connection: Any = kind(**settings.connection())

@@ -17,21 +17,21 @@ from stepwell.model.entry import StateOp
 from stepwell.model.limits import Limits
 from stepwell.stores.redis.answers import outcome_of
 from stepwell.stores.redis.asking import Asking
-from stepwell.stores.redis.calls import Call, Caller
-from stepwell.stores.redis.drafting import Draft
+from stepwell.stores.redis.calls import ScriptCall, ScriptCaller
+from stepwell.stores.redis.drafting import StatePlan
 from stepwell.stores.redis.failure import translate
-from stepwell.stores.redis.link import Command, Lost, Reply, Unsent
-from stepwell.stores.redis.ordinary import Appending, is_ordinary
+from stepwell.stores.redis.link import Command, RedisConnectionLost, RedisRequestUnsent, Reply
+from stepwell.stores.redis.ordinary import PlainCommits, is_ordinary
 from stepwell.stores.redis.queue_group import Merged, are_enqueues
-from stepwell.stores.redis.reading import Reading
-from stepwell.stores.redis.runs import Runs
+from stepwell.stores.redis.reading import RedisReads
+from stepwell.stores.redis.runs import WholeRuns
 
-__all__ = ["Writing"]
+__all__ = ["RedisWriter"]
 
 # A scope that other processes write to all the time is tried again with growing, random pauses: about 1.5 seconds in all.
 _ROUNDS = 48
 _LONGEST_PAUSE_SECONDS = 0.064
-_FAILURES = (Unsent, Lost, exceptions.RedisError)
+_FAILURES = (RedisRequestUnsent, RedisConnectionLost, exceptions.RedisError)
 _WRITTEN = Written()
 _UNKNOWN = "the server did not answer, so the write may or may not have landed; look its commit id up before you try again"
 
@@ -43,18 +43,18 @@ class _Refused(NamedTuple):
     is_conditional: bool = False
 
 
-class Writing:
+class RedisWriter:
     """Writes to one store."""
 
     def __init__(
         self,
         asking: Asking,
-        reading: Reading,
-        caller: Caller,
+        reading: RedisReads,
+        caller: ScriptCaller,
         limits: Limits,
         ahead_ms: Callable[[], int],
-        appending: Appending | None,
-        runs: Runs | None,
+        appending: PlainCommits | None,
+        runs: WholeRuns | None,
     ) -> None:
         self._appending, self._runs = appending, runs
         self._asking, self._reading, self._caller, self._limits = asking, reading, caller, limits
@@ -79,7 +79,7 @@ class Writing:
                 return [outcome]
         return self._write_all(units)
 
-    def _write_ordinary(self, appending: Appending, commits: Sequence[Commit]) -> list[Outcome]:
+    def _write_ordinary(self, appending: PlainCommits, commits: Sequence[Commit]) -> list[Outcome]:
         fault("store.begun")
         commands = [appending.command(commit) for commit in commits]
         fault("store.before_commit")
@@ -130,7 +130,7 @@ class Writing:
         """Try to write units, in order; those without an outcome afterwards have to be tried again, on newer state."""
         fault("store.begun")
         plans = self._plan([units[index] for index in waiting], is_first=is_first)
-        calls = list(dict.fromkeys(plan for plan in plans if isinstance(plan, Call)))
+        calls = list(dict.fromkeys(plan for plan in plans if isinstance(plan, ScriptCall)))
         self._note([note for call in calls for note in call.notes])
         fault("store.before_commit")
         replies = self._send(calls)
@@ -140,7 +140,9 @@ class Writing:
         self._note_after(calls, replies)
         return {index: outcome for index, outcome in zip(waiting, outcomes, strict=True) if outcome is not None}
 
-    def _outcomes(self, units: Sequence[Unit], plans: Sequence[Call | _Refused], replies: Iterator[Reply]) -> list[Outcome | None]:
+    def _outcomes(
+        self, units: Sequence[Unit], plans: Sequence[ScriptCall | _Refused], replies: Iterator[Reply]
+    ) -> list[Outcome | None]:
         """The outcome of each unit; None for those that have to be tried again, and those refused only because of them."""
         outcomes: list[Outcome | None] = []
         is_behind = is_gap = False
@@ -157,7 +159,7 @@ class Writing:
             outcomes.append(outcome)
         return outcomes
 
-    def _plan(self, units: Sequence[Unit], *, is_first: bool) -> list[Call | _Refused]:
+    def _plan(self, units: Sequence[Unit], *, is_first: bool) -> list[ScriptCall | _Refused]:
         ops = [op for unit in units if isinstance(unit, Commit | StateBatch) for op in unit.ops]
         if not ops and is_first and self._runs is not None:
             pieces = self._runs.found_in(units)
@@ -165,7 +167,7 @@ class Writing:
         if not ops:
             return [self._plan_plain(unit) for unit in units]
         is_cluster = self._servers.is_cluster
-        draft = Draft(self._asking.ask, self._keys, self._limits, self._ahead_ms(), is_cluster=is_cluster)
+        draft = StatePlan(self._asking.ask, self._keys, self._limits, self._ahead_ms(), is_cluster=is_cluster)
         draft.read(ops)
         return [
             self._plan_scoped(unit, unit.ops, draft)
@@ -174,11 +176,11 @@ class Writing:
             for unit in units
         ]
 
-    def _plan_plain(self, unit: Unit) -> Call | _Refused:
+    def _plan_plain(self, unit: Unit) -> ScriptCall | _Refused:
         call = self._caller.of(unit, (), 0)
         return _Refused(call) if isinstance(call, StepwellError) else call
 
-    def _plan_scoped(self, unit: Commit | StateBatch, ops: Sequence[StateOp], draft: Draft) -> Call | _Refused:
+    def _plan_scoped(self, unit: Commit | StateBatch, ops: Sequence[StateOp], draft: StatePlan) -> ScriptCall | _Refused:
         is_conditional = not draft.is_untouched(ops)
         resolution = draft.resolve(ops)
         if isinstance(resolution, StepwellError):
@@ -197,7 +199,7 @@ class Writing:
         row = self._reading.commit_of(unit.execution_id, unit.commit_id) if isinstance(unit, Commit) else None
         return None if row is None else Seen(row.header, row.body)
 
-    def _send(self, calls: Sequence[Call]) -> list[Reply]:
+    def _send(self, calls: Sequence[ScriptCall]) -> list[Reply]:
         if not calls:
             return []
         # Only a call that was worked out on state read before can find it changed, and stop those after it.
@@ -209,14 +211,14 @@ class Writing:
         _raise_if_none_answered(replies)
         return replies
 
-    def _outcome(self, unit: Unit, call: Call, reply: Reply) -> Outcome | None:
+    def _outcome(self, unit: Unit, call: ScriptCall, reply: Reply) -> Outcome | None:
         return self._failed(unit, reply) if isinstance(reply, _FAILURES) else outcome_of(unit, call, reply)
 
     def _failed(self, unit: Unit, reply: Reply) -> StepwellError | None:
         """What a reply that is no answer of a script means; None if the unit has to be tried again."""
-        if isinstance(reply, Unsent):
+        if isinstance(reply, RedisRequestUnsent):
             return reply.error
-        if isinstance(reply, Lost):
+        if isinstance(reply, RedisConnectionLost):
             return _unanswered(unit, CommitUnknown(_UNKNOWN))
         is_failure = isinstance(reply, exceptions.RedisError) and not isinstance(reply, exceptions.NoScriptError)
         return translate(reply, self._settings) if is_failure else None
@@ -226,7 +228,7 @@ class Writing:
         if notes and self._servers.is_cluster:
             self._asking.ask([(self._keys.store, note) for note in notes])
 
-    def _note_after(self, calls: Sequence[Call], replies: Sequence[Reply]) -> None:
+    def _note_after(self, calls: Sequence[ScriptCall], replies: Sequence[Reply]) -> None:
         """Say it again, in case a sweep has just taken it out. What is written stays, whatever comes here."""
         if calls and self._servers.is_cluster:
             notes = [note for call, reply in zip(calls, replies, strict=True) for note in self._caller.notes_after(call, reply)]
@@ -235,9 +237,9 @@ class Writing:
 
 def _raise_if_none_answered(replies: Sequence[Reply]) -> None:
     first = replies[0]
-    if isinstance(first, Unsent) and all(isinstance(reply, Unsent) for reply in replies):
+    if isinstance(first, RedisRequestUnsent) and all(isinstance(reply, RedisRequestUnsent) for reply in replies):
         raise first.error
-    if isinstance(first, Lost) and all(isinstance(reply, Lost) for reply in replies):
+    if isinstance(first, RedisConnectionLost) and all(isinstance(reply, RedisConnectionLost) for reply in replies):
         raise CommitUnknown(f"{_UNKNOWN} ({first.error.message})")
 
 

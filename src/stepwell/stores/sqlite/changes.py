@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["Tips", "change_counter"]
+__all__ = ["HeadCache", "change_counter"]
 
 _CHANGE_AT = 8
 _COUNTER = struct.Struct("=I")
@@ -50,7 +50,7 @@ def _memory_of(path: str) -> mmap.mmap:
     return held[1]
 
 
-class Tips:
+class HeadCache:
     """The newest receipts of the executions that this process wrote last, valid while nobody else has written.
 
     The counter after our last transaction is known, and one of ours that changed anything moves it by exactly one. So if it moved

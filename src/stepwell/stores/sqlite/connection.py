@@ -22,7 +22,7 @@ from stepwell.errors import (
 from stepwell.span import written_seconds
 from stepwell.stores.sql import read_schema
 
-__all__ = ["SCHEMA_VERSION", "Database", "Settings", "journal_mode", "parse_url", "translate"]
+__all__ = ["SCHEMA_VERSION", "Database", "SqliteSettings", "journal_mode", "parse_url", "translate"]
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _SCHEMA = read_schema("stepwell.stores.sqlite")
 SCHEMA_VERSION = _SCHEMA[-1][0]
 
 
-class Settings(msgspec.Struct, frozen=True):
+class SqliteSettings(msgspec.Struct, frozen=True):
     """What a ``sqlite:`` URL says."""
 
     path: str
@@ -45,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True):
     busy_seconds: float = 10.0
 
 
-def parse_url(url: str) -> Settings:
+def parse_url(url: str) -> SqliteSettings:
     """The settings in ``sqlite:///relative`` or ``sqlite:////absolute``, with ``?synchronous=`` and ``?busy_seconds=``."""
     parts = urlsplit(url)
     if parts.netloc or not parts.path.startswith("/") or len(parts.path) < 2:
@@ -61,7 +61,7 @@ def parse_url(url: str) -> Settings:
     path = unquote(parts.path[1:])
     if path == ":memory:" or "\0" in path:
         raise InvalidInput(f"{path!r} is no path of a file; for a store in memory use memory://")
-    return Settings(path, synchronous, busy)
+    return SqliteSettings(path, synchronous, busy)
 
 
 def journal_mode(version: str) -> str:
@@ -77,7 +77,7 @@ def journal_mode(version: str) -> str:
 class Database:
     """A connection to a file that is ours or new, with what this store asks of one."""
 
-    def __init__(self, settings: Settings, *, is_writer: bool, vfs: str | None = None) -> None:
+    def __init__(self, settings: SqliteSettings, *, is_writer: bool, vfs: str | None = None) -> None:
         self._settings = settings
         folder = Path(settings.path).parent
         if not folder.is_dir():
@@ -226,7 +226,7 @@ _ERRORS: tuple[tuple[type[apsw.Error], type[StoreUnavailable], str], ...] = (
 )
 
 
-def translate(error: apsw.Error, settings: Settings) -> StoreUnavailable:
+def translate(error: apsw.Error, settings: SqliteSettings) -> StoreUnavailable:
     """The Stepwell error for one of SQLite's."""
     for kind, ours, advice in _ERRORS:
         if isinstance(error, kind):

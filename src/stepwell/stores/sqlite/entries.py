@@ -14,10 +14,10 @@ from stepwell.model.seal import seal, unseal
 from stepwell.model.state_room import StateRoom
 from stepwell.stores.sqlite.statements import Statements
 
-__all__ = ["Entries"]
+__all__ = ["SqliteEntries"]
 
 
-class Entries:
+class SqliteEntries:
     """What is in which scope."""
 
     def __init__(self, statements: Statements, limits: Limits) -> None:

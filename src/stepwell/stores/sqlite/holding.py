@@ -13,10 +13,10 @@ from stepwell.model.holding import LockRow, acquired, broken, lease_on, renewed,
 from stepwell.model.refusal import leased, no_execution
 from stepwell.stores.sqlite.statements import Statements
 
-__all__ = ["Leases", "Locks"]
+__all__ = ["SqliteLeases", "SqliteLocks"]
 
 
-class Leases:
+class SqliteLeases:
     """Who runs which execution."""
 
     def __init__(self, statements: Statements) -> None:
@@ -62,7 +62,7 @@ class Leases:
         return self._do.now_ms + round(seconds * 1000)
 
 
-class Locks:
+class SqliteLocks:
     """Who holds which lock."""
 
     def __init__(self, statements: Statements) -> None:

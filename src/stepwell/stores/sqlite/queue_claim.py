@@ -14,7 +14,7 @@ import msgspec
 
 from stepwell.errors import Corrupted
 from stepwell.faults import fault
-from stepwell.model.claiming import Candidate, Choosing, Contender, LaneKey, Queued, free_slots, later_rate_ms, rate_allowance
+from stepwell.model.claiming import Candidate, ClaimSelection, Contender, LaneKey, Queued, free_slots, later_rate_ms, rate_allowance
 from stepwell.model.queue import Claimed, ClaimItems
 from stepwell.stores.sqlite.connection import Database
 
@@ -94,7 +94,7 @@ class _Claim:
         if len(lanes) > self._unit.limit:
             lanes = self._deepened(lanes, contenders, turn)
         allowances = {name: 0 if queue.is_paused else queue.allowance(self._now_ms) for name, queue in self._queues.items()}
-        choosing = Choosing(turn, contenders, lanes, allowances, self._more)
+        choosing = ClaimSelection(turn, contenders, lanes, allowances, self._more)
         choosing.take(self._unit.limit)
         if not choosing.numbers:
             return []
@@ -143,7 +143,7 @@ class _Claim:
             item, workspace, workflow, version, execution, data, fence + 1, attempts + 1, self._until_ms, queue, enqueued_ms
         )
 
-    def _write(self, choosing: Choosing, by_queue: Mapping[str, int]) -> None:
+    def _write(self, choosing: ClaimSelection, by_queue: Mapping[str, int]) -> None:
         """Lease the items, and note what was taken for the next claim's fairness and rates."""
         passes = [
             (name, float(passed), self._tenants[name].later_rate_ms(self._now_ms, started))

@@ -10,13 +10,13 @@ from stepwell.stores.queue_rows import item_of, items_question, queue_of, tier_o
 from stepwell.stores.sqlite.connection import Database
 from stepwell.stores.sqlite.queue import SQL
 
-__all__ = ["QueueReading"]
+__all__ = ["SqliteQueueReads"]
 
 T = TypeVar("T")
 _MOST_WAITS = 1_000
 
 
-class QueueReading:
+class SqliteQueueReads:
     """The queue's reading verbs; the store lends a reader and knows the time."""
 
     def _read(self, query: Callable[[Database], T]) -> T:

@@ -22,10 +22,10 @@ from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
 from stepwell.stores.sql import read_queries
 from stepwell.stores.sqlite.batch import commit_row, kind_of_all
-from stepwell.stores.sqlite.changes import Tips, change_counter
-from stepwell.stores.sqlite.connection import Database, Settings, parse_url, translate
-from stepwell.stores.sqlite.queue_reading import QueueReading
-from stepwell.stores.sqlite.writing import Writing
+from stepwell.stores.sqlite.changes import HeadCache, change_counter
+from stepwell.stores.sqlite.connection import Database, SqliteSettings, parse_url, translate
+from stepwell.stores.sqlite.queue_reading import SqliteQueueReads
+from stepwell.stores.sqlite.writing import SqliteTransaction
 
 __all__ = ["SQLiteStore"]
 
@@ -40,18 +40,18 @@ _NO_LIMIT = 2**62
 _LOOK_SECONDS = 0.01
 
 
-class SQLiteStore(QueueReading):
+class SQLiteStore(SqliteQueueReads):
     """Keeps executions and state in one SQLite file."""
 
     def __init__(self, url: str, clock: Clock, limits: Limits, *, vfs: str | None = None) -> None:
-        self._settings: Settings = parse_url(url)
+        self._settings: SqliteSettings = parse_url(url)
         self._clock, self._limits, self._vfs = clock, limits, vfs
         self._process = process_id()
         self._writer: Database | None = None
         # A list's pop and append are atomic, so that a reader is lent and given back without a lock.
         self._readers: list[Database] = []
         self._numbers: dict[str, int] = {}
-        self._tips = Tips(None)
+        self._tips = HeadCache(None)
         self._is_open = self._is_closed = False
         self._has_stray = False
         """Whether the log may hold a commit record that nobody sees yet and that a recovery would bring to light."""
@@ -64,7 +64,7 @@ class SQLiteStore(QueueReading):
         except BaseException:
             writer.close()
             raise
-        self._writer, self._tips = writer, Tips(None if self._vfs else change_counter(self._settings.path))
+        self._writer, self._tips = writer, HeadCache(None if self._vfs else change_counter(self._settings.path))
         self._is_open = True
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class SQLiteStore(QueueReading):
         self._tips.is_writing = True
         if len(units) == 1 and type(units[0]) is Commit and units[0].is_plain and self._write_alone(db, units[0]):
             return [_WRITTEN]
-        writing = Writing(db, SQL, self._clock.now_ms(), self._limits, self._numbers)
+        writing = SqliteTransaction(db, SQL, self._clock.now_ms(), self._limits, self._numbers)
         fault("store.before_begin")
         if self._write_at_once(db, writing, units):
             return [_WRITTEN for _ in units]
@@ -172,7 +172,7 @@ class SQLiteStore(QueueReading):
         self._tips.landed(commit.execution_id, commit.digest)
         return True
 
-    def _write_at_once(self, db: Database, writing: Writing, units: Sequence[Unit]) -> bool:
+    def _write_at_once(self, db: Database, writing: SqliteTransaction, units: Sequence[Unit]) -> bool:
         """Commits of one kind are one statement, too. False: nothing was written, since one of them is to be refused, or since they
         are not all of one kind, or too many."""
         kind = None if is_armed() else kind_of_all(units, self._numbers)

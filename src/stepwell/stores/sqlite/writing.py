@@ -38,24 +38,24 @@ from stepwell.model.refusal import id_taken, no_execution, no_revision
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.sqlite.batch import FIRST, LAST, MOST_AT_ONCE, PLAIN, commit_row, kind_of, lease_of, row_of
 from stepwell.stores.sqlite.connection import Database
-from stepwell.stores.sqlite.entries import Entries
-from stepwell.stores.sqlite.holding import Leases, Locks
+from stepwell.stores.sqlite.entries import SqliteEntries
+from stepwell.stores.sqlite.holding import SqliteLeases, SqliteLocks
 from stepwell.stores.sqlite.queue import QUEUE_UNITS, QueueWriting
 from stepwell.stores.sqlite.statements import Statements
 
-__all__ = ["Writing"]
+__all__ = ["SqliteTransaction"]
 
 _WRITTEN = Written()
 _ALL = 2**32 - 1
 _MOST_NUMBERS = 100_000
 
 
-class Writing:
+class SqliteTransaction:
     """One transaction under way. Whatever can be refused is refused before the unit's first lasting write."""
 
     def __init__(self, db: Database, sql: Mapping[str, str], now_ms: int, limits: Limits, numbers: dict[str, int]) -> None:
         self._do, self._numbers = Statements(db, sql, now_ms), numbers
-        self.entries, self.leases, self.locks = Entries(self._do, limits), Leases(self._do), Locks(self._do)
+        self.entries, self.leases, self.locks = SqliteEntries(self._do, limits), SqliteLeases(self._do), SqliteLocks(self._do)
         self.tips: dict[str, str | None] = {}
         """The executions written to, with their new newest receipts."""
         self.took_back = False
@@ -298,9 +298,9 @@ class Writing:
         return _WRITTEN
 
 
-_WRITERS: dict[type, Callable[[Writing, Any], Outcome]] = {
-    Commit: Writing.commit,
-    StateBatch: Writing.state_batch,
+_WRITERS: dict[type, Callable[[SqliteTransaction, Any], Outcome]] = {
+    Commit: SqliteTransaction.commit,
+    StateBatch: SqliteTransaction.state_batch,
     Claim: lambda writing, unit: writing.leases.claim(unit),
     ClaimDue: lambda writing, unit: writing.leases.claim_due(unit),
     Extension: lambda writing, unit: writing.leases.extend(unit),
@@ -308,9 +308,9 @@ _WRITERS: dict[type, Callable[[Writing, Any], Outcome]] = {
     Acquire: lambda writing, unit: writing.locks.acquire(unit),
     Renew: lambda writing, unit: writing.locks.renew(unit),
     Unlock: lambda writing, unit: writing.locks.unlock(unit),
-    Deletion: Writing.delete,
-    Archiving: Writing.archive,
-    Adoption: Writing.adopt,
+    Deletion: SqliteTransaction.delete,
+    Archiving: SqliteTransaction.archive,
+    Adoption: SqliteTransaction.adopt,
     Sweep: lambda writing, unit: writing.entries.sweep(unit),
-    **dict.fromkeys(QUEUE_UNITS, Writing.queue_unit),
+    **dict.fromkeys(QUEUE_UNITS, SqliteTransaction.queue_unit),
 }

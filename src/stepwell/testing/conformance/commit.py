@@ -25,7 +25,7 @@ from stepwell.model.entry import ABSENT, Increment, StateOp
 from stepwell.testing.conformance.sample import (
     NOTHING,
     SCOPE,
-    Execution,
+    SampleExecution,
     acquire,
     answers,
     claim,
@@ -43,7 +43,7 @@ from stepwell.testing.conformance.sample import (
 
 
 def test_creation_makes_the_execution(store: Store) -> None:
-    new = Execution(store, "new", workspace="acme", workflow="orders")
+    new = SampleExecution(store, "new", workspace="acme", workflow="orders")
     creation = replace(new.creation(), creation=Creation("orders", 3, "parent-1"), signature=b"\x00signed\xff")
     landed(write(store, creation))
     head = new.head
@@ -54,10 +54,10 @@ def test_creation_makes_the_execution(store: Store) -> None:
 
 
 def test_creation_can_set_a_status(store: Store) -> None:
-    assert Execution(store).create(status("RUNNING")).head.status == "RUNNING"
+    assert SampleExecution(store).create(status("RUNNING")).head.status == "RUNNING"
 
 
-def test_commit_moves_the_head(execution: Execution) -> None:
+def test_commit_moves_the_head(execution: SampleExecution) -> None:
     created = execution.head
     commit = execution.land(status("RUNNING"), signature=b"second")
     head = execution.head
@@ -65,19 +65,19 @@ def test_commit_moves_the_head(execution: Execution) -> None:
     assert (head.created_ms, head.updated_ms) == (created.created_ms, commit.committed_ms)
 
 
-def test_commit_without_a_status_keeps_the_one_before(execution: Execution) -> None:
+def test_commit_without_a_status_keeps_the_one_before(execution: SampleExecution) -> None:
     execution.land(status("RUNNING"))
     execution.land(variable())
     assert execution.head.status == "RUNNING"
 
 
-def test_signature_belongs_to_the_newest_commit_alone(execution: Execution) -> None:
+def test_signature_belongs_to_the_newest_commit_alone(execution: SampleExecution) -> None:
     execution.land(signature=b"one")
     execution.land()
     assert execution.head.signature is None
 
 
-def test_stale_revision_is_a_conflict_that_writes_nothing(store: Store, execution: Execution) -> None:
+def test_stale_revision_is_a_conflict_that_writes_nothing(store: Store, execution: SampleExecution) -> None:
     late = execution.commit(variable("late"), ops=(put("late"),), snapshot=execution.snapshot())
     execution.land(variable("first"))
     before = everything(store, execution.id)
@@ -86,23 +86,23 @@ def test_stale_revision_is_a_conflict_that_writes_nothing(store: Store, executio
     assert everything(store, execution.id) == before
 
 
-def test_revision_ahead_of_the_head_is_a_conflict(store: Store, execution: Execution) -> None:
-    view = Execution(store, execution.id)
+def test_revision_ahead_of_the_head_is_a_conflict(store: Store, execution: SampleExecution) -> None:
+    view = SampleExecution(store, execution.id)
     view.state = execution.state
     ahead = replace(view.commit(), revision=2)
     assert refused(write(store, ahead), Conflict).actual == 0
     assert execution.head.revision == 0
 
 
-def test_right_revision_on_another_history_is_a_conflict(store: Store, execution: Execution) -> None:
+def test_right_revision_on_another_history_is_a_conflict(store: Store, execution: SampleExecution) -> None:
     elsewhere = replace(execution.commit(), previous="f" * 64)
     refused(write(store, elsewhere), Conflict)
     assert execution.head.revision == 0
     assert store.history(execution.id, 0, 10) == []
 
 
-def test_commit_to_an_execution_that_is_not_there_makes_none(store: Store, execution: Execution) -> None:
-    nobody = Execution(store, "nobody")
+def test_commit_to_an_execution_that_is_not_there_makes_none(store: Store, execution: SampleExecution) -> None:
+    nobody = SampleExecution(store, "nobody")
     nobody.state = execution.state
     refused(write(store, nobody.commit(ops=(put("k"),))), NotFound)
     assert everything(store, "nobody") == NOTHING
@@ -114,7 +114,7 @@ COMMIT_IDS = ["pay", "r1.pay", "r3.pay", "r01.pay", "r1.", "r.pay", "r9999999999
 
 
 @pytest.mark.parametrize("commit_id", COMMIT_IDS)
-def test_commit_id_seen_before_gives_back_what_was_stored(store: Store, execution: Execution, commit_id: str) -> None:
+def test_commit_id_seen_before_gives_back_what_was_stored(store: Store, execution: SampleExecution, commit_id: str) -> None:
     """T03: a caller who lost the reply sends the same commit again."""
     first = execution.land(variable("n", 1), commit_id=commit_id)
     before = everything(store, execution.id)
@@ -123,7 +123,9 @@ def test_commit_id_seen_before_gives_back_what_was_stored(store: Store, executio
 
 
 @pytest.mark.parametrize("commit_id", COMMIT_IDS)
-def test_commit_id_seen_before_wins_over_new_content_and_a_new_revision(store: Store, execution: Execution, commit_id: str) -> None:
+def test_commit_id_seen_before_wins_over_new_content_and_a_new_revision(
+    store: Store, execution: SampleExecution, commit_id: str
+) -> None:
     """T03: the retry was built anew, on a state that its own first try is part of."""
     first = execution.land(variable("n", 1), commit_id=commit_id)
     for revision in (2, 3, 4):
@@ -133,7 +135,7 @@ def test_commit_id_seen_before_wins_over_new_content_and_a_new_revision(store: S
         assert execution.head.revision == revision
 
 
-def test_seen_commit_does_not_write_its_state_again(store: Store, execution: Execution) -> None:
+def test_seen_commit_does_not_write_its_state_again(store: Store, execution: SampleExecution) -> None:
     """T03: a counter that rides with a commit counts distinct commit ids."""
     count: tuple[StateOp, ...] = (Increment(SCOPE, "paid"),)
     commit = execution.land(ops=count)
@@ -142,13 +144,13 @@ def test_seen_commit_does_not_write_its_state_again(store: Store, execution: Exe
     assert content(store) == {"paid": 1}
 
 
-def test_seen_commit_is_known_though_its_state_would_be_refused_now(store: Store, execution: Execution) -> None:
+def test_seen_commit_is_known_though_its_state_would_be_refused_now(store: Store, execution: SampleExecution) -> None:
     """T03: the key that must be absent is there because this very commit set it."""
     commit = execution.land(ops=(put("once", expected=ABSENT),))
     assert isinstance(write(store, commit), Seen)
 
 
-def test_seen_commit_is_known_though_its_lease_and_lock_are_lost(store: Store, execution: Execution) -> None:
+def test_seen_commit_is_known_though_its_lease_and_lock_are_lost(store: Store, execution: SampleExecution) -> None:
     lease, lock = claim(store, execution.id), acquire(store, "door")
     commit = execution.land(fence=lease.fence, guards=(LockGuard("door", lock.fence),))
     landed(write(store, Release(execution.id, "a", lease.fence)))
@@ -158,27 +160,27 @@ def test_seen_commit_is_known_though_its_lease_and_lock_are_lost(store: Store, e
 
 
 def test_creation_sent_twice_is_seen(store: Store) -> None:
-    creation = Execution(store).creation()
+    creation = SampleExecution(store).creation()
     landed(write(store, creation))
     assert write(store, creation) == Seen(creation.header, creation.body)
 
 
 def test_commit_id_is_unique_to_its_execution_only(store: Store) -> None:
-    one, two = Execution(store, "one").create(), Execution(store, "two").create()
+    one, two = SampleExecution(store, "one").create(), SampleExecution(store, "two").create()
     first, second = one.land(commit_id="same"), two.land(commit_id="same")
     assert first.header != second.header
     assert (one.head.revision, two.head.revision) == (1, 1)
 
 
-def test_execution_id_is_never_created_twice(store: Store, execution: Execution) -> None:
+def test_execution_id_is_never_created_twice(store: Store, execution: SampleExecution) -> None:
     before = everything(store, execution.id)
-    twin = Execution(store, execution.id, workspace="other").creation(ops=(put("k"),))
+    twin = SampleExecution(store, execution.id, workspace="other").creation(ops=(put("k"),))
     refused(write(store, twin), AlreadyExists)
     assert everything(store, execution.id) == before
     assert content(store) == {}
 
 
-def test_deleted_execution_is_gone_for_every_reader(store: Store, execution: Execution) -> None:
+def test_deleted_execution_is_gone_for_every_reader(store: Store, execution: SampleExecution) -> None:
     commit = execution.land()
     execution.land(snapshot=execution.snapshot())
     landed(write(store, Deletion(execution.id)))
@@ -187,9 +189,9 @@ def test_deleted_execution_is_gone_for_every_reader(store: Store, execution: Exe
     assert store.find(ExecutionQuery()) == []
 
 
-def test_deleted_execution_cannot_be_revived(store: Store, execution: Execution) -> None:
+def test_deleted_execution_cannot_be_revived(store: Store, execution: SampleExecution) -> None:
     """T07: the tombstone wins over every late writer."""
-    creation = Execution(store, execution.id).creation()
+    creation = SampleExecution(store, execution.id).creation()
     first, late = execution.land(), execution.commit(ops=(put("k"),))
     landed(write(store, Deletion(execution.id)))
     refused(write(store, late), NotFound)
@@ -203,8 +205,8 @@ def test_deleted_execution_cannot_be_revived(store: Store, execution: Execution)
 
 
 def test_deletion_leaves_other_executions_alone(store: Store) -> None:
-    kept = Execution(store, "kept").create().grow(2)
-    landed(write(store, Deletion(Execution(store, "gone").create().id)))
+    kept = SampleExecution(store, "kept").create().grow(2)
+    landed(write(store, Deletion(SampleExecution(store, "gone").create().id)))
     assert walk(store, kept.id).ok
     assert kept.head.revision == 2
 
@@ -217,7 +219,7 @@ def test_deleting_nothing_is_not_found(store: Store) -> None:
 @pytest.mark.parametrize("order", list(itertools.permutations(("first", "other", "again", "delete"))), ids="-".join)
 def test_step_output_is_written_once_whatever_comes_first(store: Store, order: Sequence[str], is_grouped: bool) -> None:
     """T07: a step's output, another output for it, a retry of the first, and a deletion, in every order."""
-    execution = Execution(store).create()
+    execution = SampleExecution(store).create()
     first, other = execution.commit(step("charge", 1)), execution.commit(step("charge", 2))
     units: dict[str, Unit] = {"first": first, "other": other, "again": first, "delete": Deletion(execution.id)}
     writes = [units[name] for name in order]
@@ -244,13 +246,13 @@ def expected_of_step(order: Sequence[str]) -> Iterator[type]:
             yield Seen if commit == winner else Conflict
 
 
-def test_scoped_state_lands_with_its_commit(store: Store, execution: Execution) -> None:
+def test_scoped_state_lands_with_its_commit(store: Store, execution: SampleExecution) -> None:
     outcome = write(store, execution.commit(ops=(put("k", "v"), Increment(SCOPE, "n", 2))))
     assert answers(outcome)[1] == 2
     assert content(store) == {"k": "v", "n": 2}
 
 
-def test_refused_state_refuses_its_commit(store: Store, execution: Execution) -> None:
+def test_refused_state_refuses_its_commit(store: Store, execution: SampleExecution) -> None:
     commit = execution.commit(ops=(put("other"), put("k", expected=7)), snapshot=execution.snapshot())
     before = everything(store, execution.id)
     refused(write(store, commit), Conflict)
@@ -260,14 +262,14 @@ def test_refused_state_refuses_its_commit(store: Store, execution: Execution) ->
 
 
 def test_refused_creation_with_state_leaves_the_id_free(store: Store) -> None:
-    new = Execution(store, "new")
+    new = SampleExecution(store, "new")
     refused(write(store, new.creation(ops=(put("k", expected=7),))), Conflict)
     assert store.head("new") is None
     new.create()
 
 
 def test_known_tip_is_the_newest_receipt_or_nothing(store: Store) -> None:
-    execution, other = Execution(store), Execution(store, "other").create()
+    execution, other = SampleExecution(store), SampleExecution(store, "other").create()
     for _ in range(3):
         landed(write(store, execution.foresee()))
         other.land()
@@ -279,7 +281,7 @@ def test_known_tip_is_the_newest_receipt_or_nothing(store: Store) -> None:
 
 
 def test_tips_are_those_of_the_executions_asked_for_in_that_order(store: Store) -> None:
-    first, second = Execution(store).create(), Execution(store, "other é/%:{}").create()
+    first, second = SampleExecution(store).create(), SampleExecution(store, "other é/%:{}").create()
     first.land()
     asked = [second.id, "nobody", first.id, second.id]
     assert store.tips(asked) == [second.state.receipt, None, first.state.receipt, second.state.receipt]
@@ -291,7 +293,7 @@ def test_tips_are_those_of_the_executions_asked_for_in_that_order(store: Store) 
 
 
 def test_many_tips_are_asked_for_at_once(store: Store) -> None:
-    executions = [Execution(store, f"e-{number}").create() for number in range(20)]
+    executions = [SampleExecution(store, f"e-{number}").create() for number in range(20)]
     ids = [execution.id for execution in executions] * 60
     assert store.tips(ids) == [execution.state.receipt for execution in executions] * 60
 

@@ -16,7 +16,7 @@ from stepwell.model.commit import Acquire, Archiving, Claim, Commit, LockGuard, 
 from stepwell.model.entry import Increment
 from stepwell.model.ledger import rebuild
 from stepwell.stores.group import GroupCommit
-from stepwell.testing.conformance.sample import HOUR, SCOPE, Execution, answers, content, landed, put, refused, variable, walk
+from stepwell.testing.conformance.sample import HOUR, SCOPE, SampleExecution, answers, content, landed, put, refused, variable, walk
 
 RACES = 1_000
 THREADS = 8
@@ -24,7 +24,7 @@ THREADS = 8
 Writer = Callable[[Commit], Outcome]
 
 
-def race(writers: Sequence[Writer], execution: Execution, races: int) -> None:
+def race(writers: Sequence[Writer], execution: SampleExecution, races: int) -> None:
     """Have all writers write the next revision at the same moment, again and again; each time exactly one of them may."""
     gate = threading.Barrier(len(writers) + 1, timeout=60)
     commits, outcomes = list[Commit](), dict[int, Outcome]()
@@ -88,7 +88,7 @@ def write_together(committer: GroupCommit, units: Sequence[Unit]) -> list[Outcom
 
 
 @pytest.mark.timeout(300)
-def test_every_race_for_a_revision_has_exactly_one_winner(store: Store, committer: GroupCommit, execution: Execution) -> None:
+def test_every_race_for_a_revision_has_exactly_one_winner(store: Store, committer: GroupCommit, execution: SampleExecution) -> None:
     """T05: no merge, no fork; the losers are told."""
     race([committer.write] * 4, execution, RACES)
     assert execution.head.revision == RACES
@@ -97,12 +97,12 @@ def test_every_race_for_a_revision_has_exactly_one_winner(store: Store, committe
 
 def test_every_race_to_create_an_execution_has_exactly_one_winner(store: Store, committer: GroupCommit) -> None:
     for number in range(20):
-        new = [Execution(store, f"new-{number}", workspace=f"w{thread}").creation() for thread in range(THREADS)]
+        new = [SampleExecution(store, f"new-{number}", workspace=f"w{thread}").creation() for thread in range(THREADS)]
         kinds = Counter(type(outcome) for outcome in write_together(committer, new))
         assert kinds == {Written: 1, AlreadyExists: THREADS - 1}
 
 
-def test_commit_sent_by_many_threads_lands_once(committer: GroupCommit, execution: Execution) -> None:
+def test_commit_sent_by_many_threads_lands_once(committer: GroupCommit, execution: SampleExecution) -> None:
     """T03: every sender but one is told what was stored."""
     commit = execution.commit(ops=(Increment(SCOPE, "n"),))
     kinds = Counter(type(outcome) for outcome in write_together(committer, [commit] * THREADS))
@@ -110,11 +110,11 @@ def test_commit_sent_by_many_threads_lands_once(committer: GroupCommit, executio
     assert content(execution.store) == {"n": 1}
 
 
-def test_commits_of_many_threads_leave_no_gap(store: Store, committer: GroupCommit, execution: Execution) -> None:
+def test_commits_of_many_threads_leave_no_gap(store: Store, committer: GroupCommit, execution: SampleExecution) -> None:
     """I3: each thread tries again until it was first; revisions are contiguous and the chain verifies."""
 
     def work(name: str) -> None:
-        view = Execution(store, execution.id)
+        view = SampleExecution(store, execution.id)
         view.follow()
         done = 0
         while done < 25:
@@ -134,7 +134,7 @@ def test_executions_do_not_wait_for_each_other(store: Store, committer: GroupCom
     """Writers of different executions never meet a conflict."""
 
     def work(number: int) -> None:
-        mine = Execution(store, f"mine-{number}")
+        mine = SampleExecution(store, f"mine-{number}")
         for _ in range(30):
             landed(committer.write(mine.foresee()))
 
@@ -158,7 +158,7 @@ def test_every_race_for_a_lock_has_exactly_one_winner(committer: GroupCommit) ->
         assert kinds == {Written: 1, LockHeld: THREADS - 1}
 
 
-def test_every_race_for_a_lease_has_exactly_one_winner(committer: GroupCommit, execution: Execution) -> None:
+def test_every_race_for_a_lease_has_exactly_one_winner(committer: GroupCommit, execution: SampleExecution) -> None:
     outcomes = write_together(committer, [Claim(execution.id, f"holder-{thread}", HOUR) for thread in range(THREADS)])
     [winner] = (outcome for outcome in outcomes if isinstance(outcome, Written))
     assert execution.head.holder == answers(winner)[0].holder
@@ -185,7 +185,7 @@ def test_lock_lets_one_thread_at_a_time_read_and_write(store: Store, committer: 
     assert content(store) == {"n": 40}
 
 
-def test_load_is_one_consistent_view_while_others_write(store: Store, committer: GroupCommit, execution: Execution) -> None:
+def test_load_is_one_consistent_view_while_others_write(store: Store, committer: GroupCommit, execution: SampleExecution) -> None:
     """I1: head, snapshot and commits of one moment, never the head of one and the commits of another."""
 
     def write_on() -> None:
@@ -223,7 +223,7 @@ def test_signed_commits_of_many_threads_keep_their_own_signature(store: Store, c
     """Rows of one group are never mixed up."""
 
     def work(number: int) -> None:
-        mine = Execution(store, f"mine-{number}")
+        mine = SampleExecution(store, f"mine-{number}")
         for turn in range(10):
             landed(committer.write(replace(mine.foresee(), signature=b"%d-%d" % (number, turn))))
             assert mine.head.signature == b"%d-%d" % (number, turn)

@@ -13,7 +13,7 @@ from stepwell.stores.group import GroupCommit
 from stepwell.testing.conformance.concurrency import write_together
 from stepwell.testing.conformance.sample import (
     HOUR,
-    Execution,
+    SampleExecution,
     answers,
     claim,
     landed,
@@ -25,9 +25,9 @@ from stepwell.testing.conformance.sample import (
 
 def runnable(
     store: Store, name: str = "order-7", *, workflow: str = "orders", holder: str | None = None, seconds: float = HOUR
-) -> Execution:
+) -> SampleExecution:
     """An execution that workers look after."""
-    execution = Execution(store, name, workflow=workflow)
+    execution = SampleExecution(store, name, workflow=workflow)
     execution.create(creation=Creation(workflow, 3, holder=holder, lease_seconds=seconds, is_runnable=True))
     return execution
 
@@ -47,7 +47,7 @@ def nudge(store: Store, *names: str) -> None:
     landed(write(store, StateBatch((), nudges=names)))
 
 
-def rest(execution: Execution, fence: int, wake_ms: int | None = None, *, is_final: bool = False) -> None:
+def rest(execution: SampleExecution, fence: int, wake_ms: int | None = None, *, is_final: bool = False) -> None:
     """Give the lease back with a commit."""
     execution.land(fence=fence, rest=Rest(wake_ms, is_final))
 
@@ -64,7 +64,7 @@ def test_runnable_execution_is_due_at_once_and_given_to_one_worker(store: Store)
     execution.land(fence=lease.fence)
 
 
-def test_execution_driven_by_hand_never_comes_due(store: Store, clock: FakeClock, execution: Execution) -> None:
+def test_execution_driven_by_hand_never_comes_due(store: Store, clock: FakeClock, execution: SampleExecution) -> None:
     assert execution.head.wake_ms is None
     lease = claim(store, execution.id)
     clock.advance(2 * HOUR)
@@ -105,7 +105,7 @@ def test_execution_that_ends_with_its_first_commit_is_nobodys_and_never_due(
     store: Store, clock: FakeClock, holder: str | None
 ) -> None:
     """It would be claimed for ever, again and again, and nothing could be done with it."""
-    execution = Execution(store, "order-7")
+    execution = SampleExecution(store, "order-7")
     creation = Creation("orders", 3, holder=holder, lease_seconds=HOUR, is_runnable=True)
     execution.create(status("RUNNING"), status("COMPLETED"), creation=creation, rest=Rest(is_final=True))
     head = execution.head
@@ -118,7 +118,7 @@ def test_execution_that_ends_with_its_first_commit_is_nobodys_and_never_due(
 
 @pytest.mark.parametrize("hours", [0, 5, None])
 def test_execution_whose_first_commit_rests_comes_due_as_that_says(store: Store, clock: FakeClock, hours: int | None) -> None:
-    execution = Execution(store, "order-7")
+    execution = SampleExecution(store, "order-7")
     creation = Creation("orders", 3, holder="me", lease_seconds=HOUR, is_runnable=True)
     wake_ms = None if hours is None else store.now_ms() + hours * HOUR * 1000
     execution.create(creation=creation, rest=Rest(wake_ms))
@@ -172,7 +172,7 @@ def test_nudge_makes_an_execution_due_before_its_time(store: Store) -> None:
 
 
 def test_nudge_rides_with_the_commit_of_another(store: Store) -> None:
-    sleeper, other = runnable(store), Execution(store, "other").create()
+    sleeper, other = runnable(store), SampleExecution(store, "other").create()
     rest(sleeper, claim_due(store)[0].fence)
     refused(write(store, other.commit(fence=99, nudges=(sleeper.id,))), LeaseLost)
     assert claim_due(store) == []

@@ -10,7 +10,7 @@ from stepwell.clock import Clock, FakeClock
 from stepwell.contract.store import Store
 from stepwell.model.limits import Limits
 from stepwell.stores.group import GroupCommit
-from stepwell.testing.conformance.sample import Execution
+from stepwell.testing.conformance.sample import SampleExecution
 
 __all__ = [
     "MakeStore",
@@ -91,6 +91,6 @@ def committer(store: Store) -> Iterator[GroupCommit]:
 
 
 @pytest.fixture
-def execution(store: Store) -> Execution:
+def execution(store: Store) -> SampleExecution:
     """An execution that has just been created, at revision 0."""
-    return Execution(store).create()
+    return SampleExecution(store).create()

@@ -29,7 +29,7 @@ from stepwell.model.scope import Scope
 from stepwell.testing.conformance.sample import (
     NOTHING,
     SCOPE,
-    Execution,
+    SampleExecution,
     acquire,
     answers,
     claim,
@@ -46,7 +46,7 @@ from stepwell.testing.conformance.sample import (
 )
 
 
-def test_commit_with_state_that_is_twice_in_a_group_lands_once_and_is_seen_then(store: Store, execution: Execution) -> None:
+def test_commit_with_state_that_is_twice_in_a_group_lands_once_and_is_seen_then(store: Store, execution: SampleExecution) -> None:
     """T03: the second meets what the first has just written, and that is no conflict."""
     commit = execution.commit(ops=(put("k", expected=0),))
     first, second = store.write([commit, commit])
@@ -59,15 +59,15 @@ def test_group_of_nothing_has_no_outcomes(store: Store) -> None:
     assert store.write([]) == []
 
 
-def test_refused_unit_never_stops_its_group(store: Store, execution: Execution) -> None:
+def test_refused_unit_never_stops_its_group(store: Store, execution: SampleExecution) -> None:
     """Every kind of refusal stands between two units that land."""
-    stranger = Execution(store, "stranger")
+    stranger = SampleExecution(store, "stranger")
     stranger.state = execution.state
     acquire(store, "taken", holder="somebody")
     claim(store, execution.id, holder="somebody")
     refusals: list[tuple[Unit, type]] = [
         (replace(execution.commit(), previous="e" * 64), Conflict),
-        (Execution(store, execution.id).creation(), AlreadyExists),
+        (SampleExecution(store, execution.id).creation(), AlreadyExists),
         (stranger.commit(), NotFound),
         (replace(execution.commit(), fence=99), LeaseLost),
         (StateBatch((put("k0", expected=7),)), Conflict),
@@ -91,22 +91,22 @@ def test_refused_unit_never_stops_its_group(store: Store, execution: Execution) 
 
 
 def test_several_commits_of_one_execution_land_in_one_group(store: Store) -> None:
-    execution = Execution(store)
+    execution = SampleExecution(store)
     outcomes = store.write([execution.foresee() for _ in range(5)])
     assert [type(outcome) for outcome in outcomes] == [Written] * 5
     assert (execution.head.revision, execution.head.digest) == (4, execution.state.receipt)
     assert walk(store, execution.id).receipts == 5
 
 
-def crowd(store: Store, count: int = 6) -> list[Execution]:
+def crowd(store: Store, count: int = 6) -> list[SampleExecution]:
     """Executions that do not exist yet."""
-    return [Execution(store, fresh_id("crowd")) for _ in range(count)]
+    return [SampleExecution(store, fresh_id("crowd")) for _ in range(count)]
 
 
-def test_first_commits_of_a_group_land_and_one_whose_id_is_taken_does_not(store: Store, execution: Execution) -> None:
+def test_first_commits_of_a_group_land_and_one_whose_id_is_taken_does_not(store: Store, execution: SampleExecution) -> None:
     others = crowd(store)
     units: list[Unit] = [each.foresee() for each in others]
-    taken = Execution(store, execution.id).creation()
+    taken = SampleExecution(store, execution.id).creation()
     outcomes = store.write([*units[:3], taken, *units[3:]])
     assert [type(outcome) for outcome in outcomes] == [Written] * 3 + [AlreadyExists] + [Written] * 3
     assert all(each.head.digest == each.state.receipt for each in others)
@@ -151,7 +151,7 @@ def test_group_of_all_kinds_of_commits_lands_whole(store: Store) -> None:
     new, plain, last = crowd(store, 2), crowd(store, 2), crowd(store, 2)
     for each in (*plain, *last):
         each.create(status("RUNNING"))
-    one = Execution(store, fresh_id("crowd"))
+    one = SampleExecution(store, fresh_id("crowd"))
     units: list[Unit] = [one.foresee()]
     for number in range(2):
         units += [new[number].foresee(), last[number].foresee(status("FAILED"), rest=Rest(None, is_final=True))]
@@ -163,7 +163,7 @@ def test_group_of_all_kinds_of_commits_lands_whole(store: Store) -> None:
     assert one.head.status == "COMPLETED"
 
 
-def test_units_of_a_group_take_effect_in_order(store: Store, execution: Execution) -> None:
+def test_units_of_a_group_take_effect_in_order(store: Store, execution: SampleExecution) -> None:
     first, second = execution.commit(variable("n", 1)), execution.commit(variable("n", 2))
     outcomes = store.write(
         [
@@ -183,7 +183,7 @@ def test_units_of_a_group_take_effect_in_order(store: Store, execution: Executio
     assert answers(outcomes[1]) == [6]
 
 
-def test_lease_of_the_same_group_guards_the_commits_after_it(store: Store, execution: Execution) -> None:
+def test_lease_of_the_same_group_guards_the_commits_after_it(store: Store, execution: SampleExecution) -> None:
     [lease] = answers(write(store, Claim(execution.id, "a", 60)))
     outcomes = store.write([Claim(execution.id, "a", 60), execution.commit(fence=lease.fence)])
     assert [type(outcome) for outcome in outcomes] == [Written, LeaseLost]
@@ -201,11 +201,11 @@ class Exploding(Sequence[Any]):
 
 
 @pytest.mark.parametrize("kind", ["batch", "commit"])
-def test_exception_in_the_middle_of_a_group_writes_nothing(store: Store, execution: Execution, kind: str) -> None:
+def test_exception_in_the_middle_of_a_group_writes_nothing(store: Store, execution: SampleExecution, kind: str) -> None:
     """T01: neither the units before it nor those after it are there, and the store goes on to work."""
     ops = cast("tuple[StateOp, ...]", Exploding())
-    bomb = StateBatch(ops) if kind == "batch" else Execution(store, "bomb").creation(ops=ops)
-    new, before = Execution(store, "new"), everything(store, execution.id)
+    bomb = StateBatch(ops) if kind == "batch" else SampleExecution(store, "bomb").creation(ops=ops)
+    new, before = SampleExecution(store, "new"), everything(store, execution.id)
     group = [*one_of_each(new, execution), bomb, StateBatch((put("after"),))]
     with pytest.raises(ZeroDivisionError):
         store.write(group)
@@ -215,11 +215,11 @@ def test_exception_in_the_middle_of_a_group_writes_nothing(store: Store, executi
     assert all(isinstance(outcome, Written) for outcome in store.write(one_of_each(new, execution)))
 
 
-def test_fault_at_any_point_of_a_write_writes_nothing(store: Store, execution: Execution) -> None:
+def test_fault_at_any_point_of_a_write_writes_nothing(store: Store, execution: SampleExecution) -> None:
     """T01: the store's own fault points, those that it has, one after the other."""
     points = [point for point in points_of_a_write(store) if point != "store.committed"]
     for number, point in enumerate(points):
-        new, before = Execution(store, f"new-{number}"), (everything(store, execution.id), content(store))
+        new, before = SampleExecution(store, f"new-{number}"), (everything(store, execution.id), content(store))
         with pytest.raises(Failure), armed(failing_at(point)):
             store.write(one_of_each(new, execution))
         assert (everything(store, execution.id), content(store)) == before, f"something was left behind by {point}"
@@ -227,7 +227,7 @@ def test_fault_at_any_point_of_a_write_writes_nothing(store: Store, execution: E
     landed(write(store, execution.commit()))
 
 
-def test_fault_after_the_write_leaves_a_commit_that_can_be_looked_up(store: Store, execution: Execution) -> None:
+def test_fault_after_the_write_leaves_a_commit_that_can_be_looked_up(store: Store, execution: SampleExecution) -> None:
     """T03: the reply is lost, the commit is not; asking for its id tells."""
     if "store.committed" not in points_of_a_write(store):
         pytest.skip("this store has no fault point after its transaction")
@@ -240,7 +240,7 @@ def test_fault_after_the_write_leaves_a_commit_that_can_be_looked_up(store: Stor
     assert write(store, commit) == Seen(commit.header, commit.body)
 
 
-def one_of_each(new: Execution, old: Execution) -> list[Unit]:
+def one_of_each(new: SampleExecution, old: SampleExecution) -> list[Unit]:
     """A group that touches every kind of row."""
     return [
         new.creation(ops=(put("new"),)),
@@ -266,7 +266,7 @@ def failing_at(point: str) -> Any:
 
 def points_of_a_write(store: Store) -> list[str]:
     """The fault points that this store really has, in the order in which a write reaches them."""
-    scratch, reached = Execution(store, fresh_id("scratch")).create(), list[str]()
+    scratch, reached = SampleExecution(store, fresh_id("scratch")).create(), list[str]()
     elsewhere = Scope.custom("scratch", "acme").path
     with armed(reached.append):
         write(store, scratch.commit(ops=(put("k", scope=elsewhere),), snapshot=scratch.snapshot()))

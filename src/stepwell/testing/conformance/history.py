@@ -15,7 +15,7 @@ from stepwell.model.receipt import Receipt
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.testing.conformance.sample import (
     START,
-    Execution,
+    SampleExecution,
     claim,
     everything,
     landed,
@@ -28,7 +28,7 @@ from stepwell.testing.conformance.sample import (
 )
 
 
-def grown(execution: Execution) -> list[str]:
+def grown(execution: SampleExecution) -> list[str]:
     """Land six commits, the third and the fifth with a snapshot; the digest of the state at each of the revisions 0 to 6."""
     digests = [execution.state.digest]
     for revision in range(1, 7):
@@ -49,7 +49,7 @@ def revisions(loaded: Loaded) -> tuple[int | None, list[int]]:
     return loaded.snapshot and loaded.snapshot.revision, [commit.revision for commit in loaded.commits]
 
 
-def test_load_starts_from_the_newest_snapshot(store: Store, execution: Execution) -> None:
+def test_load_starts_from_the_newest_snapshot(store: Store, execution: SampleExecution) -> None:
     grown(execution)
     loaded = load(store, execution.id)
     assert revisions(loaded) == (4, [5, 6])
@@ -57,13 +57,13 @@ def test_load_starts_from_the_newest_snapshot(store: Store, execution: Execution
     assert rebuild(loaded).sections == execution.state.sections
 
 
-def test_load_without_a_snapshot_starts_from_the_creation(store: Store, execution: Execution) -> None:
+def test_load_without_a_snapshot_starts_from_the_creation(store: Store, execution: SampleExecution) -> None:
     execution.grow(2)
     assert revisions(load(store, execution.id)) == (None, [0, 1, 2])
 
 
 @pytest.mark.parametrize(("at", "start"), [(0, None), (1, None), (2, 2), (3, 2), (4, 4), (5, 4), (6, 4)])
-def test_load_at_a_revision_gives_what_leads_there(store: Store, execution: Execution, at: int, start: int | None) -> None:
+def test_load_at_a_revision_gives_what_leads_there(store: Store, execution: SampleExecution, at: int, start: int | None) -> None:
     digests = grown(execution)
     loaded = load(store, execution.id, at)
     assert revisions(loaded) == (start, list(range(0 if start is None else start + 1, at + 1)))
@@ -71,23 +71,23 @@ def test_load_at_a_revision_gives_what_leads_there(store: Store, execution: Exec
     assert rebuild(loaded, at=at).digest == digests[at]
 
 
-def test_load_beyond_the_head_gives_what_there_is(store: Store, execution: Execution) -> None:
+def test_load_beyond_the_head_gives_what_there_is(store: Store, execution: SampleExecution) -> None:
     grown(execution)
     assert revisions(load(store, execution.id, 1_000)) == (4, [5, 6])
 
 
 @pytest.mark.parametrize("since", [-1, 0, 4, 6, 9])
-def test_load_since_a_revision_gives_the_commits_after_it(store: Store, execution: Execution, since: int) -> None:
+def test_load_since_a_revision_gives_the_commits_after_it(store: Store, execution: SampleExecution, since: int) -> None:
     grown(execution)
     assert revisions(load(store, execution.id, since=since)) == (None, list(range(since + 1, 7)))
 
 
-def test_load_since_one_revision_up_to_another(store: Store, execution: Execution) -> None:
+def test_load_since_one_revision_up_to_another(store: Store, execution: SampleExecution) -> None:
     grown(execution)
     assert revisions(load(store, execution.id, at=4, since=1)) == (None, [2, 3, 4])
 
 
-def test_stored_commits_and_snapshots_come_back_byte_for_byte(store: Store, execution: Execution) -> None:
+def test_stored_commits_and_snapshots_come_back_byte_for_byte(store: Store, execution: SampleExecution) -> None:
     snapshot = execution.snapshot()
     commit = execution.land(snapshot=snapshot)
     loaded = load(store, execution.id)
@@ -105,42 +105,42 @@ def test_missing_execution_has_no_history(store: Store) -> None:
     assert store.commit_of("nobody", "any") is None
 
 
-def test_history_comes_in_pages(store: Store, execution: Execution) -> None:
+def test_history_comes_in_pages(store: Store, execution: SampleExecution) -> None:
     execution.grow(24)
     rows = pages_of(lambda after: store.history(execution.id, after, 10), -1, lambda row: row.revision)
     pages = [[row.revision for row in page] for page in rows]
     assert pages == [list(range(10)), list(range(10, 20)), list(range(20, 25))]
 
 
-def test_history_is_of_one_execution_alone(store: Store, execution: Execution) -> None:
-    Execution(store, "other").create().grow(5)
+def test_history_is_of_one_execution_alone(store: Store, execution: SampleExecution) -> None:
+    SampleExecution(store, "other").create().grow(5)
     execution.grow(2)
     headers = [Receipt.read(row.header, row.body) for row in store.history(execution.id, -1, 100)]
     assert [(each.execution_id, each.revision) for each in headers] == [(execution.id, revision) for revision in range(3)]
 
 
-def test_chain_verifies_from_the_creation(store: Store, execution: Execution) -> None:
+def test_chain_verifies_from_the_creation(store: Store, execution: SampleExecution) -> None:
     grown(execution)
     assert store.base(execution.id) is None
     result = walk(store, execution.id)
     assert (result.ok, result.receipts, result.head) == (True, 7, execution.state.receipt)
 
 
-def test_commit_is_found_by_its_id(store: Store, execution: Execution) -> None:
+def test_commit_is_found_by_its_id(store: Store, execution: SampleExecution) -> None:
     commits = [execution.land() for _ in range(3)] + [execution.land(commit_id="pay"), execution.land(commit_id="r2.pay")]
     for revision, commit in enumerate(commits, 1):
         assert store.commit_of(execution.id, commit.commit_id) == StoredCommit(revision, commit.header, commit.body)
 
 
 @pytest.mark.parametrize("commit_id", ["pa", "pay ", "PAY", "%", "r1.nobody", "r2.pay"])
-def test_commit_is_not_found_by_another_id(store: Store, execution: Execution, commit_id: str) -> None:
+def test_commit_is_not_found_by_another_id(store: Store, execution: SampleExecution, commit_id: str) -> None:
     execution.land(commit_id="pay")
     execution.land()
     assert store.commit_of(execution.id, commit_id) is None
 
 
-def test_commit_is_not_found_in_another_execution(store: Store, execution: Execution) -> None:
-    other = Execution(store, "other").create()
+def test_commit_is_not_found_in_another_execution(store: Store, execution: SampleExecution) -> None:
+    other = SampleExecution(store, "other").create()
     execution.land(commit_id="pay")
     mine = execution.land()
     assert store.commit_of(other.id, "pay") is None
@@ -149,13 +149,13 @@ def test_commit_is_not_found_in_another_execution(store: Store, execution: Execu
 
 def state_at(store: Store, execution_id: str, at: int) -> StoredSnapshot:
     """The snapshot of a past revision."""
-    view = Execution(store, execution_id)
+    view = SampleExecution(store, execution_id)
     view.state = rebuild(load(store, execution_id, at), at=at)
     return view.snapshot()
 
 
 @pytest.mark.parametrize("through", range(7))
-def test_archived_history_starts_with_its_snapshot(archiving_store: Store, execution: Execution, through: int) -> None:
+def test_archived_history_starts_with_its_snapshot(archiving_store: Store, execution: SampleExecution, through: int) -> None:
     digests = grown(execution)
     before, snapshot = execution.head, state_at(archiving_store, execution.id, through)
     landed(write(archiving_store, Archiving(execution.id, snapshot)))
@@ -168,20 +168,20 @@ def test_archived_history_starts_with_its_snapshot(archiving_store: Store, execu
     assert (result.ok, result.receipts) == (True, 6 - through)
 
 
-def test_load_before_the_archived_revision_does_not_reach_it(archiving_store: Store, execution: Execution) -> None:
+def test_load_before_the_archived_revision_does_not_reach_it(archiving_store: Store, execution: SampleExecution) -> None:
     grown(execution)
     landed(write(archiving_store, Archiving(execution.id, state_at(archiving_store, execution.id, 3))))
     assert revisions(load(archiving_store, execution.id, 2)) == (None, [])
 
 
-def test_archiving_keeps_newer_snapshots(archiving_store: Store, execution: Execution) -> None:
+def test_archiving_keeps_newer_snapshots(archiving_store: Store, execution: SampleExecution) -> None:
     grown(execution)
     landed(write(archiving_store, Archiving(execution.id, state_at(archiving_store, execution.id, 3))))
     assert revisions(load(archiving_store, execution.id)) == (4, [5, 6])
     assert revisions(load(archiving_store, execution.id, 3)) == (3, [])
 
 
-def test_archived_execution_goes_on(archiving_store: Store, execution: Execution) -> None:
+def test_archived_execution_goes_on(archiving_store: Store, execution: SampleExecution) -> None:
     grown(execution)
     landed(write(archiving_store, Archiving(execution.id, execution.snapshot())))
     assert revisions(load(archiving_store, execution.id)) == (6, [])
@@ -192,7 +192,7 @@ def test_archived_execution_goes_on(archiving_store: Store, execution: Execution
     assert walk(archiving_store, execution.id).ok
 
 
-def test_archive_can_move_on_but_not_back(archiving_store: Store, execution: Execution) -> None:
+def test_archive_can_move_on_but_not_back(archiving_store: Store, execution: SampleExecution) -> None:
     grown(execution)
     old, new = state_at(archiving_store, execution.id, 2), state_at(archiving_store, execution.id, 5)
     landed(write(archiving_store, Archiving(execution.id, old)))
@@ -203,7 +203,7 @@ def test_archive_can_move_on_but_not_back(archiving_store: Store, execution: Exe
     assert archiving_store.base(execution.id) == new
 
 
-def test_archiving_what_has_not_happened_is_refused(archiving_store: Store, execution: Execution) -> None:
+def test_archiving_what_has_not_happened_is_refused(archiving_store: Store, execution: SampleExecution) -> None:
     grown(execution)
     before = everything(archiving_store, execution.id)
     execution.foresee()
@@ -212,7 +212,7 @@ def test_archiving_what_has_not_happened_is_refused(archiving_store: Store, exec
     assert everything(archiving_store, execution.id) == before
 
 
-def test_archived_commit_with_a_chosen_id_is_recognised(archiving_store: Store, execution: Execution) -> None:
+def test_archived_commit_with_a_chosen_id_is_recognised(archiving_store: Store, execution: SampleExecution) -> None:
     grown(execution)
     commit = execution.land(commit_id="pay")
     execution.grow(2)
@@ -226,7 +226,7 @@ def test_archived_commit_with_a_chosen_id_is_recognised(archiving_store: Store, 
     assert walk(archiving_store, execution.id).ok
 
 
-def test_archived_and_recognised_in_one_group(archiving_store: Store, execution: Execution) -> None:
+def test_archived_and_recognised_in_one_group(archiving_store: Store, execution: SampleExecution) -> None:
     grown(execution)
     commit = execution.land(commit_id="pay")
     outcomes = archiving_store.write([Archiving(execution.id, execution.snapshot()), commit])
@@ -234,7 +234,7 @@ def test_archived_and_recognised_in_one_group(archiving_store: Store, execution:
     assert archiving_store.commit_of(execution.id, "pay") == StoredCommit(commit.revision, b"", b"")
 
 
-def test_archived_commit_with_an_id_of_ours_leaves_nothing(archiving_store: Store, execution: Execution) -> None:
+def test_archived_commit_with_an_id_of_ours_leaves_nothing(archiving_store: Store, execution: SampleExecution) -> None:
     grown(execution)
     commit = execution.land()
     landed(write(archiving_store, Archiving(execution.id, execution.snapshot())))
@@ -242,7 +242,7 @@ def test_archived_commit_with_an_id_of_ours_leaves_nothing(archiving_store: Stor
     refused(write(archiving_store, commit), Conflict)
 
 
-def test_what_is_left_of_archived_commits_goes_with_the_execution(archiving_store: Store, execution: Execution) -> None:
+def test_what_is_left_of_archived_commits_goes_with_the_execution(archiving_store: Store, execution: SampleExecution) -> None:
     commit = execution.land(commit_id="pay")
     landed(write(archiving_store, Archiving(execution.id, execution.snapshot())))
     landed(write(archiving_store, Deletion(execution.id)))
@@ -250,7 +250,7 @@ def test_what_is_left_of_archived_commits_goes_with_the_execution(archiving_stor
     refused(write(archiving_store, commit), NotFound)
 
 
-def test_catching_up_from_before_the_archive_reads_no_empty_commits(archiving_store: Store, execution: Execution) -> None:
+def test_catching_up_from_before_the_archive_reads_no_empty_commits(archiving_store: Store, execution: SampleExecution) -> None:
     for number in range(4):
         execution.land(commit_id=f"named-{number}")
     landed(write(archiving_store, Archiving(execution.id, state_at(archiving_store, execution.id, 2))))
@@ -258,16 +258,16 @@ def test_catching_up_from_before_the_archive_reads_no_empty_commits(archiving_st
     assert [row.revision for row in archiving_store.history(execution.id, -1, 100)] == [3, 4]
 
 
-def test_archived_execution_can_be_deleted(archiving_store: Store, execution: Execution) -> None:
+def test_archived_execution_can_be_deleted(archiving_store: Store, execution: SampleExecution) -> None:
     grown(execution)
     landed(write(archiving_store, Archiving(execution.id, state_at(archiving_store, execution.id, 3))))
     landed(write(archiving_store, Deletion(execution.id)))
     assert everything(archiving_store, execution.id) == (None, None, [], None)
 
 
-def elsewhere(store: Store, execution_id: str = "moved") -> Execution:
+def elsewhere(store: Store, execution_id: str = "moved") -> SampleExecution:
     """An execution that lives in another store, at revision 2."""
-    moved = Execution(store, execution_id, workspace="theirs", workflow="imports")
+    moved = SampleExecution(store, execution_id, workspace="theirs", workflow="imports")
     for _ in range(3):
         moved.foresee()
     return moved
@@ -294,7 +294,7 @@ def test_adopted_execution_goes_on(store: Store) -> None:
     assert walk(store, moved.id).receipts == 2
 
 
-def test_execution_that_is_here_cannot_be_adopted(store: Store, execution: Execution) -> None:
+def test_execution_that_is_here_cannot_be_adopted(store: Store, execution: SampleExecution) -> None:
     before = everything(store, execution.id)
     refused(write(store, elsewhere(store, execution.id).adoption()), AlreadyExists)
     landed(write(store, elsewhere(store).adoption()))
@@ -307,10 +307,10 @@ def found(store: Store, **query: object) -> list[str]:
     return [head.execution_id for head in store.find(ExecutionQuery(**query))]  # pyright: ignore[reportArgumentType] - test data
 
 
-def crowd_of(store: Store) -> list[Execution]:
+def crowd_of(store: Store) -> list[SampleExecution]:
     """Six executions, each a minute younger than the one before."""
     return [
-        Execution(
+        SampleExecution(
             store,
             f"e{number}",
             workspace="acme" if number % 2 else "globex",
@@ -381,7 +381,7 @@ def test_find_leaves_out_the_deleted_and_takes_in_the_adopted(store: Store) -> N
 def test_pages_of_find_show_everything_once_even_of_one_instant(store: Store, query: dict[str, object]) -> None:
     names = ["a", "B", "b", "é", "z", "ä", "10", "9", "a b", "a%", "_"]
     for name in names:
-        Execution(store, name).create()
+        SampleExecution(store, name).create()
 
     def find(after: tuple[int, str] | None) -> list[Head]:
         return store.find(ExecutionQuery(limit=3, after=after, **query))  # pyright: ignore[reportArgumentType] - test data

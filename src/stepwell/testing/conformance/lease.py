@@ -10,7 +10,7 @@ from stepwell.errors import LeaseLost, LockHeld, NotFound
 from stepwell.model.commit import Acquire, Claim, Deletion, Extension, Lease, Release, StateBatch, Written
 from stepwell.testing.conformance.sample import (
     HOUR,
-    Execution,
+    SampleExecution,
     answers,
     claim,
     content,
@@ -24,7 +24,7 @@ from stepwell.testing.conformance.sample import (
 )
 
 
-def test_free_execution_is_leased_to_whoever_claims_it(store: Store, execution: Execution) -> None:
+def test_free_execution_is_leased_to_whoever_claims_it(store: Store, execution: SampleExecution) -> None:
     lease = claim(store, execution.id, holder="a")
     head = execution.head
     assert (lease.name, lease.holder) == (execution.id, "a")
@@ -33,7 +33,9 @@ def test_free_execution_is_leased_to_whoever_claims_it(store: Store, execution: 
 
 
 @pytest.mark.parametrize("seconds", [0.5, 30, 86_400])
-def test_lease_lasts_as_long_as_was_asked_by_the_clock_of_the_store(store: Store, execution: Execution, seconds: float) -> None:
+def test_lease_lasts_as_long_as_was_asked_by_the_clock_of_the_store(
+    store: Store, execution: SampleExecution, seconds: float
+) -> None:
     earliest = store.now_ms()
     lease = claim(store, execution.id, seconds=seconds)
     assert earliest <= lease.until_ms - seconds * 1000 <= store.now_ms()
@@ -45,14 +47,16 @@ def test_clock_of_the_store_moves_with_the_clock_of_the_test(store: Store, clock
     assert HOUR * 1000 <= store.now_ms() - before < (HOUR + 600) * 1000
 
 
-def test_leased_execution_cannot_be_claimed_by_another(store: Store, execution: Execution, clock: FakeClock) -> None:
+def test_leased_execution_cannot_be_claimed_by_another(store: Store, execution: SampleExecution, clock: FakeClock) -> None:
     lease = claim(store, execution.id, holder="a")
     clock.advance(0.5 * HOUR)
     refused(write(store, Claim(execution.id, "b", HOUR)), LockHeld)
     assert (execution.head.holder, execution.head.fence) == ("a", lease.fence)
 
 
-def test_expired_lease_can_be_claimed_by_another_with_a_higher_fence(store: Store, execution: Execution, clock: FakeClock) -> None:
+def test_expired_lease_can_be_claimed_by_another_with_a_higher_fence(
+    store: Store, execution: SampleExecution, clock: FakeClock
+) -> None:
     first = claim(store, execution.id, holder="a")
     clock.advance(1.1 * HOUR)
     second = claim(store, execution.id, holder="b")
@@ -60,14 +64,14 @@ def test_expired_lease_can_be_claimed_by_another_with_a_higher_fence(store: Stor
     assert execution.head.holder == "b"
 
 
-def test_same_holder_may_claim_again_and_its_old_fence_is_over(store: Store, execution: Execution) -> None:
+def test_same_holder_may_claim_again_and_its_old_fence_is_over(store: Store, execution: SampleExecution) -> None:
     first, second = claim(store, execution.id, holder="a"), claim(store, execution.id, holder="a")
     assert second.fence > first.fence
     refused(write(store, execution.commit(fence=first.fence)), LeaseLost)
     landed(write(store, execution.commit(fence=second.fence)))
 
 
-def test_fence_rises_over_release_expiry_and_reclaim(store: Store, execution: Execution, clock: FakeClock) -> None:
+def test_fence_rises_over_release_expiry_and_reclaim(store: Store, execution: SampleExecution, clock: FakeClock) -> None:
     """I8: accepted fences never decrease."""
     fences = [claim(store, execution.id, holder="a").fence]
     landed(write(store, Release(execution.id, "a", fences[-1])))
@@ -78,8 +82,8 @@ def test_fence_rises_over_release_expiry_and_reclaim(store: Store, execution: Ex
     assert fences == sorted(set(fences))
 
 
-def test_lease_is_of_one_execution_alone(store: Store, execution: Execution) -> None:
-    other = Execution(store, "other").create()
+def test_lease_is_of_one_execution_alone(store: Store, execution: SampleExecution) -> None:
+    other = SampleExecution(store, "other").create()
     claim(store, execution.id, holder="a")
     claim(store, other.id, holder="b")
     assert (execution.head.holder, other.head.holder) == ("a", "b")
@@ -89,7 +93,7 @@ def test_claim_of_nothing_is_not_found(store: Store) -> None:
     refused(write(store, Claim("nobody", "a", HOUR)), NotFound)
 
 
-def test_holder_commits_with_its_fence(store: Store, execution: Execution) -> None:
+def test_holder_commits_with_its_fence(store: Store, execution: SampleExecution) -> None:
     lease = claim(store, execution.id)
     execution.land(fence=lease.fence)
     execution.land(fence=lease.fence)
@@ -97,7 +101,7 @@ def test_holder_commits_with_its_fence(store: Store, execution: Execution) -> No
     assert (head.revision, head.holder, head.fence, head.lease_until_ms) == (2, "a", lease.fence, lease.until_ms)
 
 
-def test_expired_holder_cannot_commit(store: Store, execution: Execution, clock: FakeClock) -> None:
+def test_expired_holder_cannot_commit(store: Store, execution: SampleExecution, clock: FakeClock) -> None:
     stale = claim(store, execution.id, holder="a")
     clock.advance(1.1 * HOUR)
     claim(store, execution.id, holder="b")
@@ -108,7 +112,7 @@ def test_expired_holder_cannot_commit(store: Store, execution: Execution, clock:
     assert content(store) == {}
 
 
-def test_expired_lease_that_nobody_took_still_proves_its_writer(store: Store, execution: Execution, clock: FakeClock) -> None:
+def test_expired_lease_that_nobody_took_still_proves_its_writer(store: Store, execution: SampleExecution, clock: FakeClock) -> None:
     """The fence decides, not the time: nobody else can have written meanwhile."""
     lease = claim(store, execution.id)
     clock.advance(2 * HOUR)
@@ -116,18 +120,18 @@ def test_expired_lease_that_nobody_took_still_proves_its_writer(store: Store, ex
 
 
 @pytest.mark.parametrize("step", [-1, 1, 1_000])
-def test_fence_that_is_not_the_present_one_is_refused(store: Store, execution: Execution, step: int) -> None:
+def test_fence_that_is_not_the_present_one_is_refused(store: Store, execution: SampleExecution, step: int) -> None:
     lease = claim(store, execution.id)
     refused(write(store, execution.commit(fence=lease.fence + step)), LeaseLost)
     assert execution.head.revision == 0
 
 
-def test_writer_without_a_lease_is_guarded_by_the_revision_alone(store: Store, execution: Execution) -> None:
+def test_writer_without_a_lease_is_guarded_by_the_revision_alone(store: Store, execution: SampleExecution) -> None:
     claim(store, execution.id)
     landed(write(store, execution.commit(fence=None)))
 
 
-def test_holder_prolongs_its_lease_from_now(store: Store, execution: Execution, clock: FakeClock) -> None:
+def test_holder_prolongs_its_lease_from_now(store: Store, execution: SampleExecution, clock: FakeClock) -> None:
     lease = claim(store, execution.id)
     clock.advance(0.5 * HOUR)
     earliest = store.now_ms()
@@ -139,7 +143,7 @@ def test_holder_prolongs_its_lease_from_now(store: Store, execution: Execution, 
     refused(write(store, Claim(execution.id, "b", HOUR)), LockHeld)
 
 
-def test_lease_can_be_prolonged_for_ever(store: Store, execution: Execution, clock: FakeClock) -> None:
+def test_lease_can_be_prolonged_for_ever(store: Store, execution: SampleExecution, clock: FakeClock) -> None:
     """P4: a live worker that renews is never rescued."""
     lease = claim(store, execution.id)
     for _ in range(10):
@@ -148,7 +152,7 @@ def test_lease_can_be_prolonged_for_ever(store: Store, execution: Execution, clo
         landed(write(store, Extension(execution.id, "a", lease.fence, HOUR)))
 
 
-def test_expired_lease_cannot_be_prolonged(store: Store, execution: Execution, clock: FakeClock) -> None:
+def test_expired_lease_cannot_be_prolonged(store: Store, execution: SampleExecution, clock: FakeClock) -> None:
     """T20: whoever slept over the end must claim anew, even if nobody came."""
     lease = claim(store, execution.id)
     clock.advance(1.1 * HOUR)
@@ -156,7 +160,7 @@ def test_expired_lease_cannot_be_prolonged(store: Store, execution: Execution, c
     claim(store, execution.id, holder="b")
 
 
-def test_nobody_but_the_holder_prolongs_or_releases(store: Store, execution: Execution) -> None:
+def test_nobody_but_the_holder_prolongs_or_releases(store: Store, execution: SampleExecution) -> None:
     lease = claim(store, execution.id, holder="a")
     refused(write(store, Extension(execution.id, "b", lease.fence, 9 * HOUR)), LeaseLost)
     refused(write(store, Extension(execution.id, "a", lease.fence + 1, 9 * HOUR)), LeaseLost)
@@ -167,21 +171,21 @@ def test_nobody_but_the_holder_prolongs_or_releases(store: Store, execution: Exe
     assert (execution.head.holder, execution.head.lease_until_ms) == ("a", lease.until_ms)
 
 
-def test_released_execution_is_free(store: Store, execution: Execution) -> None:
+def test_released_execution_is_free(store: Store, execution: SampleExecution) -> None:
     lease = claim(store, execution.id, holder="a")
     landed(write(store, Release(execution.id, "a", lease.fence)))
     assert (execution.head.holder, execution.head.lease_until_ms) == (None, None)
     claim(store, execution.id, holder="b")
 
 
-def test_released_lease_cannot_be_prolonged_or_released_again(store: Store, execution: Execution) -> None:
+def test_released_lease_cannot_be_prolonged_or_released_again(store: Store, execution: SampleExecution) -> None:
     lease = claim(store, execution.id)
     landed(write(store, Release(execution.id, "a", lease.fence)))
     refused(write(store, Extension(execution.id, "a", lease.fence, HOUR)), LeaseLost)
     refused(write(store, Release(execution.id, "a", lease.fence)), LeaseLost)
 
 
-def test_holder_that_slept_over_its_lease_can_do_no_harm(store: Store, execution: Execution, clock: FakeClock) -> None:
+def test_holder_that_slept_over_its_lease_can_do_no_harm(store: Store, execution: SampleExecution, clock: FakeClock) -> None:
     """T20: it wakes up after another took over and wrote; it writes, prolongs and releases, all in vain."""
     slept = claim(store, execution.id, holder="a")
     late = execution.commit(variable("by", "a"), fence=slept.fence)
@@ -198,7 +202,9 @@ def test_holder_that_slept_over_its_lease_can_do_no_harm(store: Store, execution
     assert walk(store, execution.id).ok
 
 
-def test_late_units_of_two_holders_in_one_group_follow_the_fence(store: Store, execution: Execution, clock: FakeClock) -> None:
+def test_late_units_of_two_holders_in_one_group_follow_the_fence(
+    store: Store, execution: SampleExecution, clock: FakeClock
+) -> None:
     """T06: the take-over and the late write share a transaction."""
     slept = claim(store, execution.id, holder="a")
     clock.advance(2 * HOUR)
@@ -214,7 +220,7 @@ def test_late_units_of_two_holders_in_one_group_follow_the_fence(store: Store, e
     landed(write(store, execution.commit(fence=answers(outcomes[0])[0].fence)))
 
 
-def test_lease_ends_with_its_execution(store: Store, execution: Execution) -> None:
+def test_lease_ends_with_its_execution(store: Store, execution: SampleExecution) -> None:
     lease = claim(store, execution.id)
     landed(write(store, Deletion(execution.id)))
     refused(write(store, execution.commit(fence=lease.fence)), NotFound)
@@ -222,7 +228,7 @@ def test_lease_ends_with_its_execution(store: Store, execution: Execution) -> No
     refused(write(store, Release(execution.id, "a", lease.fence)), LeaseLost)
 
 
-def test_lease_and_lock_of_the_same_name_are_strangers(store: Store, execution: Execution) -> None:
+def test_lease_and_lock_of_the_same_name_are_strangers(store: Store, execution: SampleExecution) -> None:
     claim(store, execution.id, holder="a")
     landed(write(store, Acquire(execution.id, "b", HOUR)))
     assert execution.head.holder == "a"

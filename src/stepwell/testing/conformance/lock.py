@@ -10,7 +10,7 @@ from stepwell.errors import LeaseLost, LockHeld
 from stepwell.model.commit import Acquire, LockGuard, Renew, StateBatch, Sweep, Unlock, Written
 from stepwell.testing.conformance.sample import (
     HOUR,
-    Execution,
+    SampleExecution,
     acquire,
     answers,
     content,
@@ -186,7 +186,7 @@ def test_guard_holds_after_the_end_while_nobody_else_was_granted_the_lock(store:
 @pytest.mark.parametrize("kind", ["state", "commit", "creation"])
 @pytest.mark.parametrize("loss", ["never held", "taken over", "released", "swept", "ahead"])
 def test_guard_of_a_lost_lock_refuses_whatever_it_guards(store: Store, clock: FakeClock, kind: str, loss: str) -> None:
-    execution, new = Execution(store).create(), Execution(store, "new")
+    execution, new = SampleExecution(store).create(), SampleExecution(store, "new")
     guards = (LockGuard("door", lose_lock(store, clock, loss)),)
     unit = {
         "state": StateBatch((put("k"),), guards),
@@ -220,7 +220,7 @@ def lose_lock(store: Store, clock: FakeClock, loss: str) -> int:
 
 @pytest.mark.parametrize("kind", ["commit", "creation"])
 def test_guarded_commit_lands_while_the_lock_is_held(store: Store, kind: str) -> None:
-    execution, guards = Execution(store), (LockGuard("door", acquire(store).fence),)
+    execution, guards = SampleExecution(store), (LockGuard("door", acquire(store).fence),)
     if kind == "creation":
         execution.create(guards=guards)
     else:
@@ -228,7 +228,7 @@ def test_guarded_commit_lands_while_the_lock_is_held(store: Store, kind: str) ->
     assert execution.head.digest == execution.state.receipt
 
 
-def test_every_guard_must_hold(store: Store, execution: Execution) -> None:
+def test_every_guard_must_hold(store: Store, execution: SampleExecution) -> None:
     held, lost = LockGuard("front", acquire(store, "front").fence), LockGuard("back", 99)
     for guards in ((held, lost), (lost, held)):
         refused(write(store, StateBatch((put("k"),), guards)), LeaseLost)

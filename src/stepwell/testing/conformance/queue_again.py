@@ -23,15 +23,15 @@ from stepwell.testing.conformance.queue_sample import (
     stored,
     used,
 )
-from stepwell.testing.conformance.sample import HOUR, Execution, answers, content, landed, put, refused, status, write
+from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, content, landed, put, refused, status, write
 
 AGAIN = ItemMark("a", "PENDING")
 
 
-def failed_run(store: Store, name: str = "a", **fields: Any) -> Execution:
+def failed_run(store: Store, name: str = "a", **fields: Any) -> SampleExecution:
     """The execution of an item that failed, and ended its item with it."""
     claimed = claimed_item(store, name, **fields)
-    run = Execution(store, claimed.execution_id).create(
+    run = SampleExecution(store, claimed.execution_id).create(
         status("RUNNING"),
         creation=Creation("orders", 3, holder="w", lease_seconds=HOUR, is_runnable=True),
         mark=ItemMark(name, "DISPATCHED", claimed.fence),
@@ -40,7 +40,7 @@ def failed_run(store: Store, name: str = "a", **fields: Any) -> Execution:
     return run
 
 
-def again(run: Execution, item_id: str = "a", **fields: Any) -> Commit:
+def again(run: SampleExecution, item_id: str = "a", **fields: Any) -> Commit:
     """The commit that reopens an execution and sends its item back."""
     return run.commit(status("PENDING"), rest=Rest(), mark=ItemMark(item_id, "PENDING"), **fields)
 
@@ -117,7 +117,7 @@ def test_execution_that_ends_while_its_item_is_claimed_again_ends_that_too(store
     refused(write(store, ItemMark("a", "DISPATCHED", claimed.fence)), LeaseLost)
 
 
-def unwritten(store: Store, run: Execution, refusal: Conflict, *words: str) -> None:
+def unwritten(store: Store, run: SampleExecution, refusal: Conflict, *words: str) -> None:
     """Nothing of the commit is there, and the refusal says why."""
     head = store.head(run.head.execution_id)
     assert head is not None

@@ -21,13 +21,13 @@ from stepwell.testing.conformance.queue_sample import (
     stored,
     used,
 )
-from stepwell.testing.conformance.sample import HOUR, Execution, answers, content, landed, put, refused, status, write
+from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, content, landed, put, refused, status, write
 
 
 def test_mark_lands_with_the_creation_of_its_execution(store: Store) -> None:
     """E7: the execution and its item's status are one commit."""
     claimed = claimed_item(store)
-    Execution(store, claimed.execution_id).create(
+    SampleExecution(store, claimed.execution_id).create(
         creation=Creation("orders", 3, holder="w", lease_seconds=HOUR, is_runnable=True),
         mark=ItemMark("a", "DISPATCHED", claimed.fence),
     )
@@ -37,7 +37,7 @@ def test_mark_lands_with_the_creation_of_its_execution(store: Store) -> None:
 
 def test_execution_of_one_commit_goes_from_claimed_to_completed(store: Store) -> None:
     claimed = claimed_item(store)
-    Execution(store, claimed.execution_id).create(
+    SampleExecution(store, claimed.execution_id).create(
         status("RUNNING"),
         status("COMPLETED"),
         creation=Creation("orders", 3, holder="w", lease_seconds=HOUR, is_runnable=True),
@@ -54,7 +54,7 @@ def test_commit_whose_claim_was_lost_is_refused_whole(store: Store, clock: FakeC
     clock.advance(2 * HOUR)
     recover(store)
     [second] = claim_items(store)
-    execution = Execution(store, first.execution_id)
+    execution = SampleExecution(store, first.execution_id)
     refused(write(store, execution.creation(mark=ItemMark("a", "DISPATCHED", first.fence), ops=(put("k"),))), LeaseLost)
     assert (store.head("of-a"), content(store), statuses(store)) == (None, {}, {"a": "CLAIMED"})
     execution.create(mark=ItemMark("a", "DISPATCHED", second.fence))
@@ -63,8 +63,8 @@ def test_commit_whose_claim_was_lost_is_refused_whole(store: Store, clock: FakeC
 
 def test_refused_commit_leaves_the_item_as_it_was(store: Store) -> None:
     claimed = claimed_item(store)
-    execution = Execution(store, "of-a").create()
-    refused(write(store, Execution(store, "of-a").creation(mark=ItemMark("a", "DISPATCHED", claimed.fence))), AlreadyExists)
+    execution = SampleExecution(store, "of-a").create()
+    refused(write(store, SampleExecution(store, "of-a").creation(mark=ItemMark("a", "DISPATCHED", claimed.fence))), AlreadyExists)
     refused(write(store, execution.commit(fence=99, mark=ItemMark("a", "COMPLETED"), items=(new_item("b"),))), LeaseLost)
     assert statuses(store) == {"a": "CLAIMED"}
 
@@ -72,7 +72,9 @@ def test_refused_commit_leaves_the_item_as_it_was(store: Store) -> None:
 def test_commit_that_landed_before_moves_its_item_no_second_time(store: Store) -> None:
     """T03: the reply was lost; the retry meets its own first writes."""
     claimed = claimed_item(store)
-    commit = Execution(store, "of-a").creation(mark=ItemMark("a", "COMPLETED", claimed.fence), items=(new_item("b", key="k"),))
+    commit = SampleExecution(store, "of-a").creation(
+        mark=ItemMark("a", "COMPLETED", claimed.fence), items=(new_item("b", key="k"),)
+    )
     landed(write(store, commit))
     before = stored(store, "a"), stored(store, "b")
     assert isinstance(write(store, commit), Seen)
@@ -84,7 +86,7 @@ def test_commit_that_landed_before_moves_its_item_no_second_time(store: Store) -
 
 def test_late_end_of_an_old_execution_does_not_end_an_item_that_was_driven_again(store: Store) -> None:
     claimed = claimed_item(store)
-    old = Execution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
+    old = SampleExecution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
     landed(write(store, ItemMark("a", "FAILED")))
     answers(write(store, Redrive("a", "again")))
     old.land(mark=ItemMark("a", "COMPLETED"))
@@ -97,7 +99,7 @@ def test_late_end_of_an_old_execution_does_not_end_an_item_that_was_driven_again
 def test_last_commit_of_an_execution_leaves_its_item_as_it_ended_before(store: Store) -> None:
     """T40: the first end wins, whoever brings the second; the commit itself is not refused for that."""
     claimed = claimed_item(store)
-    execution = Execution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
+    execution = SampleExecution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
     landed(write(store, ItemMark("a", "FAILED", error="first")))
     before = stored(store, "a")
     execution.land(status("RUNNING"), status("COMPLETED"), rest=Rest(is_final=True), mark=ItemMark("a", "COMPLETED"))
@@ -107,7 +109,7 @@ def test_last_commit_of_an_execution_leaves_its_item_as_it_ended_before(store: S
 def test_last_commit_of_an_old_execution_leaves_an_item_that_was_driven_and_claimed_again(store: Store) -> None:
     """T40: the run that was given up ends late, while the item is with somebody else and has another execution."""
     claimed = claimed_item(store)
-    old = Execution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
+    old = SampleExecution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
     landed(write(store, ItemMark("a", "FAILED")))
     answers(write(store, Redrive("a", "again")))
     assert ids_of(claim_items(store)) == ["a"]
@@ -119,7 +121,7 @@ def test_last_commit_of_an_old_execution_leaves_an_item_that_was_driven_and_clai
 def test_last_commit_of_a_holder_that_lost_its_lease_does_not_end_the_item(store: Store, clock: FakeClock) -> None:
     """T32: its successor has committed nothing yet, so that it is the fence alone that tells the two apart."""
     claimed = claimed_item(store)
-    execution = Execution(store, "of-a").create(
+    execution = SampleExecution(store, "of-a").create(
         creation=Creation("orders", 3, holder="w", lease_seconds=HOUR, is_runnable=True),
         mark=ItemMark("a", "DISPATCHED", claimed.fence),
     )
@@ -133,7 +135,7 @@ def test_last_commit_of_a_holder_that_lost_its_lease_does_not_end_the_item(store
     assert statuses(store) == {"a": "COMPLETED"}
 
 
-def test_items_land_with_their_commit_or_not_at_all(store: Store, execution: Execution) -> None:
+def test_items_land_with_their_commit_or_not_at_all(store: Store, execution: SampleExecution) -> None:
     """T39: enqueueing inside a step is part of the step."""
     refused(write(store, execution.commit(fence=99, items=(new_item("a"), new_item("b", key="k")))), LeaseLost)
     assert statuses(store) == {}
@@ -141,7 +143,7 @@ def test_items_land_with_their_commit_or_not_at_all(store: Store, execution: Exe
     assert ids_of(claim_items(store)) == ["a", "b"]
 
 
-def test_refused_item_refuses_its_commit(store: Store, execution: Execution) -> None:
+def test_refused_item_refuses_its_commit(store: Store, execution: SampleExecution) -> None:
     """T39: nothing of either is there."""
     put_workspace(store, "small", queue_depth=1)
     add(store, new_item("there", key="k"))
@@ -158,7 +160,7 @@ def test_refused_item_refuses_its_commit(store: Store, execution: Execution) -> 
     assert list(statuses(store)) == ["there", "a"]
 
 
-def test_room_is_counted_anew_after_a_commit_was_refused(store: Store, execution: Execution) -> None:
+def test_room_is_counted_anew_after_a_commit_was_refused(store: Store, execution: SampleExecution) -> None:
     put_workspace(store, "small", queue_depth=2)
     stale = execution.commit(fence=99, items=(new_item("a", "small"), new_item("b", "small")))
     outcomes = store.write([stale, Enqueue((new_item("c", "small"), new_item("d", "small")))])
@@ -169,14 +171,14 @@ def test_room_is_counted_anew_after_a_commit_was_refused(store: Store, execution
 def test_deleted_execution_ends_its_item(store: Store) -> None:
     """T35: delete while running."""
     claimed = claimed_item(store)
-    Execution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
+    SampleExecution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
     landed(write(store, Deletion("of-a")))
     assert statuses(store) == {"a": "CANCELLED"}
     claimed = claimed_item(store, "b")
-    Execution(store, "of-b").create(mark=ItemMark("b", "COMPLETED", claimed.fence))
+    SampleExecution(store, "of-b").create(mark=ItemMark("b", "COMPLETED", claimed.fence))
     landed(write(store, Deletion("of-b")))
     assert statuses(store) == {"a": "CANCELLED", "b": "COMPLETED"}
-    Execution(store, "free").create()
+    SampleExecution(store, "free").create()
     landed(write(store, Deletion("free")))
 
 
@@ -185,7 +187,7 @@ def test_deleted_execution_ends_its_item_whatever_became_of_another_that_wanted_
     put_workspace(store, "other")
     first = claimed_item(store)
     write(store, Enqueue((msgspec.structs.replace(new_item("late", "other"), execution_id="of-a"),)))
-    Execution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", first.fence))
+    SampleExecution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", first.fence))
     landed(write(store, CancelItem("late")))
     landed(write(store, Deletion("of-a")))
     assert statuses(store) == {"a": "CANCELLED", "late": "CANCELLED"}
@@ -193,11 +195,11 @@ def test_deleted_execution_ends_its_item_whatever_became_of_another_that_wanted_
 
 def test_item_waits_on_when_an_execution_is_deleted_that_only_has_its_id(store: Store) -> None:
     add(store, "a")
-    Execution(store, "of-a").create()
+    SampleExecution(store, "of-a").create()
     landed(write(store, Deletion("of-a")))
     assert statuses(store) == {"a": "PENDING"}
     assert ids_of(claim_items(store)) == ["a"]
-    Execution(store, "of-b").create()
+    SampleExecution(store, "of-b").create()
     claimed_item(store, "b")
     landed(write(store, Deletion("of-b")))
     assert statuses(store) == {"a": "CLAIMED", "b": "CLAIMED"}

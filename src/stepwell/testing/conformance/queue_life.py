@@ -32,7 +32,7 @@ from stepwell.testing.conformance.queue_sample import (
     statuses,
     stored,
 )
-from stepwell.testing.conformance.sample import HOUR, Execution, answers, landed, refused, write
+from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, landed, refused, write
 
 ENDS = ["COMPLETED", "FAILED", "CANCELLED"]
 
@@ -202,7 +202,7 @@ def test_waiting_or_claimed_item_is_cancelled(store: Store) -> None:
         assert item.finished_ms is not None
     refused(write(store, ItemMark("a", "DISPATCHED", claimed.fence)), LeaseLost)
     refused(write(store, ReturnItem("a", claimed.fence)), LeaseLost)
-    refused(write(store, Execution(store, "of-a").creation(mark=ItemMark("a", "DISPATCHED", claimed.fence))), LeaseLost)
+    refused(write(store, SampleExecution(store, "of-a").creation(mark=ItemMark("a", "DISPATCHED", claimed.fence))), LeaseLost)
     assert ids_of(claim_items(store)) == ["c"]
 
 

@@ -12,7 +12,7 @@ from stepwell.errors import AlreadyExists, LeaseLost
 from stepwell.model.commit import Commit, Creation, Rest, Seen
 from stepwell.model.queue import CancelItem, Claimed, ClaimItems, ItemMark, ItemQuery, ReturnItem
 from stepwell.testing.conformance.queue_sample import add, claim_items, new_item, put_workspace, statuses, stored, used
-from stepwell.testing.conformance.sample import HOUR, Execution, answers, landed, refused, status, walk, write
+from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, landed, refused, status, walk, write
 
 _WORKER = Creation("orders", 3, holder="w", lease_seconds=HOUR, is_runnable=True)
 
@@ -31,7 +31,7 @@ _KINDS: tuple[dict[str, Any], ...] = (
 def run_of(store: Store, claimed: Claimed, outcome: str = "COMPLETED", **fields: Any) -> Commit:
     """The only commit of a claimed item's execution."""
     mark = ItemMark(claimed.item_id, outcome, claimed.fence, "Broken: it broke" if outcome == "FAILED" else None)
-    execution = Execution(store, claimed.execution_id, workspace=claimed.workspace_id)
+    execution = SampleExecution(store, claimed.execution_id, workspace=claimed.workspace_id)
     steps = (status("RUNNING"), status(outcome))
     return execution.creation(*steps, **{"creation": _WORKER, "rest": Rest(is_final=True), "mark": mark, **fields})
 
@@ -81,7 +81,7 @@ def as_seen(store: Store, way: str, number: int) -> object:
 def test_run_that_cannot_land_stops_no_other_of_its_group(store: Store) -> None:
     """T28, T31: a lost claim, an item that was cancelled, an id that is taken or not the item's are told to those they are of."""
     items = dict(zip("abcdefgh", claimed_items(store, *"abcdefgh"), strict=True))
-    Execution(store, "of-c").create()
+    SampleExecution(store, "of-c").create()
     landed(write(store, CancelItem("d")))
     runs = {name: run_of(store, claimed) for name, claimed in items.items()}
     runs["b"] = run_of(store, items["b"], mark=ItemMark("b", "COMPLETED", items["b"].fence + 1))

@@ -16,7 +16,7 @@ from stepwell.model.queue import PutTier, PutWorkspace, Tier, Workspace
 from stepwell.model.scope import Scope
 from stepwell.model.value import canonical
 from stepwell.testing.conformance.fixtures import OpenStore
-from stepwell.testing.conformance.sample import HOUR, Execution, landed, refused, write
+from stepwell.testing.conformance.sample import HOUR, SampleExecution, landed, refused, write
 
 MOST = 100
 OWN = Scope.of_workspace("acme").path
@@ -113,7 +113,7 @@ def test_own_writes_of_stepwell_count_and_are_never_refused(store: Store) -> Non
     refuse(store, put("c", 5))
 
 
-def test_commit_over_the_limit_of_state_does_not_land(store: Store, execution: Execution) -> None:
+def test_commit_over_the_limit_of_state_does_not_land(store: Store, execution: SampleExecution) -> None:
     limit(store, MOST)
     refused(write(store, execution.commit(ops=(put("a", 101),))), LimitExceeded)
     landed(write(store, execution.commit(ops=(put("a", 100),))))

@@ -34,7 +34,7 @@ __all__ = [
     "HOUR",
     "NOTHING",
     "SCOPE",
-    "Execution",
+    "SampleExecution",
     "acquire",
     "answers",
     "claim",
@@ -160,7 +160,7 @@ def status(name: str) -> SetStatus:
     return SetStatus(name)
 
 
-class Execution:
+class SampleExecution:
     """One writer's view of an execution: builds the commit that comes next, and follows those that it landed."""
 
     def __init__(
@@ -187,7 +187,7 @@ class Execution:
         """The commit that creates the execution, not written yet; ``fields`` replace some of its own, such as ``ops``."""
         return self._build(self._birth(mutations), fields)[1]
 
-    def create(self, *mutations: Mutation, **fields: Any) -> Execution:
+    def create(self, *mutations: Mutation, **fields: Any) -> SampleExecution:
         """Write the creation; the execution exists from here on."""
         draft, commit = self._build(self._birth(mutations), fields)
         self._land(draft, commit)
@@ -208,7 +208,7 @@ class Execution:
         settle(draft, commit)
         return commit
 
-    def grow(self, commits: int) -> Execution:
+    def grow(self, commits: int) -> SampleExecution:
         """Land that many commits."""
         for _ in range(commits):
             self.land()

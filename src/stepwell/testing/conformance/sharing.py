@@ -18,7 +18,7 @@ from stepwell.testing.conformance.fixtures import MakeStore, OpenStore
 from stepwell.testing.conformance.sample import (
     HOUR,
     SCOPE,
-    Execution,
+    SampleExecution,
     acquire,
     claim,
     content,
@@ -32,7 +32,7 @@ from stepwell.testing.conformance.sample import (
 )
 
 
-def test_what_one_store_writes_the_other_reads(store: Store, other_store: Store, execution: Execution) -> None:
+def test_what_one_store_writes_the_other_reads(store: Store, other_store: Store, execution: SampleExecution) -> None:
     commit = execution.land(snapshot=execution.snapshot())
     write_state(store, put("k", "v"))
     assert everything(other_store, execution.id) == everything(store, execution.id)
@@ -44,7 +44,7 @@ def test_what_one_store_writes_the_other_reads(store: Store, other_store: Store,
     assert list(other_store.scopes()) == [SCOPE]
 
 
-def test_stores_take_turns_on_one_execution(store: Store, other_store: Store, execution: Execution) -> None:
+def test_stores_take_turns_on_one_execution(store: Store, other_store: Store, execution: SampleExecution) -> None:
     for _ in range(5):
         landed(write(other_store, execution.foresee()))
         landed(write(store, execution.foresee()))
@@ -52,30 +52,30 @@ def test_stores_take_turns_on_one_execution(store: Store, other_store: Store, ex
     assert walk(other_store, execution.id).ok
 
 
-def test_commit_that_the_other_store_outran_is_a_conflict(store: Store, other_store: Store, execution: Execution) -> None:
+def test_commit_that_the_other_store_outran_is_a_conflict(store: Store, other_store: Store, execution: SampleExecution) -> None:
     """T05."""
     late = execution.commit()
     landed(write(other_store, execution.foresee()))
     refused(write(store, late), Conflict)
 
 
-def test_commit_id_that_the_other_store_wrote_is_seen(store: Store, other_store: Store, execution: Execution) -> None:
+def test_commit_id_that_the_other_store_wrote_is_seen(store: Store, other_store: Store, execution: SampleExecution) -> None:
     """T03: the process that sent it first is gone."""
     commit = execution.foresee()
     landed(write(other_store, commit))
     assert write(store, commit) == Seen(commit.header, commit.body)
 
 
-def test_execution_that_the_other_store_deleted_is_gone(store: Store, other_store: Store, execution: Execution) -> None:
+def test_execution_that_the_other_store_deleted_is_gone(store: Store, other_store: Store, execution: SampleExecution) -> None:
     """T07."""
     execution.land()
     landed(write(other_store, Deletion(execution.id)))
     refused(write(store, execution.commit()), NotFound)
-    refused(write(store, Execution(store, execution.id).creation()), AlreadyExists)
+    refused(write(store, SampleExecution(store, execution.id).creation()), AlreadyExists)
     assert store.head(execution.id) is None
 
 
-def test_leases_hold_across_stores(store: Store, other_store: Store, execution: Execution, clock: FakeClock) -> None:
+def test_leases_hold_across_stores(store: Store, other_store: Store, execution: SampleExecution, clock: FakeClock) -> None:
     first = claim(store, execution.id, holder="a")
     refused(write(other_store, Claim(execution.id, "b", HOUR)), LockHeld)
     clock.advance(1.1 * HOUR)
@@ -107,13 +107,13 @@ def test_scoped_state_is_compared_and_counted_across_stores(store: Store, other_
 
 
 @pytest.mark.timeout(300)
-def test_every_race_between_two_stores_has_exactly_one_winner(store: Store, other_store: Store, execution: Execution) -> None:
+def test_every_race_between_two_stores_has_exactly_one_winner(store: Store, other_store: Store, execution: SampleExecution) -> None:
     """T05: each store has one writer, as each process has; nothing but the place itself decides between them."""
     race([lambda unit: write(store, unit), lambda unit: write(other_store, unit)], execution, 200)
     assert walk(other_store, execution.id).receipts == 201
 
 
-def test_known_tip_is_never_one_that_the_other_store_outran(store: Store, other_store: Store, execution: Execution) -> None:
+def test_known_tip_is_never_one_that_the_other_store_outran(store: Store, other_store: Store, execution: SampleExecution) -> None:
     for _ in range(5):
         execution.land()
         assert store.known_tip(execution.id) in (None, execution.state.receipt)
@@ -124,7 +124,7 @@ def test_known_tip_is_never_one_that_the_other_store_outran(store: Store, other_
     assert store.known_tip(execution.id) is None
 
 
-def test_known_tip_is_not_fooled_by_a_write_that_was_refused(store: Store, other_store: Store, execution: Execution) -> None:
+def test_known_tip_is_not_fooled_by_a_write_that_was_refused(store: Store, other_store: Store, execution: SampleExecution) -> None:
     """Something changed since this store last wrote, but it was not the refused write."""
     execution.grow(2)
     landed(write(other_store, execution.foresee()))
@@ -136,7 +136,7 @@ def test_known_tip_is_not_fooled_by_a_write_that_was_refused(store: Store, other
     assert store.known_tip(execution.id) in (None, execution.state.receipt)
 
 
-def test_tip_is_new_as_soon_as_the_other_store_has_written(store: Store, other_store: Store, execution: Execution) -> None:
+def test_tip_is_new_as_soon_as_the_other_store_has_written(store: Store, other_store: Store, execution: SampleExecution) -> None:
     for _ in range(20):
         landed(write(other_store, execution.foresee()))
         assert store.tips([execution.id]) == [execution.state.receipt]
@@ -173,7 +173,7 @@ def _heard(change: Callable[[], None], woken: threading.Event) -> bool:
 
 
 def test_everything_is_there_after_closing_and_opening_again(
-    other_store: Store, open_store: OpenStore, execution: Execution
+    other_store: Store, open_store: OpenStore, execution: SampleExecution
 ) -> None:
     execution.grow(3)
     lease, lock = claim(other_store, execution.id), acquire(other_store)

@@ -15,7 +15,7 @@ from stepwell.model.scope import Scope
 from stepwell.model.value import RULES, Value, canonical
 from stepwell.testing.conformance.sample import (
     HOUR,
-    Execution,
+    SampleExecution,
     acquire,
     claim,
     content,
@@ -75,7 +75,7 @@ def check_round_trip(store: Store, value: Value) -> None:
     assert store.entries(scope, ["k"])["k"].data == data
     assert store.scan(scope)[0][1].data == data
     assert store.changes(scope, 0)[0][1].data == data
-    execution = Execution(store, fresh_id("value")).create()
+    execution = SampleExecution(store, fresh_id("value")).create()
     mutations: list[Mutation] = [variable("v", value), step("s", value)]
     commit = execution.land(*mutations)
     execution.land(snapshot=execution.snapshot())
@@ -120,7 +120,7 @@ IDS = [
 
 def test_executions_are_kept_apart_whatever_their_ids(store: Store) -> None:
     """T46: as the id of the execution, of its workspace and of its workflow, and as a commit's id."""
-    executions = [Execution(store, name, workspace=name, workflow=name).create() for name in IDS]
+    executions = [SampleExecution(store, name, workspace=name, workflow=name).create() for name in IDS]
     for name, execution in zip(IDS, executions, strict=True):
         execution.land(variable("me", name), commit_id=name)
     for name, execution in zip(IDS, executions, strict=True):
@@ -137,7 +137,7 @@ def test_executions_are_kept_apart_whatever_their_ids(store: Store) -> None:
 def test_leases_and_locks_are_kept_apart_whatever_their_names(store: Store) -> None:
     """T46: as the name of a lock, the id of an execution, and the holder of either."""
     for name in IDS:
-        Execution(store, name).create()
+        SampleExecution(store, name).create()
         assert acquire(store, name, holder=name).holder == name
         assert claim(store, name, holder=name).holder == name
     for name, other in zip(IDS, IDS[1:] + IDS[:1], strict=True):

@@ -13,10 +13,10 @@ from stepwell.model.commit import LockGuard
 from stepwell.model.receipt import Receipt
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value
-from stepwell.state.executions import Terms
+from stepwell.state.executions import CommitTerms
 from stepwell.testing.conformance.sample import fresh_id
 from stepwell.testing.machine.comparison import Comparison, has_executions
-from stepwell.testing.machine.draws import FENCES, Move, batches, doors, fences, moves, op_of, perform, picks, values, writers
+from stepwell.testing.machine.draws import FENCES, DrawnMove, batches, doors, fences, moves, op_of, perform, picks, values, writers
 from stepwell.testing.machine.plain import Change, PlainLease
 
 __all__ = ["CommitRules"]
@@ -29,24 +29,24 @@ class CommitRules(Comparison):
 
     @precondition(has_executions)
     @rule(pick=picks, writer=writers, batch=batches, state=few_moves, is_named=st.booleans())
-    def commit(self, pick: int, writer: int, batch: list[Change], state: list[Move], is_named: bool) -> None:
-        terms = Terms(fresh_id("named") if is_named else None)
+    def commit(self, pick: int, writer: int, batch: list[Change], state: list[DrawnMove], is_named: bool) -> None:
+        terms = CommitTerms(fresh_id("named") if is_named else None)
         self.transact(self.pick_execution(pick), writer, batch, state, terms, ())
 
     @precondition(has_executions)
     @rule(pick=picks, writer=writers, value=values, state=few_moves, fence=fences)
-    def commit_with_a_fence(self, pick: int, writer: int, value: Value, state: list[Move], fence: str) -> None:
+    def commit_with_a_fence(self, pick: int, writer: int, value: Value, state: list[DrawnMove], fence: str) -> None:
         name = self.pick_execution(pick)
-        terms = Terms(fence=self.executions[name].lease.fence + FENCES[fence])
+        terms = CommitTerms(fence=self.executions[name].lease.fence + FENCES[fence])
         refusals = () if fence == "own" else (LeaseLost,)
         self.transact(name, writer, [("set_variable", ("a", value))], state, terms, refusals)
 
     @precondition(has_executions)
     @rule(pick=picks, writer=writers, value=values, state=few_moves, door=doors, fence=fences)
-    def commit_under_a_lock(self, pick: int, writer: int, value: Value, state: list[Move], door: str, fence: str) -> None:
+    def commit_under_a_lock(self, pick: int, writer: int, value: Value, state: list[DrawnMove], door: str, fence: str) -> None:
         name = self.name_of(door)
         lock = self.locks.get(name)
-        terms = Terms(guards=(LockGuard(name, (lock or PlainLease(fence=1)).fence + FENCES[fence]),))
+        terms = CommitTerms(guards=(LockGuard(name, (lock or PlainLease(fence=1)).fence + FENCES[fence]),))
         refusals = (LeaseLost,) if lock is None or fence != "own" else ()
         self.transact(self.pick_execution(pick), writer, [("set_variable", ("a", value))], state, terms, refusals)
 
@@ -55,8 +55,8 @@ class CommitRules(Comparison):
         name: str,
         writer: int,
         batch: list[Change],
-        state: list[Move],
-        terms: Terms,
+        state: list[DrawnMove],
+        terms: CommitTerms,
         refusals: Sequence[type[StepwellError]],
     ) -> None:
         """A transaction on both sides; it is refused for these reasons, and for those that its changes and operations give."""
@@ -88,10 +88,10 @@ class CommitRules(Comparison):
         receipts = self.executions[name].receipts
         if receipts:
             first = receipts[which % len(receipts)]
-            assert self.set_variable(name, writer, value, Terms(first.commit_id)) == first
+            assert self.set_variable(name, writer, value, CommitTerms(first.commit_id)) == first
             self.compare_execution(name)
 
-    def set_variable(self, name: str, writer: int, value: Value, terms: Terms) -> Receipt:
+    def set_variable(self, name: str, writer: int, value: Value, terms: CommitTerms) -> Receipt:
         """The smallest of transactions."""
         transaction = self.writers[writer].transaction(name, terms)
         transaction.set_variable("a", value)

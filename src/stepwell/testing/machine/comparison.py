@@ -21,7 +21,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value, canonical
 from stepwell.state.copies import Copies
-from stepwell.state.executions import Executions, Terms
+from stepwell.state.executions import CommitTerms, Executions
 from stepwell.state.operation import Driver, Operation
 from stepwell.state.transaction import Transaction
 from stepwell.stores.group import GroupCommit
@@ -37,7 +37,7 @@ from stepwell.testing.machine.plain import (
     view_of,
 )
 
-__all__ = ["Comparison", "Expected", "Writer", "assert_same", "has_executions", "has_room"]
+__all__ = ["ComparedWriter", "Comparison", "Expected", "assert_same", "has_executions", "has_room"]
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ _DRIFT_MS = 10 * 60 * 1000
 _KEY = b"a key that is kept outside the store"
 
 
-class Writer:
+class ComparedWriter:
     """One process that works with the store: with caches and a group committer of its own."""
 
     def __init__(self, store: Store, clock: FakeClock) -> None:
@@ -62,13 +62,13 @@ class Writer:
         """Do what a user's call does."""
         return self._driver.run(operation)
 
-    def transaction(self, execution_id: str, terms: Terms | None = None) -> Transaction:
+    def transaction(self, execution_id: str, terms: CommitTerms | None = None) -> Transaction:
         """Begin a transaction as a user does."""
-        return Transaction(self.executions, execution_id, terms or Terms(), Limits(), self._driver)
+        return Transaction(self.executions, execution_id, terms or CommitTerms(), Limits(), self._driver)
 
-    def anew(self) -> Writer:
+    def anew(self) -> ComparedWriter:
         """The same process, just started: it knows nothing but what the store says."""
-        return Writer(self.store, self._clock)
+        return ComparedWriter(self.store, self._clock)
 
 
 class Comparison(RuleBasedStateMachine):
@@ -77,7 +77,7 @@ class Comparison(RuleBasedStateMachine):
     def __init__(self, stores: Sequence[Store], clock: FakeClock) -> None:
         super().__init__()
         self.clock, self.stores = clock, stores
-        self.writers = [Writer(stores[0], clock), Writer(stores[-1], clock)]
+        self.writers = [ComparedWriter(stores[0], clock), ComparedWriter(stores[-1], clock)]
         self.workspace = fresh_id("run")
         self.executions: dict[str, PlainExecution] = {}
         self.deleted: list[str] = []

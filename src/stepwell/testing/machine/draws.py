@@ -18,7 +18,7 @@ from stepwell.testing.machine.plain import Change, PlainScope
 __all__ = [
     "FENCES",
     "HOUR_MS",
-    "Move",
+    "DrawnMove",
     "batches",
     "changes",
     "contexts",
@@ -96,7 +96,7 @@ def perform(change: Change, transaction: Transaction) -> None:
             getattr(transaction, name)(*arguments)
 
 
-class Move(NamedTuple):
+class DrawnMove(NamedTuple):
     """An operation on state before it is known which scopes there are, and which revisions they have."""
 
     kind: str
@@ -111,8 +111,8 @@ class Move(NamedTuple):
     how: str
 
 
-moves: st.SearchStrategy[Move] = st.builds(
-    Move,
+moves: st.SearchStrategy[DrawnMove] = st.builds(
+    DrawnMove,
     kind=st.sampled_from(["put", "put", "put", "try", "delete", "increment", "merge", "copy", "move", "touch", "clear"]),
     scope=st.integers(0, 1),
     key=names,
@@ -126,7 +126,7 @@ moves: st.SearchStrategy[Move] = st.builds(
 )
 
 
-def op_of(move: Move, paths: list[str], plain: dict[str, PlainScope], now_ms: int) -> StateOp:
+def op_of(move: DrawnMove, paths: list[str], plain: dict[str, PlainScope], now_ms: int) -> StateOp:
     """The operation that a move stands for."""
     path, other = paths[move.scope], paths[1 - move.scope]
     found = plain[path].live(move.key, now_ms)

@@ -17,7 +17,7 @@ from stepwell.model.snapshot import store_snapshot
 from stepwell.model.value import Value
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing.conformance.sample import HOUR, fresh_id
-from stepwell.testing.machine.comparison import Comparison, Writer, assert_same, has_executions, has_room
+from stepwell.testing.machine.comparison import ComparedWriter, Comparison, assert_same, has_executions, has_room
 from stepwell.testing.machine.draws import batches, contexts, perform, picks, writers
 from stepwell.testing.machine.plain import Change, PlainExecution, PlainState, view_of
 
@@ -83,7 +83,7 @@ class ExecutionRules(Comparison):
     @rule(writer=writers, batch=batches)
     def adopt(self, writer: int, batch: list[Change]) -> None:
         """An execution moves in from another store, as a snapshot."""
-        elsewhere, by = Writer(MemoryStore(self.clock, Limits()), self.clock), self.writers[writer]
+        elsewhere, by = ComparedWriter(MemoryStore(self.clock, Limits()), self.clock), self.writers[writer]
         name, (state, faults) = fresh_id(self.workspace), PlainState().changed(batch)
         elsewhere.run(elsewhere.executions.create(name, self.workspace, {}))
         if faults:

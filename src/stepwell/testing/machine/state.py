@@ -11,7 +11,7 @@ from stepwell.errors import LeaseLost
 from stepwell.model.commit import LockGuard, StateBatch, Sweep, Unit
 from stepwell.testing.conformance.sample import HOUR
 from stepwell.testing.machine.comparison import Comparison, Expected
-from stepwell.testing.machine.draws import FENCES, HOUR_MS, Move, doors, fences, moves, op_of, writers
+from stepwell.testing.machine.draws import FENCES, HOUR_MS, DrawnMove, doors, fences, moves, op_of, writers
 from stepwell.testing.machine.plain import PlainEntry, PlainLease
 
 __all__ = ["StateRules"]
@@ -21,7 +21,7 @@ class StateRules(Comparison):
     """What happens to scoped state, and how time goes by."""
 
     @rule(writer=writers, batches=st.lists(st.lists(moves, min_size=1, max_size=4), min_size=1, max_size=3))
-    def write_batches(self, writer: int, batches: list[list[Move]]) -> None:
+    def write_batches(self, writer: int, batches: list[list[DrawnMove]]) -> None:
         """Batches of one group, each of which sees those before it."""
         units, expected = list[Unit](), list[Expected]()
         for batch in batches:
@@ -34,7 +34,7 @@ class StateRules(Comparison):
         self.compare_scopes()
 
     @rule(writer=writers, door=doors, fence=fences, move=moves)
-    def write_under_a_lock(self, writer: int, door: str, fence: str, move: Move) -> None:
+    def write_under_a_lock(self, writer: int, door: str, fence: str, move: DrawnMove) -> None:
         """Whether the lock has ended does not matter; whether its row still has this fence does."""
         name = self.name_of(door)
         lock = self.locks.get(name)

@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 
 from stepwell.flow import Definition, Node, call, define, each, parallel, signal, wait
-from stepwell.testing.choices import Scheduler, happens, pick
+from stepwell.testing.choices import TaskScheduler, happens, pick
 from stepwell.testing.simulation.plans import Plan, make_plan, plain_work, simulated, simulated_plain, work
 
-__all__ = ["CAPACITY", "QUEUED_IN", "TIER", "Case", "make_case"]
+__all__ = ["CAPACITY", "QUEUED_IN", "TIER", "SimulationCase", "make_case"]
 
 QUEUED_IN, TIER, CAPACITY = "acme", "startup", 3
 """The workspace whose runs may be queued, its tier, and how many of them run at once."""
 
 
-class Case(msgspec.Struct, frozen=True):
+class SimulationCase(msgspec.Struct, frozen=True):
     """A run that somebody wants, and what they do to it."""
 
     execution_id: str
@@ -45,11 +45,11 @@ class Case(msgspec.Struct, frozen=True):
         return None if self.kind == "declared" else self.plan
 
 
-def make_case(scheduler: Scheduler, number: int) -> Case:
+def make_case(scheduler: TaskScheduler, number: int) -> SimulationCase:
     """A case by chance."""
     kind = pick(scheduler, "kind", ("function", "function", "function", "plain", "declared", "declared"))
     workspace = pick(scheduler, "workspace", ("default", QUEUED_IN))
-    return Case(
+    return SimulationCase(
         f"run-{number}",
         workspace,
         kind,

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from stepwell.errors import CommitUnknown, Conflict, NotFound, StoreUnavailable
 from stepwell.testing.choices import happens, pick
-from stepwell.testing.process import Process
-from stepwell.testing.simulation.cases import Case
+from stepwell.testing.process import SimulatedProcess
+from stepwell.testing.simulation.cases import SimulationCase
 from stepwell.testing.simulation.invariants import unfinished
 from stepwell.testing.simulation.plans import signals_of
 from stepwell.testing.simulation.world import World
@@ -20,7 +20,7 @@ Posted = set[tuple[str, str]]
 """Signals that were sent, by execution and name: each is sent once."""
 
 
-async def look_after(world: World, case: Case, posted: Posted) -> None:
+async def look_after(world: World, case: SimulationCase, posted: Posted) -> None:
     """Start a run, however often it takes; send it a signal that it may not wait for yet; perhaps cancel it."""
     await asyncio.sleep(case.starts_after)
     while not await _begin(world, case):  # noqa: ASYNC110 - as people do: try again after a while
@@ -37,7 +37,7 @@ async def look_after(world: World, case: Case, posted: Posted) -> None:
         await _once_it_exists(run.cancel)
 
 
-async def _begin(world: World, case: Case) -> bool:
+async def _begin(world: World, case: SimulationCase) -> bool:
     """Have a process start or queue a run; whether it says that it did."""
     if not world.workers:
         return False
@@ -50,11 +50,11 @@ async def _begin(world: World, case: Case) -> bool:
     return False
 
 
-async def _start(process: Process, case: Case) -> None:
+async def _start(process: SimulatedProcess, case: SimulationCase) -> None:
     await process.well.start(case.workflow, case.input, workspace=case.workspace, execution_id=case.execution_id)
 
 
-async def _enqueue(process: Process, case: Case) -> None:
+async def _enqueue(process: SimulatedProcess, case: SimulationCase) -> None:
     name = case.execution_id
     await process.well.enqueue(case.workflow, case.input, workspace=case.workspace, execution_id=name, max_attempts=1000)
 

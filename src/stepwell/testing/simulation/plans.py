@@ -10,7 +10,7 @@ from stepwell import Retry, Scope, step, workflow
 from stepwell.errors import ExecutionCancelled, ExecutionFailed, StepFailed
 from stepwell.flow.program import Workflow
 from stepwell.runtime.context import current
-from stepwell.testing.choices import Scheduler, pick
+from stepwell.testing.choices import TaskScheduler, pick
 
 __all__ = [
     "LEDGER",
@@ -134,7 +134,7 @@ _KINDS = {
 }
 
 
-def make_plan(scheduler: Scheduler, kind: str, depth: int = 0) -> Plan:
+def make_plan(scheduler: TaskScheduler, kind: str, depth: int = 0) -> Plan:
     """A plan by chance, of what a kind of workflow can do."""
     kinds = [*_KINDS[kind], *(["together", "child"] if kind == "function" and depth < 2 else [])]
     length = 1 + scheduler.choose("length of a plan", 5 - depth)
@@ -151,7 +151,7 @@ def _without_failures(plan: Plan) -> Plan:
     ]
 
 
-def _make_task(scheduler: Scheduler, kind: str, name: str, depth: int) -> dict[str, Any]:
+def _make_task(scheduler: TaskScheduler, kind: str, name: str, depth: int) -> dict[str, Any]:
     match kind:
         case "sleep":
             return {"do": kind, "seconds": pick(scheduler, "sleep", [0.1, 1, 7, 20])}
@@ -176,7 +176,7 @@ def _make_task(scheduler: Scheduler, kind: str, name: str, depth: int) -> dict[s
             return {"do": kind, **_work(scheduler, name, pick(scheduler, "failures", [0, 0, 0, 1, 2, 3]))}
 
 
-def _work(scheduler: Scheduler, name: str, fails: int) -> dict[str, Any]:
+def _work(scheduler: TaskScheduler, name: str, fails: int) -> dict[str, Any]:
     return {"name": name, "seconds": pick(scheduler, "work", [0, 0, 0.05, 2, 6]), "fails": fails}
 
 

@@ -12,14 +12,14 @@ import msgspec
 
 from stepwell.model.limits import Limits
 from stepwell.stores.memory import MemoryStore
-from stepwell.testing.choices import Choice, Lenient, Replay, Scheduler, Seeded, seeded
+from stepwell.testing.choices import Lenient, Replay, SchedulingChoice, Seeded, TaskScheduler, seeded
 from stepwell.testing.clock import VirtualClock, as_monotonic
 from stepwell.testing.loop import SkippingPace, VirtualLoop
 from stepwell.testing.simulation.cases import QUEUED_IN, TIER, make_case
 from stepwell.testing.simulation.invariants import check, overdue, unfinished, waiting_items
 from stepwell.testing.simulation.people import look_after, post
 from stepwell.testing.simulation.plans import register
-from stepwell.testing.simulation.world import Event, World
+from stepwell.testing.simulation.world import World, WorldEvent
 
 __all__ = ["Outcome", "simulate"]
 
@@ -38,11 +38,11 @@ class Outcome(msgspec.Struct, frozen=True):
     deaths: int
     seconds: float
     """Virtual ones."""
-    journal: list[Event] = []
-    choices: list[Choice] = []
+    journal: list[WorldEvent] = []
+    choices: list[SchedulingChoice] = []
 
 
-def simulate(seed: int, scheduler: Scheduler | None = None) -> Outcome:
+def simulate(seed: int, scheduler: TaskScheduler | None = None) -> Outcome:
     """Simulate the world of a seed, or of the choices of another scheduler, and check that nothing that was promised is broken."""
     register()
     with seeded(seed), _quiet():
@@ -71,7 +71,7 @@ def _quiet() -> Generator[None]:
         log.setLevel(before)
 
 
-async def _play(seed: int, scheduler: Scheduler, clock: VirtualClock, store: MemoryStore) -> Outcome:
+async def _play(seed: int, scheduler: TaskScheduler, clock: VirtualClock, store: MemoryStore) -> Outcome:
     world = World(scheduler, clock, store)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: _on_loop_error(world, context))
     try:

@@ -16,12 +16,12 @@ from stepwell.model.commit import Claim, ClaimDue, Commit, Extension, Lease, Out
 from stepwell.model.queue import Claimed, ClaimItems
 from stepwell.model.value import decode
 from stepwell.runtime.context import StepContext
-from stepwell.testing.choices import Scheduler, happens, pick
+from stepwell.testing.choices import TaskScheduler, happens, pick
 from stepwell.testing.clock import VirtualClock
-from stepwell.testing.process import Fate, Process, SharedStore
+from stepwell.testing.process import Fate, SharedStore, SimulatedProcess
 from stepwell.testing.simulation.cases import CAPACITY, QUEUED_IN
 
-__all__ = ["LEASE_SECONDS", "Event", "World"]
+__all__ = ["LEASE_SECONDS", "World", "WorldEvent"]
 
 LEASE_SECONDS = 5
 _WORKERS = 3
@@ -31,7 +31,7 @@ _LATENCIES_MS = (0, 0, 1, 3, 10, 40)
 _FATES = ((Fate.DIES_BEFORE, 5), (Fate.DIES_AFTER, 5), (Fate.LOSES_REPLY, 15), (Fate.FAILS, 15))
 
 
-class Event(msgspec.Struct, frozen=True):
+class WorldEvent(msgspec.Struct, frozen=True):
     """Something that happened, as the journal has it."""
 
     at_ms: int
@@ -44,10 +44,10 @@ class Event(msgspec.Struct, frozen=True):
 class World:
     """Processes on one store. Decides the fate of their writes, and keeps what the invariants are checked against."""
 
-    def __init__(self, scheduler: Scheduler, clock: VirtualClock, store: Store) -> None:
+    def __init__(self, scheduler: TaskScheduler, clock: VirtualClock, store: Store) -> None:
         self.scheduler, self.clock, self.store = scheduler, clock, store
         self.shared = SharedStore(store)
-        self.journal: list[Event] = []
+        self.journal: list[WorldEvent] = []
         self.violations: list[str] = []
         self.is_calm = False
         self.acknowledged: list[Commit] = []
@@ -56,18 +56,18 @@ class World:
         self._fences: dict[str, int] = {}
         self._recorded: set[tuple[str, str]] = set()
         self._count = 0
-        self._went_away: set[Process] = set()
+        self._went_away: set[SimulatedProcess] = set()
         """Processes that were paused, cut off or left without their leases: what they do may be out of date, and is refused."""
-        self.outside = Process("outside", self.shared, self, clock, has_worker=False)
-        self.all: list[Process] = [self.outside]
-        self.workers: list[Process] = []
+        self.outside = SimulatedProcess("outside", self.shared, self, clock, has_worker=False)
+        self.all: list[SimulatedProcess] = [self.outside]
+        self.workers: list[SimulatedProcess] = []
         for _ in range(_WORKERS):
             self.add_worker()
 
-    def add_worker(self) -> Process:
+    def add_worker(self) -> SimulatedProcess:
         """One more process with a worker."""
         self._count += 1
-        process = Process(f"worker-{self._count}", self.shared, self, self.clock, lease_seconds=LEASE_SECONDS)
+        process = SimulatedProcess(f"worker-{self._count}", self.shared, self, self.clock, lease_seconds=LEASE_SECONDS)
         process.hears = lambda: not process.is_dead and (self.is_calm or not happens(self.scheduler, "word is lost", 300))
         process.order = lambda tasks: self.scheduler.choose("the next task", tasks)
         process.death.add_done_callback(lambda _: self._on_death(process))
@@ -76,18 +76,18 @@ class World:
         self.note(process, "starts")
         return process
 
-    def _on_death(self, process: Process) -> None:
+    def _on_death(self, process: SimulatedProcess) -> None:
         if process in self.workers:
             self.workers.remove(process)
             self.note(process, "is dead")
 
-    def note(self, process: Process, what: str, execution_id: str = "", detail: str = "") -> None:
+    def note(self, process: SimulatedProcess, what: str, execution_id: str = "", detail: str = "") -> None:
         """Write something into the journal."""
-        self.journal.append(Event(self.clock.now_ms(), process.name, what, execution_id, detail))
+        self.journal.append(WorldEvent(self.clock.now_ms(), process.name, what, execution_id, detail))
 
     # Writes.
 
-    async def before(self, process: Process, unit: Unit) -> Fate:
+    async def before(self, process: SimulatedProcess, unit: Unit) -> Fate:
         """How long a write takes, and what becomes of it."""
         if process is self.outside or self.is_calm:
             return Fate.LANDS
@@ -118,7 +118,7 @@ class World:
                 return fate
         return Fate.LANDS
 
-    def landed(self, process: Process, unit: Unit, outcome: Outcome) -> None:
+    def landed(self, process: SimulatedProcess, unit: Unit, outcome: Outcome) -> None:
         """Keep what was written."""
         self._check_capacity(unit)
         if isinstance(unit, Commit):
@@ -142,13 +142,13 @@ class World:
             if used > CAPACITY:
                 self.violations.append(f"I7: {used} items of {QUEUED_IN} are active, and {CAPACITY} may be")
 
-    def _leased(self, process: Process, lease: Lease) -> None:
+    def _leased(self, process: SimulatedProcess, lease: Lease) -> None:
         self.note(process, "claims", lease.name, str(lease.fence))
         if lease.fence <= self._fences.get(lease.name, 0):
             self.violations.append(f"I8: {lease.name} was leased with fence {lease.fence} after {self._fences[lease.name]}")
         self._fences[lease.name] = max(lease.fence, self._fences.get(lease.name, 0))
 
-    def _commit_landed(self, process: Process, commit: Commit, outcome: Outcome) -> None:
+    def _commit_landed(self, process: SimulatedProcess, commit: Commit, outcome: Outcome) -> None:
         mutations = [f"{each['type']} {_name_in(each)}".strip() for each in decode(commit.body)]
         self.note(process, type(outcome).__name__, commit.execution_id, f"{commit.revision} {', '.join(mutations)}")
         if not isinstance(outcome, Written):
@@ -163,7 +163,7 @@ class World:
             self._fences[name] = 1
         self._recorded |= {(name, each["name"]) for each in decode(commit.body) if each["type"] == "record_step"}
 
-    def attempted(self, process: Process, step: StepContext) -> None:
+    def attempted(self, process: SimulatedProcess, step: StepContext) -> None:
         """Nobody who is up to date makes a step again that is recorded."""
         self.note(process, "attempts", step.execution_id, f"{step.step} {step.attempt}")
         if (step.execution_id, step.step) in self._recorded and process not in self._went_away:
@@ -185,7 +185,7 @@ class World:
         while len(self.workers) < 2:
             self.add_worker()
 
-    def _victim(self) -> Process | None:
+    def _victim(self) -> SimulatedProcess | None:
         return pick(self.scheduler, "victim", self.workers) if self.workers else None
 
     async def _kill(self) -> None:
@@ -203,7 +203,7 @@ class World:
         if victim is not None:
             self._stop(victim)
 
-    def _stop(self, victim: Process) -> None:
+    def _stop(self, victim: SimulatedProcess) -> None:
         self._went_away.add(victim)
         seconds = pick(self.scheduler, "pause", (0.5, LEASE_SECONDS, 3 * LEASE_SECONDS))
         self.note(victim, "is paused", detail=str(seconds))
@@ -219,7 +219,7 @@ class World:
     async def _go_away(self) -> None:
         await self._cut_off(list(self.workers))
 
-    async def _cut_off(self, victims: list[Process]) -> None:
+    async def _cut_off(self, victims: list[SimulatedProcess]) -> None:
         seconds = pick(self.scheduler, "cut", (0.5, 2, 2 * LEASE_SECONDS))
         self._went_away.update(victims)
         for victim in victims:
