@@ -14,12 +14,12 @@ from benchmarks.rounds import in_turns, per_second
 from stepwell.clock import SystemClock
 from stepwell.model.commit import Commit, Creation, Written
 from stepwell.model.draft import Planned
+from stepwell.model.execution_state import State
 from stepwell.model.ids import new_commit_id, new_id
-from stepwell.model.ledger import build_commit, settle
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, RecordStep
+from stepwell.model.receipt_chain import build_commit, settle
 from stepwell.model.record import Metadata, encode_record, encode_step
-from stepwell.model.state import State
 from stepwell.model.validation import plan as planned
 from stepwell.stores.group import GroupCommit
 from stepwell.stores.opening import store_of

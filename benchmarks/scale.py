@@ -27,7 +27,7 @@ from stepwell import AsyncStepwell, QueueRequest, workflow
 from stepwell.clock import SystemClock
 from stepwell.model.commit import Written
 from stepwell.model.limits import Limits
-from stepwell.model.queue import Claimed, ClaimItems, ReturnItem
+from stepwell.model.queue_item import Claimed, ClaimItems, ReturnItem
 from stepwell.stores.postgres.store import PostgresStore
 
 _CHUNK = 20_000

@@ -16,7 +16,7 @@ from benchmarks.measurement import Measurement
 from benchmarks.plan import Plan
 from benchmarks.rounds import in_turns
 from stepwell import Stepwell
-from stepwell.model.digest import MASK, element, sha256_hex, state_digest
+from stepwell.model.execution_state import MASK, element, sha256_hex, state_digest
 from stepwell.model.ids import new_commit_id, new_id
 from stepwell.model.mutation import RecordStep, encode_mutations
 from stepwell.model.receipt import ReceiptHeader, encode_header

@@ -5,7 +5,7 @@ Names are fetched from their modules when they are first used, so that ``import 
 
 from typing import TYPE_CHECKING
 
-from stepwell.lazy import fetching
+from stepwell.lazy_import import fetching
 
 if TYPE_CHECKING:
     from stepwell.app import AsyncStepwell, ExecutionSummary, Health, Stepwell
@@ -48,12 +48,11 @@ if TYPE_CHECKING:
     from stepwell.flow.program import step, workflow
     from stepwell.flow.retry import Retry
     from stepwell.kernel.exploration import Exploration, Fault, check, explore
-    from stepwell.model.entry import Entry, StateChange
-    from stepwell.model.ledger import Verification
+    from stepwell.model.execution_state import Change, ExecutionState
     from stepwell.model.limits import Limits
-    from stepwell.model.proof import verify_proof
-    from stepwell.model.queue import ItemStatus, QueueSettings, Tier, Workspace
+    from stepwell.model.queue_item import ItemStatus, QueueSettings, Tier, Workspace
     from stepwell.model.receipt import Receipt
+    from stepwell.model.receipt_chain import Verification, verify_proof
     from stepwell.model.record import (
         CancelScope,
         EventTrigger,
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
         WebhookTrigger,
     )
     from stepwell.model.scope import Scope
-    from stepwell.model.state import Change, ExecutionState
+    from stepwell.model.scoped_operations import Entry, StateChange
     from stepwell.model.status import Status, StepStatus
     from stepwell.queue.inside import enqueue
     from stepwell.queue.insight import Demand, LaneStats
@@ -230,10 +229,9 @@ _HOMES = {
     "flow.program": ("step", "workflow"),
     "flow.retry": ("Retry",),
     "kernel.exploration": ("Exploration", "Fault", "check", "explore"),
-    "model.entry": ("Entry", "StateChange"),
-    "model.ledger": ("Verification",),
+    "model.scoped_operations": ("Entry", "StateChange"),
     "model.limits": ("Limits",),
-    "model.proof": ("verify_proof",),
+    "model.receipt_chain": ("Verification", "verify_proof"),
     "model.receipt": ("Receipt",),
     "model.record": (
         "CancelScope",
@@ -248,9 +246,9 @@ _HOMES = {
         "WebhookTrigger",
     ),
     "model.scope": ("Scope",),
-    "model.state": ("Change", "ExecutionState"),
+    "model.execution_state": ("Change", "ExecutionState"),
     "model.status": ("Status", "StepStatus"),
-    "model.queue": ("ItemStatus", "QueueSettings", "Tier", "Workspace"),
+    "model.queue_item": ("ItemStatus", "QueueSettings", "Tier", "Workspace"),
     "queue.inside": ("enqueue",),
     "queue.insight": ("Demand", "LaneStats"),
     "queue.item": ("AsyncQueueItem", "ItemSummary", "QueueItem"),

@@ -6,8 +6,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
-from stepwell.span import Span, seconds_of
 
 __all__ = ["Clock", "FakeClock", "SystemClock", "from_ms", "to_ms"]
 

@@ -15,7 +15,7 @@ from tests.acceptance.faces import Awaited
 from tests.support import places
 
 from stepwell import Answer, Conflict, FakeClock, HeldLock, InvalidInput, LeaseLost, LockHeld, Stepwell
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.state import conversation
 
 url = places.url

@@ -26,7 +26,7 @@ from stepwell import (
     Stepwell,
     Turn,
 )
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.model.commit import Acquire, Written
 from stepwell.model.lock import conversation_lock
 from stepwell.model.value import canonical

@@ -11,7 +11,7 @@ import pytest
 from stepwell import AsyncStepwell, workflow
 from stepwell.flow.program import Workflow
 from stepwell.model.commit import Lease
-from stepwell.model.queue import Claimed
+from stepwell.model.queue_item import Claimed
 from stepwell.queue.first_commit import FirstCommit
 from stepwell.queue.item import AsyncQueueItem
 from stepwell.queue.local_engine import LocalEngine

@@ -21,8 +21,8 @@ from stepwell import (
     Stepwell,
     verify_proof,
 )
+from stepwell.model.execution_state import State
 from stepwell.model.snapshot import read_snapshot, write_snapshot
-from stepwell.model.state import State
 
 KEY = b"a key kept outside the store"
 

@@ -12,7 +12,7 @@ from tests.acceptance.conftest import OpenWell
 from tests.support import places
 
 from stepwell import AsyncStepwell, FakeClock, HeldLock, LockHeld, Stepwell
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.state import pulse
 from stepwell.state.pulse import LOCK, Subscription
 

@@ -16,7 +16,7 @@ import stepwell
 from stepwell import Conflict, ExecutionCancelled, ExecutionFailed, ItemStatus, NotFound, Status, Stepwell, step, workflow
 from stepwell.flow import call, define, signal
 from stepwell.model.commit import Deletion
-from stepwell.model.queue import ItemMark
+from stepwell.model.queue_item import ItemMark
 from stepwell.state.operation import write_or_raise
 
 __all__ = ["queue_url", "shared_url"]

@@ -15,8 +15,8 @@ from tests.support.queues import clocked_url, queue_url
 from stepwell import Corrupted, FakeClock, InvalidInput, NotFound, workflow
 from stepwell.app import Stepwell
 from stepwell.model.commit import StateBatch
-from stepwell.model.entry import Put
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Put
 from stepwell.queue.schedule import Timing
 from stepwell.queue.scheduler import fire_due
 from stepwell.queue.schedules import PATH, decode_schedule, encode_schedule
@@ -64,7 +64,7 @@ def ticks(well: Any) -> list[str]:
 
 
 def _all() -> Any:
-    from stepwell.model.queue import ItemQuery
+    from stepwell.model.queue_item import ItemQuery
 
     return ItemQuery(limit=10_000)
 

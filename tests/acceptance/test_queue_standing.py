@@ -11,7 +11,7 @@ from tests.support.queues import SHARED_STORES
 
 from stepwell import CommitUnknown, QueueRequest, Stepwell, StoreUnavailable, workflow
 from stepwell.model.commit import Outcome
-from stepwell.model.queue import ClaimItems, Enqueue
+from stepwell.model.queue_item import ClaimItems, Enqueue
 
 WAIT = 60
 TRIES = range(1, 30)

@@ -14,7 +14,7 @@ from tests.support import places
 from tests.support.waiting import until
 
 from stepwell import AsyncStepwell, CommitUnknown, Entry, FakeClock, InvalidInput, Scope, Stepwell
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.state import cache as cache_module
 from stepwell.state.cache import CachedState
 from stepwell.state.pulse import STATE

@@ -17,8 +17,8 @@ from tests.support import places
 
 from stepwell import Conflict, FakeClock, InvalidInput, Stepwell
 from stepwell.clock import SystemClock
-from stepwell.model.entry import Merge, Resolution, ScopeTotals, resolve
 from stepwell.model.limits import Limits
+from stepwell.model.scoped_operations import Merge, Resolution, ScopeTotals, resolve
 from stepwell.model.value import canonical
 
 url = places.url

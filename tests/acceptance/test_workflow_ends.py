@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 import stepwell
-from stepwell import CommitUnknown, ExecutionCancelled, ExecutionFailed, Retry, Status, StepFailed, Stepwell, faults, step, workflow
+from stepwell import (
+    CommitUnknown,
+    ExecutionCancelled,
+    ExecutionFailed,
+    Retry,
+    Status,
+    StepFailed,
+    Stepwell,
+    fault_points,
+    step,
+    workflow,
+)
 
 WAIT = 60
 calls: Counter[str] = Counter()
@@ -187,7 +198,7 @@ def test_lost_reply_to_a_commit_of_a_run_is_looked_up_and_nothing_is_done_twice(
         if point == "store.committed" and is_the_workers and next(lost, False):
             raise ConnectionError("the reply was lost")
 
-    with Stepwell(url.format(folder=tmp_path), lease_seconds=5) as well, faults.armed(lose_some):
+    with Stepwell(url.format(folder=tmp_path), lease_seconds=5) as well, fault_points.armed(lose_some):
         run = _started(well)
         assert run.result(WAIT) == ["a", "b"]
         assert calls == {"a": 1, "b": 1}

@@ -9,7 +9,7 @@ import pytest
 from tests.acceptance.conftest import OpenWell, working_well
 
 import stepwell
-from stepwell import Conflict, ExecutionEnded, InvalidInput, Status, Stepwell, faults, step, workflow
+from stepwell import Conflict, ExecutionEnded, InvalidInput, Status, Stepwell, fault_points, step, workflow
 from stepwell.flow import program
 from stepwell.testing import crash_everywhere, rehearse
 
@@ -68,7 +68,7 @@ def test_start_whose_reply_was_lost_is_taken_on_at_once(open_well: OpenWell, url
             has_failed.set()
             raise ConnectionError("the reply is lost")
 
-    with faults.armed(lose_reply):
+    with fault_points.armed(lose_reply):
         run = well.start(doubling, 4, execution_id="d")
         assert run.result(WAIT) == 8
     assert has_failed.is_set()

@@ -27,7 +27,7 @@ from stepwell import (
 )
 from stepwell.app import ExecutionIndex
 from stepwell.clock import SystemClock
-from stepwell.faults import POINTS
+from stepwell.fault_points import POINTS
 from stepwell.model.status import TRANSITIONS
 from stepwell.model.value import RULES
 from stepwell.queue.face import Queue

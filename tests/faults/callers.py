@@ -11,8 +11,8 @@ import msgspec
 from stepwell import AsyncStepwell, FakeClock, Receipt, Stepwell, Verification
 from stepwell.clock import Clock
 from stepwell.model.commit import Outcome, Unit
-from stepwell.model.entry import ScopeTotals
-from stepwell.model.state import Entries, ExecutionState
+from stepwell.model.execution_state import Entries, ExecutionState
+from stepwell.model.scoped_operations import ScopeTotals
 from stepwell.state.buffer import Buffer
 
 __all__ = ["CALLERS", "Awaited", "Blocking", "Caller", "Change", "Whole"]

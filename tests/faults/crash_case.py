@@ -15,7 +15,7 @@ from tests.faults.callers import Blocking, Caller, Whole
 from tests.faults.hooks import Trace
 
 from stepwell import Receipt, Scope, StepOutput
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.state.buffer import Buffer
 
 __all__ = ["ACTS", "FRESH", "ORDER", "Act", "Picture", "change", "follow_up", "picture", "prepare", "world"]

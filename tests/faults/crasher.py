@@ -10,7 +10,7 @@ from tests.faults.callers import CALLERS
 from tests.faults.crash_case import ACTS, ORDER
 from tests.faults.hooks import at, kill_this_process
 
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 
 
 def main(url: str, colour: str, what: str, point: str, hit: str, acks: str) -> None:

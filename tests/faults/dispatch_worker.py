@@ -12,7 +12,7 @@ import stepwell
 from stepwell import ItemStatus, Limits, Stepwell, SystemClock, step, workflow
 from stepwell.contract.store import Store
 from stepwell.model.commit import Commit, Outcome, Unit
-from stepwell.model.queue import Claimed, ClaimItems
+from stepwell.model.queue_item import Claimed, ClaimItems
 from stepwell.stores.opening import store_of
 
 ITEMS, MAX_ATTEMPTS = 6, 3

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from stepwell import Stepwell, StepwellError
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 
 
 def ending(call: Callable[[], object]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tests.faults.acks import Ack
 from tests.faults.callers import Caller
 
-from stepwell.model.digest import ZERO
+from stepwell.model.execution_state import ZERO
 
 __all__ = ["check_acks", "check_chain"]
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import stepwell
-from stepwell import Stepwell, faults, step
+from stepwell import Stepwell, fault_points, step
 from stepwell.flow import call, define, each, loop, parallel, sequence, set_variables, wait
 from stepwell.runtime.context import StepContext
 
@@ -96,7 +96,7 @@ def main(url: str) -> None:
 
     (FOLDER / "effects").touch()
     # Who dies has a short lease, so that the next one need not wait; who goes on has a long one, which no busy machine outlasts.
-    with faults.armed(die_at), Stepwell(url, lease_seconds=1 if point else 60) as well:
+    with fault_points.armed(die_at), Stepwell(url, lease_seconds=1 if point else 60) as well:
         print(well.start(STORY, execution_id="story").result(60))
 
 

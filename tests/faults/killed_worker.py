@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import stepwell
-from stepwell import Stepwell, faults, step, workflow
+from stepwell import Stepwell, fault_points, step, workflow
 
 
 def leave(folder: str, what: str) -> None:
@@ -68,7 +68,7 @@ def main(url: str, folder: str) -> None:
 
     (Path(folder) / "effects").touch()
     # Who dies has a short lease, so that the next one need not wait; who goes on has a long one, which no busy machine outlasts.
-    with faults.armed(die_at), Stepwell(url, lease_seconds=1 if point else 60) as well:
+    with fault_points.armed(die_at), Stepwell(url, lease_seconds=1 if point else 60) as well:
         print(well.start(story, folder, execution_id="story").result(60))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tests.faults.hooks import at, kill_this_process
 
 from stepwell import Answer, Stepwell
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 
 __all__ = ["reply"]
 

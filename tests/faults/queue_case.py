@@ -11,7 +11,7 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.model.commit import Creation, Rest, Unit, Written
 from stepwell.model.limits import Limits
-from stepwell.model.queue import CancelItem, ClaimItems, Enqueue, ItemMark, RecoverItems, Redrive, ReturnItem
+from stepwell.model.queue_item import CancelItem, ClaimItems, Enqueue, ItemMark, RecoverItems, Redrive, ReturnItem
 from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing.conformance.queue_sample import claim_items, new_item, put_workspace
 from stepwell.testing.conformance.sample import HOUR, SampleExecution, status

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.faults.hooks import at, kill_this_process
 from tests.faults.queue_case import open_store, write
 
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 
 
 def crash(path: str, act: str, point: str, hit: int) -> None:

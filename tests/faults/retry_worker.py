@@ -11,7 +11,7 @@ from tests.faults.dispatch_worker import die_once, leave
 from stepwell import ItemStatus, Limits, Stepwell, SystemClock, step, workflow
 from stepwell.contract.store import Store
 from stepwell.model.commit import Commit, Outcome, Unit
-from stepwell.model.queue import Claimed
+from stepwell.model.queue_item import Claimed
 from stepwell.stores.opening import store_of
 
 ITEMS = 4

@@ -10,7 +10,7 @@ from tests.faults.hooks import at
 from tests.faults.leases import claim
 
 from stepwell import LeaseLost, Stepwell
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 
 
 def stop_this_process() -> None:

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from stepwell import ExecutionState, FakeClock, NotFound, StepOutput, Stepwell, StoreUnavailable
-from stepwell.model import ledger
+from stepwell.model import receipt_chain
 
 _VICTIM, _OTHERS = "victim", ("before", "behind")
 _STRIDE = 64
@@ -49,7 +49,7 @@ def write_history(well: Stepwell, execution_id: str) -> None:
 @pytest.fixture
 def original(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> Original:
     """Snapshots are small and come every few commits, so that there are both commits before and after the newest."""
-    monkeypatch.setattr(ledger, "_SNAPSHOT_BYTES", 700)
+    monkeypatch.setattr(receipt_chain, "_SNAPSHOT_BYTES", 700)
     return Original(quick_path / "original.db")
 
 

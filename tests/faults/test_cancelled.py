@@ -15,7 +15,7 @@ import pytest
 from tests.faults.hooks import at
 
 from stepwell import AsyncStepwell, Scope, StoreUnavailable
-from stepwell.faults import POINTS, armed
+from stepwell.fault_points import POINTS, armed
 from stepwell.state.buffer import Buffer
 
 _COUNTER = Scope.globals()

@@ -13,7 +13,7 @@ from tests.faults.hooks import Boom, at
 from tests.faults.invariants import check_chain
 
 from stepwell import CommitUnknown
-from stepwell.faults import POINTS, armed
+from stepwell.fault_points import POINTS, armed
 
 _KINDS: dict[str, type[BaseException]] = {"exception": Boom, "cancelled": asyncio.CancelledError}
 

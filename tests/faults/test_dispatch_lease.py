@@ -20,9 +20,9 @@ from tests.support.queues import shared_url
 from stepwell import ItemStatus, Stepwell
 from stepwell.flow import program
 from stepwell.model.commit import StateBatch
-from stepwell.model.entry import Clear
-from stepwell.model.queue import ClaimItems
+from stepwell.model.queue_item import ClaimItems
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Clear
 from stepwell.state.operation import write_or_raise
 
 __all__ = ["shared_url"]

@@ -14,7 +14,7 @@ from tests.support.queues import QUEUE_STORES, SHARED_STORES
 
 from stepwell import CommitUnknown, FakeClock, ItemStatus, QueueItem, Stepwell, StoreUnavailable, step, workflow
 from stepwell.model.commit import Outcome, Written
-from stepwell.model.queue import ClaimItems
+from stepwell.model.queue_item import ClaimItems
 from stepwell.queue.idleness import IDLE_SECONDS
 
 WAIT = 60

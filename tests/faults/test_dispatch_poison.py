@@ -12,7 +12,7 @@ import pytest
 from tests.support.queues import shared_url
 
 from stepwell import ExecutionFailed, ItemStatus, Stepwell, step, workflow
-from stepwell.model.queue import ClaimItems
+from stepwell.model.queue_item import ClaimItems
 from stepwell.queue.local_engine import LocalEngine
 from stepwell.state.operation import write_or_raise
 

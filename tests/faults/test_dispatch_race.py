@@ -18,7 +18,7 @@ from tests.support.queues import SHARED_STORES
 import stepwell
 from stepwell import CommitUnknown, Conflict, ItemStatus, QueueRequest, Status, Stepwell, step, workflow
 from stepwell.model.commit import Commit, Outcome
-from stepwell.model.queue import CancelItem, ClaimItems, Enqueue, ReturnItem
+from stepwell.model.queue_item import CancelItem, ClaimItems, Enqueue, ReturnItem
 
 WAIT = 60
 runs: Counter[int] = Counter()

@@ -20,7 +20,7 @@ from tests.support.queues import SHARED_STORES
 from stepwell import CommitUnknown, Conflict, ItemStatus, LimitExceeded, Status, Stepwell, StoreUnavailable, step, workflow
 from stepwell.model.commit import Commit, Lease, Outcome, Unit
 from stepwell.model.ids import new_id
-from stepwell.model.queue import ClaimItems
+from stepwell.model.queue_item import ClaimItems
 from stepwell.queue.resuming import Resuming
 from stepwell.state.operation import write_or_raise
 

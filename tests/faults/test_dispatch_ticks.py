@@ -14,7 +14,7 @@ from tests.support.queues import shared_url
 
 from stepwell import FakeClock, Stepwell, workflow
 from stepwell.clock import from_ms, to_ms
-from stepwell.model.queue import ItemQuery
+from stepwell.model.queue_item import ItemQuery
 from stepwell.queue.scheduler import fire_due
 from stepwell.queue.upkeep import recover_alone
 

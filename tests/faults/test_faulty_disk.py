@@ -17,7 +17,7 @@ from tests.faults.system_calls import DISK_FULL, IO_ERROR, SystemCalls
 
 import stepwell.stores.sqlite.connection
 from stepwell import CommitUnknown, Receipt, StoreFull, StoreUnavailable
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 
 
 @dataclass(frozen=True)

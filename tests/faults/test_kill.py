@@ -14,7 +14,7 @@ from tests.faults.children import Child
 from tests.faults.crash_case import ORDER, Picture, follow_up, prepare, world
 from tests.faults.invariants import check_acks, check_chain
 
-from stepwell.faults import POINTS
+from stepwell.fault_points import POINTS
 
 # T01 says one second; a busy machine may take its time, so that here only a wait for somebody who is dead is told from none.
 _LONGEST_REOPEN_SECONDS = 60.0

@@ -12,7 +12,7 @@ from tests.faults.hooks import at
 from tests.faults.leases import LEASE_SECONDS, claim
 
 from stepwell import FakeClock, LeaseLost, LockHeld, Stepwell, SystemClock
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 
 _PAUSES = 8
 _FAST_PAUSES = {"memory": 500, "sqlite": 250}

@@ -12,7 +12,7 @@ from tests.faults.lock_sleeper import write_under
 from tests.support import places
 
 from stepwell import FakeClock, LeaseLost, LockHeld, Stepwell, SystemClock
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.model.commit import Renew, Written
 
 url = places.url

@@ -14,7 +14,7 @@ from tests.faults.hooks import at
 from tests.support import places
 
 from stepwell import Answer, AsyncStepwell, CommitUnknown, FakeClock, LockHeld, Stepwell, StepwellError, StoreUnavailable
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.model.commit import Acquire, Lease, Outcome, Unit, Unlock, Written
 from stepwell.state.pulse import LOCK
 

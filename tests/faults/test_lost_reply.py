@@ -12,7 +12,7 @@ from tests.faults.hooks import Boom, at
 from tests.faults.invariants import check_chain
 
 from stepwell import CommitUnknown, Receipt, Scope, StoreUnavailable
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.state.buffer import Buffer
 
 _COUNTER = Scope.globals()
@@ -145,7 +145,7 @@ def test_every_caller_of_a_group_whose_reply_is_lost_is_told_its_own_commit_id(u
 def test_state_outside_an_execution_whose_reply_is_lost_is_unknown_too(caller: Caller) -> None:
     """T03: there is no commit id to ask for, so the error says that it is not known."""
     from stepwell.model.commit import StateBatch
-    from stepwell.model.entry import Increment
+    from stepwell.model.scoped_operations import Increment
 
     with armed(at("store.committed", 1, lose_reply)), pytest.raises(CommitUnknown):
         caller.write(StateBatch((Increment(_COUNTER.path, "n"),)))

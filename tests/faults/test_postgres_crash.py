@@ -22,7 +22,7 @@ from tests.support.postgres_server import PostgresServer
 
 from stepwell import CommitUnknown, FakeClock, LeaseLost, Stepwell, StoreUnavailable, SystemClock
 from stepwell.errors import StepwellError
-from stepwell.faults import POINTS, armed
+from stepwell.fault_points import POINTS, armed
 from stepwell.stores.postgres import writer
 
 _KINDS: dict[str, type[BaseException]] = {"blocking": Boom, "awaited": asyncio.CancelledError}

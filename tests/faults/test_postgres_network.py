@@ -18,8 +18,8 @@ from stepwell import AsyncStepwell
 from stepwell.clock import FakeClock
 from stepwell.errors import CommitUnknown, Corrupted, StoreFull, StoreUnavailable
 from stepwell.model.commit import Acquire, Claim, Seen, StateBatch, Unit, Written
-from stepwell.model.entry import Copy, Increment
 from stepwell.model.limits import Limits
+from stepwell.model.scoped_operations import Copy, Increment
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.sample import (
     HOUR,

@@ -12,7 +12,7 @@ from tests.support.queues import queue_url
 
 from stepwell import Stepwell, workflow
 from stepwell.model.commit import StateBatch
-from stepwell.model.entry import Put
+from stepwell.model.scoped_operations import Put
 from stepwell.queue.presence import WorkerPresence, presence
 from stepwell.state.operation import write_or_raise
 

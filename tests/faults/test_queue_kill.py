@@ -13,9 +13,9 @@ from tests.faults.children import Child
 from tests.faults.hooks import Trace
 from tests.faults.queue_case import ACTS, RETRYABLE, dump, open_store, prepare, write
 
-from stepwell.faults import QUEUE_POINTS, armed
+from stepwell.fault_points import QUEUE_POINTS, armed
 from stepwell.model.commit import Seen, Written
-from stepwell.model.queue import ItemQuery
+from stepwell.model.queue_item import ItemQuery
 from stepwell.testing.conformance.queue_sample import claim_items, used
 
 

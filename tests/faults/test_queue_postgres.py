@@ -14,10 +14,10 @@ from tests.support.postgres_server import PostgresServer
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import CommitUnknown
-from stepwell.faults import QUEUE_POINTS, armed
+from stepwell.fault_points import QUEUE_POINTS, armed
 from stepwell.model.commit import Written
 from stepwell.model.limits import Limits
-from stepwell.model.queue import ItemQuery
+from stepwell.model.queue_item import ItemQuery
 from stepwell.stores.memory import MemoryStore
 from stepwell.stores.postgres.store import PostgresStore
 

@@ -14,7 +14,7 @@ from tests.faults.children import Child
 from tests.faults.invariants import check_chain
 
 from stepwell import AlreadyExists, AsyncStepwell, Conflict, Scope, Stepwell
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.state.transaction import AsyncTransaction
 
 _COUNTER = Scope.globals()

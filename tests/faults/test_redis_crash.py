@@ -22,7 +22,7 @@ from tests.faults.invariants import check_acks, check_chain
 from tests.support.redis_server import RedisServer
 
 from stepwell import CommitUnknown, Scope
-from stepwell.faults import POINTS, armed
+from stepwell.fault_points import POINTS, armed
 from stepwell.state.buffer import Buffer
 
 # Writes inside a transaction; a script has no inside that anything could fail in.

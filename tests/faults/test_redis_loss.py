@@ -12,9 +12,9 @@ from tests.support.redis_server import RedisServer
 from stepwell.clock import FakeClock
 from stepwell.errors import Conflict, Corrupted, LeaseLost, NotFound, StepwellError
 from stepwell.model.commit import Claim, Commit, Extension, LockGuard, Release, Renew, StateBatch, Unlock, Written
-from stepwell.model.entry import Increment
-from stepwell.model.ledger import rebuild
 from stepwell.model.limits import Limits
+from stepwell.model.receipt_chain import rebuild
+from stepwell.model.scoped_operations import Increment
 from stepwell.stores.redis.store import RedisStore
 from stepwell.testing.conformance.sample import (
     HOUR,

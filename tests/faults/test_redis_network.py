@@ -16,8 +16,8 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import ExecutionQuery
 from stepwell.errors import CommitUnknown, LockHeld, StoreUnavailable
 from stepwell.model.commit import Acquire, LockGuard, Seen, StateBatch, Unit, Unlock, Written
-from stepwell.model.entry import Increment
 from stepwell.model.limits import Limits
+from stepwell.model.scoped_operations import Increment
 from stepwell.stores.group import GroupCommit
 from stepwell.stores.redis.scripts import SCRIPTS
 from stepwell.stores.redis.store import RedisStore

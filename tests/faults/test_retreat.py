@@ -16,7 +16,7 @@ import stepwell
 from stepwell import AsyncStepwell, CommitUnknown, ItemStatus, Status, Stepwell, StoreUnavailable, step, workflow
 from stepwell.flow import call, define
 from stepwell.model.commit import Acquire, ClaimDue, Commit, Outcome, Unit, Unlock
-from stepwell.model.queue import Claimed, ClaimItems, ReturnItem
+from stepwell.model.queue_item import Claimed, ClaimItems, ReturnItem
 from stepwell.queue.dispatcher import BATCH
 from stepwell.runtime import patience
 

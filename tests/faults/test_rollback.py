@@ -15,7 +15,7 @@ from tests.faults.hooks import Boom, Trace, at
 from tests.faults.leases import claim
 
 from stepwell import CommitUnknown, FakeClock, Scope, Stepwell, StepwellError
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.model.commit import (
     Acquire,
     Adoption,
@@ -35,8 +35,7 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
-from stepwell.model.entry import Clear, Copy, Increment, Put
-from stepwell.model.queue import (
+from stepwell.model.queue_item import (
     CancelItem,
     Claimed,
     ClaimItems,
@@ -53,6 +52,7 @@ from stepwell.model.queue import (
     Tier,
     Workspace,
 )
+from stepwell.model.scoped_operations import Clear, Copy, Increment, Put
 from stepwell.model.snapshot import read_snapshot, store_snapshot
 from stepwell.stores.memory import MemoryStore
 from stepwell.stores.memory.queue import MemoryQueue

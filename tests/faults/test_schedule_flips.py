@@ -8,7 +8,7 @@ import pytest
 from tests.faults.test_state_flips import place
 
 from stepwell import Corrupted, FakeClock, Stepwell, workflow
-from stepwell.model.queue import ItemQuery
+from stepwell.model.queue_item import ItemQuery
 from stepwell.queue.scheduler import fire_due
 
 __all__ = ["place"]

@@ -23,7 +23,7 @@ from tests.faults.invariants import check_acks, check_chain
 from tests.faults.leases import claim
 
 from stepwell import LockHeld, Stepwell, StepwellError, StoreUnavailable
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.stores.sqlite.connection import journal_mode
 
 

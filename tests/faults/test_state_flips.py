@@ -14,8 +14,8 @@ from tests.support.redis_server import RedisServer
 from stepwell import Corrupted, Stepwell
 from stepwell.errors import StepwellError
 from stepwell.model.commit import StateBatch, Written
-from stepwell.model.entry import Increment, Put
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Increment, Put
 
 Flip = Callable[[bytes], bytes]
 

@@ -13,7 +13,7 @@ from tests.faults.hooks import at
 from tests.faults.invariants import check_chain
 
 from stepwell import AlreadyExists, AlreadyRecorded, Conflict, NotFound, Scope, StepOutput
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.state.buffer import Buffer
 
 _COUNTER = Scope.globals()

@@ -11,7 +11,7 @@ import pytest
 from tests.support.places import url_of
 
 import stepwell
-from stepwell import ExecutionEnded, NotFound, Status, Stepwell, faults, step, workflow
+from stepwell import ExecutionEnded, NotFound, Status, Stepwell, fault_points, step, workflow
 
 WAIT = 60
 calls: Counter[str] = Counter()
@@ -84,7 +84,7 @@ def test_cancel_at_any_moment_leaves_one_end_and_no_step_twice(url: str) -> None
         for hit in range(1, 260, 13):
             name = f"run-{hit}"
             cancel = CancelAt(other.run(name), hit)
-            with faults.armed(cancel):
+            with fault_points.armed(cancel):
                 run = well.start(story, name, execution_id=name)
                 status = _end_of(run)
                 cancel.wait()

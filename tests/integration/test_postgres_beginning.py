@@ -13,10 +13,10 @@ from tests.support.postgres_server import PostgresServer
 
 from stepwell.contract.store import Answer, Begun
 from stepwell.errors import CommitUnknown, Conflict, InvalidInput
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.model.commit import Outcome, Seen, Unit
 from stepwell.model.mutation import Mutation
-from stepwell.model.queue import ClaimItems, Enqueue
+from stepwell.model.queue_item import ClaimItems, Enqueue
 from stepwell.stores.postgres.link import PostgresConnection
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.queue_sample import new_item, put_workspace, statuses

@@ -16,7 +16,7 @@ from tests.support.postgres_server import PostgresServer
 
 from stepwell.errors import AlreadyExists, Conflict, InvalidInput, LeaseLost, NotFound
 from stepwell.model.commit import ClaimDue, Commit, Creation, Outcome, Rest, Seen, StateBatch, Unit, Written
-from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ItemMark, RecoverItems, ReturnItem
+from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, ItemMark, RecoverItems, ReturnItem
 from stepwell.stores.postgres import writer
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.queue_sample import add, added, claim_items, new_item, put_workspace, recover, statuses, stored

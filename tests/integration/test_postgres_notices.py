@@ -18,7 +18,7 @@ from stepwell.model.commit import (
     StateBatch,
     Unlock,
 )
-from stepwell.model.queue import Enqueue
+from stepwell.model.queue_item import Enqueue
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.queue_sample import new_item
 from stepwell.testing.conformance.sample import (

@@ -21,8 +21,8 @@ from stepwell.model.commit import (
     Unit,
     Written,
 )
-from stepwell.model.entry import Increment
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Increment
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.sample import (
     HOUR,

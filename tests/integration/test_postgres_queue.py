@@ -19,10 +19,10 @@ from tests.support.postgres_server import PostgresServer
 from stepwell.clock import SystemClock
 from stepwell.contract.store import Store
 from stepwell.errors import ValidationFailed
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.model.commit import Unit, Written
 from stepwell.model.limits import Limits
-from stepwell.model.queue import (
+from stepwell.model.queue_item import (
     CancelItem,
     Claimed,
     ClaimItems,

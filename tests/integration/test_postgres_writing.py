@@ -25,8 +25,8 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
-from stepwell.model.entry import Clear
 from stepwell.model.limits import Limits
+from stepwell.model.scoped_operations import Clear
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.sample import (
     HOUR,

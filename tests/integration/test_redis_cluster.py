@@ -12,9 +12,9 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import ExecutionQuery
 from stepwell.errors import InvalidInput, LeaseLost, LockHeld, StoreUnavailable
 from stepwell.model.commit import Acquire, Archiving, ClaimDue, Deletion, LockGuard, StateBatch, Sweep, Unlock, Written
-from stepwell.model.entry import Clear, Increment
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Clear, Increment
 from stepwell.stores.redis.keys import Keys, slot_of
 from stepwell.stores.redis.store import RedisStore
 from stepwell.testing.conformance.sample import (

@@ -15,10 +15,10 @@ from tests.support.redis_server import RedisCluster, RedisServer, RedisSite
 from stepwell.clock import FakeClock, SystemClock
 from stepwell.contract.store import Store
 from stepwell.errors import Corrupted, InvalidInput, StepwellError
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.model.commit import Deletion, Unit, Written
 from stepwell.model.limits import Limits
-from stepwell.model.queue import (
+from stepwell.model.queue_item import (
     TIERS,
     CancelItem,
     ClaimItems,

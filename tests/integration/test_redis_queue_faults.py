@@ -15,10 +15,10 @@ from tests.support.redis_server import RedisServer, RedisSite
 
 from stepwell import CommitUnknown, Stepwell, StoreUnavailable, workflow
 from stepwell.clock import FakeClock
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.model.commit import Seen, Written
 from stepwell.model.limits import Limits
-from stepwell.model.queue import Item, ItemQuery
+from stepwell.model.queue_item import Item, ItemQuery
 from stepwell.stores.memory import MemoryStore
 from stepwell.stores.redis.scripts import SCRIPTS
 from stepwell.stores.redis.store import RedisStore

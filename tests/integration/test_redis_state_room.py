@@ -10,7 +10,7 @@ from tests.support.redis_server import RedisServer, RedisSite
 
 from stepwell.clock import FakeClock
 from stepwell.errors import LimitExceeded
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.model.commit import StateBatch
 from stepwell.testing.conformance.queue_state import MOST, OWN, TALK, held, limit, put
 from stepwell.testing.conformance.sample import SampleExecution, landed, refused, write

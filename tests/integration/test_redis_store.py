@@ -24,10 +24,10 @@ from stepwell.model.commit import (
     Written,
 )
 from stepwell.model.draft import StatePlan as DraftOfState
-from stepwell.model.entry import Increment, StateOp, Touch
 from stepwell.model.ids import new_commit_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation
+from stepwell.model.scoped_operations import Increment, StateOp, Touch
 from stepwell.state.history import History
 from stepwell.stores.redis.drafting import StatePlan
 from stepwell.stores.redis.scripts import SCRIPTS

@@ -20,9 +20,9 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
-from stepwell.model.entry import Clear, Delete
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Clear, Delete
 from stepwell.testing.conformance.sample import (
     HOUR,
     SCOPE,

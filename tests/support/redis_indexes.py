@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from tests.support.redis_server import RedisSite
 
-from stepwell.model.lifecycle import has_ended, ready_since
-from stepwell.model.queue import ACTIVE, Item, ItemQuery, ItemStatus
+from stepwell.model.queue_item import ACTIVE, Item, ItemQuery, ItemStatus
+from stepwell.model.queue_lifecycle import has_ended, ready_since
 
 __all__ = ["check_indexes"]
 

@@ -7,16 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from stepwell.errors import StepwellError
-from stepwell.model.entry import (
-    Put,
-    Resolution,
-    ScopeTotals,
-    StateOp,
-    StoredEntry,
-    alive,
-    resolve,
-)
 from stepwell.model.limits import Limits
+from stepwell.model.scoped_operations import Put, Resolution, ScopeTotals, StateOp, StoredEntry, alive, resolve
 
 S, OTHER = "custom/default/s", "custom/default/other"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.unit.sample import step, story
 
 from stepwell import FakeClock, LoopContext, Scope, Stepwell
-from stepwell.model.proof import write_proof
+from stepwell.model.receipt_chain import write_proof
 from stepwell.model.snapshot import write_snapshot
 
 KEY = b"k" * 32

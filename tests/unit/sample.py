@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from stepwell.errors import ValidationFailed
 from stepwell.model.commit import Creation, Head, StoredCommit
 from stepwell.model.draft import Draft, Planned
-from stepwell.model.ledger import Verification, build_commit, settle, verify
+from stepwell.model.execution_state import ExecutionState, State
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, Mutation
 from stepwell.model.receipt import Receipt, sign_head
+from stepwell.model.receipt_chain import Verification, build_commit, settle, verify
 from stepwell.model.record import Metadata, StepOutput, encode_record
 from stepwell.model.scope import Scope
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot
-from stepwell.model.state import ExecutionState, State
 from stepwell.model.validation import plan
 from stepwell.model.value import canonical
 from stepwell.state.buffer import Buffer

@@ -10,6 +10,7 @@ from tests.unit.sample import Chain, draft_of, refused, step, story
 from tests.unit.test_cancel_scope import nested
 
 from stepwell.errors import AlreadyRecorded, InvalidInput, LimitExceeded, ValidationFailed
+from stepwell.model.execution_state import State
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import (
     EnterScope,
@@ -26,7 +27,6 @@ from stepwell.model.record import (
     Token,
 )
 from stepwell.model.scope import Scope
-from stepwell.model.state import State
 from stepwell.model.status import Status
 
 # Finished executions.

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.sample import LIMITS
 
 from stepwell.errors import InvalidInput, LimitExceeded, ValidationFailed
-from stepwell.model.entry import Delete, Increment, Put
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Delete, Increment, Put
 from stepwell.state.buffer import Buffer, check_number, check_revision, ttl_ms
 
 SCOPE = Scope.custom("s")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.model.claiming import (
+from stepwell.model.queue_fairness import (
     Candidate,
     ClaimSelection,
     Contender,

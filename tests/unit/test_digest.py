@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.sample import Chain, atoms, step, story
 
-from stepwell.model.digest import EMPTY, ZERO, element, sha256_hex, state_digest
+from stepwell.model.execution_state import EMPTY, ZERO, State, element, sha256_hex, state_digest
 from stepwell.model.snapshot import read_snapshot, write_snapshot
-from stepwell.model.state import State
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "digests.json").read_text())
 

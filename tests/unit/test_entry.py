@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.entry_rows import OTHER, Rows, S, put
 
 from stepwell.errors import Conflict, InvalidInput, StepwellError
-from stepwell.model.entry import (
+from stepwell.model.scoped_operations import (
     ABSENT,
     Clear,
     Copy,

@@ -8,17 +8,8 @@ from hypothesis import strategies as st
 from tests.unit.entry_rows import OTHER, Rows, S, put
 
 from stepwell.errors import LimitExceeded
-from stepwell.model.entry import (
-    ABSENT,
-    Clear,
-    Copy,
-    Delete,
-    Increment,
-    StateOp,
-    StoredEntry,
-    Touch,
-)
 from stepwell.model.limits import Limits
+from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increment, StateOp, StoredEntry, Touch
 
 
 def test_number_of_keys_of_a_scope_is_limited() -> None:

@@ -12,8 +12,8 @@ from tests.unit.golden_files import CLOCK_START, KEY
 from tests.unit.sample import NOW, story
 
 from stepwell import FakeClock, LoopContext, StepOutput, Stepwell, StoreNewer, Token, verify_proof
+from stepwell.model.execution_state import ExecutionState
 from stepwell.model.snapshot import read_snapshot
-from stepwell.model.state import ExecutionState
 from stepwell.stores.sqlite.connection import SCHEMA_VERSION
 
 GOLDEN = Path(__file__).parent / "golden"

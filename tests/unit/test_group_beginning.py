@@ -12,7 +12,7 @@ import pytest
 from stepwell.contract.store import Begun
 from stepwell.errors import CommitUnknown, StoreUnavailable
 from stepwell.model.commit import Deletion, Outcome, Unit, Written
-from stepwell.model.queue import ClaimItems, Enqueue
+from stepwell.model.queue_item import ClaimItems, Enqueue
 from stepwell.stores.group import GroupCommit
 
 WAIT = 60  # for what must happen; reached only by a failing test

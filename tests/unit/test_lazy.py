@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from stepwell.lazy import fetching
+from stepwell.lazy_import import fetching
 
 
 @pytest.fixture

@@ -11,13 +11,12 @@ from tests.unit.sample import NOW, Chain, step, story
 
 from stepwell import Stepwell
 from stepwell.errors import Corrupted, NotFound
-from stepwell.model import ledger
+from stepwell.model import receipt_chain
 from stepwell.model.commit import Head, Loaded, StoredCommit
-from stepwell.model.digest import sha256_hex
-from stepwell.model.ledger import fast_forward, rebuild, replay, snapshot_due, verify
+from stepwell.model.execution_state import State, sha256_hex
 from stepwell.model.receipt import Receipt, decode_header, encode_header, sign_head
+from stepwell.model.receipt_chain import fast_forward, rebuild, replay, snapshot_due, verify
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot, stored_state
-from stepwell.model.state import State
 
 replace = msgspec.structs.replace
 Rows = list[StoredCommit]
@@ -433,7 +432,7 @@ def test_newest_state_is_not_loaded_from_a_forged_snapshot(forge: Callable[[Stor
 
 def test_large_snapshot_is_loaded_without_adding_up_and_verified_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest would take twice as long to load; see docs/design/0005-snapshots.md."""
-    monkeypatch.setattr(ledger, "_MOST_ADDED_UP", 4)
+    monkeypatch.setattr(receipt_chain, "_MOST_ADDED_UP", 4)
     well, snapshots = travelled()
     with well:
         snapshots[-1] = FORGERIES["accumulator left as it was"](snapshots[-1])

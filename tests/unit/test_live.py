@@ -7,7 +7,7 @@ import threading
 from tests.unit.sample import Chain
 
 from stepwell import Stepwell
-from stepwell.model.state import State
+from stepwell.model.execution_state import State
 from stepwell.state.live import CachedExecution, ExecutionCache
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepwell import faults
+from stepwell import fault_points
 from stepwell.clock import FakeClock
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Deletion
@@ -52,7 +52,7 @@ def test_nudge_makes_one_that_rests_without_a_time_come_due(store: MemoryStore) 
 
 
 def test_start_that_was_taken_back_is_not_due(store: MemoryStore) -> None:
-    with faults.armed(break_off), pytest.raises((Broken, StepwellError)):
+    with fault_points.armed(break_off), pytest.raises((Broken, StepwellError)):
         runnable(store)
     assert not store._executions.leases.waking
     assert claim_due(store) == []
@@ -61,6 +61,6 @@ def test_start_that_was_taken_back_is_not_due(store: MemoryStore) -> None:
 def test_end_that_was_taken_back_leaves_it_due(store: MemoryStore) -> None:
     execution = runnable(store)
     [lease] = claim_due(store)
-    with faults.armed(break_off), pytest.raises((Broken, StepwellError)):
+    with fault_points.armed(break_off), pytest.raises((Broken, StepwellError)):
         rest(execution, lease.fence, is_final=True)
     assert list(store._executions.leases.waking) == [execution.id]

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 from tests.unit.sample import LIMITS, metadata
 
 from stepwell.errors import LimitExceeded, ValidationFailed
-from stepwell.faults import armed
-from stepwell.model.draft import Draft
+from stepwell.fault_points import armed
+from stepwell.model.draft import Draft, Opening, opening_of
+from stepwell.model.execution_state import State
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation, SetStatus, SetTrigger, SetVariable
-from stepwell.model.opening import Opening, opening_of
 from stepwell.model.record import encode_plain_trigger, encode_record
-from stepwell.model.state import State
 from stepwell.model.validation import plan
 from stepwell.model.value import canonical
 

@@ -9,8 +9,7 @@ from tests.unit.sample import Chain, story
 from stepwell import verify_proof
 from stepwell.errors import InvalidInput
 from stepwell.model.commit import Loaded
-from stepwell.model.ledger import rebuild
-from stepwell.model.proof import write_proof
+from stepwell.model.receipt_chain import rebuild, write_proof
 
 KEY = b"k" * 32
 CHAIN = story(key=KEY)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stepwell.errors import Corrupted
-from stepwell.model.entry import StoredEntry
-from stepwell.model.seal import seal, unseal
+from stepwell.model.checksum import seal, unseal
+from stepwell.model.scoped_operations import StoredEntry
 
 PATH, KEY = "custom/default/s", "k"
 ROW = StoredEntry(b'{"name":"Ada"}', 7, 1_000, 500, True)

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from tests.unit.sample import Chain, metadata, story, values
 
 from stepwell.errors import InvalidSnapshot
-from stepwell.model.digest import element, sha256_hex, state_digest
+from stepwell.model.execution_state import SECTIONS, ExecutionState, element, sha256_hex, state_digest
 from stepwell.model.record import encode_record
 from stepwell.model.snapshot import SNAPSHOT_SCHEMA, Snapshot, read_snapshot, store_snapshot, stored_state, write_snapshot
-from stepwell.model.state import SECTIONS, ExecutionState
 
 SNAPSHOT = write_snapshot(story().state)
 _encode = msgspec.json.encode

@@ -13,8 +13,8 @@ from tests.support.work import calls_of
 from tests.unit.sample import Chain, draft_of, values
 
 from stepwell.errors import InvalidInput, LimitExceeded, ValidationFailed
+from stepwell.model.execution_state import State
 from stepwell.model.limits import Limits
-from stepwell.model.state import State
 from stepwell.model.value import RULES, Rule, Value, _unique_keys, canonical, decode, freeze, parse, thaw
 
 accepted = pytest.mark.parametrize("rule", [rule for rule in RULES if rule.accepted], ids=lambda rule: rule.kind)

@@ -14,17 +14,18 @@ from msgspec import UNSET
 from stepwell.app.parts import ExecutionSummary, Health, Parts, check_settings, file_of, grace_of, lease_of
 from stepwell.clock import Clock
 from stepwell.contract.store import Durability, Store
+from stepwell.duration import Span
 from stepwell.errors import AlreadyExists, StepwellError
 from stepwell.flow.governance import Governance
 from stepwell.flow.program import Workflow, on_registration, registered_names, registered_step_names
+from stepwell.model.execution_state import Change, ExecutionState
 from stepwell.model.ids import new_id
-from stepwell.model.ledger import Verification
 from stepwell.model.limits import Limits
 from stepwell.model.lock import scheduled_lock, user_lock
-from stepwell.model.queue import DEFAULT_QUEUE
+from stepwell.model.queue_item import DEFAULT_QUEUE
 from stepwell.model.receipt import Receipt
+from stepwell.model.receipt_chain import Verification
 from stepwell.model.scope import DEFAULT_WORKSPACE
-from stepwell.model.state import Change, ExecutionState
 from stepwell.model.value import Value
 from stepwell.queue.assembly import check_queues
 from stepwell.queue.face import Queue
@@ -37,7 +38,6 @@ from stepwell.runtime.handle import Run, RunOperations
 from stepwell.runtime.start import Starting
 from stepwell.runtime.thread import LoopFactory, WorkerThread
 from stepwell.runtime.worker import Worker
-from stepwell.span import Span
 from stepwell.state.blocking import State
 from stepwell.state.conversations import Conversations
 from stepwell.state.executions import MANUAL, CommitTerms

@@ -14,6 +14,7 @@ import msgspec
 from stepwell.clock import Clock, SystemClock, from_ms
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
 from stepwell.contract.store import BeginningStore, Begun, ExecutionQuery, Store
+from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput, LockHeld, StepwellError, StoreUnavailable
 from stepwell.model.commit import Acquire, Commit, Head, Outcome, Unit
 from stepwell.model.ids import check_key, new_id
@@ -26,7 +27,6 @@ from stepwell.queue.news import WriteNotices
 from stepwell.queue.standing import PiggybackedClaim
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.worker import Worker
-from stepwell.span import Span, seconds_of
 from stepwell.state.conversation import DAY_SECONDS, ConversationOperations
 from stepwell.state.copies import Copies
 from stepwell.state.executions import Executions

@@ -11,8 +11,8 @@ import click
 from msgspec import UNSET
 
 from stepwell.cli.source import read_text
+from stepwell.duration import moment_of, seconds_of
 from stepwell.errors import InvalidInput
-from stepwell.flow.duration import moment_of, seconds_of
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value, parse
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from stepwell.model.queue import Claimed
+from stepwell.model.queue_item import Claimed
 
 __all__ = ["Engine", "NotNow"]
 

@@ -13,8 +13,8 @@ from typing import Protocol
 import msgspec
 
 from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Unit
-from stepwell.model.entry import ScopeTotals, StoredEntry
-from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
+from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
 
 __all__ = ["BeginningStore", "Capabilities", "Durability", "ExecutionQuery", "Store"]

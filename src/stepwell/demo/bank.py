@@ -11,7 +11,7 @@ import sys
 from functools import partial
 
 from stepwell.app import Stepwell
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.model.receipt import Receipt
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value

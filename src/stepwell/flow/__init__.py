@@ -5,7 +5,7 @@ Names are fetched from their modules when they are first used, so that ``import 
 
 from typing import TYPE_CHECKING
 
-from stepwell.lazy import fetching
+from stepwell.lazy_import import fetching
 
 if TYPE_CHECKING:
     from stepwell.flow.action import (

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from stepwell.duration import Span
 from stepwell.flow.builtin import BUILTINS
 from stepwell.flow.coercion import Steplike, as_seconds, as_step, as_value, step_name
 from stepwell.flow.definition import Definition
-from stepwell.flow.duration import Span
 from stepwell.flow.node import ContextRule, OnError, ScriptNode, StepNode, Subworkflow
 from stepwell.flow.retry import Retry
 from stepwell.model.value import Value

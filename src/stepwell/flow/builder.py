@@ -17,11 +17,11 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
+from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidDefinition
 from stepwell.flow.checker import checked
 from stepwell.flow.coercion import Nodelike, as_node, as_seconds, as_value, body_of
 from stepwell.flow.definition import Definition, DefinitionStatus
-from stepwell.flow.duration import Span, seconds_of
 from stepwell.flow.node import (
     Approval,
     CancelScopeNode,

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from msgspec import UNSET, UnsetType
 
+from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidDefinition
-from stepwell.flow.duration import Span, seconds_of
 from stepwell.flow.node import Node, StepNode
 from stepwell.flow.node import Sequence as SequenceNode
 from stepwell.model.value import Value, canonical

@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from stepwell.flow.duration import Seconds
+from stepwell.duration import Seconds
 from stepwell.flow.node import Node, Positive, Templated
 from stepwell.flow.retry import Retry
 from stepwell.model.value import Value

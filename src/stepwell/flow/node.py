@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from stepwell.flow.duration import Seconds
+from stepwell.duration import Seconds
 from stepwell.flow.retry import Retry
 
 __all__ = [

@@ -11,8 +11,8 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from msgspec import UNSET
 
+from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput, NotFound
-from stepwell.flow.duration import Span, seconds_of
 from stepwell.flow.governance import Governance
 from stepwell.flow.place import check_place
 from stepwell.flow.retry import Retry

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 from msgspec import inspect
 
+from stepwell.duration import seconds_of, time_of
 from stepwell.errors import InvalidInput, ValidationFailed
 from stepwell.flow.builtin import BUILTINS
 from stepwell.flow.definition import Definition
-from stepwell.flow.duration import seconds_of, time_of
 from stepwell.flow.expression import compile_expression
 from stepwell.flow.failure import MalformedExpression
 from stepwell.flow.located import DocumentReading, Located, plain_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from stepwell.duration import LONGEST_SECONDS, Seconds, Span, seconds_of
 from stepwell.errors import InvalidInput, Problem
-from stepwell.flow.duration import LONGEST_SECONDS, Seconds, Span, seconds_of
 
 __all__ = ["Retry"]
 

@@ -13,8 +13,8 @@ from stepwell.flow.outline import Place
 from stepwell.kernel.board import Sections
 from stepwell.kernel.plan import At, key_of, last_of
 from stepwell.kernel.thread import LiveToken
+from stepwell.model.execution_state import ONLY
 from stepwell.model.record import LoopContext, ManualTrigger, StepOutput, decode_loop, decode_trigger
-from stepwell.model.state import ONLY
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, decode
 

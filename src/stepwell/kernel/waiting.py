@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import UNSET
 
 from stepwell.clock import to_ms
-from stepwell.flow.duration import time_of
+from stepwell.duration import time_of
 from stepwell.flow.node import Approval, CancelScopeNode, Deferred, Signal, Wait
 from stepwell.flow.template import compile_template
 from stepwell.kernel.facts import DataView, ending, output_of

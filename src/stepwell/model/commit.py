@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from stepwell.errors import StepwellError
-from stepwell.model.entry import StateOp
-from stepwell.model.queue import (
+from stepwell.model.queue_item import (
     CancelItem,
     ClaimItems,
     Enqueue,
@@ -21,6 +20,7 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
+from stepwell.model.scoped_operations import StateOp
 from stepwell.model.snapshot import StoredSnapshot
 
 __all__ = [

@@ -2,6 +2,10 @@
 
 The draft knows every entry that changes and the digest afterwards, so that applying it, once it is stored, cannot fail. What a
 mutation may do is for ``model.validation`` to say.
+
+The opening of an execution that a worker runs from its first commit on: who it is, what started it, and that it is running.
+
+All runs from the queue begin with the same three mutations. What these come to is said here once, and not worked out for each run.
 """
 
 from __future__ import annotations
@@ -11,19 +15,27 @@ from typing import Any
 
 import msgspec
 
-from stepwell.faults import fault, is_armed
-from stepwell.model.digest import MASK, common_element, element, result_element, state_digest
-from stepwell.model.entry import StateOp
+from stepwell.fault_points import fault, is_armed
+from stepwell.model.execution_state import MASK, ONLY, SECTIONS, State, common_element, element, result_element, state_digest
 from stepwell.model.mutation import (
+    Create,
     Mutation,
+    SetStatus,
+    SetTrigger,
 )
-from stepwell.model.opening import Opening
-from stepwell.model.queue import NewItem
-from stepwell.model.record import decode_scope, decode_status, decode_token
-from stepwell.model.state import ONLY, SECTIONS, State
+from stepwell.model.queue_item import NewItem
+from stepwell.model.record import CancelScope, decode_scope, decode_status, decode_token, encode_record
+from stepwell.model.scoped_operations import StateOp
 from stepwell.model.status import FINAL, Status
 
-__all__ = ["Draft", "Planned", "quoted"]
+__all__ = [
+    "ROOT_SCOPE",
+    "Draft",
+    "Opening",
+    "Planned",
+    "opening_of",
+    "quoted",
+]
 
 
 def quoted(text: str) -> bytes:
@@ -204,3 +216,34 @@ def _follow(state: State, address: tuple[str, str], data: bytes | None) -> None:
 
 Planned = Mutation | Callable[[Draft], Mutation]
 """A mutation, or a function that gives one when its turn comes."""
+
+
+ROOT_SCOPE = encode_record(CancelScope("root", None))
+"""The entry of the scope that every execution has."""
+
+_RUNS = SetStatus(Status.RUNNING)
+_RUNNING = b'"RUNNING"'
+_NO_CONTEXT = msgspec.Raw(b"{}")
+
+
+class Opening(msgspec.Struct, frozen=True, gc=False):
+    """The mutations that a new execution begins with."""
+
+    mutations: tuple[Mutation, ...]
+    entries: dict[tuple[str, str], bytes]
+    """What they come to, by section and key."""
+
+
+def opening_of(identity: bytes, trigger: bytes) -> Opening:
+    """The opening of an execution, by what is stored of its identity and its trigger."""
+    raw = msgspec.Raw
+    return Opening(
+        (Create(raw(identity), _NO_CONTEXT), SetTrigger(raw(trigger)), _RUNS),
+        {
+            ("identity", ONLY): identity,
+            ("status", ONLY): _RUNNING,
+            ("step_count", ONLY): b"0",
+            ("scopes", "root"): ROOT_SCOPE,
+            ("trigger", ONLY): trigger,
+        },
+    )

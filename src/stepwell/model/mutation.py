@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from stepwell.model.entry import StateOp
-from stepwell.model.queue import NewItem
+from stepwell.model.queue_item import NewItem
+from stepwell.model.scoped_operations import StateOp
 
 __all__ = [
     "AddToken",

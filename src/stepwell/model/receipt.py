@@ -10,7 +10,7 @@ from hashlib import sha256
 import msgspec
 
 from stepwell.errors import Corrupted, ReceiptArchived
-from stepwell.model.digest import sha256_hex
+from stepwell.model.execution_state import sha256_hex
 from stepwell.model.value import Value, decode
 
 __all__ = ["RECEIPT_SCHEMA", "Receipt", "ReceiptHeader", "decode_header", "encode_header", "read_receipts", "sign_head"]

@@ -7,10 +7,9 @@ from hashlib import sha256
 import msgspec
 
 from stepwell.errors import InvalidInput, InvalidSnapshot
-from stepwell.model.digest import sha256_hex
+from stepwell.model.execution_state import ONLY, SECTIONS, ExecutionState, State, sha256_hex
 from stepwell.model.ids import MOST_REVISIONS
 from stepwell.model.record import decode_metadata
-from stepwell.model.state import ONLY, SECTIONS, ExecutionState, State
 
 __all__ = [
     "SNAPSHOT_SCHEMA",

@@ -14,8 +14,9 @@ from stepwell.errors import (
     Problem,
     ValidationFailed,
 )
-from stepwell.faults import fault, is_armed
-from stepwell.model.draft import Draft, Planned, quoted
+from stepwell.fault_points import fault, is_armed
+from stepwell.model.draft import ROOT_SCOPE, Draft, Opening, Planned, quoted
+from stepwell.model.execution_state import ONLY, SECTIONS, State
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import (
@@ -42,9 +43,7 @@ from stepwell.model.mutation import (
     UpdateToken,
     WriteState,
 )
-from stepwell.model.opening import ROOT_SCOPE, Opening
 from stepwell.model.record import CancelScope, Presence, decode_scope, decode_step, decode_token, encode_record
-from stepwell.model.state import ONLY, SECTIONS, State
 from stepwell.model.status import FINAL, Status, StepStatus, may_follow
 
 __all__ = ["plan", "refusal"]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from stepwell.errors import Conflict, StepwellError
-from stepwell.model.queue import PutQueue, PutTier, PutWorkspace
+from stepwell.model.queue_item import PutQueue, PutTier, PutWorkspace
 from stepwell.state.operation import Operation, read, write
 
 __all__ = ["KEEP", "Number", "Rate", "change", "kept_or_changed"]

@@ -23,7 +23,7 @@ from stepwell.contract.engine import Engine, NotNow
 from stepwell.contract.store import Store
 from stepwell.errors import LeaseLost, NotFound, StepwellError
 from stepwell.model.commit import Written
-from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ReturnItem
+from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, ReturnItem
 from stepwell.queue.bell import DispatcherWakeup
 from stepwell.queue.news import WriteNotices
 from stepwell.queue.standing import ClaimOffer, PiggybackedClaim

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import builtins
 
+from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
-from stepwell.flow.duration import Span, seconds_of
-from stepwell.model.queue import DEFAULT_QUEUE, Enqueued, ItemStatus, QueueSettings
+from stepwell.model.queue_item import DEFAULT_QUEUE, Enqueued, ItemStatus, QueueSettings
 from stepwell.queue.changing import KEEP, Number, Rate
 from stepwell.queue.insight import Demand, LaneStats, metrics_of
 from stepwell.queue.item import AsyncQueueItem, ItemSummary, QueueItem

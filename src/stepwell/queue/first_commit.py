@@ -12,12 +12,11 @@ from typing import Any, Protocol
 
 from stepwell.errors import AlreadyExists, CommitUnknown, LeaseLost, StepwellError, StoreUnavailable
 from stepwell.model.commit import Creation, Rest
-from stepwell.model.draft import Planned
+from stepwell.model.draft import Planned, opening_of
+from stepwell.model.execution_state import State
 from stepwell.model.ids import NewId
-from stepwell.model.opening import opening_of
-from stepwell.model.queue import Claimed, ItemMark, ItemStatus
+from stepwell.model.queue_item import Claimed, ItemMark, ItemStatus
 from stepwell.model.record import Metadata, encode_plain_trigger, encode_record
-from stepwell.model.state import State
 from stepwell.runtime.loop_way import LoopWay
 from stepwell.runtime.recorder import Recorder
 from stepwell.state.executions import CommitTerms, Executions, OpenTransaction

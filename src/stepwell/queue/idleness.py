@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from stepwell.contract.store import Store
 from stepwell.flow.program import registered_names
-from stepwell.model.queue import ItemQuery, ItemStatus, Lane, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import ItemQuery, ItemStatus, Lane, QueueSettings, Tier, Workspace
 from stepwell.queue.dispatcher import POLL_SECONDS, Dispatcher
 
 __all__ = ["IDLE_SECONDS", "idleness", "startable_lanes"]

@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec import UNSET
 
+from stepwell.duration import Span
 from stepwell.errors import InvalidInput
-from stepwell.flow.duration import Span
 from stepwell.model.ids import new_id
 from stepwell.model.mutation import EnqueueItem
-from stepwell.model.queue import DEFAULT_QUEUE
+from stepwell.model.queue_item import DEFAULT_QUEUE
 from stepwell.queue.assembly import find_workflow
 from stepwell.queue.request import QueueRequest, new_item
 from stepwell.runtime.context import StepContext, here

@@ -8,8 +8,8 @@ from math import ceil
 
 import msgspec
 
-from stepwell.model.claiming import free_slots, rate_allowance
-from stepwell.model.queue import Lane, QueueSettings, Tier, Workspace
+from stepwell.model.queue_fairness import free_slots, rate_allowance
+from stepwell.model.queue_item import Lane, QueueSettings, Tier, Workspace
 
 __all__ = ["Demand", "LaneStats", "caps_of", "demand_of", "metrics_of", "percentile", "stats_of"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from stepwell.clock import from_ms
-from stepwell.flow.duration import Span, seconds_of
-from stepwell.model.queue import Enqueued, Item, ItemStatus
+from stepwell.duration import Span, seconds_of
+from stepwell.model.queue_item import Enqueued, Item, ItemStatus
 from stepwell.model.value import Value, decode
 from stepwell.queue.operations import QUEUED, QueueOperations
 from stepwell.queue.reason import WaitingReason

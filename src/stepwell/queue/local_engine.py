@@ -14,7 +14,7 @@ from stepwell.errors import Conflict, LeaseLost, NotFound, StepwellError
 from stepwell.flow.program import Workflow, registered
 from stepwell.model.commit import Creation, Head, Lease
 from stepwell.model.ids import NewId
-from stepwell.model.queue import Claimed, ItemMark, ReturnItem
+from stepwell.model.queue_item import Claimed, ItemMark, ReturnItem
 from stepwell.model.status import FINAL
 from stepwell.queue.first_commit import FENCE, FirstCommit
 from stepwell.queue.resuming import Resuming, mark_of_run

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import compress
 
 from stepwell.model.commit import Commit, Outcome, Unit, Written
-from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ItemStatus
+from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, ItemStatus
 from stepwell.queue.bell import DispatcherWakeup
 from stepwell.state.pulse import QUEUE, topics_of
 

@@ -20,11 +20,10 @@ from stepwell.errors import (
 from stepwell.flow.declared import DeclaredWorkflow
 from stepwell.flow.definition import Definition
 from stepwell.flow.program import Workflow
-from stepwell.model.admission import full, unknown_workspace
 from stepwell.model.commit import Written
+from stepwell.model.execution_state import State
 from stepwell.model.ids import NewId, check_key
-from stepwell.model.lifecycle import is_same
-from stepwell.model.queue import (
+from stepwell.model.queue_item import (
     CancelItem,
     Enqueue,
     Enqueued,
@@ -38,9 +37,8 @@ from stepwell.model.queue import (
     RecoverItems,
     Redrive,
 )
-from stepwell.model.refusal import asked_otherwise, id_taken
-from stepwell.model.state import State
-from stepwell.model.turn import waits_for_turn
+from stepwell.model.queue_lifecycle import full, is_same, unknown_workspace, waits_for_turn
+from stepwell.model.refusals import asked_otherwise, id_taken
 from stepwell.queue.changing import change, kept_or_changed
 from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
 from stepwell.queue.presence import Presences, WorkerPresence

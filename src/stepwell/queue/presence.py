@@ -11,8 +11,8 @@ import msgspec
 from stepwell.clock import from_ms, to_ms
 from stepwell.contract.store import Store
 from stepwell.model.commit import StateBatch
-from stepwell.model.entry import Delete, Put
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Delete, Put
 from stepwell.queue.request import LATEST_MS
 from stepwell.queue.scan import scan_sound
 

@@ -9,8 +9,8 @@ import msgspec
 
 from stepwell.clock import from_ms
 from stepwell.contract.store import Store
-from stepwell.model.claiming import later_rate_ms, rate_allowance
-from stepwell.model.queue import ACTIVE, Item, ItemQuery, ItemStatus, Lane, QueueSettings, Tier, Workspace
+from stepwell.model.queue_fairness import later_rate_ms, rate_allowance
+from stepwell.model.queue_item import ACTIVE, Item, ItemQuery, ItemStatus, Lane, QueueSettings, Tier, Workspace
 from stepwell.queue.presence import WorkerPresence
 
 __all__ = ["ItemContext", "Starts", "WaitingReason", "reason_of", "surroundings_of"]

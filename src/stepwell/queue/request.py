@@ -10,12 +10,12 @@ from urllib.parse import quote
 import msgspec
 
 from stepwell.clock import to_ms
+from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
-from stepwell.flow.duration import Span, seconds_of
-from stepwell.model.digest import sha256_hex
+from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import check_key, keyed_id_of
 from stepwell.model.limits import Limits
-from stepwell.model.queue import DEFAULT_QUEUE, NewItem
+from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem
 from stepwell.model.record import FunctionTrigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import DEFAULT_LIMITS, Value

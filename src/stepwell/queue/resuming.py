@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from stepwell.contract.engine import NotNow
 from stepwell.errors import Conflict, LeaseLost, NotFound
+from stepwell.model.execution_state import ONLY
 from stepwell.model.ids import NewId
-from stepwell.model.queue import Claimed, ItemMark, ItemStatus
+from stepwell.model.queue_item import Claimed, ItemMark, ItemStatus
+from stepwell.model.queue_lifecycle import waits_for_turn
 from stepwell.model.record import decode_status
-from stepwell.model.state import ONLY
 from stepwell.model.status import Status
-from stepwell.model.turn import waits_for_turn
 from stepwell.runtime.again import RunRetry
 from stepwell.state.executions import Executions
 from stepwell.state.operation import Operation, write_or_raise

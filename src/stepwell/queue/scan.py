@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepwell.contract.store import Store
 from stepwell.errors import Corrupted
-from stepwell.model.entry import StoredEntry
+from stepwell.model.scoped_operations import StoredEntry
 
 __all__ = ["scan_sound"]
 

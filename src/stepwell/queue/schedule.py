@@ -14,10 +14,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from stepwell.clock import from_ms
+from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
-from stepwell.flow.duration import Span, seconds_of
 from stepwell.model.ids import MAX_KEY_BYTES, check_key
-from stepwell.model.queue import DEFAULT_QUEUE, NewItem
+from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem
 from stepwell.model.value import Value, decode
 from stepwell.queue.cron import cron_ticks
 from stepwell.queue.request import LATEST_MS, MOST_ATTEMPTS, MOST_PRIORITY, moment_ms

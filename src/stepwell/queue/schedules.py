@@ -13,13 +13,13 @@ import msgspec
 
 from stepwell.clock import from_ms
 from stepwell.contract.store import Store
+from stepwell.duration import Span
 from stepwell.errors import Conflict, Corrupted, InvalidInput, NotFound, StepwellError
-from stepwell.flow.duration import Span
 from stepwell.model.commit import StateBatch, Written
-from stepwell.model.entry import ABSENT, Delete, Put
 from stepwell.model.ids import NewId, check_key
-from stepwell.model.queue import DEFAULT_QUEUE, Enqueued, NewItem
+from stepwell.model.queue_item import DEFAULT_QUEUE, Enqueued, NewItem
 from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
+from stepwell.model.scoped_operations import ABSENT, Delete, Put
 from stepwell.queue.item import AsyncQueueItem, QueueItem
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.request import QueueRequest, moment_ms

@@ -16,7 +16,7 @@ from contextvars import copy_context
 
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Outcome, Unit, Written
-from stepwell.model.queue import Claimed, ClaimItems, Enqueue
+from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue
 
 __all__ = ["ClaimOffer", "PiggybackedClaim"]
 

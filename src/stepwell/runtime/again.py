@@ -16,13 +16,13 @@ from msgspec import Raw
 from stepwell.errors import Conflict, LeaseLost, NotFound
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
+from stepwell.model.execution_state import ExecutionState, State
 from stepwell.model.ids import NewId
 from stepwell.model.mutation import AddToken, RemoveToken, ReopenStep, SetStatus
-from stepwell.model.queue import ItemMark, ItemStatus
+from stepwell.model.queue_item import ItemMark, ItemStatus
+from stepwell.model.queue_lifecycle import waits_for_turn
 from stepwell.model.record import Token, decode_token, encode_token
-from stepwell.model.state import ExecutionState, State
 from stepwell.model.status import Status, StepStatus
-from stepwell.model.turn import waits_for_turn
 from stepwell.runtime.compensation import COMPENSATION
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, CHILD, letters, path_of, take

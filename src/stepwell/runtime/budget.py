@@ -10,9 +10,9 @@ from stepwell.errors import GovernanceViolated
 from stepwell.flow.governance import Governance
 from stepwell.flow.program import Step
 from stepwell.model.draft import Planned
+from stepwell.model.execution_state import ONLY, State
 from stepwell.model.mutation import SetVariable
 from stepwell.model.record import Metadata
-from stepwell.model.state import ONLY, State
 from stepwell.model.value import canonical, decode
 
 __all__ = ["SPENT", "Budget", "governance_of"]

@@ -23,9 +23,9 @@ from stepwell.kernel.plan import Plan
 from stepwell.kernel.trouble import Trouble, trouble, trouble_of
 from stepwell.model.commit import Lease, Rest
 from stepwell.model.draft import Planned
+from stepwell.model.execution_state import ONLY
 from stepwell.model.mutation import ExitScope, RemoveToken, SetResult, SetStatus, WriteState
 from stepwell.model.record import decode_token
-from stepwell.model.state import ONLY
 from stepwell.model.status import Status
 from stepwell.model.value import decode, recode
 from stepwell.runtime import inbox

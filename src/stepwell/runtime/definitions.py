@@ -22,9 +22,9 @@ from stepwell.flow.schema import schema_faults
 from stepwell.flow.stored import decode_definition, encode_definition
 from stepwell.kernel.plan import Plan
 from stepwell.model.commit import StateBatch
-from stepwell.model.entry import ABSENT, Put, StoredEntry
 from stepwell.model.ids import check_key
 from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
+from stepwell.model.scoped_operations import ABSENT, Put, StoredEntry
 from stepwell.model.value import canonical
 from stepwell.state.operation import AsyncDriver, Driver, Operation, read, write_or_raise
 

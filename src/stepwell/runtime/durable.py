@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
-from stepwell.flow.duration import Span, seconds_of
 from stepwell.flow.program import Step, caller
 from stepwell.model.ids import check_key
 from stepwell.runtime.function_session import FunctionSession

@@ -15,8 +15,8 @@ from typing import Any, TypeVar, cast
 from stepwell.errors import InvalidInput
 from stepwell.flow.program import Step, Workflow, caller
 from stepwell.model.commit import Lease
+from stepwell.model.execution_state import ONLY
 from stepwell.model.record import decode_trigger
-from stepwell.model.state import ONLY
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical
 from stepwell.runtime.attempt import in_thread

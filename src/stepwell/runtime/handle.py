@@ -6,14 +6,14 @@ from math import inf
 from time import monotonic
 from typing import Any
 
+from stepwell.duration import Span, seconds_of
 from stepwell.errors import ExecutionCancelled, ExecutionEnded, ExecutionFailed, NotFound, Problem
-from stepwell.flow.duration import Span, seconds_of
 from stepwell.flow.program import Workflow, registered, registered_names
 from stepwell.kernel.plan import Plan
+from stepwell.model.execution_state import ExecutionState
 from stepwell.model.ids import NewId, check_key
-from stepwell.model.ledger import Verification
 from stepwell.model.receipt import Receipt
-from stepwell.model.state import ExecutionState
+from stepwell.model.receipt_chain import Verification
 from stepwell.model.status import FINAL, Status
 from stepwell.model.trace import Trace, TraceLevel, trace_of
 from stepwell.model.value import Value, canonical, decode, recode

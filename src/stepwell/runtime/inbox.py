@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import msgspec
 
 from stepwell.model.commit import StateBatch
-from stepwell.model.entry import Delete, Put, StoredEntry
 from stepwell.model.mutation import WriteState
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Delete, Put, StoredEntry
 from stepwell.model.value import Value, decode, recode
 
 __all__ = ["CANCEL", "CHILD", "FROM_PARENT", "SIGNAL", "Letter", "delivery", "fresh_key", "letters", "path_of", "put", "take"]

@@ -12,10 +12,10 @@ from stepwell.clock import Clock
 from stepwell.errors import CommitUnknown, InvalidInput, LeaseLost, StepwellError, StoreUnavailable
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
+from stepwell.model.execution_state import State
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import AddToken, RecordStep, RemoveToken, SetVariable, UpdateToken
 from stepwell.model.record import Metadata, StepOutput, Token, decode_step, decode_token, encode_record, encode_token
-from stepwell.model.state import State
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical, decode
 from stepwell.runtime.inbox import Letter, take

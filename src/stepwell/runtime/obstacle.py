@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from stepwell.flow.program import registered_step, registered_versions
 from stepwell.model.commit import Head
-from stepwell.model.state import ExecutionState
+from stepwell.model.execution_state import ExecutionState
 from stepwell.model.status import FINAL
 
 __all__ = ["missing_steps", "obstacle_of"]

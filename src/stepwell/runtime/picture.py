@@ -12,9 +12,9 @@ from stepwell.flow.outline import Place
 from stepwell.flow.run_figure import Mark, figure_of
 from stepwell.kernel.plan import Plan
 from stepwell.kernel.thread import ROOT, UNDO
+from stepwell.model.execution_state import ExecutionState
 from stepwell.model.receipt import Receipt
 from stepwell.model.record import Token
-from stepwell.model.state import ExecutionState
 from stepwell.model.status import StepStatus
 from stepwell.model.trace import trace_of
 

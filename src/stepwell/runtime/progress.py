@@ -12,8 +12,8 @@ from stepwell.flow.node import Action, Approval, Deferred, Signal, Subworkflow, 
 from stepwell.kernel.alarm import TIMES
 from stepwell.kernel.plan import Plan
 from stepwell.kernel.thread import ROOT, UNDO
+from stepwell.model.execution_state import ExecutionState
 from stepwell.model.record import Token
-from stepwell.model.state import ExecutionState
 from stepwell.model.status import Status
 from stepwell.model.value import Value
 from stepwell.runtime.estimate import estimate_of

@@ -10,8 +10,8 @@ import msgspec
 from stepwell.errors import CommitUnknown, Conflict, LeaseLost, StepwellError, StoreUnavailable
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
+from stepwell.model.execution_state import State
 from stepwell.model.ids import NewId
-from stepwell.model.state import State
 from stepwell.state.executions import CommitTerms, Executions, OpenTransaction
 from stepwell.state.live import CachedExecution
 from stepwell.state.operation import AsyncDriver

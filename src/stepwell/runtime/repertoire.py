@@ -9,7 +9,7 @@ from stepwell.errors import NotFound
 from stepwell.flow.program import Workflow, registered, registered_names, registered_versions
 from stepwell.kernel.thread import ROOT
 from stepwell.model.commit import ANY_VERSION
-from stepwell.model.state import State
+from stepwell.model.execution_state import State
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.keeping import monotonic
 from stepwell.state.operation import AsyncDriver

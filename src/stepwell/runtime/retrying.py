@@ -22,9 +22,9 @@ from stepwell.flow.outline import Place
 from stepwell.kernel.plan import Plan, key_of, last_of
 from stepwell.kernel.thread import LIFE, ROOT
 from stepwell.model.draft import Planned
+from stepwell.model.execution_state import ExecutionState
 from stepwell.model.mutation import AddToken, EnterScope, ReopenStep
 from stepwell.model.record import Token, encode_token
-from stepwell.model.state import ExecutionState
 from stepwell.model.status import StepStatus
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.state.executions import Executions

@@ -10,8 +10,8 @@ from stepwell.flow.program import registered_names, registered_step_names
 from stepwell.flow.run_figure import figure_of
 from stepwell.kernel.exploration import check
 from stepwell.kernel.plan import Plan
+from stepwell.model.execution_state import ExecutionState
 from stepwell.model.receipt import Receipt
-from stepwell.model.state import ExecutionState
 from stepwell.model.status import Status
 from stepwell.model.trace import trace_of
 

@@ -12,10 +12,10 @@ from typing import Any
 from stepwell.contract.store import Store
 from stepwell.flow.state_path import StateKey
 from stepwell.model.draft import Planned
-from stepwell.model.entry import Clear, Delete, Increment, Put
 from stepwell.model.mutation import WriteState
 from stepwell.model.record import Metadata
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Clear, Delete, Increment, Put
 from stepwell.model.value import Value, decode
 from stepwell.state.operation import Operation, read
 

@@ -6,7 +6,7 @@ import msgspec
 
 from stepwell.flow.node import ContextRule
 from stepwell.kernel.board import PendingChanges
-from stepwell.model.state import ONLY, State
+from stepwell.model.execution_state import ONLY, State
 from stepwell.model.status import Status
 from stepwell.model.value import Value, decode
 

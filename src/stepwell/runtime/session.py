@@ -20,8 +20,8 @@ import msgspec
 from stepwell.errors import ExecutionCancelled, ExecutionFailed, ExecutionTimedOut, LeaseLost, StepwellError, ValidationFailed
 from stepwell.model.commit import Lease, Rest
 from stepwell.model.draft import Planned, quoted
+from stepwell.model.execution_state import ONLY
 from stepwell.model.mutation import RemoveToken, SetResult, SetStatus, WriteState
-from stepwell.model.state import ONLY
 from stepwell.model.status import Status
 from stepwell.model.value import Value, decode, recode
 from stepwell.runtime.calls import Calls

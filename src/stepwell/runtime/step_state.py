@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 from stepwell.contract.store import Store
 from stepwell.errors import InvalidInput, StepwellError
-from stepwell.model.entry import Delete, Entry, Increment, Put, ScopeTotals, StoredEntry, Touch, resolve
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import WriteState
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Delete, Entry, Increment, Put, ScopeTotals, StoredEntry, Touch, resolve
 from stepwell.model.value import Value, decode
 from stepwell.state.buffer import Buffer, BufferedScope
 from stepwell.state.operation import AsyncDriver, read

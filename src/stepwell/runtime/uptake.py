@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from stepwell.errors import LeaseLost, NotFound
 from stepwell.flow.program import Workflow
 from stepwell.model.commit import Lease, Release
+from stepwell.model.execution_state import ONLY
 from stepwell.model.ids import NewId
+from stepwell.model.queue_lifecycle import waits_for_turn
 from stepwell.model.record import decode_status
-from stepwell.model.state import ONLY
 from stepwell.model.status import FINAL
-from stepwell.model.turn import waits_for_turn
 from stepwell.runtime.again import RunRetry
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.repertoire import KnownWorkflows

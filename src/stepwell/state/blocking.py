@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from stepwell.model.entry import Entry, StateChange
+from stepwell.duration import Span
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Entry, StateChange
 from stepwell.model.value import Value
-from stepwell.span import Span
 from stepwell.state.buffer import HasScope, scope_of
 from stepwell.state.cache import CachedState
 from stepwell.state.locks import HeldLock, guards_of

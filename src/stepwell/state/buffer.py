@@ -11,9 +11,9 @@ from typing import Protocol, TypeVar, cast
 
 import msgspec
 
+from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput, Problem, ValidationFailed
 from stepwell.model.draft import Draft, Planned
-from stepwell.model.entry import ABSENT, Delete, Increment, Put, StateOp
 from stepwell.model.ids import check_id, check_key
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import (
@@ -47,9 +47,9 @@ from stepwell.model.record import (
     encode_trigger,
 )
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import ABSENT, Delete, Increment, Put, StateOp
 from stepwell.model.validation import refusal
 from stepwell.model.value import Value, canonical, decode
-from stepwell.span import Span, seconds_of
 
 __all__ = ["Buffer", "BufferedScope", "HasScope", "check_number", "check_revision", "scope_of", "ttl_ms"]
 

@@ -12,11 +12,10 @@ from time import monotonic
 from types import TracebackType
 from typing import Protocol
 
-from stepwell.model.entry import Entry
+from stepwell.duration import Span, held_seconds
+from stepwell.model.scoped_operations import Entry
 from stepwell.model.value import Value, decode, recode
-from stepwell.span import Span
 from stepwell.state.pulse import STATE, Notifications, Subscription
-from stepwell.state.span import held_seconds
 
 __all__ = ["AsyncCachedState", "CachedState"]
 

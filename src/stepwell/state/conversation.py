@@ -10,17 +10,16 @@ from typing import TypeVar
 import msgspec
 
 from stepwell.clock import Clock, from_ms
+from stepwell.duration import Span, held_seconds
 from stepwell.errors import Conflict, InvalidInput
-from stepwell.model.entry import ABSENT, Clear, Delete, Put, StateOp, StoredEntry, Touch
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import ABSENT, Clear, Delete, Put, StateOp, StoredEntry, Touch
 from stepwell.model.value import Value, canonical, decode, from_value, recode
-from stepwell.span import Span
 from stepwell.state.locks import HeldLock, guards_of
 from stepwell.state.operation import Operation, read
 from stepwell.state.scoped import StateOperations, must_slide
-from stepwell.state.span import held_seconds
 
 __all__ = [
     "DAY_SECONDS",

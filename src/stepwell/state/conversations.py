@@ -6,9 +6,9 @@ import copy
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
+from stepwell.duration import Span
 from stepwell.model.lock import conversation_lock
 from stepwell.model.value import Value
-from stepwell.span import Span
 from stepwell.state.conversation import Answer, ConversationOperations, ConversationSummary, Turn, TurnResult, check_runnable
 from stepwell.state.locks import DEFAULT_SECONDS, AsyncLock, HeldLock, Lock, LockOperations, lock_request
 from stepwell.state.operation import AsyncDriver, Driver

@@ -11,12 +11,12 @@ from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, Corrupted, InvalidInput, InvalidSnapshot
 from stepwell.model.commit import Adoption, Archiving, Creation, Head
+from stepwell.model.execution_state import ONLY, Change, ExecutionState, State, difference
 from stepwell.model.ids import check_id
 from stepwell.model.mutation import Restore
 from stepwell.model.receipt import Receipt, sign_head
 from stepwell.model.record import Metadata, encode_record
 from stepwell.model.snapshot import Snapshot, read_snapshot, store_snapshot, write_snapshot
-from stepwell.model.state import ONLY, Change, ExecutionState, State, difference
 from stepwell.state.executions import MANUAL, Executions
 from stepwell.state.operation import Operation, read, write_or_raise
 

@@ -11,6 +11,7 @@ import threading
 import msgspec
 
 from stepwell.errors import AlreadyRecorded, InvalidInput
+from stepwell.model.execution_state import ONLY, ExecutionState
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.record import (
@@ -25,7 +26,6 @@ from stepwell.model.record import (
     encode_step,
     encode_trigger,
 )
-from stepwell.model.state import ONLY, ExecutionState
 from stepwell.model.value import DEFAULT_LIMITS, Frozen, Value, decode, freeze, thaw
 
 __all__ = ["DataStore", "DataView"]

@@ -16,21 +16,19 @@ from stepwell.errors import (
     StepwellError,
     ValidationFailed,
 )
-from stepwell.faults import fault
+from stepwell.fault_points import fault
 from stepwell.model.commit import Commit, Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen
-from stepwell.model.draft import Draft, Planned
-from stepwell.model.ending import mark_of
+from stepwell.model.draft import Draft, Opening, Planned
+from stepwell.model.execution_state import ONLY, ExecutionState, State
 from stepwell.model.ids import NewId, check_id, check_key, new_commit_id
-from stepwell.model.ledger import build_commit, fast_forward, rebuild, settle
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create
-from stepwell.model.opening import Opening
-from stepwell.model.queue import ItemMark
+from stepwell.model.queue_item import ItemMark
+from stepwell.model.queue_lifecycle import cancelled_in_wait, mark_of, waits_for_turn
 from stepwell.model.receipt import Receipt, ReceiptHeader, sign_head
+from stepwell.model.receipt_chain import build_commit, fast_forward, rebuild, settle
 from stepwell.model.record import Metadata, decode_status, encode_record
-from stepwell.model.state import ONLY, ExecutionState, State
 from stepwell.model.status import FINAL, Status
-from stepwell.model.turn import cancelled_in_wait, waits_for_turn
 from stepwell.model.validation import plan
 from stepwell.model.value import Value, canonical
 from stepwell.state.endings import Completion, Completions

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import Corrupted, InvalidInput, NotFound, ReceiptArchived
 from stepwell.model.commit import Head, Loaded, StoredCommit
-from stepwell.model.entry import StoredEntry
+from stepwell.model.execution_state import State
 from stepwell.model.ids import check_id, check_key, revision_in
-from stepwell.model.ledger import Verification, check_vouched, rebuild, verify
 from stepwell.model.limits import Limits
-from stepwell.model.proof import write_proof
 from stepwell.model.receipt import Receipt, read_receipts
+from stepwell.model.receipt_chain import Verification, check_vouched, rebuild, verify, write_proof
+from stepwell.model.scoped_operations import StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.model.state import State
 from stepwell.state.operation import Operation, read
 
 __all__ = ["History", "no_execution"]

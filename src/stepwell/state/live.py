@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 
-from stepwell.model.state import State
+from stepwell.model.execution_state import State
 
 __all__ = ["CachedExecution", "ExecutionCache"]
 

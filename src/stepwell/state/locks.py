@@ -17,13 +17,12 @@ from types import TracebackType
 
 import msgspec
 
+from stepwell.duration import Span, held_seconds, waited_seconds
 from stepwell.errors import CommitUnknown, InvalidInput, LeaseLost, LockHeld, StepwellError, StoreUnavailable
 from stepwell.model.commit import Acquire, Lease, LockGuard, Outcome, Renew, Unlock, Written
 from stepwell.model.ids import NewId
-from stepwell.span import Span
 from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write
 from stepwell.state.pulse import LOCK, Notifications
-from stepwell.state.span import held_seconds, waited_seconds
 from stepwell.stores.group import GroupCommit
 
 __all__ = [

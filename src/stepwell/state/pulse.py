@@ -11,7 +11,7 @@ from types import TracebackType
 from stepwell.contract.store import Store
 from stepwell.gate import open_gate, shut_gate
 from stepwell.model.commit import Commit, Deletion, Outcome, StateBatch, Sweep, Unit, Unlock, Written
-from stepwell.model.queue import (
+from stepwell.model.queue_item import (
     CancelItem,
     Enqueue,
     ItemMark,

@@ -9,9 +9,13 @@ from typing import TypeVar, cast
 import msgspec
 
 from stepwell.contract.store import Store
+from stepwell.duration import Span, waited_seconds
 from stepwell.errors import InvalidInput
 from stepwell.model.commit import LockGuard, StateBatch, Sweep, Written
-from stepwell.model.entry import (
+from stepwell.model.ids import check_key
+from stepwell.model.limits import Limits
+from stepwell.model.scope import OWN_KINDS, Scope
+from stepwell.model.scoped_operations import (
     ABSENT,
     Clear,
     Copy,
@@ -25,15 +29,10 @@ from stepwell.model.entry import (
     StoredEntry,
     Touch,
 )
-from stepwell.model.ids import check_key
-from stepwell.model.limits import Limits
-from stepwell.model.scope import OWN_KINDS, Scope
 from stepwell.model.value import Value, canonical, decode, from_value
-from stepwell.span import Span
 from stepwell.state.buffer import Buffer, HasScope, check_number, check_revision, scope_of, ttl_ms
 from stepwell.state.operation import Operation, read, wait, write_or_raise
 from stepwell.state.pulse import Notifications, Subscription
-from stepwell.state.span import waited_seconds
 
 __all__ = ["ScopeOperations", "StateOperations", "as_scope", "child_scope", "must_slide"]
 

@@ -30,7 +30,7 @@ import msgspec
 from stepwell.contract.store import Answer, Begun
 from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
 from stepwell.model.commit import Commit, Outcome, Unit
-from stepwell.model.queue import Enqueue
+from stepwell.model.queue_item import Enqueue
 from stepwell.process import process_id
 from stepwell.stores.gathering import Gathering
 from stepwell.stores.glance import Glance, is_worth_a_look, let_others_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stepwell.model.queue import Item, ItemQuery, ItemStatus, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import Item, ItemQuery, ItemStatus, QueueSettings, Tier, Workspace
 
 __all__ = ["item_of", "items_question", "queue_of", "tier_of", "workspace_of"]
 

@@ -15,7 +15,7 @@ from time import perf_counter
 
 from stepwell.gate import open_gate, shut_gate
 from stepwell.model.commit import Commit, Unit
-from stepwell.model.queue import ClaimItems
+from stepwell.model.queue_item import ClaimItems
 
 __all__ = ["Way", "can_wait"]
 

@@ -5,7 +5,7 @@ The fixtures of ``stepwell.testing.plugin`` are there in every test run; the nam
 
 from typing import TYPE_CHECKING
 
-from stepwell.lazy import fetching
+from stepwell.lazy_import import fetching
 
 if TYPE_CHECKING:
     from stepwell.testing.choices import Diverged, InOrder, Replay, SchedulingChoice, Seeded, TaskScheduler, read_log, write_log

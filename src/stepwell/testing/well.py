@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from stepwell.app import Stepwell
 from stepwell.contract.store import Store
+from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
-from stepwell.flow.duration import Span, seconds_of
 from stepwell.state.operation import Driver, Effect, Operation, WaitEffect
 from stepwell.testing.clock import VirtualClock
 from stepwell.testing.horizon import horizon

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepwell.duration import moment_of, seconds_of, time_of
 from stepwell.errors import InvalidInput
 from stepwell.flow import Retry
-from stepwell.flow.duration import moment_of, seconds_of, time_of
 
 
 def test_waits_grow_by_the_factor_up_to_the_longest() -> None:

@@ -24,10 +24,10 @@ from stepwell.kernel.event import (
 )
 from stepwell.kernel.interpreter import Interpreter
 from stepwell.kernel.plan import Plan
+from stepwell.model.execution_state import ExecutionState, State
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, SetStatus, SetTrigger
 from stepwell.model.record import Metadata, encode_record, encode_trigger
-from stepwell.model.state import ExecutionState, State
 from stepwell.model.validation import plan as plan_batch
 from stepwell.model.value import canonical, decode
 

@@ -14,7 +14,7 @@ from stepwell.contract.engine import NotNow
 from stepwell.errors import StoreUnavailable
 from stepwell.model.commit import Written
 from stepwell.model.limits import Limits
-from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ItemMark, ItemStatus
+from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, ItemMark, ItemStatus
 from stepwell.queue.dispatcher import BATCH, Dispatcher
 from stepwell.queue.news import WriteNotices
 from stepwell.queue.standing import ClaimOffer, PiggybackedClaim

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.model.queue import Lane, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import Lane, QueueSettings, Tier, Workspace
 from stepwell.queue.insight import Demand, demand_of, metrics_of, percentile, stats_of
 
 

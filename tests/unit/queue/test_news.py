@@ -12,7 +12,7 @@ from stepwell.clock import FakeClock
 from stepwell.errors import StoreUnavailable
 from stepwell.model.commit import Commit, Deletion, Outcome, Rest, Unit, Unlock, Written
 from stepwell.model.limits import Limits
-from stepwell.model.queue import Claimed, ClaimItems, Enqueue, ItemMark, ItemStatus, PutQueue, QueueSettings
+from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, ItemMark, ItemStatus, PutQueue, QueueSettings
 from stepwell.queue.bell import DispatcherWakeup
 from stepwell.queue.news import WriteNotices
 from stepwell.state.pulse import QUEUE, Notifications

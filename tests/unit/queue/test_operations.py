@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from stepwell import CommitUnknown, ItemStatus, Stepwell, workflow
-from stepwell.model.queue import ItemMark, Redrive
+from stepwell.model.queue_item import ItemMark, Redrive
 from stepwell.state.operation import Write, write_or_raise
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from stepwell.model.queue import Item, ItemStatus, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import Item, ItemStatus, QueueSettings, Tier, Workspace
 from stepwell.queue.presence import WorkerPresence
 from stepwell.queue.reason import ItemContext, Starts, reason_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stepwell.model.commit import Written
-from stepwell.model.queue import RecoverItems
+from stepwell.model.queue_item import RecoverItems
 from stepwell.queue.operations import QueueOperations
 from stepwell.state.operation import Write
 

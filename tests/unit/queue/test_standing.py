@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.model.commit import Deletion, Written
-from stepwell.model.queue import Claimed, ClaimItems, Enqueue, NewItem
+from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, NewItem
 from stepwell.queue.standing import ClaimOffer
 
 CLAIM = ClaimItems("me", 30.0, 7, (), ("orders",))

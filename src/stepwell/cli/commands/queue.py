@@ -13,7 +13,7 @@ from stepwell.cli.plaintext import printable
 from stepwell.cli.report import tell, tell_fields, tell_rows
 from stepwell.cli.settings import settings
 from stepwell.cli.source import check_name, find_workflow
-from stepwell.model.queue import DEFAULT_QUEUE, ItemStatus
+from stepwell.model.queue_item import DEFAULT_QUEUE, ItemStatus
 
 __all__ = ["enqueue", "queue"]
 

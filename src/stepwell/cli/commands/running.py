@@ -24,7 +24,7 @@ from stepwell.cli.settings import settings
 from stepwell.cli.source import check_name, find_workflow
 from stepwell.config import choose_url
 from stepwell.errors import InvalidInput, NotFound
-from stepwell.model.state import ExecutionState
+from stepwell.model.execution_state import ExecutionState
 
 if TYPE_CHECKING:
     from stepwell.app import Stepwell

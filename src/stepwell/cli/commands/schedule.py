@@ -12,7 +12,7 @@ from stepwell.cli.report import moment, tell, tell_fields, tell_rows
 from stepwell.cli.settings import settings
 from stepwell.cli.source import check_name, find_workflow
 from stepwell.errors import NotFound
-from stepwell.model.queue import DEFAULT_QUEUE
+from stepwell.model.queue_item import DEFAULT_QUEUE
 
 __all__ = ["schedule"]
 

@@ -15,8 +15,8 @@ from stepwell.cli.screen import Screen
 from stepwell.cli.settings import settings
 from stepwell.cli.timeline import bars
 from stepwell.cli.waiting import offer_text, waiting_text
+from stepwell.model.execution_state import ExecutionState
 from stepwell.model.receipt import Receipt
-from stepwell.model.state import ExecutionState
 from stepwell.model.value import Value
 from stepwell.runtime.progress import Progress
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stepwell.clock import Clock
 from stepwell.errors import StepwellError
-from stepwell.faults import fault
+from stepwell.fault_points import fault
 from stepwell.model.commit import Outcome, Sweep, Written
-from stepwell.model.entry import Delete, Resolution, ScopeTotals, StateOp, StoredEntry, alive, resolve
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
-from stepwell.model.state_room import StateRoom, workspace_of
+from stepwell.model.scoped_operations import Delete, Resolution, ScopeTotals, StateOp, StoredEntry, alive, resolve
+from stepwell.model.state_quota import StateRoom, workspace_of
 from stepwell.stores.memory.undo import UndoLog
 
 __all__ = ["MemoryEntries"]

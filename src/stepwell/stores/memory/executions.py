@@ -7,11 +7,11 @@ from bisect import bisect_right
 from stepwell.clock import Clock
 from stepwell.contract.store import ExecutionQuery
 from stepwell.errors import StepwellError
-from stepwell.faults import fault
+from stepwell.fault_points import fault
 from stepwell.model.commit import Adoption, Archiving, Commit, Deletion, Head, Loaded, Outcome, Seen, StoredCommit, Written
-from stepwell.model.head import adopted, archived, first_head, moved, unfit
+from stepwell.model.execution_row import adopted, archived, first_head, moved, unfit
 from stepwell.model.ids import revision_in
-from stepwell.model.refusal import id_taken, no_execution
+from stepwell.model.refusals import id_taken, no_execution
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.memory.execution import MemoryExecution
 from stepwell.stores.memory.leases import MemoryLeases

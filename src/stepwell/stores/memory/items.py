@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from stepwell.model.claiming import Candidate, LaneKey
-from stepwell.model.lifecycle import has_ended
-from stepwell.model.queue import ACTIVE, Item, ItemStatus
+from stepwell.model.queue_fairness import Candidate, LaneKey
+from stepwell.model.queue_item import ACTIVE, Item, ItemStatus
+from stepwell.model.queue_lifecycle import has_ended
 from stepwell.stores.memory.undo import UndoLog
 
 __all__ = ["MemoryItems"]

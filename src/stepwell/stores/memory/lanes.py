@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stepwell.model.lifecycle import ready_since
-from stepwell.model.queue import Item, ItemStatus, Lane
+from stepwell.model.queue_item import Item, ItemStatus, Lane
+from stepwell.model.queue_lifecycle import ready_since
 
 __all__ = ["lanes_of"]
 

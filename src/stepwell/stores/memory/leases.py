@@ -8,9 +8,9 @@ import msgspec
 
 from stepwell.clock import Clock
 from stepwell.errors import StepwellError
-from stepwell.faults import fault
+from stepwell.fault_points import fault
 from stepwell.model.commit import Claim, ClaimDue, Extension, Head, Lease, Outcome, Release, Rest, Written
-from stepwell.model.head import claimed, due, extended, granted, lease_on, released, rested
+from stepwell.model.execution_row import claimed, due, extended, granted, lease_on, released, rested
 from stepwell.model.status import FINAL
 from stepwell.stores.memory.execution import MemoryExecution
 from stepwell.stores.memory.undo import UndoLog

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stepwell.clock import Clock
 from stepwell.errors import LeaseLost, StepwellError
 from stepwell.model.commit import Acquire, LockGuard, Outcome, Renew, Unlock, Written
-from stepwell.model.holding import LockRow, acquired, broken, lease_on, renewed, unlocked
+from stepwell.model.lock import LockRow, acquired, broken, lease_on, renewed, unlocked
 from stepwell.stores.memory.undo import UndoLog
 
 __all__ = ["MemoryLocks"]

@@ -8,9 +8,9 @@ import msgspec
 
 from stepwell.clock import Clock
 from stepwell.errors import Conflict, NotFound, StepwellError
-from stepwell.faults import fault
-from stepwell.model.admission import admit, unknown_workspace
-from stepwell.model.claiming import (
+from stepwell.fault_points import fault
+from stepwell.model.commit import Outcome, Written
+from stepwell.model.queue_fairness import (
     Candidate,
     ClaimSelection,
     Contender,
@@ -22,20 +22,7 @@ from stepwell.model.claiming import (
     later_rate_ms,
     rate_allowance,
 )
-from stepwell.model.commit import Outcome, Written
-from stepwell.model.lifecycle import (
-    cancelled,
-    claimed,
-    claimed_answer,
-    entered,
-    has_ended,
-    marked,
-    orphaned,
-    recovered,
-    redriven,
-    returned,
-)
-from stepwell.model.queue import (
+from stepwell.model.queue_item import (
     TIERS,
     CancelItem,
     ClaimItems,
@@ -57,7 +44,21 @@ from stepwell.model.queue import (
     Tier,
     Workspace,
 )
-from stepwell.model.refusal import no_item, outrun
+from stepwell.model.queue_lifecycle import (
+    admit,
+    cancelled,
+    claimed,
+    claimed_answer,
+    entered,
+    has_ended,
+    marked,
+    orphaned,
+    recovered,
+    redriven,
+    returned,
+    unknown_workspace,
+)
+from stepwell.model.refusals import no_item, outrun
 from stepwell.stores.memory.items import MemoryItems
 from stepwell.stores.memory.lanes import lanes_of
 from stepwell.stores.memory.undo import UndoLog

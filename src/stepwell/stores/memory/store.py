@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from stepwell.clock import Clock
 from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
 from stepwell.errors import CommitUnknown, StepwellError
-from stepwell.faults import fault
+from stepwell.fault_points import fault
 from stepwell.model.commit import (
     Acquire,
     Adoption,
@@ -31,9 +31,9 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
-from stepwell.model.entry import ScopeTotals, StoredEntry
 from stepwell.model.limits import Limits
-from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
+from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.memory.entries import MemoryEntries
 from stepwell.stores.memory.executions import MemoryExecutions

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stepwell.model.commit import Commit
 from stepwell.model.ids import revision_in
-from stepwell.model.lifecycle import storable
+from stepwell.model.queue_lifecycle import storable
 from stepwell.stores.postgres.wire import blobs, booleans, integers, texts
 
 __all__ = ["creation_columns", "is_named", "later_columns"]

@@ -31,8 +31,7 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
-from stepwell.model.entry import Clear, Copy, Delete, Resolution, StateOp, resolve
-from stepwell.model.head import (
+from stepwell.model.execution_row import (
     adopted,
     archived,
     claimed,
@@ -46,13 +45,14 @@ from stepwell.model.head import (
     rested,
     unfit,
 )
-from stepwell.model.holding import LockRow, acquired, broken, renewed, unlocked
-from stepwell.model.holding import lease_on as lock_lease
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
-from stepwell.model.queue import NewItem
-from stepwell.model.refusal import id_taken, no_execution
+from stepwell.model.lock import LockRow, acquired, broken, renewed, unlocked
+from stepwell.model.lock import lease_on as lock_lease
+from stepwell.model.queue_item import NewItem
+from stepwell.model.refusals import id_taken, no_execution
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Clear, Copy, Delete, Resolution, StateOp, resolve
 from stepwell.model.status import FINAL
 from stepwell.stores.postgres.queue_view import DECIDED
 from stepwell.stores.postgres.view import View

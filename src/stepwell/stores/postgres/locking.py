@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Acquire, Lease, Outcome, Renew, Unit, Unlock, Written
-from stepwell.model.refusal import lock_held, lock_lost
+from stepwell.model.refusals import lock_held, lock_lost
 from stepwell.stores.postgres.deciding import misfit
 from stepwell.stores.postgres.link import PostgresConnection
 from stepwell.stores.postgres.statements import address, fences_of, turn

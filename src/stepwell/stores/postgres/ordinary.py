@@ -13,10 +13,10 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from stepwell.model.commit import ClaimDue, Commit, Head, Lease, Outcome, Seen, Unit, Written
-from stepwell.model.head import refusal_of
+from stepwell.model.execution_row import refusal_of
 from stepwell.model.ids import revision_in
-from stepwell.model.queue import ClaimItems, Enqueue, RecoverItems
-from stepwell.model.refusal import claim_lost
+from stepwell.model.queue_item import ClaimItems, Enqueue, RecoverItems
+from stepwell.model.refusals import claim_lost
 from stepwell.stores.postgres.columns import creation_columns, is_named, later_columns
 from stepwell.stores.postgres.link import PostgresConnection, Question
 from stepwell.stores.postgres.queue import claim_question, claimed, enqueue_question, enqueued, recover_question, recovered

@@ -8,12 +8,11 @@ from itertools import islice
 import msgspec
 
 from stepwell.errors import NotFound, StepwellError
-from stepwell.faults import fault
-from stepwell.model.admission import full, is_plain, unknown_workspace
+from stepwell.fault_points import fault
 from stepwell.model.commit import Outcome, Unit, Written
-from stepwell.model.lifecycle import EXPIRED
-from stepwell.model.queue import Claimed, ClaimItems, Enqueue, Enqueued, NewItem, PutQueue, PutTier, PutWorkspace, RecoverItems
-from stepwell.model.refusal import asked_otherwise, put_outrun
+from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, Enqueued, NewItem, PutQueue, PutTier, PutWorkspace, RecoverItems
+from stepwell.model.queue_lifecycle import EXPIRED, full, is_plain, unknown_workspace
+from stepwell.model.refusals import asked_otherwise, put_outrun
 from stepwell.stores.postgres.link import PostgresConnection, Question
 from stepwell.stores.postgres.wire import Row, blobs, integers, texts
 

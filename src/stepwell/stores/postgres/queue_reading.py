@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepwell.clock import Clock
-from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
 from stepwell.stores.postgres.wire import Row
 from stepwell.stores.queue_rows import item_of, items_question, queue_of, tier_of, workspace_of
 

@@ -6,12 +6,21 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from stepwell.errors import StepwellError
-from stepwell.model.admission import admit, unknown_workspace
-from stepwell.model.claiming import earlier_rate_ms, free_slots
 from stepwell.model.commit import Commit, Deletion, Outcome, Unit, Written
-from stepwell.model.lifecycle import cancelled, entered, has_ended, marked, orphaned, redriven, returned
-from stepwell.model.queue import CancelItem, Enqueue, Item, ItemMark, ItemStatus, NewItem, Redrive, ReturnItem
-from stepwell.model.refusal import no_item
+from stepwell.model.queue_fairness import earlier_rate_ms, free_slots
+from stepwell.model.queue_item import CancelItem, Enqueue, Item, ItemMark, ItemStatus, NewItem, Redrive, ReturnItem
+from stepwell.model.queue_lifecycle import (
+    admit,
+    cancelled,
+    entered,
+    has_ended,
+    marked,
+    orphaned,
+    redriven,
+    returned,
+    unknown_workspace,
+)
+from stepwell.model.refusals import no_item
 from stepwell.stores.postgres.link import Question
 from stepwell.stores.postgres.wire import Row, texts
 from stepwell.stores.queue_rows import item_of

@@ -11,8 +11,8 @@ import psycopg
 from psycopg import conninfo
 
 from stepwell.config import without_secrets
+from stepwell.duration import written_seconds
 from stepwell.errors import InvalidInput
-from stepwell.span import written_seconds
 
 __all__ = ["PostgresSettings", "parse_url"]
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from stepwell.clock import Clock
 from stepwell.contract.store import Begun, Capabilities, Durability, ExecutionQuery
 from stepwell.errors import StoreUnavailable
+from stepwell.model.checksum import unseal
 from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Unit
-from stepwell.model.entry import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
-from stepwell.model.queue import Enqueue
-from stepwell.model.seal import unseal
+from stepwell.model.queue_item import Enqueue
+from stepwell.model.scoped_operations import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
 from stepwell.stores.postgres.link import PostgresConnection, Question

@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from stepwell.faults import fault
+from stepwell.fault_points import fault
+from stepwell.model.checksum import seal, unseal
 from stepwell.model.commit import Acquire, Commit, Head, Outcome, StoredCommit, Unit
-from stepwell.model.entry import ScopeTotals, StoredEntry
-from stepwell.model.holding import LockRow
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
+from stepwell.model.lock import LockRow
 from stepwell.model.scope import Scope
-from stepwell.model.seal import seal, unseal
-from stepwell.model.state_room import StateRoom, workspace_of
+from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
+from stepwell.model.state_quota import StateRoom, workspace_of
 from stepwell.stores.postgres.deciding import decide
 from stepwell.stores.postgres.link import PostgresConnection, Question
 from stepwell.stores.postgres.queue_view import changed_row, new_row

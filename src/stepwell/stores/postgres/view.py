@@ -30,11 +30,11 @@ from stepwell.model.commit import (
     Unit,
     Unlock,
 )
-from stepwell.model.entry import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive
-from stepwell.model.holding import LockRow
 from stepwell.model.ids import revision_in
+from stepwell.model.lock import LockRow
+from stepwell.model.scoped_operations import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.model.state_room import StateRoom, workspace_of
+from stepwell.model.state_quota import StateRoom, workspace_of
 from stepwell.stores.postgres.queue_view import QueueFootprint, QueueView
 
 __all__ = ["Footprint", "View", "footprint"]

@@ -12,11 +12,11 @@ from typing import Any, cast
 from stepwell.clock import Clock
 from stepwell.contract.store import Begun
 from stepwell.errors import CommitUnknown, InvalidInput, StoreUnavailable
-from stepwell.faults import fault, is_armed
-from stepwell.model.admission import is_plain
+from stepwell.fault_points import fault, is_armed
 from stepwell.model.commit import Acquire, Commit, Outcome, Renew, Unit, Unlock, Written
 from stepwell.model.limits import Limits
-from stepwell.model.queue import Enqueue
+from stepwell.model.queue_item import Enqueue
+from stepwell.model.queue_lifecycle import is_plain
 from stepwell.stores.postgres.connecting import connect, connect_database, link_to
 from stepwell.stores.postgres.deciding import misfit
 from stepwell.stores.postgres.link import PostgresConnection, PostgresConnectionLost, Question, StatementRefused

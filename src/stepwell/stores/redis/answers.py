@@ -23,7 +23,7 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
-from stepwell.model.refusal import guard_lost, id_taken, leased, lock_held, lock_lost, no_execution, no_revision
+from stepwell.model.refusals import guard_lost, id_taken, leased, lock_held, lock_lost, no_execution, no_revision
 from stepwell.stores.redis.calls import ScriptCall
 from stepwell.stores.redis.link import Reply
 from stepwell.stores.redis.queue_answers import queue_refusal, queue_written

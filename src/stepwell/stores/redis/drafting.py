@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from stepwell.errors import StepwellError
-from stepwell.model.entry import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive, resolve
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
-from stepwell.model.state_room import StateRoom, growth_in
-from stepwell.model.state_room import workspace_of as owner_of
+from stepwell.model.scoped_operations import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive, resolve
+from stepwell.model.state_quota import StateRoom, growth_in
+from stepwell.model.state_quota import workspace_of as owner_of
 from stepwell.stores.redis.keys import Keys, ScopeKeys, workspace_place
 from stepwell.stores.redis.link import Command, Reply
 from stepwell.stores.redis.queue_rows import encoded

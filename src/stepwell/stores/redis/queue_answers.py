@@ -6,20 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from stepwell.errors import NotFound, StepwellError
-from stepwell.model.admission import full, unknown_workspace
 from stepwell.model.commit import Commit, Written
-from stepwell.model.queue import (
-    CancelItem,
-    Claimed,
-    ClaimItems,
-    Enqueue,
-    Enqueued,
-    NewItem,
-    RecoverItems,
-    Redrive,
-    ReturnItem,
-)
-from stepwell.model.refusal import (
+from stepwell.model.queue_item import CancelItem, Claimed, ClaimItems, Enqueue, Enqueued, NewItem, RecoverItems, Redrive, ReturnItem
+from stepwell.model.queue_lifecycle import full, unknown_workspace
+from stepwell.model.refusals import (
     asked_otherwise,
     claim_lost,
     item_alive,

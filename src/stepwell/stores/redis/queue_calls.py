@@ -9,8 +9,7 @@ import msgspec
 
 from stepwell.errors import InvalidInput
 from stepwell.model.commit import Commit
-from stepwell.model.lifecycle import EXPIRED, storable
-from stepwell.model.queue import (
+from stepwell.model.queue_item import (
     CancelItem,
     ClaimItems,
     Enqueue,
@@ -22,6 +21,7 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
+from stepwell.model.queue_lifecycle import EXPIRED, storable
 from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.queue_rows import encoded, pack, pack_mark, pack_queue, pack_tier, pack_workspace, request
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TypeGuard
 
 from stepwell.model.commit import Outcome, Unit, Written
-from stepwell.model.queue import Enqueue, NewItem
+from stepwell.model.queue_item import Enqueue, NewItem
 
 __all__ = ["Merged", "are_enqueues"]
 

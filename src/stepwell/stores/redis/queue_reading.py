@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwell.model.queue import TIERS, Item, ItemQuery, ItemStatus, Lane, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import TIERS, Item, ItemQuery, ItemStatus, Lane, QueueSettings, Tier, Workspace
 from stepwell.stores.redis.asking import Asking
 from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.link import Command

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from stepwell.errors import Corrupted
-from stepwell.model.queue import Item, ItemMark, ItemStatus, Lane, NewItem, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import Item, ItemMark, ItemStatus, Lane, NewItem, QueueSettings, Tier, Workspace
 from stepwell.stores.queue_rows import tier_of
 
 __all__ = [

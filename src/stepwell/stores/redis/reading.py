@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from stepwell.contract.store import ExecutionQuery
 from stepwell.model.commit import Head, Loaded, StoredCommit
-from stepwell.model.entry import ScopeTotals, StoredEntry, alive, prefix_end
 from stepwell.model.ids import revision_in
+from stepwell.model.scoped_operations import ScopeTotals, StoredEntry, alive, prefix_end
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.redis.asking import Asking
 from stepwell.stores.redis.keys import AGE_BYTES, Keys, age_place, workspace_place

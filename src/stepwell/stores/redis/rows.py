@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from stepwell.errors import Corrupted
+from stepwell.model.checksum import seal, unseal
 from stepwell.model.commit import Head, StoredCommit
-from stepwell.model.entry import ScopeTotals, StoredEntry
-from stepwell.model.seal import seal, unseal
+from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
 
 __all__ = [

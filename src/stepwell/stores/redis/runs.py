@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from stepwell.model.commit import Commit, Unit
 from stepwell.model.ids import revision_in
-from stepwell.model.lifecycle import storable
+from stepwell.model.queue_lifecycle import storable
 from stepwell.stores.redis.calls import ScriptCall
 from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.link import Reply

@@ -8,8 +8,8 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 import msgspec
 
+from stepwell.duration import LONGEST_SECONDS, written_seconds
 from stepwell.errors import InvalidInput
-from stepwell.span import LONGEST_SECONDS, written_seconds
 
 __all__ = ["RedisSettings", "parse_url"]
 

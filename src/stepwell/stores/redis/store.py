@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from stepwell.clock import Clock
 from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
 from stepwell.errors import Corrupted, StepwellError, StoreForeign, StoreFull, StoreNewer, StoreUnavailable
-from stepwell.faults import fault
+from stepwell.fault_points import fault
 from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Sweep, Unit
-from stepwell.model.entry import ScopeTotals, StoredEntry
 from stepwell.model.limits import Limits
-from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
+from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
 from stepwell.stores.redis.asking import Asking, load_scripts

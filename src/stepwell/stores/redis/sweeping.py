@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Outcome, StateBatch, Sweep, Unit, Written
-from stepwell.model.entry import Delete
+from stepwell.model.scoped_operations import Delete
 from stepwell.stores.redis.asking import Asking
 from stepwell.stores.redis.drafting import workspace_of
 from stepwell.stores.redis.keys import in_place, workspace_place

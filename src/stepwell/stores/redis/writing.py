@@ -11,10 +11,10 @@ from typing import NamedTuple, cast
 from redis import exceptions
 
 from stepwell.errors import CommitUnknown, Conflict, StepwellError
-from stepwell.faults import fault
+from stepwell.fault_points import fault
 from stepwell.model.commit import Commit, Outcome, Seen, StateBatch, Unit, Written
-from stepwell.model.entry import StateOp
 from stepwell.model.limits import Limits
+from stepwell.model.scoped_operations import StateOp
 from stepwell.stores.redis.answers import outcome_of
 from stepwell.stores.redis.asking import Asking
 from stepwell.stores.redis.calls import ScriptCall, ScriptCaller

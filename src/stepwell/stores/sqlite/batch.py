@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from stepwell.model.commit import Commit, Creation, Rest, Unit
-from stepwell.model.lifecycle import storable
+from stepwell.model.queue_lifecycle import storable
 
 __all__ = ["FIRST", "LAST", "MOST_AT_ONCE", "PLAIN", "commit_row", "kind_of", "kind_of_all", "lease_of", "row_of", "statement_of"]
 

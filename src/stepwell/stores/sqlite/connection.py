@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import apsw
 import msgspec
 
+from stepwell.duration import written_seconds
 from stepwell.errors import (
     Corrupted,
     InvalidInput,
@@ -19,7 +20,6 @@ from stepwell.errors import (
     StoreNewer,
     StoreUnavailable,
 )
-from stepwell.span import written_seconds
 from stepwell.stores.sql import read_schema
 
 __all__ = ["SCHEMA_VERSION", "Database", "SqliteSettings", "journal_mode", "parse_url", "translate"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepwell.errors import StepwellError
-from stepwell.faults import fault
+from stepwell.fault_points import fault
+from stepwell.model.checksum import seal, unseal
 from stepwell.model.commit import Outcome, Sweep, Written
-from stepwell.model.entry import Delete, Resolution, ScopeTotals, StateOp, StoredEntry, resolve
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
-from stepwell.model.seal import seal, unseal
-from stepwell.model.state_room import StateRoom
+from stepwell.model.scoped_operations import Delete, Resolution, ScopeTotals, StateOp, StoredEntry, resolve
+from stepwell.model.state_quota import StateRoom
 from stepwell.stores.sqlite.statements import Statements
 
 __all__ = ["SqliteEntries"]

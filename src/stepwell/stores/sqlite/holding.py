@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from stepwell.errors import LeaseLost, StepwellError
-from stepwell.faults import fault
+from stepwell.fault_points import fault
 from stepwell.model.commit import Acquire, Claim, ClaimDue, Extension, Lease, LockGuard, Outcome, Release, Renew, Unlock, Written
-from stepwell.model.holding import LockRow, acquired, broken, lease_on, renewed, unlocked
-from stepwell.model.refusal import leased, no_execution
+from stepwell.model.lock import LockRow, acquired, broken, lease_on, renewed, unlocked
+from stepwell.model.refusals import leased, no_execution
 from stepwell.stores.sqlite.statements import Statements
 
 __all__ = ["SqliteLeases", "SqliteLocks"]

@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from stepwell.errors import Conflict, NotFound, StepwellError
-from stepwell.faults import fault
-from stepwell.model.admission import admit, is_plain, unknown_workspace
-from stepwell.model.claiming import earlier_rate_ms, free_slots
+from stepwell.fault_points import fault
 from stepwell.model.commit import Outcome, Written
-from stepwell.model.lifecycle import answer, cancelled, entered, is_same, marked, orphaned, recovered, redriven, returned, run_at
-from stepwell.model.queue import (
+from stepwell.model.queue_fairness import earlier_rate_ms, free_slots
+from stepwell.model.queue_item import (
     CancelItem,
     ClaimItems,
     Enqueue,
@@ -31,7 +29,22 @@ from stepwell.model.queue import (
     Redrive,
     ReturnItem,
 )
-from stepwell.model.refusal import asked_otherwise, no_item, outrun
+from stepwell.model.queue_lifecycle import (
+    admit,
+    answer,
+    cancelled,
+    entered,
+    is_plain,
+    is_same,
+    marked,
+    orphaned,
+    recovered,
+    redriven,
+    returned,
+    run_at,
+    unknown_workspace,
+)
+from stepwell.model.refusals import asked_otherwise, no_item, outrun
 from stepwell.stores.queue_rows import item_of, queue_of, tier_of, workspace_of
 from stepwell.stores.sql import read_queries
 from stepwell.stores.sqlite.connection import Database

@@ -13,9 +13,18 @@ from typing import Any
 import msgspec
 
 from stepwell.errors import Corrupted
-from stepwell.faults import fault
-from stepwell.model.claiming import Candidate, ClaimSelection, Contender, LaneKey, Queued, free_slots, later_rate_ms, rate_allowance
-from stepwell.model.queue import Claimed, ClaimItems
+from stepwell.fault_points import fault
+from stepwell.model.queue_fairness import (
+    Candidate,
+    ClaimSelection,
+    Contender,
+    LaneKey,
+    Queued,
+    free_slots,
+    later_rate_ms,
+    rate_allowance,
+)
+from stepwell.model.queue_item import Claimed, ClaimItems
 from stepwell.stores.sqlite.connection import Database
 
 __all__ = ["claim_items"]

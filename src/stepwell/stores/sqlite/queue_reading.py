@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from stepwell.model.queue import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
 from stepwell.stores.queue_rows import item_of, items_question, queue_of, tier_of, workspace_of
 from stepwell.stores.sqlite.connection import Database
 from stepwell.stores.sqlite.queue import SQL

@@ -12,12 +12,12 @@ import msgspec
 from stepwell.clock import Clock
 from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
 from stepwell.errors import CommitUnknown, StoreUnavailable
-from stepwell.faults import fault, is_armed
+from stepwell.fault_points import fault, is_armed
+from stepwell.model.checksum import unseal
 from stepwell.model.commit import Commit, Head, Loaded, Outcome, StoredCommit, Unit, Written
-from stepwell.model.entry import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
-from stepwell.model.seal import unseal
+from stepwell.model.scoped_operations import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
 from stepwell.stores.sql import read_queries

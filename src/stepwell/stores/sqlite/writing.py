@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from stepwell.errors import StepwellError
-from stepwell.faults import fault, is_armed
+from stepwell.fault_points import fault, is_armed
 from stepwell.model.commit import (
     Acquire,
     Adoption,
@@ -30,11 +30,11 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
-from stepwell.model.head import refusal_of
+from stepwell.model.execution_row import refusal_of
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
-from stepwell.model.queue import ItemMark
-from stepwell.model.refusal import id_taken, no_execution, no_revision
+from stepwell.model.queue_item import ItemMark
+from stepwell.model.refusals import id_taken, no_execution, no_revision
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.sqlite.batch import FIRST, LAST, MOST_AT_ONCE, PLAIN, commit_row, kind_of, lease_of, row_of
 from stepwell.stores.sqlite.connection import Database

@@ -21,7 +21,7 @@ prefix) is empty when a test begins, and the same for all stores that one test m
 - **Roles.** Each module is one role of a store and can be run alone: import everything from it and from ``fixtures``. The roles of
   the queue (``QUEUE_ROLES``) are always run in this way.
 - **The machine** drives your store and a plain model of it side by side, by random rules, and compares them after each one.
-- **Faults.** A store that calls ``stepwell.faults.fault`` on its way is made to fail at each of those points, too.
+- **Faults.** A store that calls ``stepwell.fault_points.fault`` on its way is made to fail at each of those points, too.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
-from stepwell.model.entry import ABSENT, Increment, StateOp
+from stepwell.model.scoped_operations import ABSENT, Increment, StateOp
 from stepwell.testing.conformance.sample import (
     NOTHING,
     SCOPE,

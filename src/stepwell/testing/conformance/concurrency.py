@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, Conflict, LockHeld
 from stepwell.model.commit import Acquire, Archiving, Claim, Commit, LockGuard, Outcome, Seen, StateBatch, Unit, Unlock, Written
-from stepwell.model.entry import Increment
-from stepwell.model.ledger import rebuild
+from stepwell.model.receipt_chain import rebuild
+from stepwell.model.scoped_operations import Increment
 from stepwell.stores.group import GroupCommit
 from stepwell.testing.conformance.sample import HOUR, SCOPE, SampleExecution, answers, content, landed, put, refused, variable, walk
 

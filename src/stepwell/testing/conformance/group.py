@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, CommitUnknown, Conflict, InvalidInput, LeaseLost, LockHeld, NotFound
-from stepwell.faults import armed
+from stepwell.fault_points import armed
 from stepwell.model.commit import (
     Acquire,
     Claim,
@@ -24,8 +24,8 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
-from stepwell.model.entry import Increment, StateOp
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Increment, StateOp
 from stepwell.testing.conformance.sample import (
     NOTHING,
     SCOPE,

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import AlreadyExists, Conflict, NotFound
 from stepwell.model.commit import Archiving, Deletion, Head, Loaded, Seen, StoredCommit
-from stepwell.model.ledger import rebuild
 from stepwell.model.receipt import Receipt
+from stepwell.model.receipt_chain import rebuild
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.testing.conformance.sample import (
     START,

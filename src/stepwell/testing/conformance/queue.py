@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, NotFound
-from stepwell.model.queue import (
+from stepwell.model.queue_item import (
     TIERS,
     Enqueued,
     Item,

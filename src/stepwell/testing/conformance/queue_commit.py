@@ -8,7 +8,7 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LimitExceeded, NotFound
 from stepwell.model.commit import Claim, Creation, Deletion, Rest, Seen
-from stepwell.model.queue import CancelItem, Enqueue, ItemMark, Redrive
+from stepwell.model.queue_item import CancelItem, Enqueue, ItemMark, Redrive
 from stepwell.testing.conformance.queue_sample import (
     add,
     claim_items,

@@ -6,7 +6,7 @@ import pytest
 
 from stepwell.contract.store import Store
 from stepwell.errors import LimitExceeded
-from stepwell.model.queue import CancelItem, Enqueue, Enqueued, Redrive, ReturnItem
+from stepwell.model.queue_item import CancelItem, Enqueue, Enqueued, Redrive, ReturnItem
 from stepwell.testing.conformance.queue_sample import add, added, claim_items, end, new_item, put_workspace, statuses
 from stepwell.testing.conformance.sample import HOUR, answers, landed, refused, write
 

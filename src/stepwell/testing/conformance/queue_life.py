@@ -10,14 +10,7 @@ import pytest
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, InvalidInput, LeaseLost, NotFound
-from stepwell.model.queue import (
-    CancelItem,
-    Enqueue,
-    ItemMark,
-    RecoverItems,
-    Redrive,
-    ReturnItem,
-)
+from stepwell.model.queue_item import CancelItem, Enqueue, ItemMark, RecoverItems, Redrive, ReturnItem
 from stepwell.testing.conformance.queue_sample import (
     add,
     added,

@@ -18,7 +18,17 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, LeaseLost, LimitExceeded
 from stepwell.model.commit import Outcome, Unit, Written
-from stepwell.model.queue import CancelItem, ClaimItems, Enqueue, ItemMark, ItemQuery, PutQueue, QueueSettings, Redrive, ReturnItem
+from stepwell.model.queue_item import (
+    CancelItem,
+    ClaimItems,
+    Enqueue,
+    ItemMark,
+    ItemQuery,
+    PutQueue,
+    QueueSettings,
+    Redrive,
+    ReturnItem,
+)
 from stepwell.testing.conformance.fixtures import OpenStore
 from stepwell.testing.conformance.queue_sample import ids_of, new_item, put_workspace, recover
 from stepwell.testing.conformance.sample import HOUR, answers, fresh_id, refused, write

@@ -9,7 +9,7 @@ import pytest
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import LeaseLost
-from stepwell.model.queue import ClaimItems, PutQueue, QueueSettings, ReturnItem
+from stepwell.model.queue_item import ClaimItems, PutQueue, QueueSettings, ReturnItem
 from stepwell.testing.conformance.queue_sample import add, claim_items, give_back, ids_of, new_item, put_workspace
 from stepwell.testing.conformance.sample import HOUR, answers, landed, refused, write
 

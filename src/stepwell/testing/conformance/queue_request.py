@@ -15,7 +15,7 @@ import pytest
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.model.commit import Unit
-from stepwell.model.queue import ClaimItems, Enqueue, PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import ClaimItems, Enqueue, PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
 from stepwell.testing.conformance.queue_sample import add, new_item, statuses
 from stepwell.testing.conformance.sample import HOUR, answers, landed, write
 from stepwell.testing.machine.twins import Twins

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import AlreadyExists, LeaseLost
 from stepwell.model.commit import Commit, Creation, Rest, Seen
-from stepwell.model.queue import CancelItem, Claimed, ClaimItems, ItemMark, ItemQuery, ReturnItem
+from stepwell.model.queue_item import CancelItem, Claimed, ClaimItems, ItemMark, ItemQuery, ReturnItem
 from stepwell.testing.conformance.queue_sample import add, claim_items, new_item, put_workspace, statuses, stored, used
 from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, landed, refused, status, walk, write
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stepwell.contract.store import Store
-from stepwell.model.queue import (
+from stepwell.model.queue_item import (
     Claimed,
     ClaimItems,
     Enqueue,

@@ -11,9 +11,9 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import LimitExceeded
 from stepwell.model.commit import StateBatch, Written
-from stepwell.model.entry import Clear, Copy, Delete, Put, StateOp
-from stepwell.model.queue import PutTier, PutWorkspace, Tier, Workspace
+from stepwell.model.queue_item import PutTier, PutWorkspace, Tier, Workspace
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Clear, Copy, Delete, Put, StateOp
 from stepwell.model.value import canonical
 from stepwell.testing.conformance.fixtures import OpenStore
 from stepwell.testing.conformance.sample import HOUR, SampleExecution, landed, refused, write

@@ -18,15 +18,15 @@ from stepwell.contract.store import Store
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Acquire, Adoption, Claim, Commit, Creation, Head, Lease, Outcome, StateBatch, Unit, Written
 from stepwell.model.draft import Draft
-from stepwell.model.entry import Put, StateOp, StoredEntry
+from stepwell.model.execution_state import State
 from stepwell.model.ids import new_commit_id, new_id
-from stepwell.model.ledger import Verification, build_commit, fast_forward, rebuild, settle, verify
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, Mutation, RecordStep, SetStatus, SetVariable
+from stepwell.model.receipt_chain import Verification, build_commit, fast_forward, rebuild, settle, verify
 from stepwell.model.record import Metadata, StepOutput, encode_record, encode_step
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Put, StateOp, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot
-from stepwell.model.state import State
 from stepwell.model.validation import plan
 from stepwell.model.value import Value, canonical, decode
 

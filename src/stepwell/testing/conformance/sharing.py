@@ -11,8 +11,8 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LockHeld, NotFound
 from stepwell.model.commit import Acquire, Claim, Deletion, LockGuard, Seen, StateBatch, Unlock
-from stepwell.model.entry import ABSENT, Increment
 from stepwell.model.limits import Limits
+from stepwell.model.scoped_operations import ABSENT, Increment
 from stepwell.testing.conformance.concurrency import race, together
 from stepwell.testing.conformance.fixtures import MakeStore, OpenStore
 from stepwell.testing.conformance.sample import (

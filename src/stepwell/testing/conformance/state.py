@@ -8,8 +8,8 @@ import pytest
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, InvalidInput, LimitExceeded
 from stepwell.model.commit import StateBatch
-from stepwell.model.entry import ABSENT, Clear, Copy, Delete, Increment, Merge, ScopeTotals, StateOp, StoredEntry, Touch
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increment, Merge, ScopeTotals, StateOp, StoredEntry, Touch
 from stepwell.model.value import Value, canonical
 from stepwell.testing.conformance.sample import SCOPE, content, put, refused, write, write_state
 

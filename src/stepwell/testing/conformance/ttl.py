@@ -8,8 +8,8 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, LimitExceeded
 from stepwell.model.commit import StateBatch, Sweep
-from stepwell.model.entry import ABSENT, Clear, Copy, Delete, Increment, StateOp, StoredEntry, Touch
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increment, StateOp, StoredEntry, Touch
 from stepwell.testing.conformance.sample import HOUR, SCOPE, answers, content, put, refused, write, write_state
 
 OTHER = Scope.custom("other", "acme").path

@@ -15,10 +15,10 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Outcome, StateBatch, Sweep, Unit, Written
-from stepwell.model.entry import Clear, StateOp, StoredEntry
 from stepwell.model.ids import new_id
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Clear, StateOp, StoredEntry
 from stepwell.model.value import Value, canonical
 from stepwell.state.copies import Copies
 from stepwell.state.executions import CommitTerms, Executions

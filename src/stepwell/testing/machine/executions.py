@@ -11,8 +11,8 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, NotFound
 from stepwell.model.commit import Archiving, Claim
-from stepwell.model.ledger import rebuild
 from stepwell.model.limits import Limits
+from stepwell.model.receipt_chain import rebuild
 from stepwell.model.snapshot import store_snapshot
 from stepwell.model.value import Value
 from stepwell.stores.memory import MemoryStore

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepwell.errors import Conflict, InvalidInput, StepwellError, ValidationFailed
-from stepwell.model.entry import ABSENT, Clear, Copy, Delete, Increment, Merge, Put, StateOp, Touch
+from stepwell.model.execution_state import ExecutionState
 from stepwell.model.receipt import Receipt
-from stepwell.model.state import ExecutionState
+from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increment, Merge, Put, StateOp, Touch
 from stepwell.model.status import FINAL, Status, may_follow
 from stepwell.model.value import Value, canonical, decode
 

@@ -10,7 +10,7 @@ import msgspec
 
 from stepwell.clock import FakeClock
 from stepwell.model.commit import Unit
-from stepwell.model.queue import (
+from stepwell.model.queue_item import (
     ACTIVE,
     CancelItem,
     ClaimItems,

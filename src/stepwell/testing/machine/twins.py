@@ -30,9 +30,9 @@ from stepwell.model.commit import (
     Unit,
     Unlock,
 )
-from stepwell.model.entry import StoredEntry
 from stepwell.model.limits import Limits
-from stepwell.model.queue import Claimed, Enqueue, Item, ItemQuery, Lane, NewItem
+from stepwell.model.queue_item import Claimed, Enqueue, Item, ItemQuery, Lane, NewItem
+from stepwell.model.scoped_operations import StoredEntry
 from stepwell.stores.memory import MemoryStore
 
 __all__ = ["HALF_HOUR_MS", "Twins"]

@@ -36,14 +36,9 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
-from stepwell.model.entry import ABSENT, Clear, Copy, Delete, Increment, Put, StateOp
 from stepwell.model.ids import new_commit_id
-from stepwell.model.queue import (
-    ItemMark,
-    PutTier,
-    PutWorkspace,
-    Workspace,
-)
+from stepwell.model.queue_item import ItemMark, PutTier, PutWorkspace, Workspace
+from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increment, Put, StateOp
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.testing.conformance.sample import HOUR
 from stepwell.testing.machine.queue_units import HOLDERS, LEASE, QueueUnits

@@ -9,9 +9,9 @@ from typing import Any
 from stepwell import Scope
 from stepwell.contract.store import ExecutionQuery
 from stepwell.model.commit import Head
-from stepwell.model.queue import Item, ItemQuery
+from stepwell.model.execution_state import ExecutionState
+from stepwell.model.queue_item import Item, ItemQuery
 from stepwell.model.receipt import Receipt
-from stepwell.model.state import ExecutionState
 from stepwell.model.status import FINAL
 from stepwell.model.value import decode
 from stepwell.testing.simulation.plans import LEDGER, Plan, is_possible

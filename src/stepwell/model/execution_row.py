@@ -9,7 +9,7 @@ import msgspec
 
 from stepwell.errors import Conflict, LeaseLost, LockHeld, NotFound, StepwellError
 from stepwell.model.commit import Adoption, Archiving, Claim, ClaimDue, Commit, Creation, Extension, Head, Lease, Release, Rest
-from stepwell.model.refusal import id_taken, leased, no_execution, no_revision
+from stepwell.model.refusals import id_taken, leased, no_execution, no_revision
 
 __all__ = [
     "adopted",

@@ -1,26 +1,29 @@
-"""The ledger: building a commit on a state, and walking stored commits back to a state, every link checked."""
+"""The ledger: building a commit on a state, and walking stored commits back to a state, every link checked.
+
+Proofs: one execution's receipts as a file that anybody can check without the store.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
 
 from stepwell.clock import to_ms
-from stepwell.errors import Corrupted, InvalidSnapshot, ValidationFailed
+from stepwell.errors import Corrupted, InvalidInput, InvalidSnapshot, ValidationFailed
 from stepwell.model.commit import Commit, Creation, Head, Loaded, LockGuard, Rest, StoredCommit
-from stepwell.model.digest import sha256_hex
 from stepwell.model.draft import Draft
+from stepwell.model.execution_state import State, sha256_hex
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation, decode_mutations, encode_mutations
-from stepwell.model.queue import ItemMark
+from stepwell.model.queue_item import ItemMark
 from stepwell.model.receipt import RECEIPT_SCHEMA, Receipt, ReceiptHeader, decode_header, encode_header, sign_head
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot, stored_state
-from stepwell.model.state import State
 from stepwell.model.validation import plan
 
 __all__ = [
+    "PROOF_SCHEMA",
     "Verification",
     "build_commit",
     "check_vouched",
@@ -30,7 +33,10 @@ __all__ = [
     "settle",
     "snapshot_due",
     "verify",
+    "verify_proof",
+    "write_proof",
 ]
+
 
 _NO_LIMITS = Limits(execution_bytes=2**62, commit_mutations=2**62)
 
@@ -316,3 +322,83 @@ def _end_problems(state: State, head: Head, key: bytes | None) -> list[str]:
     elif key is not None and head.signature != sign_head(key, head.execution_id, head.revision, head.digest, state.digest):
         problems.append("the head's signature does not match: the chain was rewritten or cut, or the key is another one")
     return problems
+
+
+PROOF_SCHEMA = 1
+_FORMAT = "stepwell.proof"
+
+
+class _Label(msgspec.Struct, frozen=True):
+    """The first line: what this is, whose, where it ends, and the snapshot it starts from, if any."""
+
+    format: str
+    schema: int
+    execution_id: str
+    workspace_id: str
+    revision: int
+    digest: str
+    signature: bytes | None
+    base: StoredSnapshot | None
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """A receipt and its mutations, as the very bytes that the digests are taken over."""
+
+    receipt: msgspec.Raw
+    mutations: msgspec.Raw
+
+
+_encode = msgspec.json.encode
+_decode_label = msgspec.json.Decoder(_Label).decode
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+def write_proof(head: Head, base: StoredSnapshot | None, rows: Iterable[StoredCommit], key: bytes | None) -> bytes:
+    """The proof of these commits; it ends with the last of them."""
+    last, lines = None, list[bytes]()
+    for last in rows:
+        lines.append(_encode(_Line(msgspec.Raw(last.header), msgspec.Raw(last.body))))
+    # Up to the head, the head's own signature goes along: signing anew would lend the key to whatever is in the store now.
+    digest, revision, signature = head.digest, head.revision, head.signature
+    if last is not None and last.revision < head.revision:
+        revision, digest = last.revision, sha256_hex(last.header)
+        after = decode_header(last.header).after
+        signature = None if key is None else sign_head(key, head.execution_id, revision, digest, after)
+    label = _Label(_FORMAT, PROOF_SCHEMA, head.execution_id, head.workspace_id, revision, digest, signature, base)
+    return b"\n".join([_encode(label), *lines, b""])
+
+
+def verify_proof(data: bytes, *, key: bytes | None = None) -> Verification:
+    """Check a proof by itself: every link, digest and state, up to the end that its first line names."""
+    if not isinstance(data, bytes):
+        raise InvalidInput(f"a proof is the bytes of a file, not {type(data).__name__}; read it with Path(...).read_bytes()")
+    if key is not None and not isinstance(key, bytes):
+        raise InvalidInput(f"key is the bytes that the receipts were signed with, not {type(key).__name__}")
+    first, _, rest = data.partition(b"\n")
+    try:
+        label = _decode_label(first)
+    except (ValueError, RecursionError):
+        raise InvalidInput("these bytes are not a Stepwell proof: the first line is no label") from None
+    if label.format != _FORMAT or label.schema > PROOF_SCHEMA:
+        raise InvalidInput(f"this is {label.format!r} schema {label.schema}; this Stepwell reads {_FORMAT!r} up to {PROOF_SCHEMA}")
+    head = Head(
+        execution_id=label.execution_id,
+        workspace_id=label.workspace_id,
+        workflow_id="",
+        version=0,
+        status="",
+        revision=label.revision,
+        digest=label.digest,
+        signature=label.signature,
+        base_revision=-1 if label.base is None else label.base.revision,
+    )
+    try:
+        return verify(head, label.base, _rows(rest, head.base_revision), key=key)
+    except (ValueError, RecursionError) as error:
+        return Verification(False, (f"a line of the proof cannot be read: {error}",))
+
+
+def _rows(text: bytes, base_revision: int) -> Iterator[StoredCommit]:
+    for number, line in enumerate(text.splitlines(), base_revision + 1):
+        decoded = _decode_line(line)
+        yield StoredCommit(number, bytes(decoded.receipt), bytes(decoded.mutations))

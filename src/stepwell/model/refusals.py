@@ -6,7 +6,7 @@ import msgspec
 
 from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LockHeld, NotFound
 from stepwell.model.commit import Archiving, LockGuard, Renew, Unlock
-from stepwell.model.queue import PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
 
 __all__ = [
     "asked_otherwise",

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import msgspec
 
-from stepwell.model.entry import StoredEntry
+from stepwell.model.scoped_operations import StoredEntry
 
 __all__ = ["seal", "unseal"]
 

@@ -1,28 +1,63 @@
-"""How a queue item goes from one status to the next, as pure functions, for the stores that decide in Python.
+"""What the end of an execution means for the queue item that it came from: its slot is free with the same commit.
+
+The turn of an execution that came from a queue item and is tried again: until its item is claimed, it is PENDING.
+
+Nothing else makes such an execution PENDING, since its first commit says that it runs. So its status says that nobody may run it,
+whoever has woken it; the commit that gives it its turn makes it RUNNING, and its item DISPATCHED.
+
+How a queue item goes from one status to the next, as pure functions, for the stores that decide in Python.
 
 Each gives the item afterwards, or the refusal. What they mean is said where the units are defined, in ``model.queue``.
+
+What a request for an item comes to: an item that is there already, a new one, or a refusal.
+
+The rules are here, once; a store that decides in Python shows its items as a ``Desk`` and has no rules of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 
-from stepwell.errors import Conflict, LeaseLost
-from stepwell.model.queue import ACTIVE, Claimed, ClaimItems, Enqueued, Item, ItemMark, ItemStatus, NewItem, Redrive, ReturnItem
-from stepwell.model.refusal import claim_lost, item_alive, item_driven, item_dropped, singleton_alive
+from stepwell.errors import Conflict, ExecutionCancelled, LeaseLost, LimitExceeded, NotFound, StepwellError
+from stepwell.model.draft import Draft, Planned, quoted
+from stepwell.model.execution_state import ONLY, State
+from stepwell.model.mutation import ExitScope, RemoveToken, SetResult, SetStatus
+from stepwell.model.queue_item import (
+    ACTIVE,
+    Claimed,
+    ClaimItems,
+    Enqueued,
+    Item,
+    ItemMark,
+    ItemStatus,
+    NewItem,
+    Redrive,
+    ReturnItem,
+)
+from stepwell.model.record import decode_metadata
+from stepwell.model.refusals import asked_otherwise, claim_lost, item_alive, item_driven, item_dropped, singleton_alive
+from stepwell.model.status import FINAL, Status
+from stepwell.model.value import decode, recode
 
 __all__ = [
     "EXPIRED",
+    "Desk",
+    "admit",
     "answer",
     "cancelled",
+    "cancelled_in_wait",
     "claimed",
     "claimed_answer",
     "debounced",
     "entered",
+    "full",
     "has_ended",
+    "is_plain",
     "is_same",
+    "mark_of",
     "marked",
     "ready_since",
     "recovered",
@@ -30,7 +65,75 @@ __all__ = [
     "returned",
     "run_at",
     "storable",
+    "unknown_workspace",
+    "waits_for_turn",
 ]
+
+
+_ENDS = {
+    Status.COMPLETED: ItemStatus.COMPLETED,
+    Status.PARTIALLY_COMPLETED: ItemStatus.COMPLETED,
+    Status.FAILED: ItemStatus.FAILED,
+    Status.CANCELLED: ItemStatus.CANCELLED,
+}
+_LONGEST_ERROR = 2_000
+
+
+def mark_of(draft: Draft, given: ItemMark | None) -> ItemMark | None:
+    """The mark that a commit carries: the one it was given, or the item's end if the execution ends with it.
+
+    The two are one when the first commit of an execution is its last: the claim's fence is compared, and the item has ended.
+    """
+    if draft.status is None or draft.status not in FINAL:
+        return given
+    item_id = given.item_id if given is not None else _item_of(draft)
+    if item_id is None:
+        return None
+    error = _error_of(draft) if draft.status == Status.FAILED else None
+    return ItemMark(item_id, _ENDS[draft.status], None if given is None else given.fence, error)
+
+
+def _item_of(draft: Draft) -> str | None:
+    identity = draft.get("identity", ONLY)
+    # Most executions come from no queue, and need not be decoded to know it.
+    if identity is None or b'"item_id"' not in identity:
+        return None
+    return decode_metadata(identity).item_id
+
+
+def _error_of(draft: Draft) -> str | None:
+    data = draft.get("result", ONLY)
+    result: Any = None if data is None else decode(data)
+    match result:
+        case {"error": {"kind": str() as kind, "message": str() as message}}:
+            return f"{kind}: {message}"[:_LONGEST_ERROR]
+        case _:
+            return None
+
+
+_PENDING = quoted(Status.PENDING)
+_RESULT = recode(
+    {
+        "error": {
+            "kind": ExecutionCancelled.__name__,
+            "message": "it was cancelled while it waited for its turn",
+            "code": ExecutionCancelled.code,
+        }
+    }
+)
+
+
+def waits_for_turn(state: State) -> bool:
+    """Whether an execution is to go on only when its item is claimed."""
+    return state.sections["status"].get(ONLY) == _PENDING and state.identity.item_id is not None
+
+
+def cancelled_in_wait(state: State) -> list[Planned]:
+    """What ends such an execution, as it stands: none of its code runs, as for an item that is cancelled before it started."""
+    batch: list[Planned] = [RemoveToken(token_id) for token_id in state.sections["tokens"]]
+    batch += [ExitScope(scope_id) for scope_id in reversed(state.sections["scopes"]) if scope_id != "root"]
+    return [*batch, SetResult(msgspec.Raw(_RESULT)), SetStatus(Status.CANCELLED)]
+
 
 replace = msgspec.structs.replace
 
@@ -218,3 +321,78 @@ def _waiting(item: Item, run_at_ms: int, attempts: int, error: str | None) -> It
 
 def _ended(item: Item, status: ItemStatus, now_ms: int, error: str | None) -> Item:
     return replace(item, status=status, lease_until_ms=None, finished_ms=now_ms, error=error)
+
+
+class Desk(Protocol):
+    """A store's items, as a request needs to see them."""
+
+    def room(self, workspace_id: str) -> int | StepwellError:
+        """How many more PENDING items the workspace may have, or why it may have none."""
+        ...
+
+    def named(self, new: NewItem) -> Item | None:
+        """The item with this id."""
+        ...
+
+    def keyed(self, workspace_id: str, key: str) -> Item | None:
+        """The item of the workspace with this idempotency key."""
+        ...
+
+    def single(self, workspace_id: str, singleton: str) -> Item | None:
+        """The item of the workspace with this singleton name that has not ended."""
+        ...
+
+    def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
+        """The newest PENDING item of the workspace with this debounce name."""
+        ...
+
+    def enter(self, new: NewItem) -> Item:
+        """Add an item."""
+        ...
+
+    def change(self, before: Item, after: Item) -> None:
+        """Write an item anew."""
+        ...
+
+
+def is_plain(new: NewItem) -> bool:
+    """Whether nothing but its id can make it an item that is there already."""
+    return new.key is None and new.singleton is None and new.debounce is None
+
+
+def admit(new: NewItem, desk: Desk, now_ms: int) -> Enqueued | StepwellError:
+    """Write what a request comes to, and say what that is."""
+    room = desk.room(new.workspace_id)
+    if isinstance(room, StepwellError):
+        return room
+    found = _found(new, desk)
+    if isinstance(found, StepwellError):
+        return found
+    if found is not None:
+        return answer(found)
+    waiting = None if new.debounce is None else desk.bouncing(new.workspace_id, new.debounce)
+    if waiting is not None:
+        desk.change(waiting, debounced(waiting, new, now_ms))
+        return answer(waiting)
+    return answer(desk.enter(new), is_new=True) if room > 0 else full(new.workspace_id)
+
+
+def _found(new: NewItem, desk: Desk) -> Item | StepwellError | None:
+    """The item that the request made before, or that stands for it."""
+    item = desk.named(new)
+    if item is None and new.key is not None:
+        item = desk.keyed(new.workspace_id, new.key)
+    if item is not None:
+        return item if is_same(item, new) else asked_otherwise(item.item_id)
+    return None if new.singleton is None else desk.single(new.workspace_id, new.singleton)
+
+
+def full(workspace_id: str) -> LimitExceeded:
+    """The refusal of a workspace that has as much waiting as its tier allows."""
+    message = f"workspace {workspace_id!r} has as many items waiting as its tier allows; wait, or raise the tier's queue_depth"
+    return LimitExceeded(message, limit="queue_depth")
+
+
+def unknown_workspace(workspace_id: str) -> NotFound:
+    """The refusal of a workspace that nobody made."""
+    return NotFound(f"there is no workspace {workspace_id!r}; put it first, with a tier")
