@@ -11,7 +11,7 @@ from tests.support.postgres_server import fresh_postgres_url, postgres_schema, p
 from tests.support.redis_server import redis_server, redis_url
 from tests.support.stores import STORES
 
-from stepwell.flow import program
+from stepwell.flow import function
 from stepwell.testing.conformance.fixtures import *  # noqa: F403 - fixtures are found by their names
 from stepwell.testing.conformance.fixtures import MakeStore
 
@@ -28,7 +28,7 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
     return STORES[request.param](request)
 
 
-_simulated: dict[str, program.Step[..., Any]] = {}
+_simulated: dict[str, function.Step[..., Any]] = {}
 
 
 def pytest_configure() -> None:
@@ -39,21 +39,21 @@ def pytest_configure() -> None:
 
 def pytest_collectreport() -> None:
     """Modules of tests are programs of their own, though they are loaded into one process: each may use any name."""
-    program._workflows.clear()
+    function._workflows.clear()
 
 
 def pytest_collection_finish() -> None:
     """Take away the workflows and steps that the test modules registered: with them, every well would have a worker."""
-    _simulated.update({name: each for name, each in program._steps.items() if each.function.__module__.startswith("stepwell.")})
-    program._workflows.clear()
-    program._steps.clear()
+    _simulated.update({name: each for name, each in function._steps.items() if each.function.__module__.startswith("stepwell.")})
+    function._workflows.clear()
+    function._steps.clear()
 
 
 @pytest.fixture(autouse=True)
 def own_workflows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give a test the workflows and steps of its own module, and a simulation those that it simulates."""
-    here = [each for each in vars(request.module).values() if isinstance(each, program.Workflow)]
+    here = [each for each in vars(request.module).values() if isinstance(each, function.Workflow)]
     own = {each.name: each for each in here if each.function.__module__ == request.module.__name__}
-    monkeypatch.setattr(program, "_workflows", own)
-    steps = {each.name: each for each in vars(request.module).values() if isinstance(each, program.Step)}
-    monkeypatch.setattr(program, "_steps", {**(_simulated if "simulation" in request.module.__name__ else {}), **steps})
+    monkeypatch.setattr(function, "_workflows", own)
+    steps = {each.name: each for each in vars(request.module).values() if isinstance(each, function.Step)}
+    monkeypatch.setattr(function, "_steps", {**(_simulated if "simulation" in request.module.__name__ else {}), **steps})

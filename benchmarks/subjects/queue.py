@@ -17,8 +17,8 @@ from benchmarks import servers
 from benchmarks.measurement import Measurement, Target, at_least, at_most
 from benchmarks.plan import Plan
 from stepwell import AsyncStepwell, QueueRequest, workflow
-from stepwell.flow import program
-from stepwell.flow.program import Workflow
+from stepwell.flow import function
+from stepwell.flow.function import Workflow
 
 __all__ = ["MEASURES"]
 
@@ -35,10 +35,10 @@ async def nothing(number: int) -> None:
 @contextmanager
 def _flow() -> Generator[Workflow[..., Any]]:
     """The workflow, registered only while it is measured: with it, every well of this process would have a worker."""
-    before = dict(program._workflows)
+    before = dict(function._workflows)
     yield workflow(name="benchmark-nothing")(nothing)
-    program._workflows.clear()
-    program._workflows.update(before)
+    function._workflows.clear()
+    function._workflows.update(before)
 
 
 async def _enqueue(url: str, flow: Workflow[..., Any], count: int) -> float:

@@ -22,8 +22,8 @@ from benchmarks import servers
 from benchmarks.measurement import Measurement, at_most
 from benchmarks.plan import Plan
 from stepwell import AsyncStepwell, Status, step, workflow
-from stepwell.flow import program
-from stepwell.flow.program import Workflow
+from stepwell.flow import function
+from stepwell.flow.function import Workflow
 
 __all__ = ["MEASURES"]
 
@@ -56,10 +56,10 @@ class Flows(NamedTuple):
 
 @contextmanager
 def _flows() -> Generator[Flows]:
-    before = dict(program._workflows)
+    before = dict(function._workflows)
     yield Flows(workflow(name="benchmark-signal")(waits_for_a_signal), workflow(name="benchmark-timer")(waits_for_a_time))
-    program._workflows.clear()
-    program._workflows.update(before)
+    function._workflows.clear()
+    function._workflows.update(before)
 
 
 def _resident_bytes() -> int:

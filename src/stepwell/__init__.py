@@ -44,8 +44,8 @@ if TYPE_CHECKING:
         StoreUnsafe,
         ValidationFailed,
     )
+    from stepwell.flow.function import step, workflow
     from stepwell.flow.governance import Governance
-    from stepwell.flow.program import step, workflow
     from stepwell.flow.retry import Retry
     from stepwell.kernel.exploration import Exploration, Fault, check, explore
     from stepwell.model.execution_state import Change, ExecutionState
@@ -226,7 +226,7 @@ _HOMES = {
         "ValidationFailed",
     ),
     "flow.governance": ("Governance",),
-    "flow.program": ("step", "workflow"),
+    "flow.function": ("step", "workflow"),
     "flow.retry": ("Retry",),
     "kernel.exploration": ("Exploration", "Fault", "check", "explore"),
     "model.scoped_operations": ("Entry", "StateChange"),

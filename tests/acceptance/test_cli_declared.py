@@ -52,7 +52,7 @@ def test_faulty_definition_is_not_started_and_every_fault_is_told(shell: Shell):
 
 
 def test_run_without_its_steps_says_what_is_missing(orders: Shell, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("stepwell.flow.program._steps", {})
+    monkeypatch.setattr("stepwell.flow.function._steps", {})
     done = orders("run", "order.yaml", "-i", '{"item": "lamp", "cents": 5}', "--timeout", "0.5")
     assert done.code == 124
     assert "no step 'charge' is registered" in done.err

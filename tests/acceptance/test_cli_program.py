@@ -121,7 +121,7 @@ def test_worker_says_as_json_when_it_is_ready(gate: Shell):
 def test_worker_without_workflows_does_not_start(gate: Shell, arguments: tuple[str, ...], code: int, monkeypatch):
     gate.write("empty.py", "")
     for known in ("_workflows", "_steps"):
-        monkeypatch.setattr(f"stepwell.flow.program.{known}", {})
+        monkeypatch.setattr(f"stepwell.flow.function.{known}", {})
     done = gate("worker", *arguments)
     assert done.code == code
     assert done.err.count("\n") == 1

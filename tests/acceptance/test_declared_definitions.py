@@ -11,7 +11,7 @@ from tests.support.waiting import until
 
 from stepwell import AlreadyExists, InvalidDefinition, NotActive, NotFound, Status, Stepwell, step, workflow
 from stepwell.flow import DefinitionStatus, call, define, parse, signal
-from stepwell.flow.program import _steps  # pyright: ignore[reportPrivateUsage] - a test takes a step away
+from stepwell.flow.function import _steps  # pyright: ignore[reportPrivateUsage] - a test takes a step away
 
 well = working_well
 

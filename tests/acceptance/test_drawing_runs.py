@@ -14,7 +14,7 @@ from tests.acceptance.test_declared import until
 
 import stepwell
 from stepwell import ExecutionFailed, InvalidInput, step, workflow
-from stepwell.flow import call, choice, define, otherwise, parallel, program, signal, when
+from stepwell.flow import call, choice, define, function, otherwise, parallel, signal, when
 
 well = working_well
 
@@ -160,7 +160,7 @@ def test_a_call_of_a_step_that_is_gone_is_a_fault(well: Any, monkeypatch: pytest
 
     run = well.start(gone, 1)
     run.result(WAIT)
-    monkeypatch.delitem(program._steps, "pictures.note")
+    monkeypatch.delitem(function._steps, "pictures.note")
     [fault] = run.check()
     assert "pictures.note" in fault.message
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stepwell import AsyncStepwell, workflow
-from stepwell.flow.program import Workflow
+from stepwell.flow.function import Workflow
 from stepwell.model.commit import Lease
 from stepwell.model.queue_item import Claimed
 from stepwell.queue.first_commit import FirstCommit

@@ -42,7 +42,7 @@ def test_result_has_the_annotated_type_whoever_asks(well: Any) -> None:
 def test_result_of_a_workflow_that_this_process_does_not_have_is_plain(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with stepwell.Stepwell(file_url) as well:
         well.start(weigh, 3, execution_id="w").result(WAIT)
-    monkeypatch.setattr("stepwell.flow.program._workflows", {})
+    monkeypatch.setattr("stepwell.flow.function._workflows", {})
     with stepwell.Stepwell(file_url) as well:
         assert well.run("w").result(WAIT) == {"weight": 3}
 

@@ -10,7 +10,7 @@ from tests.acceptance.conftest import OpenWell, working_well
 
 import stepwell
 from stepwell import Conflict, ExecutionEnded, InvalidInput, Status, Stepwell, fault_points, step, workflow
-from stepwell.flow import program
+from stepwell.flow import function
 from stepwell.testing import crash_everywhere, rehearse
 
 well = working_well
@@ -116,7 +116,7 @@ def test_input_that_does_not_fit_is_named_with_its_parameter_and_type(well: Any,
 
 
 def test_well_opened_before_its_workflows_are_imported_runs_them(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "_workflows", {})
+    monkeypatch.setattr(function, "_workflows", {})
     with Stepwell(file_url, worker=False) as sender, Stepwell(file_url):
         run = sender.start(doubling, 4)
         assert run.status() == Status.PENDING
@@ -143,7 +143,7 @@ def test_execution_of_newer_code_stays_due_and_says_why_while_others_are_served(
 
     with Stepwell(file_url, worker=False) as sender:
         run = sender.start(newer, 4)
-    program._workflows["doubling"] = old
+    function._workflows["doubling"] = old
     with Stepwell(file_url) as worker:
         assert worker.start(doubling, 1).result(WAIT) == 2
         run = worker.run(run.execution_id)
@@ -151,7 +151,7 @@ def test_execution_of_newer_code_stays_due_and_says_why_while_others_are_served(
         with pytest.raises(TimeoutError, match="still PENDING; it was started by version 2"):
             run.result(0.05)
         assert (worker.load(run.execution_id).revision, worker._parts.store.head(run.execution_id).claims) == (0, 0)
-    program._workflows["doubling"] = newer
+    function._workflows["doubling"] = newer
     with Stepwell(file_url) as worker:
         run = worker.run(run.execution_id)
         assert run.obstacle() is None
@@ -159,7 +159,7 @@ def test_execution_of_newer_code_stays_due_and_says_why_while_others_are_served(
 
 
 def test_execution_of_a_workflow_that_this_process_has_not_says_so(well: Any) -> None:
-    other = program.Workflow(doubling.function, "elsewhere", 1)
+    other = function.Workflow(doubling.function, "elsewhere", 1)
     run = well.start(other, 4)
     assert "no workflow 'elsewhere'" in run.obstacle()
     with pytest.raises(TimeoutError, match="no workflow 'elsewhere'"):

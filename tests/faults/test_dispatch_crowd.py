@@ -10,7 +10,7 @@ from tests.faults.dispatch_crowd import most_at_once, passes, runs_of
 from tests.support.queues import shared_url
 
 from stepwell import ItemStatus, QueueRequest, Stepwell
-from stepwell.flow import program
+from stepwell.flow import function
 
 __all__ = ["shared_url"]
 
@@ -21,7 +21,7 @@ CAPS = (1, 7)
 
 @pytest.fixture(autouse=True)
 def _workflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "_workflows", {passes.name: passes})
+    monkeypatch.setattr(function, "_workflows", {passes.name: passes})
 
 
 def test_the_greatest_concurrency_of_sixteen_processes_is_the_cap(shared_url: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.faults.working import held, left, many, stuck
 from tests.support.queues import shared_url
 
 from stepwell import ItemStatus, Stepwell
-from stepwell.flow import program
+from stepwell.flow import function
 from stepwell.model.commit import StateBatch
 from stepwell.model.queue_item import ClaimItems
 from stepwell.model.scope import Scope
@@ -34,7 +34,7 @@ LONG = 600.0
 
 @pytest.fixture(autouse=True)
 def _workflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "_workflows", {each.name: each for each in (held, many, stuck)})
+    monkeypatch.setattr(function, "_workflows", {each.name: each for each in (held, many, stuck)})
 
 
 def worker(url: str, lease_seconds: float = LEASE) -> Child:

@@ -16,7 +16,7 @@ from tests.support.places import url_of
 from tests.support.proxy import Proxy, Verdict
 
 from stepwell import Stepwell
-from stepwell.flow import program
+from stepwell.flow import function
 
 WAIT = 60
 LONG = 600
@@ -43,7 +43,7 @@ def url(store: str, outage: Outage, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def _workflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "_workflows", {**program._workflows, held.name: held})
+    monkeypatch.setattr(function, "_workflows", {**function._workflows, held.name: held})
 
 
 def worker(url: str, grace_seconds: float = LONG) -> Child:

@@ -22,7 +22,7 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.proxy import Proxy, Verdict
 
 from stepwell import Stepwell, step, workflow
-from stepwell.flow import program
+from stepwell.flow import function
 from stepwell.model.commit import Claim
 from stepwell.state.operation import write_or_raise
 
@@ -38,7 +38,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def _workflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "_workflows", {**program._workflows, **{each.name: each for each in (held, many, spins, stuck)}})
+    monkeypatch.setattr(function, "_workflows", {**function._workflows, **{each.name: each for each in (held, many, spins, stuck)}})
 
 
 def worker(url: str, lease_seconds: float = 1) -> Child:

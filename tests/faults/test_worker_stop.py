@@ -15,7 +15,7 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.proxy import Proxy, Verdict
 
 from stepwell import Status, Stepwell
-from stepwell.flow import program
+from stepwell.flow import function
 
 WAIT = 60
 LONG = 600
@@ -29,7 +29,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def _workflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "_workflows", {**program._workflows, **{each.name: each for each in (held, many, waits)}})
+    monkeypatch.setattr(function, "_workflows", {**function._workflows, **{each.name: each for each in (held, many, waits)}})
 
 
 def worker(url: str, grace_seconds: float = 30) -> Child:

@@ -16,8 +16,8 @@ from stepwell.clock import Clock
 from stepwell.contract.store import Durability, Store
 from stepwell.duration import Span
 from stepwell.errors import AlreadyExists, StepwellError
+from stepwell.flow.function import Workflow, on_registration, registered_names, registered_step_names
 from stepwell.flow.governance import Governance
-from stepwell.flow.program import Workflow, on_registration, registered_names, registered_step_names
 from stepwell.model.execution_state import Change, ExecutionState
 from stepwell.model.ids import new_id
 from stepwell.model.limits import Limits

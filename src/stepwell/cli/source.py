@@ -11,12 +11,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from stepwell.errors import InvalidDefinition, InvalidInput, NotFound, Problem
-from stepwell.flow.program import Workflow, registered_names
+from stepwell.flow.function import Workflow, registered_names
 
 if TYPE_CHECKING:
     from stepwell.app import Stepwell
-    from stepwell.flow.definition import Definition
-    from stepwell.flow.finding import Findings
+    from stepwell.flow.definition.findings import Findings
+    from stepwell.flow.definition.node import Definition
     from stepwell.runtime.definitions import Startable
 
 __all__ = ["DOCUMENTS", "check_name", "definitions_of", "find_workflow", "import_source", "is_document", "read_text"]
@@ -136,7 +136,7 @@ def _workflows_of(module: ModuleType) -> list[Workflow[..., Any] | Definition]:
 
 
 def _is_workflow(value: object) -> TypeGuard[Workflow[..., Any] | Definition]:
-    from stepwell.flow.definition import Definition
+    from stepwell.flow.definition.node import Definition
 
     return isinstance(value, Workflow | Definition)
 
@@ -157,7 +157,7 @@ def read_text(target: str) -> bytes:
 
 
 def _read_document(target: str) -> Definition:
-    from stepwell.flow.document import parse
+    from stepwell.flow.definition.document import parse
 
     return parse(read_text(target), source=target)
 
@@ -169,10 +169,10 @@ def definitions_of(
 
     With the names of known ``steps``, others are faults, too. ``further`` finds more in a definition that has no fault so far.
     """
-    from stepwell.flow.checker import checked
-    from stepwell.flow.definition import Definition
-    from stepwell.flow.document import parse
-    from stepwell.flow.finding import shown_path
+    from stepwell.flow.definition.checker import checked
+    from stepwell.flow.definition.document import parse
+    from stepwell.flow.definition.findings import shown_path
+    from stepwell.flow.definition.node import Definition
 
     if is_document(target):
         return [parse(read_text(target), source=target, steps=steps, further=further)]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import stepwell
 from stepwell import Stepwell, step
-from stepwell.flow.definition import Definition
-from stepwell.flow.document import parse
+from stepwell.flow.definition.document import parse
+from stepwell.flow.definition.node import Definition
 from stepwell.runtime.context import StepContext
 
 __all__ = ["LEASE_SECONDS", "ORDER", "PARCELS", "read_order"]

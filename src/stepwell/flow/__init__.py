@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stepwell.lazy_import import fetching
 
 if TYPE_CHECKING:
-    from stepwell.flow.action import (
+    from stepwell.flow.definition.actions import (
         call,
         cancel_scope,
         http_request,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         throw,
         validate,
     )
-    from stepwell.flow.builder import (
+    from stepwell.flow.definition.builder import (
         approval,
         choice,
         deferred,
@@ -37,16 +37,15 @@ if TYPE_CHECKING:
         wait,
         when,
     )
-    from stepwell.flow.checker import check
-    from stepwell.flow.definition import Definition, DefinitionStatus
-    from stepwell.flow.document import parse, render
+    from stepwell.flow.definition.checker import check
+    from stepwell.flow.definition.document import parse, render
+    from stepwell.flow.definition.node import Definition, DefinitionStatus, Keep, Node, Range
+    from stepwell.flow.definition.outline import Outline, Place
     from stepwell.flow.drawing import draw_mermaid, draw_svg
-    from stepwell.flow.expression import Expression, compile_expression
-    from stepwell.flow.failure import EvaluationFailed, MalformedExpression, MissingPath
-    from stepwell.flow.node import Keep, Node, Range
-    from stepwell.flow.outline import Outline, Place
+    from stepwell.flow.language.errors import EvaluationFailed, MalformedExpression, MissingPath
+    from stepwell.flow.language.expression import Expression, compile_expression
+    from stepwell.flow.language.template import Template, compile_template
     from stepwell.flow.retry import Retry
-    from stepwell.flow.template import Template, compile_template
 
 __all__ = [
     "Definition",
@@ -97,7 +96,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "action": (
+    "definition.actions": (
         "call",
         "cancel_scope",
         "http_request",
@@ -109,7 +108,7 @@ _HOMES = {
         "throw",
         "validate",
     ),
-    "builder": (
+    "definition.builder": (
         "approval",
         "choice",
         "deferred",
@@ -126,12 +125,12 @@ _HOMES = {
         "wait",
         "when",
     ),
-    "checker": ("check",),
-    "definition": (
+    "definition.checker": ("check",),
+    "definition.node": (
         "Definition",
         "DefinitionStatus",
     ),
-    "document": (
+    "definition.document": (
         "parse",
         "render",
     ),
@@ -139,26 +138,26 @@ _HOMES = {
         "draw_mermaid",
         "draw_svg",
     ),
-    "expression": (
+    "language.expression": (
         "Expression",
         "compile_expression",
     ),
-    "failure": (
+    "language.errors": (
         "EvaluationFailed",
         "MalformedExpression",
         "MissingPath",
     ),
-    "node": (
+    "definition.node": (
         "Keep",
         "Node",
         "Range",
     ),
-    "outline": (
+    "definition.outline": (
         "Outline",
         "Place",
     ),
     "retry": ("Retry",),
-    "template": (
+    "language.template": (
         "Template",
         "compile_template",
     ),

@@ -7,9 +7,9 @@ from typing import Any
 from msgspec import UNSET
 
 from stepwell.errors import InvalidInput
-from stepwell.flow.definition import Definition
-from stepwell.flow.program import Workflow, caller
-from stepwell.flow.schema import check_schema
+from stepwell.flow.definition.node import Definition
+from stepwell.flow.function import Workflow, caller
+from stepwell.flow.json_schema import check_schema
 from stepwell.model.limits import Limits
 from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode, to_value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwell.flow.mermaid import draw_mermaid
-from stepwell.flow.svg import draw_svg
+from stepwell.flow.drawing.mermaid import draw_mermaid
+from stepwell.flow.drawing.svg import draw_svg
 
 __all__ = ["draw_mermaid", "draw_svg"]

@@ -1,360 +1,462 @@
-"""The functions of expressions: pure, total in time, and without a way out to Python.
+"""Where a workflow's function is defined: two of one name are one workflow that was loaded again, or a mistake.
 
-Each takes plain values and spends from a meter in proportion to what it reads or makes, so that no expression can take longer
-than its budget allows. None compiles a pattern, grows a number beyond 64 bits or repeats a text.
+An execution finds its workflow by name. Were a second function to take the name silently, executions of the first would go on with
+the code of the second.
+
+Workflows and steps written as functions: what the decorators make of them, and where they are found by name.
 """
 
 from __future__ import annotations
 
-import math
+import functools
+import inspect
+import sys
+import typing
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+from contextvars import ContextVar
+from operator import attrgetter
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from stepwell.flow.comparison import is_same, kind_of, order
-from stepwell.flow.meter import EvaluationBudget, EvaluationError, MissingValue
-from stepwell.model.value import Value, canonical, decode
+from msgspec import UNSET
 
-__all__ = ["FUNCTIONS", "Function", "arity_fault", "as_text", "call_function", "checked_number", "combined", "holds", "plain"]
+from stepwell.duration import Span, seconds_of
+from stepwell.errors import InvalidInput, NotFound
+from stepwell.flow.governance import Governance
+from stepwell.flow.retry import Retry
+from stepwell.model.ids import check_key
+from stepwell.model.limits import Limits
+from stepwell.model.record import FunctionTrigger
+from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode, from_value, to_value
 
-_INT_MAX = 2**63 - 1
+__all__ = [
+    "Caller",
+    "Step",
+    "Workflow",
+    "caller",
+    "check_place",
+    "on_registration",
+    "registered",
+    "registered_names",
+    "registered_step",
+    "registered_step_names",
+    "registered_versions",
+    "step",
+    "workflow",
+]
 
 
-class Function(NamedTuple):
-    """A function of the language."""
+class HasFunction(Protocol):
+    """A workflow that is a function."""
 
     name: str
-    least: int
-    most: int
-    """Arguments at least and at most; a thousand means any number."""
-    duty: str
-    call: Callable[..., Value] | None = None
-    """None for the few that look at their arguments unevaluated: a missing path is no error there."""
-
-
-def arity_fault(name: str, count: int) -> str:
-    """What is wrong with a number of arguments, or nothing."""
-    function = FUNCTIONS[name]
-    if function.least <= count <= function.most:
-        return ""
-    wanted = f"{function.least}" if function.least == function.most else f"{function.least} to {function.most}"
-    if function.most >= 1000:
-        wanted = f"at least {function.least}"
-    return f"{name} takes {wanted} argument{'' if wanted == '1' else 's'}, not {count}"
-
-
-def call_function(name: str) -> Callable[..., Value]:
-    """The function of a name, to be called with a meter and the arguments."""
-    call = FUNCTIONS[name].call
-    assert call is not None, f"{name} is compiled, not called"  # noqa: S101 - a mistake in this package, not in an expression
-    return call
-
-
-def as_text(value: Value) -> str:
-    """A value inside a text: a text as itself, anything else as JSON."""
-    return value if type(value) is str else canonical(plain(value)).decode()
-
-
-def plain(value: Value) -> Value:
-    """The value without mappings that read lazily: dicts, lists and atoms only."""
-    if type(value) in (dict, list) or not isinstance(value, Mapping):
-        return value
-    return {key: plain(child) for key, child in cast("Mapping[str, Value]", value).items()}
-
-
-def checked_number(number: int | float) -> int | float:
-    """A number that is a value: finite, and of 64 bits if whole."""
-    if type(number) is int and not -_INT_MAX - 1 <= number <= _INT_MAX:
-        raise EvaluationError("the result needs more than 64 bits")
-    if number - number != 0:
-        raise EvaluationError("the result is too large")
-    return number
-
-
-def holds(meter: EvaluationBudget, container: Value, item: Value) -> bool:
-    """Whether a text has a part, a list an item, or an object a key."""
-    if isinstance(container, str):
-        meter.read(container)
-        return _text(item, "what a text may contain") in container
-    if isinstance(container, Mapping):
-        return isinstance(item, str) and item in cast("Mapping[str, Value]", container)
-    if isinstance(container, list):
-        meter.read(cast("list[Value]", container))
-        return any(is_same(meter, item, each) for each in cast("list[Value]", container))
-    raise EvaluationError(f"only a text, a list or an object contains something, not {kind_of(container)}")
-
-
-def combined(meter: EvaluationBudget, left: Value, right: Value) -> Value:
-    """The sum of two numbers, or two texts or lists one after the other."""
-    if _is_number(left) and _is_number(right):
-        return checked_number(left + right)
-    if isinstance(left, str) and isinstance(right, str):
-        return meter.made(left + right)
-    if isinstance(left, list) and isinstance(right, list):
-        return meter.made(cast("list[Value]", left) + cast("list[Value]", right))
-    hint = "; use text(...) to make a text" if isinstance(left, str) or isinstance(right, str) else ""
-    raise EvaluationError(f"cannot add {kind_of(right)} to {kind_of(left)}{hint}")
-
-
-def _is_number(value: Value) -> bool:
-    return type(value) is int or type(value) is float
-
-
-def _number(value: Value, what: str) -> Any:
-    if not _is_number(value):
-        raise EvaluationError(f"{what} must be a number, not {kind_of(value)}")
-    return value
-
-
-def _whole(value: Value, what: str) -> int:
-    if type(value) is not int:
-        raise EvaluationError(f"{what} must be a whole number, not {kind_of(value)}")
-    return value
-
-
-def _text(value: Value, what: str) -> str:
-    if type(value) is not str:
-        raise EvaluationError(f"{what} must be a text, not {kind_of(value)}")
-    return value
-
-
-def _list(meter: EvaluationBudget, value: Value, what: str) -> list[Value]:
-    if not isinstance(value, list):
-        raise EvaluationError(f"{what} must be a list, not {kind_of(value)}")
-    meter.read(cast("list[Value]", value))
-    return cast("list[Value]", value)
-
-
-def _length(_meter: EvaluationBudget, value: Value) -> int:
-    if not isinstance(value, str | list | Mapping):
-        raise EvaluationError(f"len takes a text, a list or an object, not {kind_of(value)}")
-    return len(cast("list[Value]", value))
-
-
-def _changed(change: Callable[[str], str]) -> Callable[..., Value]:
-    def call(meter: EvaluationBudget, value: Value) -> Value:
-        return meter.made(change(_text(value, "the argument")))
-
-    return call
-
-
-def _starts_with(_meter: EvaluationBudget, text: Value, part: Value) -> bool:
-    return _text(text, "the first argument").startswith(_text(part, "the second argument"))
-
-
-def _ends_with(_meter: EvaluationBudget, text: Value, part: Value) -> bool:
-    return _text(text, "the first argument").endswith(_text(part, "the second argument"))
-
-
-def _extreme(sign: int) -> Callable[..., Value]:
-    def call(meter: EvaluationBudget, *values: Value) -> Value:
-        found = _list(meter, values[0], "the only argument") if len(values) == 1 else list(values)
-        if not found:
-            raise MissingValue("an empty list has no smallest and no largest item")
-        best = found[0]
-        order(best, best)
-        for value in found[1:]:
-            if order(value, best) * sign > 0:
-                best = value
-        return best
-
-    return call
-
-
-def _sum(meter: EvaluationBudget, values: Value) -> Value:
-    found = [_number(value, "each item") for value in _list(meter, values, "the argument")]
-    try:
-        return checked_number(math.fsum(found) if any(type(number) is float for number in found) else sum(found))
-    except OverflowError:
-        raise EvaluationError("the result is too large") from None
-
-
-def _average(meter: EvaluationBudget, values: Value) -> Value:
-    found = _list(meter, values, "the argument")
-    if not found:
-        raise MissingValue("an empty list has no average")
-    return checked_number(_sum(meter, values) / len(found))
-
-
-def _round(_meter: EvaluationBudget, number: Value, digits: Value = 0) -> Value:
-    places = _whole(digits, "the number of digits")
-    if not -15 <= places <= 15:
-        raise EvaluationError("the number of digits must be from -15 to 15")
-    found = _number(number, "the argument")
-    return checked_number(round(found, places) if places else round(found))
-
-
-def _numeric(change: Callable[[Any], int | float]) -> Callable[..., Value]:
-    def call(_meter: EvaluationBudget, value: Value) -> Value:
-        return checked_number(change(_number(value, "the argument")))
-
-    return call
-
-
-def _mapping(meter: EvaluationBudget, value: Value) -> Mapping[str, Value]:
-    if not isinstance(value, Mapping):
-        raise EvaluationError(f"the argument must be an object, not {kind_of(value)}")
-    found = cast("Mapping[str, Value]", value)
-    meter.spend(len(found))
-    return found
-
-
-def _keys(meter: EvaluationBudget, value: Value) -> Value:
-    return sorted(_mapping(meter, value))
-
-
-def _values(meter: EvaluationBudget, value: Value) -> Value:
-    found = _mapping(meter, value)
-    return [plain(found[key]) for key in sorted(found)]
-
-
-def _end(index: int) -> Callable[..., Value]:
-    def call(_meter: EvaluationBudget, values: Value) -> Value:
-        if not isinstance(values, str | list):
-            raise EvaluationError(f"the argument must be a list or a text, not {kind_of(values)}")
-        if not values:
-            raise MissingValue("the list or text is empty; guard it with ?? or len")
-        return cast("list[Value]", values)[index]
-
-    return call
-
-
-def _join(meter: EvaluationBudget, values: Value, separator: Value = "") -> Value:
-    between = _text(separator, "the separator")
-    found = _list(meter, values, "the first argument")
-    meter.spend(len(between) * len(found) // 32)
-    parts = [as_text(value) for value in found]
-    meter.spend(sum(map(len, parts)) // 32)
-    return meter.made(between.join(parts))
-
-
-def _split(meter: EvaluationBudget, text: Value, separator: Value = None) -> Value:
-    found = _text(text, "the first argument")
-    meter.read(found)
-    if separator is None:
-        return meter.made(found.split())
-    if not separator:
-        raise EvaluationError("the separator is empty")
-    return meter.made(found.split(_text(separator, "the separator")))
-
-
-def _replace(meter: EvaluationBudget, text: Value, old: Value, new: Value) -> Value:
-    found, part, fresh = (_text(value, "each argument") for value in (text, old, new))
-    if not part:
-        raise EvaluationError("the text to replace is empty")
-    meter.read(found)
-    # Counted before anything is made: replacing a letter by a long text multiplies sizes.
-    meter.spend((len(found) + found.count(part) * len(fresh)) // 32)
-    return meter.made(found.replace(part, fresh))
-
-
-def _slice(meter: EvaluationBudget, values: Value, start: Value, stop: Value = None) -> Value:
-    if not isinstance(values, str | list):
-        raise EvaluationError(f"the first argument must be a list or a text, not {kind_of(values)}")
-    end = None if stop is None else _whole(stop, "the end")
-    return meter.made(cast("list[Value]", values)[_whole(start, "the start") : end])
-
-
-def _reverse(meter: EvaluationBudget, values: Value) -> Value:
-    if not isinstance(values, str | list):
-        raise EvaluationError(f"the argument must be a list or a text, not {kind_of(values)}")
-    return meter.made(cast("list[Value]", values)[::-1])
-
-
-def _sort(meter: EvaluationBudget, values: Value) -> Value:
-    found = _list(meter, values, "the argument")
-    meter.spend(len(found) * 4)  # a sort of a thousand items compares each ten times or so
-    for value in found[1:]:
-        order(found[0], value)
-    return sorted(found)
-
-
-def _unique(meter: EvaluationBudget, values: Value) -> Value:
-    seen = {canonical(plain(value)): value for value in reversed(_list(meter, values, "the argument"))}
-    return list(reversed(seen.values()))
-
-
-def _pluck(meter: EvaluationBudget, values: Value, key: Value) -> Value:
-    name = _text(key, "the key")
-    found: list[Value] = []
-    for value in _list(meter, values, "the first argument"):
-        if not isinstance(value, Mapping) or name not in value:
-            raise EvaluationError(f"an item of the list is {kind_of(value)} without the key {name!r}")
-        found.append(cast("Mapping[str, Value]", value)[name])
-    return found
-
-
-def _every(decide: Callable[[list[bool]], bool]) -> Callable[..., Value]:
-    def call(meter: EvaluationBudget, values: Value) -> Value:
-        found = _list(meter, values, "the argument")
-        for value in found:
-            if type(value) is not bool:
-                raise EvaluationError(f"each item must be true or false, not {kind_of(value)}")
-        return decide(found)
-
-    return call
-
-
-def _to_number(_meter: EvaluationBudget, value: Value) -> Value:
-    if _is_number(value):
-        return value
-    found = _text(value, "the argument").strip()
-    try:
-        number = decode(found) if len(found) <= 40 and "_" not in found else None
-    except ValueError:
-        number = None
-    if not _is_number(number):
-        raise EvaluationError(f"{found[:40]!r} is not a number")
-    return checked_number(cast("int | float", number))
-
-
-def _to_text(meter: EvaluationBudget, value: Value) -> Value:
-    return meter.made(as_text(value))
-
-
-def _kind(_meter: EvaluationBudget, value: Value) -> Value:
-    return kind_of(value).split()[-1]
-
-
-_ANY = 1000
-FUNCTIONS = {
-    function.name: function
-    for function in (
-        Function("default", 2, 2, "the first argument, or the second where the first is missing or null; also written `a ?? b`"),
-        Function("coalesce", 1, _ANY, "the first argument that is neither missing nor null"),
-        Function("exists", 1, 1, "whether the path leads to something, null included"),
-        Function("is_null", 1, 1, "whether the argument is null or missing; also written `a is null`"),
-        Function("len", 1, 1, "the length of a text, a list or an object", _length),
-        Function("lower", 1, 1, "a text in lower case", _changed(str.lower)),
-        Function("upper", 1, 1, "a text in upper case", _changed(str.upper)),
-        Function("trim", 1, 1, "a text without space at its ends", _changed(str.strip)),
-        Function("starts_with", 2, 2, "whether a text begins with another", _starts_with),
-        Function("ends_with", 2, 2, "whether a text ends with another", _ends_with),
-        Function("contains", 2, 2, "whether a text has a part, a list an item, an object a key; also `a contains b`", holds),
-        Function("replace", 3, 3, "a text with every occurrence of a part replaced", _replace),
-        Function("split", 1, 2, "a list of the parts of a text between separators, or between spaces", _split),
-        Function("join", 1, 2, "one text of all items, with a separator between them", _join),
-        Function("min", 1, _ANY, "the smallest of a list or of the arguments", _extreme(-1)),
-        Function("max", 1, _ANY, "the largest of a list or of the arguments", _extreme(1)),
-        Function("sum", 1, 1, "the sum of a list of numbers", _sum),
-        Function("avg", 1, 1, "the average of a list of numbers", _average),
-        Function("round", 1, 2, "a number to the nearest whole one, or to so many digits", _round),
-        Function("floor", 1, 1, "the largest whole number that is not greater", _numeric(math.floor)),
-        Function("ceil", 1, 1, "the smallest whole number that is not less", _numeric(math.ceil)),
-        Function("abs", 1, 1, "a number without its sign", _numeric(abs)),
-        Function("keys", 1, 1, "the keys of an object, in order", _keys),
-        Function("values", 1, 1, "the values of an object, in order of their keys", _values),
-        Function("first", 1, 1, "the first item of a list or letter of a text", _end(0)),
-        Function("last", 1, 1, "the last item of a list or letter of a text", _end(-1)),
-        Function("slice", 2, 3, "the part of a list or text from a start up to, without, an end", _slice),
-        Function("reverse", 1, 1, "a list or text from back to front", _reverse),
-        Function("sort", 1, 1, "a list of numbers or of texts in order", _sort),
-        Function("unique", 1, 1, "a list without repetitions", _unique),
-        Function("pluck", 2, 2, "from a list of objects, the list of their values under a key", _pluck),
-        Function("all", 1, 1, "whether every item of a list is true", _every(all)),
-        Function("any", 1, 1, "whether an item of a list is true", _every(any)),
-        Function("number", 1, 1, "a text as the number that it spells", _to_number),
-        Function("text", 1, 1, "any value as a text", _to_text),
-        Function("type", 1, 1, "`null`, `boolean`, `number`, `text`, `list` or `object`", _kind),
+    function: Callable[..., Any]
+
+
+def check_place(found: HasFunction | None, made: HasFunction) -> None:
+    """Refuse a workflow whose name another function has. A module that is loaded again and a function that is defined again, as in
+    a notebook, take the place of what they were. What is defined inside of a function, as in tests of a program that changes, is
+    that function's own affair. What nobody can reach any more gives its name away."""
+    if found is None or _is_inner(made.function) or _is_same(found.function, made.function) or not _is_reachable(found):
+        return
+    raise InvalidInput(
+        f"there are two workflows {made.name!r}, {_shown(found.function)} and {_shown(made.function)}; "
+        "executions find their workflow by its name, so give one of them another with @workflow(name=...)"
     )
-}
-"""Every function, by its name."""
+
+
+def _is_inner(function: Callable[..., Any]) -> bool:
+    return "<locals>" in function.__qualname__
+
+
+def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """The same name in the same module, or in the same file: a program is ``__main__`` when it is run and itself when imported."""
+    is_named_alike = one.__qualname__ == other.__qualname__
+    return is_named_alike and (one.__module__ == other.__module__ or _file(one) == _file(other) is not None)
+
+
+def _is_reachable(found: HasFunction) -> bool:
+    """Whether its module still has it; what is defined inside of a function, it never has."""
+    module = sys.modules.get(found.function.__module__)
+    try:
+        there = attrgetter(found.function.__qualname__)(module)
+    except AttributeError:
+        return False
+    return there is found or there is found.function
+
+
+def _file(function: Callable[..., Any]) -> str | None:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return None if code is None else code.co_filename
+
+
+def _shown(function: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    where = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
+    return f"{function.__module__}.{function.__qualname__}{where}"
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NO_RETRY = Retry(attempts=1)
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_NEWEST = 2**53
+"""The greatest whole number that every store, and whatever reads what it wrote, can count up to."""
+
+_PLAIN = (int, str, bool, float, type(None))
+_NAMELESS = (*_VARIABLE, inspect.Parameter.POSITIONAL_ONLY)
+
+
+class Caller(Protocol):
+    """An execution that is running a workflow function: calls of steps and workflows inside it go through this."""
+
+    def call_step(self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Run a step once, or answer from the record."""
+        ...
+
+    def call_workflow(self, workflow: Workflow[..., Any], value: Value) -> Any:
+        """Run another workflow as a child execution."""
+        ...
+
+
+caller: ContextVar[Caller | None] = ContextVar("stepwell_caller", default=None)
+"""Who is running the code of a workflow; None outside of one, and inside of a step."""
+
+
+class _Annotated:
+    """The types that a function names for its parameters and its result; read late, since they may name things defined later."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    @functools.cached_property
+    def hints(self) -> dict[str, Any]:
+        try:
+            return typing.get_type_hints(self._function)
+        except (NameError, TypeError):
+            return {}
+
+    def encode(self, result: object, limits: Limits) -> bytes:
+        """A result as canonical bytes: by its annotation if there is one, else only if it is a plain value."""
+        is_typed = type(result) not in _PLAIN and self.hints.get("return", Any) is not Any
+        return canonical(to_value(result) if is_typed else result, limits, what=f"what {self._function.__qualname__} gave")
+
+    def decode(self, data: bytes) -> Any:
+        """The result again, as its annotation says."""
+        kind = self.hints.get("return", Any)
+        value = decode(data)
+        return value if kind is Any or kind is type(value) or kind is type(None) else from_value(value, kind)
+
+
+class Step(Generic[P, R]):
+    """A function whose output is recorded once in an execution. Called outside of a workflow, it is just the function."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        name: str,
+        retry: Retry,
+        timeout_seconds: float | None,
+        *,
+        process: bool = False,
+        effect: str | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.name = function, check_key(name, "a step's name")
+        self.retry, self.timeout_seconds = retry, timeout_seconds
+        self.process, self.effect = process, None if effect is None else check_key(effect, "a kind of effect")
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._annotated = _Annotated(function)
+
+    def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> R:
+        inside = caller.get()
+        if inside is None:
+            return self.function(*arguments, **keywords)
+        return cast("R", inside.call_step(self, arguments, dict(keywords)))
+
+    def encode_call(self, arguments: tuple[Any, ...], keywords: dict[str, Any], limits: Limits = DEFAULT_LIMITS) -> bytes:
+        """The arguments of a call as canonical bytes, to be made in another process."""
+        bound = inspect.signature(self.function).bind(*arguments, **keywords)
+        plain = [[to_value(value) for value in bound.args], {name: to_value(value) for name, value in bound.kwargs.items()}]
+        return canonical(plain, limits, what=f"the arguments of step {self.name!r}")
+
+    def decode_call(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments again, decoded to their annotations."""
+        values, named = decode(data)
+        bound = inspect.signature(self.function).bind(*values, **named)
+        for name, value in bound.arguments.items():
+            kind = self._annotated.hints.get(name, Any)
+            if kind is not Any and bound.signature.parameters[name].kind.name not in ("VAR_POSITIONAL", "VAR_KEYWORD"):
+                bound.arguments[name] = from_value(value, kind)
+        return bound.args, bound.kwargs
+
+    def bind(self, value: Value) -> dict[str, Any]:
+        """The arguments by name that one value comes to, as a declared workflow gives it: an object whose keys are names of the
+        parameters is given by name; anything else is the first parameter's, if there is any."""
+        signature = inspect.signature(self.function).parameters
+        parameters = {name: each for name, each in signature.items() if each.kind not in _VARIABLE}
+        needed = {name for name, each in parameters.items() if each.default is inspect.Parameter.empty}
+        if not parameters:
+            return {}
+        given: Mapping[str, Any] = cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+        if not (given and given.keys() <= parameters.keys() and needed <= given.keys()):
+            first = next(iter(parameters))
+            if needed - {first}:
+                raise InvalidInput(f"step {self.name!r} takes an object with {', '.join(parameters)}, not {_shown(value)}")
+            given = {first: cast("Any", value)}
+        hints = self._annotated.hints
+        return {name: each if hints.get(name, Any) is Any else from_value(each, hints[name]) for name, each in given.items()}
+
+    @property
+    def policy(self) -> Retry | None:
+        """The policy of retries that it was registered with; None: none of its own."""
+        return None if self.retry is _NO_RETRY else self.retry
+
+    def encode(self, result: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
+        """An output as canonical bytes; ``InvalidInput`` for one that would not come back as it was."""
+        return self._annotated.encode(result, limits)
+
+    def decode(self, data: bytes) -> R:
+        """A recorded output, as the step's annotation says."""
+        return self._annotated.decode(data)
+
+    def __repr__(self) -> str:
+        return f"<step {self.name!r}>"
+
+
+class Workflow(Generic[P, R]):
+    """A function that runs as a durable execution. Called inside of another workflow, it runs as its child."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        name: str,
+        version: int,
+        *,
+        timeout_seconds: float | None = None,
+        governance: Governance | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.name, self.version = function, check_key(name, "a workflow's name"), version
+        self.timeout_seconds, self.governance = timeout_seconds, governance
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._annotated = _Annotated(function)
+        self._parameters = list(inspect.signature(function).parameters.values())
+        self._names = [parameter.name for parameter in self._parameters]
+
+    def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> R:
+        inside = caller.get()
+        if inside is None:
+            return self.function(*arguments, **keywords)
+        return cast("R", inside.call_workflow(self, self.value_of(arguments, dict(keywords))))
+
+    def value_of(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
+        """The input of a call as one value: the argument of a single parameter, or a mapping by name."""
+        bound = inspect.signature(self.function).bind(*arguments, **keywords)
+        if len(self._parameters) == 1:
+            given = bound.arguments.get(self._parameters[0].name, UNSET)
+            return self._none() if given is None else None if given is UNSET else to_value(given)
+        return {name: to_value(value) for name, value in bound.arguments.items()}
+
+    def _none(self) -> Value:
+        """None for a single parameter: where that has another default, a trigger of its own, since null means no input."""
+        others = [
+            each.name for each in self._parameters if each.default is not inspect.Parameter.empty and each.default is not None
+        ]
+        return FunctionTrigger({others[0]: None}) if len(self._parameters) == len(others) == 1 else None
+
+    def input_of(self, value: object) -> Value:
+        """What is given to start it, or ``UNSET``, as its input. None is one where the parameter takes it."""
+        if value is not None:
+            return None if value is UNSET else value
+        none = self._none()
+        try:
+            self.bind(none)
+        except InvalidInput:  # what it is without an input
+            return None
+        return none
+
+    def encode_input(self, value: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
+        """An input as canonical bytes, checked against the parameters' types before anything is stored."""
+        plain = to_value(value)
+        if plain not in (None, {}) and not self._parameters:  # a call as a child gives all its arguments by name: none
+            raise InvalidInput(f"workflow {self.name!r} has no parameter, so it takes no input; give its function one")
+        self.bind(plain)
+        return canonical(plain, limits, what=f"the input of workflow {self.name!r}")
+
+    def bind(self, value: Value) -> dict[str, Any]:
+        """The arguments by name that an input comes to, decoded to their annotations."""
+        names = self._names
+        if isinstance(value, FunctionTrigger):
+            return {name: self._convert(name, each) for name, each in value.arguments.items()}
+        if not names or (value is None and all(p.default is not inspect.Parameter.empty for p in self._parameters)):
+            return {}
+        if len(names) == 1:
+            return {names[0]: self._convert(names[0], value)}
+        if not isinstance(value, Mapping):
+            raise InvalidInput(f"workflow {self.name!r} takes a dict with {', '.join(names)}, not {type(value).__name__}")
+        given = cast("Mapping[str, Value]", value)
+        missing = [p.name for p in self._parameters if p.name not in given and p.default is inspect.Parameter.empty]
+        unknown = sorted(given.keys() - set(names))
+        if missing or unknown:
+            raise InvalidInput(f"the input of workflow {self.name!r}: missing {missing}, unknown {unknown}")
+        return {name: self._convert(name, given[name]) for name in names if name in given}
+
+    def _convert(self, name: str, value: Value) -> Any:
+        kind = self._annotated.hints.get(name, Any)
+        try:
+            return value if kind is Any or kind is type(value) else from_value(value, kind)
+        except InvalidInput as error:
+            # What it says before the colon is about stored values, and nothing of this is stored.
+            told = error.message.partition(": ")[2]
+            wanted = kind.__name__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind)
+            raise InvalidInput(
+                f"the input of workflow {self.name!r} does not fit its parameter {name!r} of type {wanted}: {told}"
+            ) from None
+
+    def encode(self, result: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
+        """The workflow's result as canonical bytes."""
+        return self._annotated.encode(result, limits)
+
+    def decode(self, data: bytes) -> R:
+        """The result again, as the workflow's annotation says."""
+        return self._annotated.decode(data)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name!r} version {self.version}>"
+
+
+def _shown_value(value: Value) -> str:
+    return f"one with {', '.join(cast('Mapping[str, Value]', value))}" if isinstance(value, Mapping) else type(value).__name__
+
+
+def _check_function(target: object, what: str) -> None:
+    if isinstance(target, type) or not callable(target) or not hasattr(target, "__name__"):
+        raise InvalidInput(f"a {what} is a function, def or async def, not {target!r}")
+    if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
+        raise InvalidInput(f"{what} {target.__name__!r} yields; it gives back one value, such as a list")
+
+
+_workflows: dict[str, Workflow[..., Any]] = {}
+_steps: dict[str, Step[..., Any]] = {}
+_watchers: dict[object, Callable[[], object]] = {}
+
+
+def _tell() -> None:
+    for call in list(_watchers.values()):
+        call()
+
+
+def on_registration(call: Callable[[], object]) -> Callable[[], None]:
+    """Have a function called whenever a workflow or step is registered; the function that is returned ends it."""
+    key = object()
+    _watchers[key] = call
+    return lambda: _watchers.pop(key, None) and None
+
+
+def registered(name: str) -> Workflow[..., Any]:
+    """The workflow of this process with a name."""
+    found = _workflows.get(name)
+    if found is None:
+        raise NotFound(f"this process has no workflow {name!r}; import the module that defines it")
+    return found
+
+
+def registered_step(name: str) -> Step[..., Any] | None:
+    """The step of this process with a name, if it has one. Of two with the same name, the later."""
+    return _steps.get(name)
+
+
+def registered_step_names() -> tuple[str, ...]:
+    """The names of all steps of this process."""
+    return tuple(_steps)
+
+
+def registered_names() -> tuple[str, ...]:
+    """The names of all workflows of this process."""
+    return tuple(_workflows)
+
+
+def registered_versions() -> dict[str, int]:
+    """The version of each workflow of this process: it can run that one and those before it."""
+    return {name: each.version for name, each in _workflows.items()}
+
+
+@overload
+def step(function: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout_seconds: Span | None = None,
+    process: bool = False,
+    effect: str | None = None,
+) -> Callable[[Callable[P, R]], Step[P, R]]: ...
+def step(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    timeout_seconds: Span | None = None,
+    process: bool = False,
+    effect: str | None = None,
+) -> Step[P, R] | Callable[[Callable[P, R]], Step[P, R]]:
+    """Make a function a step: its output is recorded once per call in an execution, and answered from the record after a crash.
+
+    With ``process`` it is run in a process of its own, for work that keeps a processor busy or may crash. ``effect`` names the kind
+    of effect that it has, for ``Governance``.
+    """
+    limit = None if timeout_seconds is None else seconds_of(timeout_seconds, "timeout_seconds")
+
+    if retry is not None and not isinstance(retry, Retry):
+        raise InvalidInput(f"retry is a stepwell.Retry(...), not {retry!r}")
+
+    def make(target: Callable[P, R]) -> Step[P, R]:
+        _check_function(target, "step")
+        if process and "<locals>" in target.__qualname__:
+            raise InvalidInput(f"step {target.__qualname__!r} cannot run in a process: define it at the top of a module")
+        made = Step(target, target.__name__ if name is None else name, retry or _NO_RETRY, limit, process=process, effect=effect)
+        _steps[made.name] = made
+        _tell()
+        return made
+
+    return make if function is None else make(function)
+
+
+@overload
+def workflow(function: Callable[P, R], /) -> Workflow[P, R]: ...
+@overload
+def workflow(
+    *, name: str | None = None, version: int = 1, timeout: Span | None = None, governance: Governance | None = None
+) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
+def workflow(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: int = 1,
+    timeout: Span | None = None,
+    governance: Governance | None = None,
+) -> Workflow[P, R] | Callable[[Callable[P, R]], Workflow[P, R]]:
+    """Make a function a workflow: started with ``well.start``, it runs to its end whatever crashes in between.
+
+    ``timeout`` is for a whole run, waits among it. ``governance`` is for runs that are started without one of their own.
+    """
+    limit = None if timeout is None else seconds_of(timeout, "timeout")
+
+    if type(version) is not int or not 1 <= version <= _NEWEST:
+        raise InvalidInput(f"version is a whole number from 1 to 2**53, not {version!r}")
+
+    def make(target: Callable[P, R]) -> Workflow[P, R]:
+        _check_function(target, "workflow")
+        if any(each.kind in _NAMELESS for each in inspect.signature(target).parameters.values()):
+            raise InvalidInput(f"workflow {target.__name__!r} gets its input by the names of its parameters; give it no *, ** or /")
+        made = Workflow(target, target.__name__ if name is None else name, version, timeout_seconds=limit, governance=governance)
+        check_place(_workflows.get(made.name), made)
+        _workflows[made.name] = made
+        _tell()
+        return made
+
+    return make if function is None else make(function)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from stepwell.errors import InvalidInput
-from stepwell.flow.builtin import builtin_of
-from stepwell.flow.node import Action, ScriptNode, StepNode, Subworkflow
+from stepwell.flow.definition.builtin_steps import builtin_of
+from stepwell.flow.definition.node import Action, ScriptNode, StepNode, Subworkflow
+from stepwell.flow.json_schema import check_schema
 from stepwell.flow.retry import Retry
-from stepwell.flow.schema import check_schema
 from stepwell.kernel.aim import aim_at
 from stepwell.kernel.alarm import RETRIES
 from stepwell.kernel.effect import CancelChild, Note, RunStep, StartChild

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from stepwell.errors import InvalidInput
-from stepwell.flow.node import CancelScopeNode
-from stepwell.flow.outline import Place
-from stepwell.flow.suggestion import listed, suggest
+from stepwell.flow.definition.node import CancelScopeNode
+from stepwell.flow.definition.outline import Place
+from stepwell.flow.language.errors import listed, suggest
 from stepwell.kernel.plan import key_of
 from stepwell.kernel.thread import LiveToken
 

@@ -9,9 +9,9 @@ from msgspec import UNSET
 
 from stepwell.clock import to_ms
 from stepwell.errors import InvalidInput, LimitExceeded
-from stepwell.flow.expression import compile_expression
-from stepwell.flow.node import Choice, Each, Parallel
-from stepwell.flow.outline import Place
+from stepwell.flow.definition.node import Choice, Each, Parallel
+from stepwell.flow.definition.outline import Place
+from stepwell.flow.language.expression import compile_expression
 from stepwell.kernel.facts import DataView, ending, output_of
 from stepwell.kernel.leaving import cancel_inside, go_on_without
 from stepwell.kernel.plan import At, key_of

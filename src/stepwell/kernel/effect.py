@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stepwell.flow.node import ContextRule
+from stepwell.flow.definition.node import ContextRule
 from stepwell.model.mutation import Mutation
 from stepwell.model.status import Status
 from stepwell.model.value import Value

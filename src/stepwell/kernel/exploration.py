@@ -12,11 +12,10 @@ from typing import Literal
 import msgspec
 
 from stepwell.errors import InvalidDefinition, Problem
-from stepwell.flow.checker import check as check_statically
-from stepwell.flow.definition import Definition
-from stepwell.flow.finding import Finding, Findings, shown_path
-from stepwell.flow.node import Choice, Each, Graph, Loop, Parallel, Sequence
-from stepwell.flow.outline import Outline, Place
+from stepwell.flow.definition.checker import check as check_statically
+from stepwell.flow.definition.findings import Finding, Findings, shown_path
+from stepwell.flow.definition.node import Choice, Definition, Each, Graph, Loop, Parallel, Sequence
+from stepwell.flow.definition.outline import Outline, Place
 from stepwell.kernel.exploration_map import MapPlace, StateMap, charted
 from stepwell.kernel.exploration_stand import is_endless
 

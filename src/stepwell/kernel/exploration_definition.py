@@ -13,14 +13,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from stepwell.errors import ValidationFailed
-from stepwell.flow.builtin import PREFIX, builtin_of
-from stepwell.flow.definition import Definition
-from stepwell.flow.node import (
+from stepwell.flow.definition.builtin_steps import PREFIX, builtin_of
+from stepwell.flow.definition.node import (
     Action,
     Approval,
     CancelScopeNode,
     Choice,
     Deferred,
+    Definition,
     Each,
     Graph,
     Loop,
@@ -31,8 +31,8 @@ from stepwell.flow.node import (
     StepNode,
     Wait,
 )
-from stepwell.flow.outline import Outline, Place
-from stepwell.flow.template import compile_template
+from stepwell.flow.definition.outline import Outline, Place
+from stepwell.flow.language.template import compile_template
 from stepwell.kernel.exploration_question import Questions
 from stepwell.model.value import Value
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
-from stepwell.flow.definition import Definition
+from stepwell.flow.definition.node import Definition
 from stepwell.kernel.effect import Effect, End, Transition
 from stepwell.kernel.event import Began
 from stepwell.kernel.exploration_definition import abstracted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from stepwell.flow.node import Approval, CancelScopeNode, Deferred, Signal
+from stepwell.flow.definition.node import Approval, CancelScopeNode, Deferred, Signal
 from stepwell.kernel.alarm import TIMES
 from stepwell.kernel.effect import Effect, RunStep, StartChild, Transition
 from stepwell.kernel.event import AttemptFailed, ChildEnded, ChildStarted, SignalArrived, StepCompleted, TimePassed

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from stepwell.flow.expression import compile_expression
-from stepwell.flow.syntax import JoinedExpression, LiteralExpression, Syntax, UnaryExpression
-from stepwell.flow.template import compile_template
+from stepwell.flow.language.expression import compile_expression
+from stepwell.flow.language.parser import JoinedExpression, LiteralExpression, Syntax, UnaryExpression
+from stepwell.flow.language.template import compile_template
 from stepwell.model.value import Value
 
 __all__ = ["UNKNOWN", "Oracle", "OracleAnswer", "Question", "Questions"]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple, cast
 
-from stepwell.flow.node import Choice, Each, Graph, Loop, Parallel
+from stepwell.flow.definition.node import Choice, Each, Graph, Loop, Parallel
 from stepwell.kernel.alarm import BEGINS, TIMES
 from stepwell.kernel.exploration_question import Oracle, Question
 from stepwell.kernel.interpreter import Interpreter

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from stepwell.flow.node import Loop
-from stepwell.flow.outline import Place
+from stepwell.flow.definition.node import Loop
+from stepwell.flow.definition.outline import Place
 from stepwell.kernel.board import Sections
 from stepwell.kernel.plan import At, key_of, last_of
 from stepwell.kernel.thread import LiveToken

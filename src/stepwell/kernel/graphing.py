@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from stepwell.clock import to_ms
-from stepwell.flow.expression import compile_expression
-from stepwell.flow.node import Edge, Graph
+from stepwell.flow.definition.node import Edge, Graph
+from stepwell.flow.language.expression import compile_expression
 from stepwell.kernel.facts import DataView, ending, output_of
 from stepwell.kernel.leaving import cancel_inside
 from stepwell.kernel.plan import key_of

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from stepwell.errors import ExecutionCancelled, ValidationFailed
-from stepwell.flow.node import (
+from stepwell.flow.definition.node import (
     Action,
     Approval,
     CancelScopeNode,
@@ -32,8 +32,8 @@ from stepwell.flow.node import (
     Subworkflow,
     Wait,
 )
-from stepwell.flow.outline import Place
-from stepwell.flow.template import Template, compile_template
+from stepwell.flow.definition.outline import Place
+from stepwell.flow.language.template import Template, compile_template
 from stepwell.kernel import action, branching, graphing, looping, region, waiting
 from stepwell.kernel.alarm import BEGINS, DUE, RETRIES, TIMES, TokenTimers
 from stepwell.kernel.board import PendingChanges, Sections

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from stepwell.flow.node import Action
+from stepwell.flow.definition.node import Action
 from stepwell.kernel.effect import Abandon, CancelChild
 from stepwell.kernel.facts import DataView, loops_around
 from stepwell.kernel.thread import LOOSE, UNDO, LiveToken

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stepwell.errors import InvalidInput
-from stepwell.flow.node import Action, CancelScopeNode, Choice, Each, Graph, Loop, Parallel
+from stepwell.flow.definition.node import Action, CancelScopeNode, Choice, Each, Graph, Loop, Parallel
 from stepwell.kernel import action, branching, graphing, waiting
 from stepwell.kernel.alarm import BEGINS, TIMES
 from stepwell.kernel.leaving import cancel_inside

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, cast
 from msgspec import UNSET
 
 from stepwell.errors import InvalidInput
-from stepwell.flow.expression import compile_expression
-from stepwell.flow.node import Keep, Loop
-from stepwell.flow.template import compile_template
+from stepwell.flow.definition.node import Keep, Loop
+from stepwell.flow.language.expression import compile_expression
+from stepwell.flow.language.template import compile_template
 from stepwell.kernel.alarm import BEGINS
 from stepwell.kernel.branching import whole_number
 from stepwell.kernel.facts import DataView, ending, item_at, output_of

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from stepwell.flow.definition import Definition
-from stepwell.flow.node import Action, Approval, Each, Edge, Graph, Loop, Sequence, Signal, Wait
-from stepwell.flow.outline import Outline, Place
-from stepwell.flow.reference_rules import asked_in
-from stepwell.flow.state_path import StateKey, state_keys
+from stepwell.flow.definition.node import Action, Approval, Definition, Each, Edge, Graph, Loop, Sequence, Signal, Wait
+from stepwell.flow.definition.outline import Outline, Place
+from stepwell.flow.definition.reference_checks import asked_in
+from stepwell.flow.language.template import StateKey, state_keys
 
 __all__ = ["Arrows", "Plan", "key_of"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import UNSET
 
 from stepwell.errors import ValidationFailed
-from stepwell.flow.node import CancelScopeNode
+from stepwell.flow.definition.node import CancelScopeNode
 from stepwell.kernel.effect import End
 from stepwell.kernel.facts import DataView, ending, loops_around, output_of
 from stepwell.kernel.leaving import cancel_inside, hand_over

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from math import inf
 
-from stepwell.flow.node import InstanceRule, JoinRule
+from stepwell.flow.definition.node import InstanceRule, JoinRule
 from stepwell.kernel.trouble import Trouble, trouble
 
 __all__ = ["JoinCount", "Verdict", "judge"]

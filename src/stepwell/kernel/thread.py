@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
-from stepwell.flow.outline import Place
+from stepwell.flow.definition.outline import Place
 from stepwell.kernel.plan import At, key_of
 from stepwell.model.limits import Limits
 from stepwell.model.record import Token, encode_token

@@ -9,8 +9,8 @@ from msgspec import UNSET
 
 from stepwell.clock import to_ms
 from stepwell.duration import time_of
-from stepwell.flow.node import Approval, CancelScopeNode, Deferred, Signal, Wait
-from stepwell.flow.template import compile_template
+from stepwell.flow.definition.node import Approval, CancelScopeNode, Deferred, Signal, Wait
+from stepwell.flow.language.template import compile_template
 from stepwell.kernel.facts import DataView, ending, output_of
 from stepwell.kernel.region import leave
 from stepwell.kernel.thread import LiveToken

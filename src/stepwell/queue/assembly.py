@@ -7,7 +7,7 @@ from typing import Any, cast
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import InvalidInput
-from stepwell.flow.program import Workflow, registered
+from stepwell.flow.function import Workflow, registered
 from stepwell.model.ids import NewId, check_key
 from stepwell.queue.dispatcher import Dispatcher
 from stepwell.queue.idleness import idleness

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from stepwell.contract.store import Store
-from stepwell.flow.program import registered_names
+from stepwell.flow.function import registered_names
 from stepwell.model.queue_item import ItemQuery, ItemStatus, Lane, QueueSettings, Tier, Workspace
 from stepwell.queue.dispatcher import POLL_SECONDS, Dispatcher
 

@@ -11,7 +11,7 @@ from stepwell.clock import Clock
 from stepwell.contract.engine import NotNow
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, LeaseLost, NotFound, StepwellError
-from stepwell.flow.program import Workflow, registered
+from stepwell.flow.function import Workflow, registered
 from stepwell.model.commit import Creation, Head, Lease
 from stepwell.model.ids import NewId
 from stepwell.model.queue_item import Claimed, ItemMark, ReturnItem

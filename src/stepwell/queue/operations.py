@@ -18,8 +18,8 @@ from stepwell.errors import (
     StepwellError,
 )
 from stepwell.flow.declared import DeclaredWorkflow
-from stepwell.flow.definition import Definition
-from stepwell.flow.program import Workflow
+from stepwell.flow.definition.node import Definition
+from stepwell.flow.function import Workflow
 from stepwell.model.commit import Written
 from stepwell.model.execution_state import State
 from stepwell.model.ids import NewId, check_key

@@ -13,7 +13,7 @@ from stepwell.clock import from_ms
 from stepwell.contract.engine import Engine
 from stepwell.contract.store import Store
 from stepwell.errors import LockHeld, StepwellError
-from stepwell.flow.program import registered_versions
+from stepwell.flow.function import registered_versions
 from stepwell.model.lock import scheduled_lock
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.presence import BEAT_SECONDS, WorkerPresence, absence, presence

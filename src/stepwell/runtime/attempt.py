@@ -9,7 +9,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from stepwell.flow.program import Step, caller
+from stepwell.flow.function import Step, caller
 from stepwell.runtime.branch import branch
 from stepwell.runtime.context import StepContext, here
 from stepwell.runtime.escape import contain, contained

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import msgspec
 
 from stepwell.errors import GovernanceViolated
+from stepwell.flow.function import Step
 from stepwell.flow.governance import Governance
-from stepwell.flow.program import Step
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY, State
 from stepwell.model.mutation import SetVariable

@@ -22,7 +22,7 @@ from stepwell.errors import (
     StepwellError,
     StoreUnavailable,
 )
-from stepwell.flow.program import Step, Workflow
+from stepwell.flow.function import Step, Workflow
 from stepwell.flow.retry import Retry
 from stepwell.model.draft import Planned
 from stepwell.model.ids import child_id_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from stepwell.errors import StepFailed
-from stepwell.flow.program import Step
+from stepwell.flow.function import Step
 from stepwell.model.status import Status
 from stepwell.model.value import Value
 from stepwell.runtime.calls import Calls

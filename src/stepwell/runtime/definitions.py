@@ -13,13 +13,13 @@ import msgspec
 
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, Conflict, InvalidDefinition, InvalidInput, NotActive, NotFound
-from stepwell.flow.checker import checked
 from stepwell.flow.declared import DeclaredWorkflow
-from stepwell.flow.definition import Definition, DefinitionStatus
-from stepwell.flow.document import parse
-from stepwell.flow.program import Workflow, registered, registered_names
-from stepwell.flow.schema import schema_faults
-from stepwell.flow.stored import decode_definition, encode_definition
+from stepwell.flow.definition.checker import checked
+from stepwell.flow.definition.document import parse
+from stepwell.flow.definition.document_writer import decode_definition, encode_definition
+from stepwell.flow.definition.node import Definition, DefinitionStatus
+from stepwell.flow.function import Workflow, registered, registered_names
+from stepwell.flow.json_schema import schema_faults
 from stepwell.kernel.plan import Plan
 from stepwell.model.commit import StateBatch
 from stepwell.model.ids import check_key

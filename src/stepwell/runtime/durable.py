@@ -7,7 +7,7 @@ from typing import Any
 
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
-from stepwell.flow.program import Step, caller
+from stepwell.flow.function import Step, caller
 from stepwell.model.ids import check_key
 from stepwell.runtime.function_session import FunctionSession
 

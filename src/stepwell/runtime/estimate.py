@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
-from stepwell.flow.node import Choice, Deferred, Each, Loop, Range
-from stepwell.flow.outline import Place
+from stepwell.flow.definition.node import Choice, Deferred, Each, Loop, Range
+from stepwell.flow.definition.outline import Place
 from stepwell.kernel.plan import Plan, key_of
 from stepwell.model.record import LoopContext, StepOutput, Token
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from stepwell.errors import InvalidInput
-from stepwell.flow.program import Step, Workflow, caller
+from stepwell.flow.function import Step, Workflow, caller
 from stepwell.model.commit import Lease
 from stepwell.model.execution_state import ONLY
 from stepwell.model.record import decode_trigger

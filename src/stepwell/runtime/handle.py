@@ -8,7 +8,7 @@ from typing import Any
 
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import ExecutionCancelled, ExecutionEnded, ExecutionFailed, NotFound, Problem
-from stepwell.flow.program import Workflow, registered, registered_names
+from stepwell.flow.function import Workflow, registered, registered_names
 from stepwell.kernel.plan import Plan
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.ids import NewId, check_key

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from stepwell.errors import AlreadyExists, NotFound, StepwellError
-from stepwell.flow.program import Step, registered_step
+from stepwell.flow.function import Step, registered_step
 from stepwell.flow.retry import Retry
 from stepwell.kernel.effect import Note, RunStep, StartChild
 from stepwell.kernel.event import AttemptFailed, ChildEnded, ChildStarted, Event, StepCompleted, StepMissing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from stepwell.flow.program import registered_step, registered_versions
+from stepwell.flow.function import registered_step, registered_versions
 from stepwell.model.commit import Head
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.status import FINAL

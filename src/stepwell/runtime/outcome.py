@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from stepwell.errors import ExecutionCancelled, ExecutionFailed, GovernanceViolated, NotFound, StepFailed, StepwellError
-from stepwell.flow.error_class import classify
-from stepwell.flow.program import Workflow
+from stepwell.flow.function import Workflow
+from stepwell.flow.retry import classify
 from stepwell.model.record import StepOutput
 from stepwell.model.status import StepStatus
 from stepwell.model.value import recode

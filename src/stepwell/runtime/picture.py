@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from stepwell.errors import InvalidInput
-from stepwell.flow.definition import Definition
+from stepwell.flow.definition.node import Action, Deferred, Definition
+from stepwell.flow.definition.outline import Place
 from stepwell.flow.drawing import draw_mermaid, draw_svg
-from stepwell.flow.node import Action, Deferred
-from stepwell.flow.outline import Place
-from stepwell.flow.run_figure import Mark, figure_of
+from stepwell.flow.drawing.run_diagram import Mark, figure_of
 from stepwell.kernel.plan import Plan
 from stepwell.kernel.thread import ROOT, UNDO
 from stepwell.model.execution_state import ExecutionState

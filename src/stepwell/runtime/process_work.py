@@ -22,7 +22,7 @@ from typing import IO, Any
 import msgspec
 
 from stepwell.errors import InvalidInput
-from stepwell.flow.program import Step, caller
+from stepwell.flow.function import Step, caller
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import WriteState
 from stepwell.model.record import Metadata

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from stepwell.errors import InvalidInput, ProcessDied
-from stepwell.flow.program import Step
+from stepwell.flow.function import Step
 from stepwell.runtime.context import StepContext
 from stepwell.runtime.outcome import Told
 from stepwell.runtime.process_work import Reply, Task, read_frame, write_frame

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from stepwell.clock import from_ms
-from stepwell.flow.node import Action, Approval, Deferred, Signal, Subworkflow, Wait
+from stepwell.flow.definition.node import Action, Approval, Deferred, Signal, Subworkflow, Wait
 from stepwell.kernel.alarm import TIMES
 from stepwell.kernel.plan import Plan
 from stepwell.kernel.thread import ROOT, UNDO

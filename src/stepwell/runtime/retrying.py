@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from stepwell.errors import Conflict, NotFound
-from stepwell.flow.node import Action, Graph, Parallel
-from stepwell.flow.outline import Place
+from stepwell.flow.definition.node import Action, Graph, Parallel
+from stepwell.flow.definition.outline import Place
 from stepwell.kernel.plan import Plan, key_of, last_of
 from stepwell.kernel.thread import LIFE, ROOT
 from stepwell.model.draft import Planned

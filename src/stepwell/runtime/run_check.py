@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stepwell.errors import InvalidDefinition, Problem
-from stepwell.flow.definition import Definition
-from stepwell.flow.program import registered_names, registered_step_names
-from stepwell.flow.run_figure import figure_of
+from stepwell.flow.definition.node import Definition
+from stepwell.flow.drawing.run_diagram import figure_of
+from stepwell.flow.function import registered_names, registered_step_names
 from stepwell.kernel.exploration import check
 from stepwell.kernel.plan import Plan
 from stepwell.model.execution_state import ExecutionState

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stepwell.contract.store import Store
-from stepwell.flow.state_path import StateKey
+from stepwell.flow.language.template import StateKey
 from stepwell.model.draft import Planned
 from stepwell.model.mutation import WriteState
 from stepwell.model.record import Metadata

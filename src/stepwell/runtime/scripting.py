@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from stepwell.errors import NoScriptEngine
-from stepwell.flow.program import Step
+from stepwell.flow.function import Step
 from stepwell.flow.retry import Retry
 from stepwell.kernel.effect import RunStep
 from stepwell.model.value import Value

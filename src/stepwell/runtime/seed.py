@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from stepwell.flow.node import ContextRule
+from stepwell.flow.definition.node import ContextRule
 from stepwell.kernel.board import PendingChanges
 from stepwell.model.execution_state import ONLY, State
 from stepwell.model.status import Status

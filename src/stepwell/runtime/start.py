@@ -9,8 +9,8 @@ import msgspec
 
 from stepwell.clock import Clock
 from stepwell.errors import AlreadyExists, CommitUnknown, InvalidInput, NotFound, StepwellError
+from stepwell.flow.function import Workflow
 from stepwell.flow.governance import Governance
-from stepwell.flow.program import Workflow
 from stepwell.model.commit import Creation, Lease
 from stepwell.model.draft import Planned
 from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, SetVariable

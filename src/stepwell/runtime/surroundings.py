@@ -7,8 +7,8 @@ from concurrent.futures import Executor
 from typing import Any, Protocol
 
 from stepwell.clock import Clock
-from stepwell.flow.program import Workflow
-from stepwell.flow.state_path import StateKey
+from stepwell.flow.function import Workflow
+from stepwell.flow.language.template import StateKey
 from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata
 from stepwell.model.value import Value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from stepwell.errors import LeaseLost, NotFound
-from stepwell.flow.program import Workflow
+from stepwell.flow.function import Workflow
 from stepwell.model.commit import Lease, Release
 from stepwell.model.execution_state import ONLY
 from stepwell.model.ids import NewId

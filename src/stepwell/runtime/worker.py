@@ -15,8 +15,8 @@ from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, CommitUnknown, LeaseLost, NotFound, StepwellError, StoreUnavailable
 from stepwell.flow.declared import DeclaredWorkflow
-from stepwell.flow.program import Workflow
-from stepwell.flow.state_path import StateKey
+from stepwell.flow.function import Workflow
+from stepwell.flow.language.template import StateKey
 from stepwell.model.commit import ClaimDue, Lease, Written
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits

@@ -8,13 +8,14 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from stepwell.flow import Keep, Range, Retry
-from stepwell.flow.definition import Definition, DefinitionStatus
-from stepwell.flow.node import (
+from stepwell.flow.definition.node import (
     Approval,
     CancelScopeNode,
     Case,
     Choice,
     Deferred,
+    Definition,
+    DefinitionStatus,
     Each,
     Edge,
     Graph,

@@ -42,8 +42,8 @@ from stepwell.flow import (
     wait,
     when,
 )
-from stepwell.flow.node import Sequence, StepNode
-from stepwell.flow.state_path import StateKey, state_keys
+from stepwell.flow.definition.node import Sequence, StepNode
+from stepwell.flow.language.template import StateKey, state_keys
 
 
 class Registered:

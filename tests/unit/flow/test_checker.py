@@ -37,7 +37,7 @@ from stepwell.flow import (
     wait,
     when,
 )
-from stepwell.flow.node import Choice, Each, Graph, Loop, Parallel, Sequence, StepNode
+from stepwell.flow.definition.node import Choice, Each, Graph, Loop, Parallel, Sequence, StepNode
 from stepwell.kernel.thread import LOOSE, ROOT, UNDO
 
 ONE_BOSS = "do.escalate_to: 2 of 1 approvers can never agree"

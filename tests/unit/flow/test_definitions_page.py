@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.docs.pages import ROOT, cells
 
 import stepwell.flow
-from stepwell.flow.builtin import BUILTINS
-from stepwell.flow.definition import Definition
-from stepwell.flow.function import FUNCTIONS
-from stepwell.flow.reading import WORDS
-from stepwell.flow.syntax import ROOTS
+from stepwell.flow.definition.builtin_steps import BUILTINS
+from stepwell.flow.definition.document_reader import WORDS
+from stepwell.flow.definition.node import Definition
+from stepwell.flow.language.functions import FUNCTIONS
+from stepwell.flow.language.parser import ROOTS
 
 PAGE = ROOT / "docs" / "reference" / "definitions.md"
 TEXT = PAGE.read_text(encoding="utf-8")

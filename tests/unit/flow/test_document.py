@@ -9,9 +9,8 @@ from tests.unit.flow.documents import CHECKOUT, faults
 
 from stepwell.errors import InvalidDefinition
 from stepwell.flow import Definition, Keep, Retry, check, parse, render
-from stepwell.flow.definition import DefinitionStatus
-from stepwell.flow.node import Approval, Case, Choice, Loop, Parallel, Sequence, StepNode, Wait
-from stepwell.flow.stored import decode_definition, encode_definition
+from stepwell.flow.definition.document_writer import decode_definition, encode_definition
+from stepwell.flow.definition.node import Approval, Case, Choice, DefinitionStatus, Loop, Parallel, Sequence, StepNode, Wait
 
 drawn = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 

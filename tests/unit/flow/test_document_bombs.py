@@ -14,8 +14,8 @@ from tests.unit.flow.documents import CHECKOUT, faults
 
 from stepwell.errors import InvalidInput, LimitExceeded, ValidationFailed
 from stepwell.flow import Definition, Range, check, parse, render
-from stepwell.flow.node import CancelScopeNode, Case, Choice, Each, Loop, Parallel, Sequence, StepNode
-from stepwell.flow.stored import decode_definition, encode_definition
+from stepwell.flow.definition.document_writer import decode_definition, encode_definition
+from stepwell.flow.definition.node import CancelScopeNode, Case, Choice, Each, Loop, Parallel, Sequence, StepNode
 
 drawn = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 

@@ -32,9 +32,8 @@ from stepwell.flow import (
     wait,
     when,
 )
-from stepwell.flow.figure import Box, Frame, Label, text_width
-from stepwell.flow.layout import WORDS, lay_out
-from stepwell.flow.node import CancelScopeNode, Sequence, StepNode
+from stepwell.flow.definition.node import CancelScopeNode, Sequence, StepNode
+from stepwell.flow.drawing.layout import WORDS, Box, Frame, Label, lay_out, text_width
 
 CHECKOUT = define(
     "checkout",

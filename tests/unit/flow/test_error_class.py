@@ -18,7 +18,7 @@ from stepwell.errors import (
     StepFailed,
     StoreUnavailable,
 )
-from stepwell.flow.error_class import ErrorClass, classify
+from stepwell.flow.retry import ErrorClass, classify
 
 
 class Answered(Exception):

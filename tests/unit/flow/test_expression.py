@@ -10,7 +10,7 @@ from tests.unit.flow.expressions import FACTS, value
 
 from stepwell.errors import InvalidDefinition, InvalidInput
 from stepwell.flow import EvaluationFailed, MalformedExpression, MissingPath, compile_expression
-from stepwell.flow.function import FUNCTIONS
+from stepwell.flow.language.functions import FUNCTIONS
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.flow.expressions import value
 
-from stepwell.flow import EvaluationFailed, MalformedExpression, compile_expression, expression
-from stepwell.flow.function import FUNCTIONS
-from stepwell.flow.lexeme import KEYWORDS
-from stepwell.flow.meter import BUDGET
-from stepwell.flow.syntax import ROOTS
+from stepwell.flow import EvaluationFailed, MalformedExpression, compile_expression
+from stepwell.flow.language import expression
+from stepwell.flow.language.errors import BUDGET
+from stepwell.flow.language.functions import FUNCTIONS
+from stepwell.flow.language.parser import KEYWORDS, ROOTS
 
 
 def test_a_long_or_deep_expression_is_refused() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stepwell import InvalidInput, workflow
-from stepwell.flow.program import registered
+from stepwell.flow.function import registered
 
 PROGRAM = "from stepwell import workflow\n\n\n@workflow(name='{name}')\ndef {function}() -> str:\n    return '{text}'\n"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from stepwell.flow.node import Node, Parallel, Sequence, Signal, StepNode, Subworkflow, Wait
-from stepwell.flow.run_figure import figure_of
+from stepwell.flow.definition.node import Node, Parallel, Sequence, Signal, StepNode, Subworkflow, Wait
+from stepwell.flow.drawing.run_diagram import figure_of
 from stepwell.model.trace import Trace, TraceEvent
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stepwell import InvalidDefinition, InvalidInput
-from stepwell.flow.schema import KEYWORDS, REMARKS, check_schema, schema_faults
+from stepwell.flow.json_schema import KEYWORDS, REMARKS, check_schema, schema_faults
 
 CASES: list[tuple[Any, list[Any], list[Any]]] = [
     (True, [1, None], []),

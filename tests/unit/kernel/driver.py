@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stepwell.flow.definition import Definition
+from stepwell.flow.definition.node import Definition
 from stepwell.kernel.effect import Abandon, CancelChild, End, Note, RunStep, StartChild, Transition
 from stepwell.kernel.event import (
     AttemptFailed,

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.kernel.driver import Driver
 
 from stepwell.flow import call, define, each, graph, loop, parallel, scope, sequence
-from stepwell.flow.definition import Definition
+from stepwell.flow.definition.node import Definition
 from stepwell.kernel.event import StepCompleted
 
 

@@ -26,8 +26,7 @@ from stepwell.flow import (
     wait,
     when,
 )
-from stepwell.flow.definition import Definition
-from stepwell.flow.node import Edge, Graph, Loop, Node, Parallel, StepNode
+from stepwell.flow.definition.node import Definition, Edge, Graph, Loop, Node, Parallel, StepNode
 from stepwell.kernel.exploration import Exploration, check, explore
 
 

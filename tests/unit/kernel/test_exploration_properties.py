@@ -24,9 +24,8 @@ from stepwell.flow import (
     throw,
     when,
 )
-from stepwell.flow.definition import Definition
-from stepwell.flow.node import Action, Approval, Node, Signal, Wait
-from stepwell.flow.outline import Outline
+from stepwell.flow.definition.node import Action, Approval, Definition, Node, Signal, Wait
+from stepwell.flow.definition.outline import Outline
 from stepwell.kernel.exploration import explore
 
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much]

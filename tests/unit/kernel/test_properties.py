@@ -27,7 +27,7 @@ from stepwell.flow import (
     wait,
     when,
 )
-from stepwell.flow.node import Node
+from stepwell.flow.definition.node import Node
 from stepwell.kernel.effect import RunStep
 
 

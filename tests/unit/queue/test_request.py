@@ -13,7 +13,7 @@ import pytest
 
 import stepwell
 from stepwell import InvalidInput, QueueRequest, Stepwell
-from stepwell.flow.program import Workflow
+from stepwell.flow.function import Workflow
 from stepwell.model.queue_item import NewItem
 from stepwell.queue.request import new_item, workspace_queue
 

@@ -11,7 +11,7 @@ from tests.unit.kernel.driver import Driver
 from tests.unit.kernel.test_properties import STEPS, trees, uniquely
 
 from stepwell.flow import call, choice, deferred, define, each, graph, loop, otherwise, scope, sequence, throw, when
-from stepwell.flow.builder import Nodelike
+from stepwell.flow.definition.builder import Nodelike
 from stepwell.runtime.estimate import Estimate, estimate_of
 from stepwell.runtime.progress import Progress, progress_of
 

@@ -16,11 +16,11 @@ from stepwell.cli.screen import Screen
 from stepwell.cli.settings import settings
 from stepwell.cli.source import definitions_of, find_workflow
 from stepwell.errors import InvalidDefinition, InvalidInput, Problem
-from stepwell.flow.program import registered_names, registered_step_names
+from stepwell.flow.function import registered_names, registered_step_names
 
 if TYPE_CHECKING:
-    from stepwell.flow.definition import Definition
-    from stepwell.flow.finding import Findings
+    from stepwell.flow.definition.findings import Findings
+    from stepwell.flow.definition.node import Definition
     from stepwell.kernel.exploration import Exploration
     from stepwell.runtime.picture import PictureFormat
 
@@ -102,7 +102,7 @@ def _write(screen: Screen, sound: list[dict[str, Any]], problems: list[Problem])
 
 def _drawn(file: str, kind: PictureFormat) -> tuple[str, str]:
     """The name of a definition, and its picture."""
-    from stepwell.flow.definition import Definition
+    from stepwell.flow.definition.node import Definition
     from stepwell.flow.drawing import draw_mermaid, draw_svg
 
     found = find_workflow(file)

@@ -9,7 +9,7 @@ from stepwell.cli.report import tell, tell_rows
 from stepwell.cli.settings import settings
 from stepwell.cli.source import definitions_of
 from stepwell.errors import InvalidInput
-from stepwell.flow.program import registered_step_names
+from stepwell.flow.function import registered_step_names
 from stepwell.model.value import parse
 
 __all__ = ["workflow"]
@@ -66,7 +66,7 @@ def list_() -> None:
 @click.option("--version", type=click.IntRange(1), help="Which version; else the newest.")
 def show(name: str, version: int | None) -> None:
     """Print a stored definition as YAML, or with --json as JSON; both can be put in again."""
-    from stepwell.flow.document import render
+    from stepwell.flow.definition.document import render
 
     given = settings()
     with given.open() as well:

@@ -12,7 +12,7 @@ from stepwell.cli.settings import settings
 from stepwell.cli.source import definitions_of, is_document
 from stepwell.config import choose_url, without_secrets
 from stepwell.errors import InvalidInput
-from stepwell.flow.program import registered_names, registered_step_names
+from stepwell.flow.function import registered_names, registered_step_names
 
 __all__ = ["worker"]
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 from stepwell.errors import AddressRefused, InvalidInput, RequestFailed
-from stepwell.flow.builtin import BUILTINS
-from stepwell.flow.program import Step
+from stepwell.flow.definition.builtin_steps import BUILTINS
+from stepwell.flow.function import Step
 from stepwell.flow.retry import Retry
 from stepwell.model.value import Value, canonical
 from stepwell.runtime.builtin.address import public_addresses

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepwell.flow.builtin import BUILTINS
-from stepwell.flow.program import Step
+from stepwell.flow.definition.builtin_steps import BUILTINS
+from stepwell.flow.function import Step
 
 __all__ = ["builtin_step"]
 

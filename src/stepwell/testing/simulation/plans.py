@@ -8,7 +8,7 @@ from typing import Any, cast
 import stepwell
 from stepwell import Retry, Scope, step, workflow
 from stepwell.errors import ExecutionCancelled, ExecutionFailed, StepFailed
-from stepwell.flow.program import Workflow
+from stepwell.flow.function import Workflow
 from stepwell.runtime.context import current
 from stepwell.testing.choices import TaskScheduler, pick
 

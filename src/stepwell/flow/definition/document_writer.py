@@ -1,0 +1,209 @@
+"""From a definition to plain data and to text, so that reading it gives the same definition.
+
+A definition as bytes for a store: equal definitions have equal bytes, and reading them back is fast.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from stepwell.errors import InvalidDefinition
+from stepwell.flow.definition.builtin_steps import builtin_of
+from stepwell.flow.definition.node import Definition, NodeFields, StepNode
+from stepwell.flow.definition.source_text import is_plain_text
+from stepwell.model.value import Value
+
+__all__ = [
+    "decode_definition",
+    "encode_definition",
+    "json_text",
+    "plain_definition",
+    "tagged_definition",
+    "yaml_text",
+]
+
+
+_PLAIN = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_./+-]| (?! |#|$))*")
+"""Texts that need no quotes wherever they stand; fewer than YAML allows, but nobody has to know the rest."""
+_BLOCK = re.compile(r"[^\x00-\x09\x0b-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]+")
+_ODD = re.compile(r"[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff]")
+_NORWAY = frozenset({"y", "n", "yes", "no", "on", "off"})
+"""Texts here, but truth values for readers of older YAML: in quotes they are texts for everybody."""
+_LONG_KEY = 100
+"""YAML reads a key of more than 1,024 letters only in its long form."""
+_json = msgspec.json.Encoder().encode
+
+
+def plain_definition(definition: Definition) -> dict[str, Value]:
+    """The document of a definition as plain data."""
+    return _plain(definition, is_tagged=False)
+
+
+def tagged_definition(definition: Definition) -> dict[str, Value]:
+    """A definition as plain data in which every node says its type."""
+    return _plain(definition, is_tagged=True)
+
+
+def json_text(document: Value) -> str:
+    """Plain data as indented JSON."""
+    return msgspec.json.format(_json(document), indent=2).decode() + "\n"
+
+
+def _plain(value: Any, *, is_tagged: bool) -> Value:
+    """Structs as mappings, their tuples as lists. One function, without comprehensions: each level of nesting costs one frame."""
+    if isinstance(value, dict):
+        members: dict[str, Value] = {}
+        for key, part in cast("dict[str, Any]", value).items():
+            members[key] = _plain(part, is_tagged=is_tagged)
+        return members
+    if not isinstance(value, msgspec.Struct):
+        return value
+    found: dict[str, Value] = {}
+    for name, part in _written_fields(value):
+        if isinstance(part, tuple):
+            found[name] = items = list[Value]()
+            for item in cast("tuple[Any, ...]", part):
+                items.append(_plain(item, is_tagged=is_tagged))
+        else:
+            found[name] = _plain(part, is_tagged=is_tagged)
+    if not is_tagged:
+        return _under_own_word(value, found)
+    return {"type": value.__struct_config__.tag, **found} if isinstance(value, NodeFields) else found
+
+
+class _Field(NamedTuple):
+    name: str
+    encode_name: str
+    is_required: bool
+    default: Any
+    is_span: bool
+
+
+@cache
+def _fields_of(kind: type[msgspec.Struct]) -> tuple[_Field, ...]:
+    """The fields of a struct; of a node, the one beside the kind comes first."""
+    found = [
+        _Field(
+            field.name,
+            field.encode_name,
+            field.required,
+            field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default,
+            field.name.endswith("_seconds") or field.name == "time",
+        )
+        for field in msgspec.structs.fields(kind)
+    ]
+    main = kind.main if issubclass(kind, NodeFields) else ""
+    return tuple(sorted(found, key=lambda field: field.name != main)) if main else tuple(found)
+
+
+def _written_fields(struct: msgspec.Struct) -> Iterator[tuple[str, Any]]:
+    """The fields of a struct that are not at their defaults."""
+    for field in _fields_of(type(struct)):
+        value = getattr(struct, field.name)
+        if field.is_required or type(value) is not type(field.default) or value != field.default:
+            # Seconds without a point where there is nothing after it; reading makes them floats again.
+            is_whole = field.is_span and isinstance(value, float) and value.is_integer()
+            yield field.encode_name, int(value) if is_whole else value
+
+
+def _under_own_word(struct: msgspec.Struct, found: dict[str, Value]) -> dict[str, Value]:
+    """A built-in step with arguments is written under its own word."""
+    builtin = builtin_of(struct.uses) if isinstance(struct, StepNode) and isinstance(struct.uses, str) else None
+    if builtin is None or "with" not in found:
+        return found
+    rest = {key: part for key, part in found.items() if key not in ("step", "with")}
+    return {builtin.name: found["with"], **rest}
+
+
+class _Pending(NamedTuple):
+    """A list or mapping that is still to be written: how its first line begins, and how far its others are indented."""
+
+    lead: str
+    indent: int
+    value: Value
+
+
+def yaml_text(document: Value) -> str:
+    """Plain data as YAML in block style, every text such that it is read back as that text."""
+    lines: list[str] = []
+    pending: list[str | _Pending] = _entries("", "", 0, document)
+    while pending:
+        part = pending.pop()
+        if isinstance(part, str):
+            lines.append(part)
+        else:
+            pending.extend(reversed(_members(part)))
+    return "\n".join([*lines, ""])
+
+
+def _members(part: _Pending) -> list[str | _Pending]:
+    found: list[str | _Pending] = []
+    lead, space = part.lead, " " * part.indent
+    if isinstance(part.value, dict):
+        for key, value in cast("dict[str, Value]", part.value).items():
+            found += _pair(lead, part.indent, key, value)
+            lead = space
+    else:
+        for value in cast("list[Value]", part.value):
+            found += _entries(f"{lead}- ", f"{lead}- ", part.indent, value)
+            lead = space
+    return found
+
+
+def _pair(lead: str, indent: int, key: str, value: Value) -> list[str | _Pending]:
+    name = _word(key)
+    space = " " * indent
+    if len(name) > _LONG_KEY:
+        return [f"{lead}? {name}", *_entries(f"{space}: ", f"{space}: ", indent, value)]
+    if isinstance(value, dict | list) and value:
+        return [f"{lead}{name}:", _Pending(f"{space}  ", indent + 2, value)]
+    return _entries("", f"{lead}{name}: ", indent, value)
+
+
+def _entries(lead: str, head: str, indent: int, value: Value) -> list[str | _Pending]:
+    """A value beside a sign or key: a scalar on its line, anything else still to be written with its first line there."""
+    if isinstance(value, dict | list) and value:
+        return [_Pending(lead, indent + 2 if lead else indent, value)]
+    if isinstance(value, str) and _is_block(value):
+        sign = "|" if value.endswith("\n") else "|-"
+        space = " " * (indent + 2)
+        return [f"{head}{sign}", *(f"{space}{line}" if line else "" for line in value.removesuffix("\n").split("\n"))]
+    return [head + (_word(value) if isinstance(value, str) else _json(value).decode())]
+
+
+def _is_block(text: str) -> bool:
+    """Whether a text of several lines can be written as a block and read back as it is."""
+    lines = text.removesuffix("\n").split("\n")
+    if len(lines) < 2 or not lines[0] or not lines[-1] or lines[0][0] == " ":
+        return False
+    return all(not line or (_BLOCK.fullmatch(line) and line[-1] != " ") for line in lines)
+
+
+def _word(text: str) -> str:
+    """A text on one line: bare if nothing else could be meant, else in double quotes."""
+    if _PLAIN.fullmatch(text) and len(text) <= _LONG_KEY and is_plain_text(text) and text.lower() not in _NORWAY:
+        return text
+    quoted = _json(text).decode()
+    return _ODD.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder(Definition).decode
+
+
+def encode_definition(definition: Definition) -> bytes:
+    """The canonical bytes of a definition."""
+    return _encode(tagged_definition(definition))
+
+
+def decode_definition(data: bytes) -> Definition:
+    """The definition of ``encode_definition``; ``InvalidDefinition`` for bytes that this version cannot read."""
+    try:
+        return _decode(data)
+    except msgspec.MsgspecError as error:
+        raise InvalidDefinition(f"the stored definition cannot be read; was it written by a newer Stepwell? {error}") from None

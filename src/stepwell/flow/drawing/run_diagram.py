@@ -1,0 +1,144 @@
+"""The structure of a run of a function, read from its trace: its calls in order, tasks side by side, each marked by how it went.
+
+A function has no structure that could be read from its code, but a run of it has one. It is told as a definition, so that it can
+be drawn like any other. A call's key begins with its task (``2/resize``: in the second task that the function started).
+Tasks stand side by side between the calls of those who started them, in whatever order they happened to run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any, Literal, cast
+
+from stepwell.flow.definition.node import Definition, Node, Parallel, Sequence, Signal, StepNode, Subworkflow, Wait
+from stepwell.model.trace import Trace, TraceEvent
+
+__all__ = ["Mark", "figure_of"]
+
+Mark = Literal["done", "running", "waiting", "failed", "skipped"]
+"""How far a node is in a run."""
+
+_TASK = re.compile(r"(?:\d+/)*")
+_UNDO = "undo:"
+_WAITS = {"sleep": "sleep", "signal": "signal", "child": "child"}
+
+
+class _Call:
+    """A call of the function, and what is known of it."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.task = cast("re.Match[str]", _TASK.match(key))[0]
+        self.name = key[len(self.task) :].partition("#")[0]
+        self.kind = "signal" if self.name.startswith("signal:") else "sleep" if self.name == "sleep" else "step"
+        self.mark: Mark = "waiting"
+        self.attempts = 1
+        self.start: datetime | None = None
+        self.end: datetime | None = None
+        self.child = ""
+        self.turn = 0
+        """Its turn among those that ended."""
+        self.is_drawn = False
+        """Whether its node is for people, and tells of attempts."""
+
+    def node(self) -> Node:
+        match self.kind:
+            case "sleep":
+                return Wait(name=self.key, time=self.span, description=self.told)
+            case "signal":
+                return Signal(name=self.key, signal=self.name.removeprefix("signal:"), description=self.told)
+            case "child":
+                return Subworkflow(name=self.key, workflow=self.name, description=self.told)
+            case _:
+                tries = f" · {self.attempts} attempts" if self.is_drawn and self.attempts > 1 else ""
+                return StepNode(name=self.key, uses=self.name.removeprefix(_UNDO) + tries, description=self.told)
+
+    @property
+    def span(self) -> float:
+        """How long it took, in seconds."""
+        return round((self.end - self.start).total_seconds(), 2) if self.start and self.end else 0.0
+
+    @property
+    def told(self) -> str:
+        """What is shown of it besides its name."""
+        tries = f" after {self.attempts} attempts" if self.attempts > 1 else ""
+        child = f", child {self.child}" if self.child else ""
+        return f"{self.mark}{tries}{child}"
+
+
+def figure_of(name: str, trace: Trace, *, is_drawn: bool = True) -> tuple[Definition, dict[str, Mark]]:
+    """The calls of a run as a definition, to be drawn or to be checked, and how each of them went; from a full trace."""
+    calls = _calls(trace.events)
+    for call in calls.values():
+        call.is_drawn = is_drawn
+    undone = [call for call in calls.values() if call.name.startswith(_UNDO)]
+    made = [call for call in calls.values() if not call.name.startswith(_UNDO)]
+    nodes = [*_branch("", made), *(call.node() for call in undone)]
+    definition = Definition(name=name, root=Sequence(name=f"({name})", nodes=tuple(nodes)))
+    return definition, {key: call.mark for key, call in calls.items()}
+
+
+def _calls(events: Iterable[TraceEvent]) -> dict[str, _Call]:
+    """The calls by key, in the order in which they ended, and then those that wait."""
+    ended: dict[str, _Call] = {}
+    waiting: dict[str, _Call] = {}
+    for event in events:
+        if event.kind == "wait" and event.status in (*_WAITS, "retry"):
+            call = waiting.setdefault(event.name, _Call(event.name))
+            _note_wait(call, event)
+        elif event.kind == "step":
+            call = waiting.pop(event.name, None) or _Call(event.name)
+            _note_end(call, event)
+            call.turn = len(ended)
+            ended[event.name] = call
+    for call in waiting.values():
+        call.turn = len(ended)
+    return ended | waiting
+
+
+def _note_wait(call: _Call, event: TraceEvent) -> None:
+    value = cast("dict[str, Any]", event.value) if isinstance(event.value, dict) else {}
+    call.kind = _WAITS.get(event.status, call.kind)
+    call.start = call.start or event.at
+    call.end = event.at
+    if event.status == "child":
+        call.child = str(value.get("execution_id", ""))
+    if event.status == "retry":
+        call.attempts += 1
+
+
+def _note_end(call: _Call, event: TraceEvent) -> None:
+    call.mark = "failed" if event.status == "FAILED" else "skipped" if event.status == "SKIPPED" else "done"
+    call.end = event.at
+    if event.at is not None:
+        call.start = call.start or event.at - timedelta(milliseconds=event.duration_ms or 0)
+    if event.status == "FAILED" and isinstance(event.value, dict):
+        call.attempts = int(cast("dict[str, Any]", event.value).get("attempts") or call.attempts)
+
+
+def _branch(task: str, calls: list[_Call]) -> Iterator[Node]:
+    """The nodes of a task: its own calls one after another, and between them the tasks that it started."""
+    own = [call for call in calls if call.task == task]
+    inner: dict[str, list[_Call]] = {}
+    for call in calls:
+        if call.task != task:
+            number = call.task[len(task) :].partition("/")[0]
+            inner.setdefault(f"{task}{number}/", []).append(call)
+    pending = sorted(inner.items(), key=lambda item: int(item[0][len(task) : -1]))
+    for call in own:
+        before = [item for item in pending if min(each.turn for each in item[1]) < call.turn]
+        pending = [item for item in pending if item not in before]
+        yield from _side_by_side(before)
+        yield call.node()
+    yield from _side_by_side(pending)
+
+
+def _side_by_side(tasks: list[tuple[str, list[_Call]]]) -> Iterator[Node]:
+    branches: dict[str, Node] = {}
+    for task, calls in tasks:
+        nodes = [*_branch(task, calls)]
+        branches[task.rstrip("/")] = nodes[0] if len(nodes) == 1 else Sequence(name=f"({task})", nodes=tuple(nodes))
+    if branches:
+        yield Parallel(name=f"tasks {', '.join(branches)}", branches=branches)
