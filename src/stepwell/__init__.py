@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from stepwell.flow.function import step, workflow
     from stepwell.flow.governance import Governance
     from stepwell.flow.retry import Retry
-    from stepwell.kernel.exploration import Exploration, Fault, check, explore
+    from stepwell.kernel.soundness.explorer import Exploration, Fault, check, explore
     from stepwell.model.execution_state import Change, ExecutionState
     from stepwell.model.limits import Limits
     from stepwell.model.queue_item import ItemStatus, QueueSettings, Tier, Workspace
@@ -228,7 +228,7 @@ _HOMES = {
     "flow.governance": ("Governance",),
     "flow.function": ("step", "workflow"),
     "flow.retry": ("Retry",),
-    "kernel.exploration": ("Exploration", "Fault", "check", "explore"),
+    "kernel.soundness.explorer": ("Exploration", "Fault", "check", "explore"),
     "model.scoped_operations": ("Entry", "StateChange"),
     "model.limits": ("Limits",),
     "model.receipt_chain": ("Verification", "verify_proof"),

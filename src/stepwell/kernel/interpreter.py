@@ -34,28 +34,33 @@ from stepwell.flow.definition.node import (
 )
 from stepwell.flow.definition.outline import Place
 from stepwell.flow.language.template import Template, compile_template
-from stepwell.kernel import action, branching, graphing, looping, region, waiting
-from stepwell.kernel.alarm import BEGINS, DUE, RETRIES, TIMES, TokenTimers
-from stepwell.kernel.board import PendingChanges, Sections
-from stepwell.kernel.effect import Effect, End, RunStep, StartChild, Transition
-from stepwell.kernel.event import (
+from stepwell.kernel.data_view import output_of, trigger_facts
+from stepwell.kernel.nodes import graphs, joins, loops, scopes, steps, waits
+from stepwell.kernel.nodes.scopes import cancel_inside
+from stepwell.kernel.pending_changes import PendingChanges, Sections
+from stepwell.kernel.plan import At, Plan, key_of
+from stepwell.kernel.protocol import (
     AttemptFailed,
     Began,
     CancelRequested,
     ChildEnded,
     ChildStarted,
+    Effect,
+    End,
     Event,
+    RunStep,
     SignalArrived,
+    StartChild,
     StepCompleted,
     StepMissing,
     TimePassed,
+    Transition,
+    Trouble,
+    trouble,
+    trouble_of,
 )
-from stepwell.kernel.facts import output_of, trigger_facts
-from stepwell.kernel.leaving import cancel_inside
-from stepwell.kernel.mail import SignalInbox
-from stepwell.kernel.plan import At, Plan, key_of
-from stepwell.kernel.thread import LOOSE, UNDO, LiveToken
-from stepwell.kernel.trouble import Trouble, trouble, trouble_of
+from stepwell.kernel.signals import SignalInbox
+from stepwell.kernel.token import BEGINS, DUE, LOOSE, RETRIES, TIMES, UNDO, LiveToken, TokenTimers
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation, SetResult, SetStatus
 from stepwell.model.status import Status, StepStatus
@@ -64,28 +69,28 @@ from stepwell.model.value import Value, recode
 __all__ = ["Interpreter"]
 
 _ENTER: dict[type, Callable[[Interpreter, LiveToken, Any], None]] = {
-    StepNode: action.enter_action,
-    Subworkflow: action.enter_action,
-    ScriptNode: action.enter_action,
-    Parallel: branching.enter_parallel,
-    Choice: branching.enter_choice,
-    Each: branching.enter_each,
-    Loop: looping.enter_loop,
-    Graph: graphing.enter_graph,
-    CancelScopeNode: region.enter_scope,
-    Wait: waiting.enter_wait,
-    Signal: waiting.enter_signal,
-    Deferred: waiting.enter_deferred,
-    Approval: waiting.enter_approval,
+    StepNode: steps.enter_action,
+    Subworkflow: steps.enter_action,
+    ScriptNode: steps.enter_action,
+    Parallel: joins.enter_parallel,
+    Choice: joins.enter_choice,
+    Each: joins.enter_each,
+    Loop: loops.enter_loop,
+    Graph: graphs.enter_graph,
+    CancelScopeNode: scopes.enter_scope,
+    Wait: waits.enter_wait,
+    Signal: waits.enter_signal,
+    Deferred: waits.enter_deferred,
+    Approval: waits.enter_approval,
 }
 _ENDED: dict[type, Callable[[Interpreter, LiveToken, LiveToken, Trouble | None], None]] = {
-    Parallel: branching.branch_ended,
-    Choice: branching.branch_ended,
-    Each: branching.branch_ended,
-    Loop: looping.body_ended,
-    Graph: graphing.node_ended,
-    CancelScopeNode: region.member_ended,
-    Deferred: waiting.chosen_ended,
+    Parallel: joins.branch_ended,
+    Choice: joins.branch_ended,
+    Each: joins.branch_ended,
+    Loop: loops.body_ended,
+    Graph: graphs.node_ended,
+    CancelScopeNode: scopes.member_ended,
+    Deferred: waits.chosen_ended,
 }
 
 
@@ -168,21 +173,21 @@ class Interpreter:
             case ChildEnded():
                 thread = self.kids.get(event.child_id)
                 if self.mail.accept(event.letter) and thread is not None and not thread.is_gone:
-                    self.guarded(thread, lambda: action.child_ended(self, thread, event))
+                    self.guarded(thread, lambda: steps.child_ended(self, thread, event))
             case CancelRequested():
                 self.mail.accept(event.letter)
                 if self.root is not None and not self.root.is_gone:
                     error = trouble("ExecutionCancelled", "the execution was cancelled", ExecutionCancelled.code)
-                    region.leave(self, self.root, "cancelled", error)
+                    scopes.leave(self, self.root, "cancelled", error)
         return True
 
     def _begin(self) -> None:
-        from stepwell.kernel.loading import load, resume
+        from stepwell.kernel.resume import load, resume
 
         if load(self):
             resume(self)
         else:
-            region.begin(self)
+            scopes.begin(self)
 
     def _answer(self, event: StepCompleted | AttemptFailed | StepMissing | ChildStarted) -> bool:
         """How an attempt ended; False if nobody waits for it any more."""
@@ -191,13 +196,13 @@ class Interpreter:
             return False
         match event:
             case StepCompleted():
-                action.step_completed(self, thread, event)
+                steps.step_completed(self, thread, event)
             case AttemptFailed():
-                action.step_failed(self, thread, event)
+                steps.step_failed(self, thread, event)
             case StepMissing():
-                action.step_missing(self, thread, event)
+                steps.step_missing(self, thread, event)
             case ChildStarted():
-                action.child_started(self, thread)
+                steps.child_started(self, thread)
         return True
 
     def _signal(self, event: SignalArrived) -> None:
@@ -209,7 +214,7 @@ class Interpreter:
 
     def _hear(self, thread: LiveToken, name: str) -> None:
         value = self.mail.take(name, thread if isinstance(thread.place.node, Deferred | Approval) else None)
-        self.guarded(thread, lambda: waiting.hear(self, thread, name, value))
+        self.guarded(thread, lambda: waits.hear(self, thread, name, value))
 
     def _wake(self) -> None:
         while (found := self._alarms.take(self.now_ms)) is not None:
@@ -218,13 +223,13 @@ class Interpreter:
     def _time_over(self, thread: LiveToken, field: str) -> None:
         self.board.touch(thread)
         if field == BEGINS:
-            looping.delay_over(self, thread)
+            loops.delay_over(self, thread)
         elif thread.parent is None or isinstance(thread.place.node, CancelScopeNode):
-            region.time_over(self, thread)
+            scopes.time_over(self, thread)
         elif isinstance(thread.place.node, Action):
-            action.time_is_up(self, thread, field)
+            steps.time_is_up(self, thread, field)
         else:
-            waiting.wait_over(self, thread)
+            waits.wait_over(self, thread)
 
     def _is_wanted(self, effect: Effect) -> bool:
         """Not what was asked for by a thread that has gone on or away in the same transition."""
@@ -259,7 +264,7 @@ class Interpreter:
             if isinstance(thread.place.node, Action) and thread.parent is not None:
                 names = tuple(kind.__name__ for kind in type(error).__mro__)
                 failure = AttemptFailed(thread.id, thread.key, trouble_of(error), names, is_final=True)
-                action.step_failed(self, thread, failure)
+                steps.step_failed(self, thread, failure)
             else:
                 self.fail_with(thread, error)
 
@@ -387,14 +392,14 @@ class Interpreter:
 
     def _fail(self, thread: LiveToken, error: Trouble) -> None:
         if thread.parent is None:
-            region.leave(self, thread, "failed", error)
+            scopes.leave(self, thread, "failed", error)
             return
         cancel_inside(self, thread)
         self.quiet(thread)
         self._ended(thread.parent, thread, error)
 
     def _ended(self, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
-        ended = region.member_ended if frame.parent is None else _ENDED[type(frame.place.node)]
+        ended = scopes.member_ended if frame.parent is None else _ENDED[type(frame.place.node)]
         self.guarded(frame, lambda: ended(self, frame, child, error))
 
     @cached_property

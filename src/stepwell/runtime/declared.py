@@ -16,11 +16,28 @@ import msgspec
 
 from stepwell.errors import CommitUnknown, LeaseLost, StepwellError, StoreUnavailable
 from stepwell.flow.declared import DeclaredWorkflow
-from stepwell.kernel.effect import Abandon, CancelChild, Effect, End, Note, RunStep, StartChild
-from stepwell.kernel.event import AttemptFailed, Began, CancelRequested, ChildEnded, Event, SignalArrived, StepCompleted, TimePassed
 from stepwell.kernel.interpreter import Interpreter
 from stepwell.kernel.plan import Plan
-from stepwell.kernel.trouble import Trouble, trouble, trouble_of
+from stepwell.kernel.protocol import (
+    Abandon,
+    AttemptFailed,
+    Began,
+    CancelChild,
+    CancelRequested,
+    ChildEnded,
+    Effect,
+    End,
+    Event,
+    Note,
+    RunStep,
+    SignalArrived,
+    StartChild,
+    StepCompleted,
+    TimePassed,
+    Trouble,
+    trouble,
+    trouble_of,
+)
 from stepwell.model.commit import Lease, Rest
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY

@@ -12,8 +12,17 @@ from typing import Any, NamedTuple
 from stepwell.errors import AlreadyExists, NotFound, StepwellError
 from stepwell.flow.function import Step, registered_step
 from stepwell.flow.retry import Retry
-from stepwell.kernel.effect import Note, RunStep, StartChild
-from stepwell.kernel.event import AttemptFailed, ChildEnded, ChildStarted, Event, StepCompleted, StepMissing
+from stepwell.kernel.protocol import (
+    AttemptFailed,
+    ChildEnded,
+    ChildStarted,
+    Event,
+    Note,
+    RunStep,
+    StartChild,
+    StepCompleted,
+    StepMissing,
+)
 from stepwell.model.draft import Planned
 from stepwell.model.record import Metadata
 from stepwell.runtime.attempt import attempt

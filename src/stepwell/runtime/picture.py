@@ -10,7 +10,7 @@ from stepwell.flow.definition.outline import Place
 from stepwell.flow.drawing import draw_mermaid, draw_svg
 from stepwell.flow.drawing.run_diagram import Mark, figure_of
 from stepwell.kernel.plan import Plan
-from stepwell.kernel.thread import ROOT, UNDO
+from stepwell.kernel.token import ROOT, UNDO
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.receipt import Receipt
 from stepwell.model.record import Token

@@ -9,9 +9,8 @@ import msgspec
 
 from stepwell.clock import from_ms
 from stepwell.flow.definition.node import Action, Approval, Deferred, Signal, Subworkflow, Wait
-from stepwell.kernel.alarm import TIMES
 from stepwell.kernel.plan import Plan
-from stepwell.kernel.thread import ROOT, UNDO
+from stepwell.kernel.token import ROOT, TIMES, UNDO
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.record import Token
 from stepwell.model.status import Status

@@ -7,7 +7,7 @@ from typing import Any
 
 from stepwell.errors import NotFound
 from stepwell.flow.function import Workflow, registered, registered_names, registered_versions
-from stepwell.kernel.thread import ROOT
+from stepwell.kernel.token import ROOT
 from stepwell.model.commit import ANY_VERSION
 from stepwell.model.execution_state import State
 from stepwell.runtime.definitions import DefinitionOperations

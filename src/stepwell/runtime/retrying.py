@@ -20,7 +20,7 @@ from stepwell.errors import Conflict, NotFound
 from stepwell.flow.definition.node import Action, Graph, Parallel
 from stepwell.flow.definition.outline import Place
 from stepwell.kernel.plan import Plan, key_of, last_of
-from stepwell.kernel.thread import LIFE, ROOT
+from stepwell.kernel.token import LIFE, ROOT
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.mutation import AddToken, EnterScope, ReopenStep

@@ -8,8 +8,8 @@ from stepwell.errors import InvalidDefinition, Problem
 from stepwell.flow.definition.node import Definition
 from stepwell.flow.drawing.run_diagram import figure_of
 from stepwell.flow.function import registered_names, registered_step_names
-from stepwell.kernel.exploration import check
 from stepwell.kernel.plan import Plan
+from stepwell.kernel.soundness.explorer import check
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.receipt import Receipt
 from stepwell.model.status import Status

@@ -8,7 +8,7 @@ from typing import Any
 from stepwell.errors import NoScriptEngine
 from stepwell.flow.function import Step
 from stepwell.flow.retry import Retry
-from stepwell.kernel.effect import RunStep
+from stepwell.kernel.protocol import RunStep
 from stepwell.model.value import Value
 
 __all__ = ["ScriptEngine", "install_engine", "run_script"]

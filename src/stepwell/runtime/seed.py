@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from stepwell.flow.definition.node import ContextRule
-from stepwell.kernel.board import PendingChanges
+from stepwell.kernel.pending_changes import PendingChanges
 from stepwell.model.execution_state import ONLY, State
 from stepwell.model.status import Status
 from stepwell.model.value import Value, decode

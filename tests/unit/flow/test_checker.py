@@ -38,7 +38,7 @@ from stepwell.flow import (
     when,
 )
 from stepwell.flow.definition.node import Choice, Each, Graph, Loop, Parallel, Sequence, StepNode
-from stepwell.kernel.thread import LOOSE, ROOT, UNDO
+from stepwell.kernel.token import LOOSE, ROOT, UNDO
 
 ONE_BOSS = "do.escalate_to: 2 of 1 approvers can never agree"
 

@@ -10,20 +10,26 @@ from typing import Any
 import msgspec
 
 from stepwell.flow.definition.node import Definition
-from stepwell.kernel.effect import Abandon, CancelChild, End, Note, RunStep, StartChild, Transition
-from stepwell.kernel.event import (
+from stepwell.kernel.interpreter import Interpreter
+from stepwell.kernel.plan import Plan
+from stepwell.kernel.protocol import (
+    Abandon,
     AttemptFailed,
     Began,
+    CancelChild,
     CancelRequested,
     ChildEnded,
     ChildStarted,
+    End,
     Event,
+    Note,
+    RunStep,
     SignalArrived,
+    StartChild,
     StepCompleted,
     TimePassed,
+    Transition,
 )
-from stepwell.kernel.interpreter import Interpreter
-from stepwell.kernel.plan import Plan
 from stepwell.model.execution_state import ExecutionState, State
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, SetStatus, SetTrigger

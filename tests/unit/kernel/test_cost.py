@@ -10,7 +10,7 @@ from tests.unit.kernel.driver import Driver
 
 from stepwell.flow import call, define, each, graph, loop, parallel, scope, sequence
 from stepwell.flow.definition.node import Definition
-from stepwell.kernel.event import StepCompleted
+from stepwell.kernel.protocol import StepCompleted
 
 
 def calls_of_one_step(definition: Definition, after: int) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from stepwell.flow import (
     when,
 )
 from stepwell.flow.definition.node import Definition, Edge, Graph, Loop, Node, Parallel, StepNode
-from stepwell.kernel.exploration import Exploration, check, explore
+from stepwell.kernel.soundness.explorer import Exploration, check, explore
 
 
 def explored(*nodes: Any, **bounds: int) -> Exploration:
@@ -174,10 +174,10 @@ def test_a_loop_that_only_its_bound_stops_is_a_livelock() -> None:
 
 
 def test_ending_while_something_runs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stepwell.kernel import leaving
+    from stepwell.kernel.nodes import scopes
 
-    monkeypatch.setattr("stepwell.kernel.branching.cancel_inside", lambda *_: None)
-    assert leaving.cancel_inside
+    monkeypatch.setattr("stepwell.kernel.nodes.joins.cancel_inside", lambda *_: None)
+    assert scopes.cancel_inside
     found = explored(parallel("a", "b", join="any"))
     assert ("improper", "sequence") in [(fault.kind, fault.node) for fault in found.faults]
 

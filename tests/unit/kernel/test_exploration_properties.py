@@ -26,7 +26,7 @@ from stepwell.flow import (
 )
 from stepwell.flow.definition.node import Action, Approval, Definition, Node, Signal, Wait
 from stepwell.flow.definition.outline import Outline
-from stepwell.kernel.exploration import explore
+from stepwell.kernel.soundness.explorer import explore
 
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 

@@ -10,8 +10,7 @@ from tests.unit.kernel.driver import Driver
 
 from stepwell import Retry
 from stepwell.flow import call, define, subworkflow
-from stepwell.kernel.effect import RunStep, StartChild
-from stepwell.kernel.event import AttemptFailed, ChildEnded, ChildStarted, Event, StepCompleted, StepMissing
+from stepwell.kernel.protocol import AttemptFailed, ChildEnded, ChildStarted, Event, RunStep, StartChild, StepCompleted, StepMissing
 
 POLICY = Retry(attempts=3, first_seconds=60, jitter=0)
 LATE: dict[str, Callable[[str, str], Event]] = {

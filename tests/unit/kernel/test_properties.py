@@ -28,7 +28,7 @@ from stepwell.flow import (
     when,
 )
 from stepwell.flow.definition.node import Node
-from stepwell.kernel.effect import RunStep
+from stepwell.kernel.protocol import RunStep
 
 
 def boom(_: Any) -> Any:

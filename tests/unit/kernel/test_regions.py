@@ -8,7 +8,7 @@ import pytest
 from tests.unit.kernel.driver import Driver, run
 
 from stepwell.flow import call, cancel_scope, define, each, loop, parallel, scope, sequence, signal, subworkflow, throw, wait
-from stepwell.kernel.event import StepCompleted
+from stepwell.kernel.protocol import StepCompleted
 
 
 def boom(_: Any) -> Any:

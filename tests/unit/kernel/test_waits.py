@@ -27,9 +27,8 @@ from stepwell.flow import (
     validate,
     wait,
 )
-from stepwell.kernel.effect import CancelChild, RunStep, StartChild
-from stepwell.kernel.event import Began, CancelRequested, SignalArrived
 from stepwell.kernel.interpreter import Interpreter
+from stepwell.kernel.protocol import Began, CancelChild, CancelRequested, RunStep, SignalArrived, StartChild
 
 
 class Flaky:

@@ -21,7 +21,7 @@ from stepwell.flow.function import registered_names, registered_step_names
 if TYPE_CHECKING:
     from stepwell.flow.definition.findings import Findings
     from stepwell.flow.definition.node import Definition
-    from stepwell.kernel.exploration import Exploration
+    from stepwell.kernel.soundness.explorer import Exploration
     from stepwell.runtime.picture import PictureFormat
 
 __all__ = ["check", "draw"]
@@ -38,7 +38,7 @@ def check(files: tuple[str, ...], run_id: str | None) -> None:
     What has no fault that can be seen is explored: steps that are never reached, deadlocks and livelocks are faults, with the way
     that leads there. Exit code 5 if there is a fault. With -m MODULE, steps that no module has are faults, too.
     """
-    from stepwell.kernel.exploration import explore
+    from stepwell.kernel.soundness.explorer import explore
 
     given = settings()
     if bool(files) is (run_id is not None):

@@ -1,4 +1,6 @@
-"""Regions: the execution as a whole, and cancel scopes inside it. A region ends well, fails, or is cancelled as one.
+"""Leaving: stopping what is inside of a frame, and going on from a frame whose children run on.
+
+Regions: the execution as a whole, and cancel scopes inside it. A region ends well, fails, or is cancelled as one.
 
 What would undo the steps that a region completed waits in it. If the region fails or is cancelled, it is carried out in reverse
 order before the region ends; if the region ends well, it is handed to the region around it.
@@ -6,24 +8,107 @@ order before the region ends; if the region ends well, it is handed to the regio
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import UNSET
 
 from stepwell.errors import ValidationFailed
-from stepwell.flow.definition.node import CancelScopeNode
-from stepwell.kernel.effect import End
-from stepwell.kernel.facts import DataView, ending, loops_around, output_of
-from stepwell.kernel.leaving import cancel_inside, hand_over
-from stepwell.kernel.thread import DO, LOOSE, ROOT, UNDO, LiveToken
-from stepwell.kernel.trouble import Trouble, trouble, trouble_of
+from stepwell.flow.definition.node import Action, CancelScopeNode
+from stepwell.kernel.data_view import DataView, ending, loops_around, output_of
+from stepwell.kernel.protocol import Abandon, CancelChild, End, Trouble, trouble, trouble_of
+from stepwell.kernel.token import DO, LOOSE, ROOT, UNDO, LiveToken
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical, decode, recode
 
 if TYPE_CHECKING:
     from stepwell.kernel.interpreter import Interpreter
 
-__all__ = ["begin", "enter_scope", "keep_undo", "leave", "member_ended", "pass_scope", "time_over"]
+__all__ = [
+    "begin",
+    "cancel_inside",
+    "enter_scope",
+    "go_on_without",
+    "hand_over",
+    "keep_undo",
+    "leave",
+    "member_ended",
+    "pass_scope",
+    "time_over",
+]
+
+
+def go_on_without(run: Interpreter, frame: LiveToken, output: bytes) -> None:
+    """Go on from a frame whose children run on: another thread takes its place, and the frame stays beside it, loose."""
+    parent, before = frame.parent, frame.item_from
+    assert parent is not None  # noqa: S101 - the root never joins
+    after = LiveToken(f"(after) {frame.key}", frame.place, parent, frame.slot, frame.at)
+    after.item = frame.item
+    if before is not None:
+        _keep_item(run, frame, before)
+    frame.loops = loops_around(run, frame, frame.place)
+    parent.children.pop(frame.id)
+    frame.slot = LOOSE
+    run.adopt(parent, after)
+    run.adopt(frame.region, frame)
+    run.board.touch(frame)
+    run.board.touch(after)
+    run.record_and_go_on(after, output)
+
+
+def _keep_item(run: Interpreter, frame: LiveToken, before: LiveToken) -> None:
+    """The loop around may go on to other items: what runs on keeps its own."""
+    frame.item = DataView(run, frame)["item"]
+    pending = [frame]
+    while pending:
+        thread = pending.pop()
+        if thread.item_from is before:
+            thread.item_from = frame
+        pending += thread.children.values()
+
+
+def cancel_inside(run: Interpreter, frame: LiveToken) -> None:
+    """Stop everything inside a frame. What would undo steps in there goes to the region that the frame is, or is in."""
+    inside = [*frame.children.values()]
+    for thread in inside:  # grows as it goes: what is inside of what is inside
+        inside += thread.children.values()
+    undos: list[LiveToken] = []
+    for thread in reversed(inside):  # scopes close from the inside out
+        undos += thread.undos
+        thread.undos = []
+        _stop(run, thread)
+        if thread.slot == UNDO:
+            thread.value = {"undo": thread.value["undo"]}
+            if thread.parent is not None:
+                thread.parent.children.pop(thread.id, None)
+            undos.append(thread)
+        else:
+            run.drop(thread)
+    home = frame if frame.parent is None or frame.id in run.scopes else frame.region
+    hand_over(run, undos, home)
+
+
+def _stop(run: Interpreter, thread: LiveToken) -> None:
+    """Call off what a thread has asked for."""
+    run.frames.pop(thread.key, None)
+    child_id = thread.value.get("child")
+    if child_id is not None:
+        run.kids.pop(child_id, None)
+        run.effects.append(CancelChild(child_id))
+    if isinstance(thread.place.node, Action):
+        run.effects.append(Abandon(thread.id))
+    if run.scopes.pop(thread.id, None) is not None:
+        run.board.exit_scope(thread.scope_id)
+
+
+def hand_over(run: Interpreter, undos: Iterable[LiveToken], home: LiveToken) -> None:
+    """Give what would undo steps to another region."""
+    for undo in undos:
+        undo.parent = undo.region = home
+        home.undos.append(undo)
+        run.threads[undo.id] = undo
+        run.board.touch(undo)
+
 
 How = Literal["failed", "cancelled"]
 

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from stepwell.errors import InvalidInput
 from stepwell.flow.definition.node import Action, CancelScopeNode, Choice, Each, Graph, Loop, Parallel
-from stepwell.kernel import action, branching, graphing, waiting
-from stepwell.kernel.alarm import BEGINS, TIMES
-from stepwell.kernel.leaving import cancel_inside
-from stepwell.kernel.mail import TURN
-from stepwell.kernel.region import pass_scope
-from stepwell.kernel.thread import ROOT, UNDO, LiveToken
+from stepwell.kernel.nodes import graphs, joins, steps, waits
+from stepwell.kernel.nodes.scopes import cancel_inside, pass_scope
+from stepwell.kernel.signals import TURN
+from stepwell.kernel.token import BEGINS, ROOT, TIMES, UNDO, LiveToken
 from stepwell.model.record import Token, decode_token
 
 if TYPE_CHECKING:
@@ -39,7 +37,7 @@ def load(run: Interpreter) -> bool:
     for thread in pending:
         _rebuild(run, thread)
     for thread in sorted(filter(_is_under_way, pending), key=lambda thread: thread.value.get(TURN, 0)):
-        waiting.listen_again(run, thread)
+        waits.listen_again(run, thread)
     return True
 
 
@@ -88,13 +86,13 @@ def _rebuild(run: Interpreter, thread: LiveToken) -> None:
         case CancelScopeNode():
             run.scopes[thread.id] = thread
         case Parallel() | Each():
-            branching.recount(run, thread)
+            joins.recount(run, thread)
         case Choice() if "chosen" in thread.value:
-            branching.recount(run, thread)
+            joins.recount(run, thread)
         case Loop():
             run.frames[thread.key] = thread
         case Graph():
-            graphing.recount_graph(run, thread)
+            graphs.recount_graph(run, thread)
         case _:
             pass
 
@@ -112,15 +110,15 @@ def _resume(run: Interpreter, thread: LiveToken) -> None:
         case Action():
             if run.is_answered(thread):
                 return
-            run.guarded(thread, lambda: action.resume_action(run, thread, node))
+            run.guarded(thread, lambda: steps.resume_action(run, thread, node))
         case Parallel() | Each():  # it may go on beside what follows, so it is counted again even if it is on record
-            branching.resume_join(run, thread)
+            joins.resume_join(run, thread)
         case _ if run.board.step(thread.key) is not None:
             _pass(run, thread)
         case Choice() if "chosen" in thread.value:
-            branching.resume_join(run, thread)
+            joins.resume_join(run, thread)
         case Graph():
-            graphing.resume_graph(run, thread)
+            graphs.resume_graph(run, thread)
         case _:
             pass
 

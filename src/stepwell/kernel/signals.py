@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from stepwell.kernel.thread import LiveToken
+from stepwell.kernel.token import LiveToken
 from stepwell.model.value import Value
 
 __all__ = ["TURN", "SignalInbox"]

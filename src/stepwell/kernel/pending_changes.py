@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from stepwell.clock import from_ms
-from stepwell.kernel.thread import LiveToken
+from stepwell.kernel.token import LiveToken
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import (

@@ -10,9 +10,9 @@ from msgspec import UNSET
 
 from stepwell.flow.definition.node import Loop
 from stepwell.flow.definition.outline import Place
-from stepwell.kernel.board import Sections
+from stepwell.kernel.pending_changes import Sections
 from stepwell.kernel.plan import At, key_of, last_of
-from stepwell.kernel.thread import LiveToken
+from stepwell.kernel.token import LiveToken
 from stepwell.model.execution_state import ONLY
 from stepwell.model.record import LoopContext, ManualTrigger, StepOutput, decode_loop, decode_trigger
 from stepwell.model.status import StepStatus

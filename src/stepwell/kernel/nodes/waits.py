@@ -11,10 +11,10 @@ from stepwell.clock import to_ms
 from stepwell.duration import time_of
 from stepwell.flow.definition.node import Approval, CancelScopeNode, Deferred, Signal, Wait
 from stepwell.flow.language.template import compile_template
-from stepwell.kernel.facts import DataView, ending, output_of
-from stepwell.kernel.region import leave
-from stepwell.kernel.thread import LiveToken
-from stepwell.kernel.trouble import Trouble, trouble
+from stepwell.kernel.data_view import DataView, ending, output_of
+from stepwell.kernel.nodes.scopes import leave
+from stepwell.kernel.protocol import Trouble, trouble
+from stepwell.kernel.token import LiveToken
 from stepwell.model.value import Value, canonical, recode
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, cast
 from stepwell.clock import to_ms
 from stepwell.flow.definition.node import Edge, Graph
 from stepwell.flow.language.expression import compile_expression
-from stepwell.kernel.facts import DataView, ending, output_of
-from stepwell.kernel.leaving import cancel_inside
+from stepwell.kernel.data_view import DataView, ending, output_of
+from stepwell.kernel.nodes.joins import JoinCount
+from stepwell.kernel.nodes.scopes import cancel_inside
 from stepwell.kernel.plan import key_of
-from stepwell.kernel.tally import JoinCount
-from stepwell.kernel.thread import LiveToken
-from stepwell.kernel.trouble import Trouble
+from stepwell.kernel.protocol import Trouble
+from stepwell.kernel.token import LiveToken
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical
 

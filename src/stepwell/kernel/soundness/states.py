@@ -1,24 +1,51 @@
-"""Where an execution that is explored stands: its tokens and the records that joins count, and what tells two such stands apart."""
+"""Where an execution that is explored stands: its tokens and the records that joins count, and what tells two such stands apart.
+
+What can happen next to an execution that is explored: each move is an event that the world could send.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
-from stepwell.flow.definition.node import Choice, Each, Graph, Loop, Parallel
-from stepwell.kernel.alarm import BEGINS, TIMES
-from stepwell.kernel.exploration_question import Oracle, Question
+from stepwell.flow.definition.node import Approval, CancelScopeNode, Choice, Deferred, Each, Graph, Loop, Parallel, Signal
 from stepwell.kernel.interpreter import Interpreter
 from stepwell.kernel.plan import At, Plan, last_of
-from stepwell.kernel.thread import UNDO, LiveToken
-from stepwell.kernel.trouble import Trouble
+from stepwell.kernel.protocol import (
+    AttemptFailed,
+    ChildEnded,
+    ChildStarted,
+    Effect,
+    RunStep,
+    SignalArrived,
+    StartChild,
+    StepCompleted,
+    TimePassed,
+    Transition,
+    Trouble,
+    trouble,
+)
+from stepwell.kernel.soundness.abstraction import Oracle, Question
+from stepwell.kernel.token import BEGINS, TIMES, UNDO, LiveToken
 from stepwell.model.mutation import AddToken, Mutation, RecordStep, RemoveToken, UpdateToken
 from stepwell.model.record import decode_step
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value
 
-__all__ = ["ExploredRun", "ExploredState", "counted_places", "is_dormant", "is_endless", "key_of_run", "row_of"]
+__all__ = [
+    "ExploredMove",
+    "ExploredRun",
+    "ExploredState",
+    "counted_places",
+    "is_dormant",
+    "is_endless",
+    "key_of_run",
+    "make",
+    "moves_of",
+    "row_of",
+]
+
 
 _TELLING = ("total", "chosen", "left", "taken", "is_done", "is_running", "is_escalated")
 """What a token remembers that decides what can happen; all else is data."""
@@ -155,3 +182,93 @@ def _rounds(plan: Plan, thread: LiveToken) -> At:
         min(number, 1) if depth < len(around) and is_endless(around[depth].node) else number
         for depth, number in enumerate(thread.at)
     )
+
+
+_LETTER = "letter"
+
+
+class ExploredMove(NamedTuple):
+    """One thing that can happen to a thread."""
+
+    token_id: str
+    how: str
+    """``completes``, ``fails``, ``starts``, ``time`` or ``signal``."""
+    what: str
+    """The child that ends, the time that comes, the signal that arrives."""
+    words: str
+    is_interrupt: bool = False
+    """Whether it ends a whole region, from the outside."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it is a step that fails."""
+        return self.how == "fails"
+
+
+def moves_of(run: Interpreter, effects: Iterable[Effect]) -> dict[str, list[ExploredMove]]:
+    """All that can happen, by the thread that it happens to, in the order of the threads."""
+    found: dict[str, list[ExploredMove]] = {token_id: [] for token_id in run.threads}
+    for effect in effects:
+        if isinstance(effect, RunStep | StartChild):
+            found[effect.token_id] += _ends(effect)
+    for thread in run.threads.values():
+        found[thread.id] += [*_times(thread), *_signals(thread)]
+    return {token_id: moves for token_id, moves in found.items() if moves}
+
+
+def _ends(effect: RunStep | StartChild) -> Iterator[ExploredMove]:
+    child = effect.child_id if isinstance(effect, StartChild) else ""
+    how = "starts" if isinstance(effect, StartChild) and effect.is_detached else "completes"
+    yield ExploredMove(effect.token_id, how, child, f"{effect.key} {how}")
+    yield ExploredMove(effect.token_id, "fails", child, f"{effect.key} fails")
+
+
+def _times(thread: LiveToken) -> Iterator[ExploredMove]:
+    for field in TIMES:
+        if field in thread.value:
+            name = "the execution" if thread.parent is None else thread.key
+            yield ExploredMove(thread.id, "time", field, f"the time of {name} comes", _is_region(thread))
+
+
+def _signals(thread: LiveToken) -> Iterator[ExploredMove]:
+    names: Iterable[str] = ()
+    match thread.place.node:
+        case _ if thread.parent is None:
+            pass
+        case Signal(signal=name):
+            names = (name,)
+        case Deferred(branches=branches) if not thread.children and "chosen" not in thread.value:
+            names = branches
+        case Approval():
+            names = (thread.key,)
+        case CancelScopeNode(cancel_on=str() as name) if "ending" not in thread.value:
+            names = (name,)
+        case _:
+            pass
+    for name in names:
+        yield ExploredMove(thread.id, "signal", name, f"signal {name} comes", _is_region(thread))
+
+
+def _is_region(thread: LiveToken) -> bool:
+    return thread.parent is None or isinstance(thread.place.node, CancelScopeNode)
+
+
+def make(run: Interpreter, move: ExploredMove) -> Transition:
+    """Let it happen."""
+    thread = run.threads[move.token_id]
+    match move.how:
+        case "time":
+            run.wake_at(thread, 0, move.what)
+            return run.handle(TimePassed(), 0)
+        case "signal":
+            while (listener := run.mail.listener(move.what)) is not None and listener is not thread:
+                run.mail.leave(listener)  # who has listened the longest is not known here: anybody may have
+            return run.handle(SignalArrived(_LETTER, move.what, True), 0)
+        case "starts":
+            return run.handle(ChildStarted(thread.id, thread.key), 0)
+        case "completes" if move.what:
+            return run.handle(ChildEnded(_LETTER, move.what, {"status": "COMPLETED", "result": {"output": None}}), 0)
+        case "completes":
+            return run.handle(StepCompleted(thread.id, thread.key, b"null"), 0)
+        case _:
+            return run.handle(AttemptFailed(thread.id, thread.key, trouble("Failed", ""), is_final=True), 0)

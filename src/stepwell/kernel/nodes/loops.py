@@ -10,13 +10,12 @@ from stepwell.errors import InvalidInput
 from stepwell.flow.definition.node import Keep, Loop
 from stepwell.flow.language.expression import compile_expression
 from stepwell.flow.language.template import compile_template
-from stepwell.kernel.alarm import BEGINS
-from stepwell.kernel.branching import whole_number
-from stepwell.kernel.facts import DataView, ending, item_at, output_of
-from stepwell.kernel.leaving import cancel_inside
+from stepwell.kernel.data_view import DataView, ending, item_at, output_of
+from stepwell.kernel.nodes.joins import whole_number
+from stepwell.kernel.nodes.scopes import cancel_inside
 from stepwell.kernel.plan import key_of
-from stepwell.kernel.thread import DO, LiveToken
-from stepwell.kernel.trouble import Trouble, trouble
+from stepwell.kernel.protocol import Trouble, trouble
+from stepwell.kernel.token import BEGINS, DO, LiveToken
 from stepwell.model.record import LoopContext
 from stepwell.model.value import Value, canonical
 

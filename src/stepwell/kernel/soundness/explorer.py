@@ -1,0 +1,418 @@
+"""The map of what can become of a definition: stands, and the moves between them, found breadth first within bounds.
+
+Not every order of events is tried. When a thread has a move that touches no other thread, the moves of the others can wait, since
+they will be there afterwards and come to the same; only what ends a region around it is tried as well. Where that would lead to
+nothing new, everything is tried, so that nobody waits for ever behind a thread that goes round in circles.
+
+Exploring a definition: what can become of it, found by driving the kernel itself through every outcome, without running a step.
+
+A step may complete or fail, a signal may come, a time may pass, a condition over data may hold or not. What is constant is worked
+out. ``explore`` reports what no run could want, each with the way that leads there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Hashable, Iterator
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from stepwell.errors import InvalidDefinition, Problem
+from stepwell.flow.definition.checker import check as check_statically
+from stepwell.flow.definition.findings import Finding, Findings, shown_path
+from stepwell.flow.definition.node import Choice, Definition, Each, Graph, Loop, Parallel, Sequence
+from stepwell.flow.definition.outline import Outline, Place
+from stepwell.kernel.plan import Plan
+from stepwell.kernel.protocol import Began, Effect, End, Transition
+from stepwell.kernel.soundness.abstraction import Oracle, abstracted
+from stepwell.kernel.soundness.states import (
+    ExploredMove,
+    ExploredRun,
+    ExploredState,
+    counted_places,
+    is_dormant,
+    is_endless,
+    key_of_run,
+    make,
+    moves_of,
+    row_of,
+)
+from stepwell.kernel.token import LiveToken
+
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_STATES",
+    "Exploration",
+    "Fault",
+    "FaultKind",
+    "MapPlace",
+    "StateMap",
+    "charted",
+    "check",
+    "explore",
+]
+
+
+_TOKENS = 15
+"""Tokens to look at for each state that is allowed: where hundreds of branches run side by side, each state costs more."""
+
+
+class _Result(NamedTuple):
+    """What one move, with one set of answers, came to."""
+
+    run: ExploredRun
+    stand: ExploredState
+    ended: dict[str, str]
+    words: str
+    is_failure: bool
+    is_end: bool
+
+
+class MapPlace:
+    """A stand on the map."""
+
+    __slots__ = ("before", "depth", "is_open", "is_stuck", "number", "stand", "ways", "words")
+
+    def __init__(self, number: int, stand: ExploredState, before: MapPlace | None, words: str) -> None:
+        self.number, self.stand, self.before, self.words = number, stand, before, words
+        self.depth = 0 if before is None else before.depth + 1
+        self.ways: list[tuple[int | None, bool]] = []
+        """Where moves lead, None being the end, and whether the move is a failure."""
+        self.is_stuck = False
+        self.is_open = True
+        """Whether nobody has looked yet at what can happen here."""
+
+    def path(self) -> tuple[str, ...]:
+        """What happened until here."""
+        words: list[str] = []
+        spot: MapPlace | None = self
+        while spot is not None:
+            words += [spot.words] if spot.words else []
+            spot = spot.before
+        return tuple(reversed(words))
+
+
+class StateMap:
+    """What is known of a definition so far."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition, self.questions = abstracted(definition)
+        self.plan = Plan(self.definition)
+        self.counted = counted_places(self.plan)
+        self.oracle = Oracle(self.questions)
+        self.spots: list[MapPlace] = []
+        self.keys: dict[Hashable, int] = {}
+        self.reached: dict[str, MapPlace] = {}
+        """Places that are begun, each with the nearest spot where it is."""
+        self.passed: set[str] = set()
+        """Places that end well."""
+        self.failed: dict[str, dict[str, MapPlace]] = {}
+        """Places that fail though no step or question just has: for which reasons, and the nearest spot after each."""
+        self.left_over: list[MapPlace] = []
+        """Ends that left something behind."""
+        self.work = 0
+        """How many tokens were looked at."""
+        self.bound = ""
+        """Which bound has stopped the exploration; empty: it is complete."""
+
+    def load(self, stand: ExploredState) -> tuple[ExploredRun, tuple[Effect, ...]]:
+        """An interpreter at a stand, and what it asks for."""
+        self.work += len(stand.tokens)
+        run = ExploredRun(self.plan, stand, self.oracle)
+        self.oracle.begin(())
+        effects = run.handle(Began(), 0).effects
+        run.settle()
+        run.entered.clear()
+        run.is_loaded = True
+        return run, effects
+
+    def results(self, stand: ExploredState, move: ExploredMove | None) -> Iterator[_Result]:
+        """All that a move can come to, by what is answered to the questions that come up; no move: the beginning."""
+        tapes: list[tuple[int, ...]] = [()]
+        while tapes:
+            tape = tapes.pop()
+            run = ExploredRun(self.plan, stand, self.oracle) if move is None else self.load(stand)[0]
+            self.oracle.begin(tape)
+            came = run.handle(Began(), 0) if move is None else make(run, move)
+            tapes += reversed([*self.oracle.others()])
+            yield self._result(stand, move, run, came)
+
+    def _result(self, stand: ExploredState, move: ExploredMove | None, run: ExploredRun, came: Transition) -> _Result:
+        given = self.oracle.given
+        after, ended = stand.after(came.mutations, self.counted)
+        told = [*([] if move is None else [move.words]), *map(str, given)]
+        words = "; ".join(each for each in told if each)
+        is_failure = (move is not None and move.is_failure) or any(answer.is_failure for answer in given)
+        return _Result(run, after, ended, words, is_failure, any(isinstance(effect, End) for effect in came.effects))
+
+    def note(self, result: _Result, before: MapPlace | None) -> bool:
+        """Put a result on the map; True if it is new."""
+        spot = MapPlace(len(self.spots), result.stand, before, result.words)
+        self._note_places(result, spot)
+        key = None if result.is_end else key_of_run(result.run)
+        number = None if key is None else self.keys.setdefault(key, spot.number)
+        if before is not None:
+            before.ways.append((number, result.is_failure))
+        if number is None and (result.stand.tokens or result.run.threads):
+            self.left_over.append(spot)
+        if number != spot.number:
+            return False
+        self.spots.append(spot)
+        return True
+
+    def _note_places(self, result: _Result, spot: MapPlace) -> None:
+        for name in result.run.reached(result.ended):
+            self.reached.setdefault(name, spot)
+        self.passed |= {name for name, how in result.ended.items() if how == "COMPLETED"}
+        if not result.is_failure:
+            for name, kind in result.run.failed.items():
+                self.failed.setdefault(name, {}).setdefault(kind, spot)
+
+
+def charted(definition: Definition, max_states: int, max_depth: int) -> StateMap:
+    """Explore a definition until nothing is new, or a bound is met."""
+    found = StateMap(definition)
+    for result in found.results(ExploredState({}, {}), None):
+        found.note(result, None)
+    pending = deque(found.spots)
+    while pending:
+        spot = pending.popleft()
+        if spot.depth >= max_depth:
+            found.bound = f"{max_depth:,} moves one after another"
+            continue
+        if len(found.spots) >= max_states or found.work >= max_states * _TOKENS:
+            is_wide = len(found.spots) < max_states
+            found.bound = f"{max_states * _TOKENS:,} tokens looked at" if is_wide else f"{max_states:,} states"
+            break
+        before = len(found.spots)
+        _expand(found, spot)
+        pending.extend(found.spots[before:])
+    return found
+
+
+def _expand(found: StateMap, spot: MapPlace) -> None:
+    spot.is_open = False
+    run, effects = found.load(spot.stand)
+    moves = moves_of(run, effects)
+    spot.is_stuck = not moves
+    tried: set[str] = set()
+    for token_id, own in moves.items():
+        if any(move.is_interrupt for move in own):
+            continue
+        results = [result for move in own for result in found.results(spot.stand, move)]
+        tried.add(token_id)
+        is_local = all(result.is_failure or _is_local(run, run.threads[token_id], result.run) for result in results)
+        is_new = [found.note(result, spot) for result in results]
+        if is_local and any(is_new):
+            around = {thread.id for thread in _around(run.threads[token_id])}
+            _note_all(found, spot, [move for each, other in moves.items() if each in around for move in other])
+            return
+    _note_all(found, spot, [move for token_id, own in moves.items() if token_id not in tried for move in own])
+
+
+def _note_all(found: StateMap, spot: MapPlace, moves: list[ExploredMove]) -> None:
+    for move in moves:
+        for result in found.results(spot.stand, move):
+            found.note(result, spot)
+
+
+def _around(thread: LiveToken) -> Iterator[LiveToken]:
+    """The thread's frames, from the inside out."""
+    frame = thread.parent
+    while frame is not None:
+        yield frame
+        frame = frame.parent
+
+
+def _is_local(before: ExploredRun, thread: LiveToken, after: ExploredRun) -> bool:
+    """Whether a move of a thread has left all others as they were, but for the frames that it is in."""
+    own = {thread.id, *(frame.id for frame in _around(thread))}
+    for other in before.threads.values():
+        if other.id in own or is_dormant(other):
+            continue
+        there = after.threads.get(other.id)
+        if there is None or row_of(before.plan, there) != row_of(before.plan, other):
+            return False
+    return True
+
+
+MAX_STATES, MAX_DEPTH = 4_000, 4_000
+"""Enough for definitions that people can read, and a few seconds of work at most."""
+
+FaultKind = Literal["dead", "deadlock", "livelock", "improper"]
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Something that no run could want."""
+
+    kind: FaultKind
+    """``dead``: it is never begun. ``deadlock``: nothing can happen any more, or a join can never pass. ``livelock``: it goes on
+    and on. ``improper``: the execution has ended, and something is left."""
+    node: str
+    """The name of the node."""
+    message: str
+    where: str
+    """The node's place in the document."""
+    path: tuple[str, ...] = ()
+    """What happens until then; for what is never begun, until the place before it."""
+
+    def __str__(self) -> str:
+        way = f"; after: {', '.join(self.path)}" if self.path else ""
+        return f"{self.where}: {self.message}{way}"
+
+
+class Exploration(msgspec.Struct, frozen=True):
+    """What was found."""
+
+    faults: tuple[Fault, ...]
+    states: int
+    """How many different states were seen."""
+    bound: str = ""
+    """The bound that stopped it; then nothing is called dead, since it was not seen whole."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything was seen."""
+        return not self.bound
+
+    def findings(self, definition: Definition) -> Findings:
+        """The faults as the checker of documents tells them."""
+        outline = Outline(definition)
+        for fault in self.faults:
+            way = f"\nafter: {', '.join(fault.path)}" if fault.path else ""
+            yield Finding(outline[fault.node].path, f"{fault.kind}: {fault.message}{way}")
+
+
+def explore(definition: Definition, *, max_states: int = MAX_STATES, max_depth: int = MAX_DEPTH) -> Exploration:
+    """Explore a definition that has no other faults."""
+    found = charted(definition, max_states, max_depth)
+    outline = Outline(definition)
+    faults = [*_improper(found, outline), *_stuck(found, outline), *_endless(found, outline)]
+    if not found.bound:
+        faults += [*_unjoinable(found, outline), *_overrun(found, outline), *_dead(found, outline)]
+    order = {name: number for number, name in enumerate(outline.places)}
+    return Exploration(tuple(sorted(faults, key=lambda fault: order[fault.node])), len(found.spots), found.bound)
+
+
+def check(
+    definition: Definition,
+    *,
+    steps: Collection[str] | None = None,
+    workflows: Collection[str] | None = None,
+    max_states: int = MAX_STATES,
+) -> tuple[Problem, ...]:
+    """Every fault of a definition: those that can be seen, and if there are none, those that exploring it finds."""
+    problems = check_statically(definition, steps=steps, workflows=workflows)
+    if problems:
+        return problems
+    findings = explore(definition, max_states=max_states).findings(definition)
+    return tuple(Problem(InvalidDefinition.code, finding.message, shown_path(finding.path)) for finding in findings)
+
+
+def _fault(kind: FaultKind, place: Place, message: str, path: tuple[str, ...]) -> Fault:
+    return Fault(kind, place.name, message, shown_path(place.path), path)
+
+
+def _improper(found: StateMap, outline: Outline) -> Iterator[Fault]:
+    for spot in found.left_over[:1]:
+        yield _fault("improper", outline.root, "the execution ends while something in it still runs", spot.path())
+
+
+def _stuck(found: StateMap, outline: Outline) -> Iterator[Fault]:
+    """Stands where nothing can happen, one for each node that waits."""
+    told: set[str] = set()
+    for spot in found.spots:
+        if not spot.is_stuck:
+            continue
+        run, _ = found.load(spot.stand)
+        waits = next((thread for thread in run.threads.values() if "left" in thread.value), None)
+        place = outline[(waits or [*run.threads.values()][-1]).place.name]
+        if place.name not in told:
+            told.add(place.name)
+            what = "an arrow that is never decided" if waits else "what never comes"
+            yield _fault("deadlock", place, f"nothing can happen any more: {place.name!r} waits for {what}", spot.path())
+
+
+def _unjoinable(found: StateMap, outline: Outline) -> Iterator[Fault]:
+    for place in outline:
+        if isinstance(place.node, Parallel | Each | Graph) and place.name in found.failed and place.name not in found.passed:
+            path = next(iter(found.failed[place.name].values())).path()
+            yield _fault("deadlock", place, f"{place.name!r} can never come together: it always fails", path)
+
+
+def _overrun(found: StateMap, outline: Outline) -> Iterator[Fault]:
+    """Loops that only their bound can stop, which is a failure."""
+    for place in outline:
+        ways = found.failed.get(place.name, {})
+        if isinstance(place.node, Loop) and "TooManyIterations" in ways and place.name not in found.passed:
+            message = f"loop {place.name!r} never ends by itself: it goes on until its bound, and fails"
+            yield _fault("livelock", place, message, ways["TooManyIterations"].path())
+
+
+def _endless(found: StateMap, outline: Outline) -> Iterator[Fault]:
+    """Loops in stands from which no end can be reached, unless something fails."""
+    lost = _lost(found)
+    told: set[str] = set()
+    for spot in lost:
+        run, _ = found.load(spot.stand)
+        for thread in run.threads.values():
+            name = thread.place.name
+            if is_endless(thread.place.node) and thread.parent is not None and name not in found.passed | told:
+                told.add(name)
+                yield _fault("livelock", outline[name], f"loop {name!r} goes on and on, and nothing in it ends it", spot.path())
+    if lost and not told:
+        yield _fault("livelock", outline.root, "it goes on and on without an end", lost[0].path())
+
+
+def _lost(found: StateMap) -> list[MapPlace]:
+    back: dict[int, list[int]] = {}
+    homely: list[int] = []
+    for spot in found.spots:
+        targets = [number for number, is_failure in spot.ways if not is_failure]
+        if spot.is_open or spot.is_stuck or None in targets:
+            homely.append(spot.number)
+        for number in targets:
+            if number is not None:
+                back.setdefault(number, []).append(spot.number)
+    reaches = set(homely)
+    while homely:
+        fresh = [number for number in back.get(homely.pop(), ()) if number not in reaches]
+        reaches.update(fresh)
+        homely += fresh
+    return [spot for spot in found.spots if spot.number not in reaches]
+
+
+def _dead(found: StateMap, outline: Outline) -> Iterator[Fault]:
+    """The outermost places of which nothing is ever begun."""
+    alive = set(found.reached)
+    for place in reversed([*outline]):
+        if place.name in alive and place.parent is not None:
+            alive.add(place.parent.name)
+    for place in outline:
+        is_outermost = place.parent is None or place.parent.name in alive
+        if place.name in alive or not is_outermost or place.slot == "compensate":
+            continue
+        reason, near = _reason(place)
+        if not isinstance(place.parent and place.parent.node, Sequence) or (near and near.name in alive):  # else it is said already
+            path = found.reached[near.name].path() if near is not None and near.name in found.reached else ()
+            yield _fault("dead", place, f"{place.name!r} is never begun: {reason}", path)
+
+
+def _reason(place: Place) -> tuple[str, Place | None]:
+    """Why a place is not begun, and the place nearest to it that may be."""
+    around = place.parent
+    match around.node if around is not None else None:
+        case Sequence():
+            assert around is not None  # noqa: S101 - it has a node
+            before = around.children[str(int(place.slot) - 1)] if place.slot != "0" else around
+            return f"{before.name!r} before it never ends well", before
+        case Choice():
+            is_last = place.slot == "otherwise"
+            return ("a case before it always holds" if is_last else "its condition never holds, or a case before it does"), around
+        case Graph():
+            return "no arrow to it is ever taken", around
+        case Loop() | Each():
+            return "there is never a first round", around
+        case _:
+            return "nothing leads to it", around
