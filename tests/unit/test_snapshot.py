@@ -195,10 +195,10 @@ WATCHED = """
 import json, sys, base64
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Head, Loaded, StoredCommit
-from stepwell.model.ledger import rebuild
-from stepwell.model.proof import verify_proof
+from stepwell.model.receipt_chain import rebuild
+from stepwell.model.receipt_chain import verify_proof
 from stepwell.model.snapshot import StoredSnapshot, read_snapshot, stored_state
-from stepwell.model.state import ExecutionState
+from stepwell.model.execution_state import ExecutionState
 
 payloads = [base64.b64decode(line) for line in json.load(sys.stdin)]
 head = Head(execution_id="a", workspace_id="a", workflow_id="a", version=1, status="PENDING", revision=0, digest="")

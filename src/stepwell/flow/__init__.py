@@ -126,10 +126,6 @@ _HOMES = {
         "when",
     ),
     "definition.checker": ("check",),
-    "definition.node": (
-        "Definition",
-        "DefinitionStatus",
-    ),
     "definition.document": (
         "parse",
         "render",
@@ -148,6 +144,8 @@ _HOMES = {
         "MissingPath",
     ),
     "definition.node": (
+        "Definition",
+        "DefinitionStatus",
         "Keep",
         "Node",
         "Range",

@@ -202,7 +202,7 @@ class Step(Generic[P, R]):
         if not (given and given.keys() <= parameters.keys() and needed <= given.keys()):
             first = next(iter(parameters))
             if needed - {first}:
-                raise InvalidInput(f"step {self.name!r} takes an object with {', '.join(parameters)}, not {_shown(value)}")
+                raise InvalidInput(f"step {self.name!r} takes an object with {', '.join(parameters)}, not {_shown_value(value)}")
             given = {first: cast("Any", value)}
         hints = self._annotated.hints
         return {name: each if hints.get(name, Any) is Any else from_value(each, hints[name]) for name, each in given.items()}

@@ -42,7 +42,6 @@ from stepwell.flow.definition.node import (
     Node,
     Parallel,
     Range,
-    Sequence,
     Signal,
     StepNode,
     Wait,
@@ -164,9 +163,9 @@ def define(
     return checked(definition, steps=steps)
 
 
-def sequence(*nodes: Nodelike, name: str = "", description: str = "") -> Sequence:
+def sequence(*nodes: Nodelike, name: str = "", description: str = "") -> SequenceNode:
     """Nodes one after another."""
-    return Sequence(nodes=tuple(as_node(node) for node in nodes), name=name, description=description)
+    return SequenceNode(nodes=tuple(as_node(node) for node in nodes), name=name, description=description)
 
 
 def parallel(

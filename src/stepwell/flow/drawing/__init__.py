@@ -1,0 +1,8 @@
+"""A definition as a picture: Mermaid text, or SVG laid out here."""
+
+from __future__ import annotations
+
+from stepwell.flow.drawing.mermaid import draw_mermaid
+from stepwell.flow.drawing.svg import draw_svg
+
+__all__ = ["draw_mermaid", "draw_svg"]
