@@ -21,8 +21,8 @@ from stepwell.model.mutation import Create, RecordStep
 from stepwell.model.receipt_chain import build_commit, settle
 from stepwell.model.record import Metadata, encode_record, encode_step
 from stepwell.model.validation import plan as planned
-from stepwell.stores.group import GroupCommit
-from stepwell.stores.opening import store_of
+from stepwell.pipeline.group_commit import GroupCommit
+from stepwell.stores.url import store_of
 
 __all__ = ["chain", "prepared"]
 

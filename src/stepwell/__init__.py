@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from stepwell.runtime.handle import AsyncRun, Run
     from stepwell.runtime.progress import Offer, Progress, Waiting
     from stepwell.state.conversation import Answer, ConversationSummary, Turn, TurnResult
-    from stepwell.state.datastore import DataStore
+    from stepwell.state.data_store import DataStore
     from stepwell.state.locks import HeldLock
 
 __all__ = [
@@ -262,7 +262,7 @@ _HOMES = {
     "runtime.handle": ("AsyncRun", "Run"),
     "runtime.progress": ("Offer", "Progress", "Waiting"),
     "state.conversation": ("Answer", "ConversationSummary", "Turn", "TurnResult"),
-    "state.datastore": ("DataStore",),
+    "state.data_store": ("DataStore",),
     "state.locks": ("HeldLock",),
 }
 _MODULES = ("clock", "errors", "flow", "testing")

@@ -30,8 +30,8 @@ from stepwell.flow import (
     when,
 )
 from stepwell.model.commit import StateBatch
+from stepwell.pipeline.operations import write_or_raise
 from stepwell.runtime.inbox import SIGNAL, Letter, fresh_key, letters, path_of, put
-from stepwell.state.operation import write_or_raise
 from stepwell.testing import SkippingClock, TestWell
 
 WAIT = 60

@@ -13,8 +13,8 @@ from tests.support import places
 
 from stepwell import AsyncStepwell, FakeClock, HeldLock, LockHeld, Stepwell
 from stepwell.fault_points import armed
-from stepwell.state import pulse
-from stepwell.state.pulse import LOCK, Subscription
+from stepwell.pipeline import notifications
+from stepwell.pipeline.notifications import LOCK, Subscription
 
 url = places.url
 
@@ -52,7 +52,7 @@ class Waits:
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> Waits:
     """Nobody looks by themselves for an hour: whoever goes on was told to."""
-    monkeypatch.setattr(pulse, "_LONGEST_SLEEP_SECONDS", 3600.0)
+    monkeypatch.setattr(notifications, "_LONGEST_SLEEP_SECONDS", 3600.0)
     return Waits(monkeypatch)
 
 
@@ -156,7 +156,7 @@ def test_a_waiter_gets_a_lock_whose_holder_is_gone(
     well: Stepwell, clock: FakeClock, waits: Waits, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody tells of an end: the waiter looks by itself, from time to time."""
-    monkeypatch.setattr(pulse, "_LONGEST_SLEEP_SECONDS", 0.01)
+    monkeypatch.setattr(notifications, "_LONGEST_SLEEP_SECONDS", 0.01)
     dead = well.lock("door", seconds=30).acquire()
     waiter = wait_for(threads, well)
     waits.next()

@@ -12,7 +12,7 @@ from tests.acceptance.conftest import OpenWell
 from tests.support.queues import queue_url
 
 from stepwell import Conflict, InvalidInput, NotFound
-from stepwell.state.operation import Operation, Write
+from stepwell.pipeline.operations import Operation, Write
 
 __all__ = ["queue_url"]
 

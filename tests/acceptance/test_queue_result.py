@@ -14,7 +14,7 @@ from tests.support.queues import queue_url
 
 import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, ItemStatus, Status, Stepwell, step, workflow
-from stepwell.state.endings import Completion
+from stepwell.pipeline.completions import Completion
 
 __all__ = ["queue_url"]
 

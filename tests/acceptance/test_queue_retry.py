@@ -17,7 +17,7 @@ from stepwell import Conflict, ExecutionCancelled, ExecutionFailed, ItemStatus, 
 from stepwell.flow import call, define, signal
 from stepwell.model.commit import Deletion
 from stepwell.model.queue_item import ItemMark
-from stepwell.state.operation import write_or_raise
+from stepwell.pipeline.operations import write_or_raise
 
 __all__ = ["queue_url", "shared_url"]
 

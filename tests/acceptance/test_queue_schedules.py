@@ -17,10 +17,10 @@ from stepwell.app import Stepwell
 from stepwell.model.commit import StateBatch
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Put
+from stepwell.pipeline.operations import write_or_raise
 from stepwell.queue.schedule import Timing
 from stepwell.queue.scheduler import fire_due
 from stepwell.queue.schedules import PATH, decode_schedule, encode_schedule
-from stepwell.state.operation import write_or_raise
 
 __all__ = ["clocked_url", "queue_url"]
 

@@ -12,8 +12,8 @@ from tests.support.places import url_of
 from tests.support.queues import SHARED_STORES
 
 from stepwell import AsyncStepwell, Stepwell, step, workflow
-from stepwell.state import pulse
-from stepwell.state.endings import Completions
+from stepwell.pipeline import notifications
+from stepwell.pipeline.completions import Completions
 
 WAIT = 60
 may_end = threading.Event()
@@ -34,7 +34,7 @@ async def held(value: int) -> int:
 @pytest.fixture(params=SHARED_STORES)
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store that is left alone by those who sleep: they would look at it in an hour, if nothing else wakes them."""
-    monkeypatch.setattr(pulse, "_LONGEST_SLEEP_SECONDS", 3_600.0)
+    monkeypatch.setattr(notifications, "_LONGEST_SLEEP_SECONDS", 3_600.0)
     may_end.clear()
     return url_of(request.param, request)
 

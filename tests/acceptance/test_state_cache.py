@@ -15,9 +15,9 @@ from tests.support.waiting import until
 
 from stepwell import AsyncStepwell, CommitUnknown, Entry, FakeClock, InvalidInput, Scope, Stepwell
 from stepwell.fault_points import armed
+from stepwell.pipeline.notifications import STATE
 from stepwell.state import cache as cache_module
 from stepwell.state.cache import CachedState
-from stepwell.state.pulse import STATE
 
 url = places.url
 

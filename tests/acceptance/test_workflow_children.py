@@ -15,8 +15,8 @@ import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, Status, Stepwell, step, workflow
 from stepwell.flow import define, subworkflow
 from stepwell.model.commit import Claim
+from stepwell.pipeline.operations import write_or_raise
 from stepwell.runtime.inbox import CHILD, delivery, fresh_key
-from stepwell.state.operation import write_or_raise
 
 well = working_well
 

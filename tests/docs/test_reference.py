@@ -37,12 +37,12 @@ from stepwell.queue.workspaces import Workspaces
 from stepwell.runtime.context import ExecutionContext, StepContext, WorkflowContext
 from stepwell.runtime.step_state import StepState
 from stepwell.state.blocking import ScopedState, State
-from stepwell.state.buffer import BufferedScope
 from stepwell.state.cache import CachedState
 from stepwell.state.conversations import Conversations
 from stepwell.state.locks import HeldLock, Lock
 from stepwell.state.transaction import StateTransaction, Transaction
-from stepwell.stores.opening import store_of
+from stepwell.state.transaction_buffer import BufferedScope
+from stepwell.stores.url import store_of
 
 REFERENCE = ROOT / "docs" / "reference"
 SERVERS = {"sqlite": "sqlite:///x.db", "postgresql": "postgresql://localhost/x", "redis": "redis://localhost/0"}

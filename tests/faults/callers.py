@@ -13,7 +13,7 @@ from stepwell.clock import Clock
 from stepwell.model.commit import Outcome, Unit
 from stepwell.model.execution_state import Entries, ExecutionState
 from stepwell.model.scoped_operations import ScopeTotals
-from stepwell.state.buffer import Buffer
+from stepwell.state.transaction_buffer import Buffer
 
 __all__ = ["CALLERS", "Awaited", "Blocking", "Caller", "Change", "Whole"]
 

@@ -16,7 +16,7 @@ from tests.faults.hooks import Trace
 
 from stepwell import Receipt, Scope, StepOutput
 from stepwell.fault_points import armed
-from stepwell.state.buffer import Buffer
+from stepwell.state.transaction_buffer import Buffer
 
 __all__ = ["ACTS", "FRESH", "ORDER", "Act", "Picture", "change", "follow_up", "picture", "prepare", "world"]
 

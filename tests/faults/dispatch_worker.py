@@ -13,7 +13,7 @@ from stepwell import ItemStatus, Limits, Stepwell, SystemClock, step, workflow
 from stepwell.contract.store import Store
 from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.queue_item import Claimed, ClaimItems
-from stepwell.stores.opening import store_of
+from stepwell.stores.url import store_of
 
 ITEMS, MAX_ATTEMPTS = 6, 3
 ENDED = (ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.CANCELLED)

@@ -12,7 +12,7 @@ from stepwell import ItemStatus, Limits, Stepwell, SystemClock, step, workflow
 from stepwell.contract.store import Store
 from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.queue_item import Claimed
-from stepwell.stores.opening import store_of
+from stepwell.stores.url import store_of
 
 ITEMS = 4
 

@@ -16,7 +16,7 @@ from tests.faults.callers import Blocking
 from tests.faults.invariants import check_chain
 
 from stepwell import Conflict, Problem, Scope, StepOutput, ValidationFailed
-from stepwell.state.buffer import Buffer
+from stepwell.state.transaction_buffer import Buffer
 
 _IDS, _SCOPES = ("a", "b", "c"), ("root", "s", "t")
 _SHELF = Scope.globals()

@@ -16,7 +16,7 @@ from tests.faults.hooks import at
 
 from stepwell import AsyncStepwell, Scope, StoreUnavailable
 from stepwell.fault_points import POINTS, armed
-from stepwell.state.buffer import Buffer
+from stepwell.state.transaction_buffer import Buffer
 
 _COUNTER = Scope.globals()
 _CANCELS = 2_000

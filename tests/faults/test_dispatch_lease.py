@@ -23,7 +23,7 @@ from stepwell.model.commit import StateBatch
 from stepwell.model.queue_item import ClaimItems
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Clear
-from stepwell.state.operation import write_or_raise
+from stepwell.pipeline.operations import write_or_raise
 
 __all__ = ["shared_url"]
 

@@ -15,7 +15,7 @@ from stepwell.clock import SystemClock
 from stepwell.contract.store import Store
 from stepwell.model.limits import Limits
 from stepwell.queue.dispatcher import Dispatcher
-from stepwell.stores.opening import store_of
+from stepwell.stores.url import store_of
 from stepwell.testing.conformance.queue_sample import claim_items
 
 WAIT = 60

@@ -13,7 +13,7 @@ import stepwell
 from stepwell import CommitUnknown, ItemStatus, QueueItem, QueueRequest, Stepwell, StoreUnavailable, workflow
 from stepwell.model.commit import Commit, Outcome
 from stepwell.model.queue_item import Redrive
-from stepwell.state.operation import write_or_raise
+from stepwell.pipeline.operations import write_or_raise
 
 __all__ = ["shared_url"]
 

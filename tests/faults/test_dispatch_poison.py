@@ -13,8 +13,8 @@ from tests.support.queues import shared_url
 
 from stepwell import ExecutionFailed, ItemStatus, Stepwell, step, workflow
 from stepwell.model.queue_item import ClaimItems
+from stepwell.pipeline.operations import write_or_raise
 from stepwell.queue.local_engine import LocalEngine
-from stepwell.state.operation import write_or_raise
 
 __all__ = ["shared_url"]
 

@@ -21,8 +21,8 @@ from stepwell import CommitUnknown, Conflict, ItemStatus, LimitExceeded, Status,
 from stepwell.model.commit import Commit, Lease, Outcome, Unit
 from stepwell.model.ids import new_id
 from stepwell.model.queue_item import ClaimItems
+from stepwell.pipeline.operations import write_or_raise
 from stepwell.queue.resuming import Resuming
-from stepwell.state.operation import write_or_raise
 
 WAIT = 60
 POINTS = ["after the claim", "before the turn", "after the turn", "in the step"]

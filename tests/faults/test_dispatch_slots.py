@@ -10,7 +10,7 @@ from tests.support.queues import shared_url
 import stepwell
 from stepwell import ItemStatus, Stepwell, workflow
 from stepwell.model.queue_item import ClaimItems
-from stepwell.state.operation import write_or_raise
+from stepwell.pipeline.operations import write_or_raise
 
 __all__ = ["shared_url"]
 

@@ -16,7 +16,7 @@ from tests.faults.lock_talker import reply
 from tests.support import places
 
 from stepwell import Answer, FakeClock, LockHeld, Scope, Stepwell, SystemClock
-from stepwell.state.pulse import LOCK
+from stepwell.pipeline.notifications import LOCK
 from stepwell.stores.memory import MemoryStore
 
 url = places.url

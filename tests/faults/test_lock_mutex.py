@@ -10,14 +10,14 @@ from tests.faults.lock_counter import count
 from tests.support import places
 
 from stepwell import Stepwell
-from stepwell.state import pulse
+from stepwell.pipeline import notifications
 
 url = places.url
 
 
 def test_threads_that_count_under_a_lock_lose_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """T19: eight threads; each is handed the lock by notification, not by looking."""
-    monkeypatch.setattr(pulse, "_LONGEST_SLEEP_SECONDS", 60.0)
+    monkeypatch.setattr(notifications, "_LONGEST_SLEEP_SECONDS", 60.0)
     with Stepwell(url) as well, ThreadPoolExecutor(8) as threads:
         for done in [threads.submit(count, well, 12) for _ in range(8)]:
             done.result(60)

@@ -16,7 +16,7 @@ from tests.support import places
 from stepwell import Answer, AsyncStepwell, CommitUnknown, FakeClock, LockHeld, Stepwell, StepwellError, StoreUnavailable
 from stepwell.fault_points import armed
 from stepwell.model.commit import Acquire, Lease, Outcome, Unit, Unlock, Written
-from stepwell.state.pulse import LOCK
+from stepwell.pipeline.notifications import LOCK
 
 url = places.url
 

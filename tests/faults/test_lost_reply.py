@@ -13,7 +13,7 @@ from tests.faults.invariants import check_chain
 
 from stepwell import CommitUnknown, Receipt, Scope, StoreUnavailable
 from stepwell.fault_points import armed
-from stepwell.state.buffer import Buffer
+from stepwell.state.transaction_buffer import Buffer
 
 _COUNTER = Scope.globals()
 _RUNS = 200

@@ -13,11 +13,11 @@ from tests.support.proxy import Proxy, Verdict
 from stepwell.clock import FakeClock
 from stepwell.errors import StoreForeign, StoreNewer, StoreUnavailable
 from stepwell.model.limits import Limits
-from stepwell.stores.postgres import migrating
-from stepwell.stores.postgres.connecting import connect_database
-from stepwell.stores.postgres.migrating import MIGRATIONS, Migration, migrate
-from stepwell.stores.postgres.settings import PostgresSettings, parse_url
+from stepwell.stores.postgres import migrations
+from stepwell.stores.postgres.connection_pool import connect_database
+from stepwell.stores.postgres.migrations import MIGRATIONS, Migration, migrate
 from stepwell.stores.postgres.store import PostgresStore
+from stepwell.stores.postgres.url import PostgresSettings, parse_url
 from stepwell.testing.conformance.sample import SampleExecution, put, walk, write_state
 
 LAST = MIGRATIONS[-1].number
@@ -110,7 +110,7 @@ def test_migration_killed_at_any_statement_is_finished_by_the_next(site: Site) -
             continue
         assert len(seen) < number, "the cut was survived unseen"
         break
-    assert number > len(migrating._statements(MIGRATIONS[0].pre)) + 4
+    assert number > len(migrations._statements(MIGRATIONS[0].pre)) + 4
 
 
 def test_part_that_fails_in_the_middle_leaves_nothing_of_itself(site: Site) -> None:
@@ -163,7 +163,7 @@ def test_older_code_goes_on_working_while_newer_code_migrates_and_after(site: Si
 def test_table_that_is_in_use_is_waited_for_but_not_for_ever(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """T49: lock_timeout is set, so that whoever comes after the migration does not wait behind it for long."""
     site.migrate()
-    monkeypatch.setitem(migrating._SQL, "set_bounds", migrating._SQL["set_bounds"].replace("'3s'", "'20ms'"))
+    monkeypatch.setitem(migrations._SQL, "set_bounds", migrations._SQL["set_bounds"].replace("'3s'", "'20ms'"))
     with site.server.connect() as reader, reader.transaction():
         reader.execute(f"SELECT count(*) FROM {site.schema}.executions")
         with pytest.raises(StoreUnavailable, match="55P03"):
@@ -182,13 +182,13 @@ def test_schema_that_is_ready_is_opened_without_a_lock(site: Site) -> None:
     """So that a process can start while another one is building an index for an hour."""
     site.migrate()
     settings: PostgresSettings = parse_url(site.url)
-    with migrating._locked(settings):
+    with migrations._locked(settings):
         site.migrate()
 
 
 def test_every_file_is_a_list_of_statements(site: Site) -> None:
     """Each ends with a semicolon at the end of a line, so that each is run, and can be killed, by itself."""
     for migration in MIGRATIONS:
-        for statement in [*migrating._statements(migration.pre), *migrating._statements(migration.post)]:
-            assert ";" not in migrating._BODY.sub("", statement).replace("; ", ""), statement
+        for statement in [*migrations._statements(migration.pre), *migrations._statements(migration.post)]:
+            assert ";" not in migrations._BODY.sub("", statement).replace("; ", ""), statement
             assert statement.split()[0] in ("CREATE", "ALTER", "DROP", "INSERT", "UPDATE", "COMMENT", "GRANT")

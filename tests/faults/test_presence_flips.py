@@ -13,8 +13,8 @@ from tests.support.queues import queue_url
 from stepwell import Stepwell, workflow
 from stepwell.model.commit import StateBatch
 from stepwell.model.scoped_operations import Put
+from stepwell.pipeline.operations import write_or_raise
 from stepwell.queue.presence import WorkerPresence, presence
-from stepwell.state.operation import write_or_raise
 
 __all__ = ["place", "queue_url"]
 

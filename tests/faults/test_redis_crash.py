@@ -23,7 +23,7 @@ from tests.support.redis_server import RedisServer
 
 from stepwell import CommitUnknown, Scope
 from stepwell.fault_points import POINTS, armed
-from stepwell.state.buffer import Buffer
+from stepwell.state.transaction_buffer import Buffer
 
 # Writes inside a transaction; a script has no inside that anything could fail in.
 _INSIDE = {"store.head_written", "store.commit_written", "store.snapshot_written", "store.entry_written", "store.scope_written"}

@@ -18,10 +18,10 @@ from stepwell.errors import CommitUnknown, LockHeld, StoreUnavailable
 from stepwell.model.commit import Acquire, LockGuard, Seen, StateBatch, Unit, Unlock, Written
 from stepwell.model.limits import Limits
 from stepwell.model.scoped_operations import Increment
-from stepwell.stores.group import GroupCommit
+from stepwell.pipeline.group_commit import GroupCommit
+from stepwell.stores.redis.connection import Wire
 from stepwell.stores.redis.scripts import SCRIPTS
 from stepwell.stores.redis.store import RedisStore
-from stepwell.stores.redis.wire import Wire
 from stepwell.testing.conformance.sample import (
     HOUR,
     SCOPE,
@@ -187,7 +187,7 @@ def test_interrupted_connection_is_closed_and_never_used_again(
 
 def test_connections_that_were_cut_while_idle_are_replaced_without_a_word(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """T41: a server that restarted between two writes is not a reason for doubt."""
-    monkeypatch.setattr("stepwell.stores.redis.link._FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("stepwell.stores.redis.connection._FRESH_SECONDS", 0.0)
     execution = SampleExecution(site.store, "run").create()
     for _ in range(3):
         site.proxy.cut()

@@ -14,7 +14,7 @@ from tests.faults.invariants import check_chain
 
 from stepwell import AlreadyExists, AlreadyRecorded, Conflict, NotFound, Scope, StepOutput
 from stepwell.fault_points import armed
-from stepwell.state.buffer import Buffer
+from stepwell.state.transaction_buffer import Buffer
 
 _COUNTER = Scope.globals()
 _DONE_AT = datetime(2026, 1, 1, tzinfo=UTC)

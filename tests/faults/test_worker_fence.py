@@ -11,7 +11,7 @@ from tests.support.waiting import until
 from stepwell import FakeClock, Stepwell, step, workflow
 from stepwell.flow import call, define
 from stepwell.model.commit import Claim, Lease, Written
-from stepwell.state.operation import write_or_raise
+from stepwell.pipeline.operations import write_or_raise
 
 entered, release = threading.Event(), threading.Event()
 

@@ -24,7 +24,7 @@ from tests.support.proxy import Proxy, Verdict
 from stepwell import Stepwell, step, workflow
 from stepwell.flow import function
 from stepwell.model.commit import Claim
-from stepwell.state.operation import write_or_raise
+from stepwell.pipeline.operations import write_or_raise
 
 WAIT = 60
 LONG = 600

@@ -12,7 +12,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.tls import CA, TlsFront
 
 from stepwell import Stepwell, StoreUnavailable
-from stepwell.stores.redis import link
+from stepwell.stores.redis import connection
 
 
 class Site:
@@ -42,7 +42,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
 
 
 def test_everything_goes_over_an_encrypted_connection(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "_FRESH_SECONDS", 0)  # each connection is looked at before it is used again
+    monkeypatch.setattr(connection, "_FRESH_SECONDS", 0)  # each connection is looked at before it is used again
     large = "x" * 200_000
     with Stepwell(site.trusting) as well:
         well.create("run", context={"large": large})

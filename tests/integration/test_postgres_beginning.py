@@ -17,7 +17,7 @@ from stepwell.fault_points import armed
 from stepwell.model.commit import Outcome, Seen, Unit
 from stepwell.model.mutation import Mutation
 from stepwell.model.queue_item import ClaimItems, Enqueue
-from stepwell.stores.postgres.link import PostgresConnection
+from stepwell.stores.postgres.connection import PostgresConnection
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.queue_sample import new_item, put_workspace, statuses
 from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, landed, put, refused, status, step, walk

@@ -17,8 +17,8 @@ from tests.support.proxy import Proxy, Verdict
 from stepwell.clock import FakeClock
 from stepwell.errors import InvalidInput, StoreForeign, StoreUnavailable, StoreUnsafe
 from stepwell.model.limits import Limits
-from stepwell.stores.opening import store_of
-from stepwell.stores.postgres.settings import parse_url
+from stepwell.stores.postgres.url import parse_url
+from stepwell.stores.url import store_of
 from stepwell.testing.conformance.sample import SampleExecution, landed, write
 
 

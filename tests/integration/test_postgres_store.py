@@ -21,8 +21,8 @@ from stepwell.model.commit import (
 )
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Increment
-from stepwell.stores.postgres.settings import parse_url
 from stepwell.stores.postgres.store import PostgresStore
+from stepwell.stores.postgres.url import parse_url
 from stepwell.testing.conformance.sample import (
     SCOPE,
     SampleExecution,

@@ -28,9 +28,9 @@ from stepwell.model.commit import (
     Unlock,
 )
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.stores.redis.calls import ScriptCall, ScriptCaller
-from stepwell.stores.redis.drafting import ScopeWrite
 from stepwell.stores.redis.keys import Keys, age_place, in_place, slot_of, workspace_place
+from stepwell.stores.redis.script_calls import ScriptCall, ScriptCaller
+from stepwell.stores.redis.state_plan import ScopeWrite
 
 _NASTY = ("a", "a:head", "{x:a}", "}", "{", "a}:head", "%", "%3A", "a%3Ahead", ":", "*", "[a]", "\n", "é", "x:a", "s", "…", "😀")
 _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)

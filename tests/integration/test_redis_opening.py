@@ -29,10 +29,10 @@ from stepwell.errors import (
     StoreUnsafe,
 )
 from stepwell.model.limits import Limits
-from stepwell.stores.redis.failure import translate
-from stepwell.stores.redis.settings import RedisSettings
+from stepwell.stores.redis.connection import translate
+from stepwell.stores.redis.servers import durability_of
 from stepwell.stores.redis.store import RedisStore
-from stepwell.stores.redis.survey import durability_of
+from stepwell.stores.redis.url import RedisSettings
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation
 from stepwell.model.scoped_operations import Increment, StateOp, Touch
 from stepwell.state.history import History
-from stepwell.stores.redis.drafting import StatePlan
 from stepwell.stores.redis.scripts import SCRIPTS
+from stepwell.stores.redis.state_plan import StatePlan
 from stepwell.stores.redis.store import RedisStore
 from stepwell.testing.conformance.sample import (
     HOUR,
@@ -99,7 +99,7 @@ def plain_history(store: RedisStore) -> list[object]:
 def test_both_ways_to_commit_come_to_the_same_rows_and_outcomes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     short = plain_history(site.store)
     site.client.delete(*site.names())
-    monkeypatch.setattr("stepwell.stores.redis.writing.is_ordinary", lambda _: False)
+    monkeypatch.setattr("stepwell.stores.redis.writer.is_ordinary", lambda _: False)
     long = plain_history(site.open())
     assert short == long
     assert {"Written", "Conflict", "NotFound", "LeaseLost", "Seen"} <= {each[0].__name__ for each in short if len(each) == 2}

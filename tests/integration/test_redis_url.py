@@ -12,9 +12,9 @@ from stepwell.errors import (
     InvalidInput,
 )
 from stepwell.model.limits import Limits
-from stepwell.stores.opening import store_of
-from stepwell.stores.redis.settings import RedisSettings, parse_url
 from stepwell.stores.redis.store import RedisStore
+from stepwell.stores.redis.url import RedisSettings, parse_url
+from stepwell.stores.url import store_of
 
 
 def test_url_says_everything() -> None:

@@ -13,7 +13,7 @@ from stepwell.clock import FakeClock
 from stepwell.errors import Conflict
 from stepwell.model.commit import Outcome, Rest, Unit, Written
 from stepwell.model.limits import Limits
-from stepwell.stores.sqlite.batch import FIRST, LAST, MOST_AT_ONCE, PLAIN, statement_of
+from stepwell.stores.sqlite.fast_path import FIRST, LAST, MOST_AT_ONCE, PLAIN, statement_of
 from stepwell.stores.sqlite.store import SQL, SQLiteStore
 from stepwell.testing.conformance.sample import SampleExecution, status, walk
 

@@ -17,7 +17,7 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.model.limits import Limits
 from stepwell.model.value import canonical
-from stepwell.stores.sql import read_schema
+from stepwell.stores.sql_files import read_schema
 from stepwell.stores.sqlite.queue import SQL
 from stepwell.stores.sqlite.store import SQLiteStore
 from stepwell.testing.conformance.queue_sample import add, claim_items, new_item, put_workspace

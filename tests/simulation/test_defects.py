@@ -13,7 +13,7 @@ from stepwell.queue.upkeep import QueueRecovery
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.session import Session
 from stepwell.stores.memory import MemoryStore
-from stepwell.stores.memory.leases import MemoryLeases
+from stepwell.stores.memory.executions import MemoryLeases
 from stepwell.testing.simulation import simulate
 from stepwell.testing.simulation.__main__ import main
 

@@ -25,7 +25,7 @@ import pytest
 
 from stepwell.clock import SystemClock
 from stepwell.model.limits import Limits
-from stepwell.stores.postgres.migrating import MIGRATIONS, _statements
+from stepwell.stores.postgres.migrations import MIGRATIONS, _statements
 from stepwell.stores.postgres.statements import in_schema
 from stepwell.stores.postgres.store import PostgresStore
 

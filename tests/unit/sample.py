@@ -22,7 +22,7 @@ from stepwell.model.scope import Scope
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot
 from stepwell.model.validation import plan
 from stepwell.model.value import canonical
-from stepwell.state.buffer import Buffer
+from stepwell.state.transaction_buffer import Buffer
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 LIMITS = Limits()

@@ -11,7 +11,7 @@ from stepwell.errors import InvalidInput, LimitExceeded, ValidationFailed
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Delete, Increment, Put
-from stepwell.state.buffer import Buffer, check_number, check_revision, ttl_ms
+from stepwell.state.transaction_buffer import Buffer, check_number, check_revision, ttl_ms
 
 SCOPE = Scope.custom("s")
 

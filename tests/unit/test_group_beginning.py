@@ -13,7 +13,7 @@ from stepwell.contract.store import Begun
 from stepwell.errors import CommitUnknown, StoreUnavailable
 from stepwell.model.commit import Deletion, Outcome, Unit, Written
 from stepwell.model.queue_item import ClaimItems, Enqueue
-from stepwell.stores.group import GroupCommit
+from stepwell.pipeline.group_commit import GroupCommit
 
 WAIT = 60  # for what must happen; reached only by a failing test
 REQUEST = Enqueue(())
@@ -189,7 +189,7 @@ async def begin_request(line: Line) -> asyncio.Future[Outcome]:
 
 
 def test_claim_gives_way_to_a_request_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepwell.stores.way._LONGEST_SECONDS", WAIT)
+    monkeypatch.setattr("stepwell.pipeline.way._LONGEST_SECONDS", WAIT)
     line = Line()
 
     async def ask() -> None:
@@ -207,7 +207,7 @@ def test_claim_gives_way_to_a_request_that_is_under_way(monkeypatch: pytest.Monk
 def test_who_cannot_wait_is_written_at_once_with_those_who_gave_way(
     ask_too: Callable[..., Coroutine[object, object, Outcome]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepwell.stores.way._LONGEST_SECONDS", WAIT)
+    monkeypatch.setattr("stepwell.pipeline.way._LONGEST_SECONDS", WAIT)
     line = Line()
 
     async def ask() -> None:
@@ -241,8 +241,8 @@ async def hold_back_after_a_request(line: Line) -> asyncio.Future[Outcome]:
 @pytest.mark.parametrize("unit", [REQUEST, Deletion("y")])
 def test_claim_gives_way_for_a_moment_to_a_request_that_may_follow_another(unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks for one run after another asks for the next when the last one has ended. Whoever cannot wait ends that, too."""
-    monkeypatch.setattr("stepwell.stores.way._RECENT_SECONDS", WAIT)
-    monkeypatch.setattr("stepwell.stores.way._MOMENT_SECONDS", WAIT)
+    monkeypatch.setattr("stepwell.pipeline.way._RECENT_SECONDS", WAIT)
+    monkeypatch.setattr("stepwell.pipeline.way._MOMENT_SECONDS", WAIT)
     line = Line()
 
     async def ask() -> None:
@@ -260,8 +260,8 @@ def test_claim_gives_way_for_a_moment_to_a_request_that_may_follow_another(unit:
 
 @pytest.mark.parametrize(("recent", "moment"), [(0, WAIT), (WAIT, 0)])
 def test_claim_is_written_if_no_request_follows(monkeypatch: pytest.MonkeyPatch, recent: float, moment: float) -> None:
-    monkeypatch.setattr("stepwell.stores.way._RECENT_SECONDS", recent)
-    monkeypatch.setattr("stepwell.stores.way._MOMENT_SECONDS", moment)
+    monkeypatch.setattr("stepwell.pipeline.way._RECENT_SECONDS", recent)
+    monkeypatch.setattr("stepwell.pipeline.way._MOMENT_SECONDS", moment)
     line = Line()
 
     async def ask() -> None:
@@ -272,7 +272,7 @@ def test_claim_is_written_if_no_request_follows(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_nobody_gives_way_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepwell.stores.way._LONGEST_SECONDS", 0)
+    monkeypatch.setattr("stepwell.pipeline.way._LONGEST_SECONDS", 0)
     line = Line()
 
     async def ask() -> None:
@@ -290,7 +290,7 @@ def test_nobody_gives_way_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_gave_way_goes_on_when_the_request_is_done_whatever_came_of_it(
     outcome: Exception | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepwell.stores.way._LONGEST_SECONDS", WAIT)
+    monkeypatch.setattr("stepwell.pipeline.way._LONGEST_SECONDS", WAIT)
     line = Line()
     line.no_answer = outcome
 
@@ -306,7 +306,7 @@ def test_who_gave_way_goes_on_when_the_request_is_done_whatever_came_of_it(
 
 
 def test_claim_gives_way_to_the_request_of_a_blocking_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepwell.stores.way._LONGEST_SECONDS", WAIT)
+    monkeypatch.setattr("stepwell.pipeline.way._LONGEST_SECONDS", WAIT)
 
     async def ask(pool: ThreadPoolExecutor) -> None:
         has_begun, may_end = threading.Event(), threading.Event()

@@ -14,7 +14,7 @@ import pytest
 
 from stepwell.errors import CommitUnknown, Conflict, LimitExceeded, StepwellError, StoreFull, StoreUnavailable
 from stepwell.model.commit import Commit, Deletion, Outcome, Unit, Written
-from stepwell.stores.group import GroupCommit
+from stepwell.pipeline.group_commit import GroupCommit
 
 WAIT = 60  # for what must happen; reached only by a failing test
 
@@ -202,7 +202,7 @@ def test_errands_of_one_turn_share_a_group_though_nobody_writes(disk: Disk) -> N
 
 
 def test_errands_of_a_long_turn_do_not_wait_for_its_end(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepwell.stores.gathering._LONGEST_SECONDS", 0)
+    monkeypatch.setattr("stepwell.pipeline.gathering._LONGEST_SECONDS", 0)
     disk.is_held = True
 
     def wait() -> None:

@@ -13,8 +13,8 @@ import pytest
 from stepwell.contract.store import Begun
 from stepwell.errors import CommitUnknown
 from stepwell.model.commit import Deletion, Outcome, Unit, Written
-from stepwell.stores.glance import Glance
-from stepwell.stores.group import GroupCommit
+from stepwell.pipeline.glance import Glance
+from stepwell.pipeline.group_commit import GroupCommit
 
 WAIT = 60  # for what must happen; reached only by a failing test
 UNIT = Deletion("x")
@@ -91,7 +91,7 @@ def server(monkeypatch: pytest.MonkeyPatch, is_worth: list[bool]) -> Server:
     server.is_here.clear()
     server.done.clear()
     monkeypatch.setattr(Glance, "is_looking", True)
-    monkeypatch.setattr("stepwell.stores.group.is_worth_a_look", lambda _: is_worth[0])
+    monkeypatch.setattr("stepwell.pipeline.group_commit.is_worth_a_look", lambda _: is_worth[0])
     return server
 
 
@@ -184,7 +184,7 @@ def test_loop_is_told_of_what_does_not_come_soon(
     server: Server, is_worth: list[bool], monkeypatch: pytest.MonkeyPatch, is_looking: bool
 ) -> None:
     monkeypatch.setattr(Glance, "is_looking", is_looking)
-    monkeypatch.setattr("stepwell.stores.watch._LONGEST_SECONDS", WAIT)
+    monkeypatch.setattr("stepwell.pipeline.watch._LONGEST_SECONDS", WAIT)
     is_worth[0] = False
 
     async def work() -> None:
@@ -204,7 +204,7 @@ def test_loop_is_told_of_what_does_not_come_soon(
 def test_answer_that_comes_in_pieces_is_waited_for_to_its_end(
     server: Server, is_worth: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepwell.stores.watch._LONGEST_SECONDS", WAIT)
+    monkeypatch.setattr("stepwell.pipeline.watch._LONGEST_SECONDS", WAIT)
     is_worth[0] = False
 
     async def work() -> None:
@@ -223,7 +223,7 @@ def test_answer_that_comes_in_pieces_is_waited_for_to_its_end(
 
 
 def test_writer_waits_for_what_is_late(server: Server, is_worth: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepwell.stores.watch._LONGEST_SECONDS", 0)
+    monkeypatch.setattr("stepwell.pipeline.watch._LONGEST_SECONDS", 0)
     is_worth[0] = False
 
     async def work() -> None:

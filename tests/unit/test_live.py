@@ -8,7 +8,7 @@ from tests.unit.sample import Chain
 
 from stepwell import Stepwell
 from stepwell.model.execution_state import State
-from stepwell.state.live import CachedExecution, ExecutionCache
+from stepwell.state.executions import CachedExecution, ExecutionCache
 
 
 def live(execution_id: str, size: int = 1, receipt: str = "r") -> CachedExecution:

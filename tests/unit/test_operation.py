@@ -11,8 +11,8 @@ import pytest
 from stepwell.contract.store import Capabilities
 from stepwell.errors import Conflict, NotFound, StoreUnavailable
 from stepwell.model.commit import Deletion, Written
-from stepwell.state.operation import AsyncDriver, Driver, Operation, read, write, write_or_raise
-from stepwell.stores.group import GroupCommit
+from stepwell.pipeline.group_commit import GroupCommit
+from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, read, write, write_or_raise
 
 
 class Shelf:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell.errors import InvalidInput
-from stepwell.stores.postgres.wire import integers, texts
+from stepwell.stores.postgres.statements import integers, texts
 
 
 def cells(packed: bytes, kind: int) -> list[bytes | None]:

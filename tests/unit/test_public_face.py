@@ -137,7 +137,7 @@ def test_both_faces_say_the_same_about_themselves(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Stepwell", "ExecutionIndex", "ScopedState", "State", "Transaction", "StateTransaction"])
 def test_what_does_io_is_awaited_and_what_does_none_is_not(name: str) -> None:
-    buffered = set(dir(stepwell.state.buffer.Buffer)) | {"rollback"} if "Transaction" in name else set()
+    buffered = set(dir(stepwell.state.transaction_buffer.Buffer)) | {"rollback"} if "Transaction" in name else set()
     for each, function in functions(PAIRS[name][1]).items():
         gives = str(inspect.signature(function).return_annotation)
         points_at_something = (gives.startswith("Async") and not gives.startswith("AsyncIterator")) or gives in KNOWN_ALREADY

@@ -13,8 +13,8 @@ import pytest
 
 from stepwell.errors import Conflict
 from stepwell.model.commit import Deletion, StateBatch, Sweep, Unlock, Written
-from stepwell.state import pulse as module
-from stepwell.state.pulse import LOCK, STATE, Notifications, Subscription
+from stepwell.pipeline import notifications as module
+from stepwell.pipeline.notifications import LOCK, STATE, Notifications, Subscription
 
 
 class Wire:

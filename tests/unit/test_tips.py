@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepwell.errors import StoreUnavailable
-from stepwell.state.tips import HeadBatch
+from stepwell.pipeline.operations import HeadBatch
 
 LONG = 60  # a machine that is busy may take its time; nothing waits for this unless it hangs
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stepwell.stores.watch import Watch
+from stepwell.pipeline.watch import Watch
 
 WAIT = 60  # for what must happen; reached only by a failing test
 
@@ -35,7 +35,7 @@ def is_open(descriptor: int) -> bool:
 
 
 def test_loop_is_told_when_something_comes(ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepwell.stores.watch._LONGEST_SECONDS", WAIT)
+    monkeypatch.setattr("stepwell.pipeline.watch._LONGEST_SECONDS", WAIT)
     near, far = ends
 
     async def work() -> None:
@@ -56,7 +56,7 @@ def test_loop_is_told_when_something_comes(ends: tuple[socket.socket, socket.soc
 
 
 def test_somebody_is_told_if_nothing_comes(ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepwell.stores.watch._LONGEST_SECONDS", 0)
+    monkeypatch.setattr("stepwell.pipeline.watch._LONGEST_SECONDS", 0)
 
     async def work() -> None:
         is_late = asyncio.Event()
@@ -72,7 +72,7 @@ def test_connection_that_others_close_is_taken_for_no_other(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The number of a closed connection is given to the next one; the loop must still know the two apart."""
-    monkeypatch.setattr("stepwell.stores.watch._LONGEST_SECONDS", WAIT)
+    monkeypatch.setattr("stepwell.pipeline.watch._LONGEST_SECONDS", WAIT)
     near, _ = ends
 
     async def work() -> None:

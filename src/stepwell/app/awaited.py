@@ -28,6 +28,7 @@ from stepwell.model.receipt import Receipt
 from stepwell.model.receipt_chain import Verification
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
+from stepwell.pipeline.operations import AsyncDriver
 from stepwell.queue.assembly import check_queues
 from stepwell.queue.face import AsyncQueue
 from stepwell.queue.item import AsyncQueueItem
@@ -42,7 +43,6 @@ from stepwell.state.awaited import AsyncState
 from stepwell.state.conversations import AsyncConversations
 from stepwell.state.executions import MANUAL, CommitTerms
 from stepwell.state.locks import DEFAULT_SECONDS, AsyncLock, HeldLock, guards_of, lock_request, schedule_request
-from stepwell.state.operation import AsyncDriver
 from stepwell.state.transaction import AsyncTransaction
 
 __all__ = ["AsyncExecutionIndex", "AsyncStepwell"]

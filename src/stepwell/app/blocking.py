@@ -27,6 +27,7 @@ from stepwell.model.receipt import Receipt
 from stepwell.model.receipt_chain import Verification
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
+from stepwell.pipeline.operations import Driver
 from stepwell.queue.assembly import check_queues
 from stepwell.queue.face import Queue
 from stepwell.queue.item import QueueItem
@@ -42,7 +43,6 @@ from stepwell.state.blocking import State
 from stepwell.state.conversations import Conversations
 from stepwell.state.executions import MANUAL, CommitTerms
 from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, Lock, guards_of, lock_request, schedule_request
-from stepwell.state.operation import Driver
 from stepwell.state.transaction import Transaction
 
 __all__ = ["ExecutionIndex", "Stepwell"]

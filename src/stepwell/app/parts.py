@@ -22,6 +22,9 @@ from stepwell.model.limits import Limits
 from stepwell.model.lock import probe_lock
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.status import Status
+from stepwell.pipeline.group_commit import GroupCommit
+from stepwell.pipeline.notifications import Notifications
+from stepwell.pipeline.operations import AsyncDriver, Operation, read, write_or_raise
 from stepwell.queue.assembly import QueueParts
 from stepwell.queue.news import WriteNotices
 from stepwell.queue.standing import PiggybackedClaim
@@ -31,11 +34,8 @@ from stepwell.state.conversation import DAY_SECONDS, ConversationOperations
 from stepwell.state.copies import Copies
 from stepwell.state.executions import Executions
 from stepwell.state.locks import Keeper, LockOperations
-from stepwell.state.operation import AsyncDriver, Operation, read, write_or_raise
-from stepwell.state.pulse import Notifications
-from stepwell.state.scoped import StateOperations
-from stepwell.stores.group import GroupCommit
-from stepwell.stores.opening import store_of
+from stepwell.state.scoped_state import StateOperations
+from stepwell.stores.url import store_of
 
 __all__ = ["ExecutionSummary", "Health", "Parts", "check_settings", "file_of", "grace_of", "lease_of"]
 

@@ -16,7 +16,7 @@ from stepwell.app import Stepwell
 from stepwell.demo.bank import BANK, LEDGER, OPENING, accounts_after, commit_id, transfer
 from stepwell.demo.screen import DemoScreen
 from stepwell.errors import Corrupted
-from stepwell.stores.sql import read_queries
+from stepwell.stores.sql_files import read_queries
 
 __all__ = ["tell"]
 

@@ -24,7 +24,7 @@ from stepwell.demo.parcel import LEASE_SECONDS, ORDER, PARCELS, read_order
 from stepwell.demo.screen import DemoScreen
 from stepwell.errors import Corrupted
 from stepwell.model.status import Status
-from stepwell.stores.sql import read_queries
+from stepwell.stores.sql_files import read_queries
 
 __all__ = ["tell"]
 

@@ -9,6 +9,8 @@ from stepwell.contract.store import Store
 from stepwell.errors import InvalidInput
 from stepwell.flow.function import Workflow, registered
 from stepwell.model.ids import NewId, check_key
+from stepwell.pipeline.notifications import Notifications
+from stepwell.pipeline.operations import AsyncDriver, Operation, read
 from stepwell.queue.dispatcher import Dispatcher
 from stepwell.queue.idleness import idleness
 from stepwell.queue.local_engine import LocalEngine
@@ -25,8 +27,6 @@ from stepwell.runtime.loop_way import LoopWay
 from stepwell.runtime.worker import Worker
 from stepwell.state.executions import Executions
 from stepwell.state.locks import LockOperations
-from stepwell.state.operation import AsyncDriver, Operation, read
-from stepwell.state.pulse import Notifications
 
 __all__ = ["QueueParts", "check_queues", "find_workflow"]
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from stepwell.state.pulse import QUEUE, Notifications, Subscription
+from stepwell.pipeline.notifications import QUEUE, Notifications, Subscription
 
 __all__ = ["DispatcherWakeup"]
 

@@ -9,7 +9,7 @@ import msgspec
 
 from stepwell.errors import Conflict, StepwellError
 from stepwell.model.queue_item import PutQueue, PutTier, PutWorkspace
-from stepwell.state.operation import Operation, read, write
+from stepwell.pipeline.operations import Operation, read, write
 
 __all__ = ["KEEP", "Number", "Rate", "change", "kept_or_changed"]
 

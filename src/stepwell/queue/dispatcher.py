@@ -24,13 +24,13 @@ from stepwell.contract.store import Store
 from stepwell.errors import LeaseLost, NotFound, StepwellError
 from stepwell.model.commit import Written
 from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, ReturnItem
+from stepwell.pipeline.notifications import Notifications
+from stepwell.pipeline.operations import AsyncDriver, read, write_or_raise
 from stepwell.queue.bell import DispatcherWakeup
 from stepwell.queue.news import WriteNotices
 from stepwell.queue.standing import ClaimOffer, PiggybackedClaim
 from stepwell.queue.turns import SwitchIntervalTuning
 from stepwell.runtime.patience import HandBackRetry, is_away
-from stepwell.state.operation import AsyncDriver, read, write_or_raise
-from stepwell.state.pulse import Notifications
 
 __all__ = ["BATCH", "POLL_SECONDS", "Dispatcher"]
 

@@ -7,13 +7,13 @@ import builtins
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
 from stepwell.model.queue_item import DEFAULT_QUEUE, Enqueued, ItemStatus, QueueSettings
+from stepwell.pipeline.operations import AsyncDriver, Driver, Operation
 from stepwell.queue.changing import KEEP, Number, Rate
 from stepwell.queue.insight import Demand, LaneStats, metrics_of
 from stepwell.queue.item import AsyncQueueItem, ItemSummary, QueueItem
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.presence import WorkerPresence
 from stepwell.queue.reason import WaitingReason
-from stepwell.state.operation import AsyncDriver, Driver, Operation
 
 __all__ = ["AsyncQueue", "Queue"]
 

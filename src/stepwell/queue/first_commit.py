@@ -17,11 +17,10 @@ from stepwell.model.execution_state import State
 from stepwell.model.ids import NewId
 from stepwell.model.queue_item import Claimed, ItemMark, ItemStatus
 from stepwell.model.record import Metadata, encode_plain_trigger, encode_record
+from stepwell.pipeline.operations import AsyncDriver
 from stepwell.runtime.loop_way import LoopWay
 from stepwell.runtime.recorder import Recorder
-from stepwell.state.executions import CommitTerms, Executions, OpenTransaction
-from stepwell.state.live import CachedExecution
-from stepwell.state.operation import AsyncDriver
+from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
 
 __all__ = ["FENCE", "FirstCommit", "Host"]
 

@@ -11,10 +11,10 @@ from stepwell.clock import from_ms
 from stepwell.duration import Span, seconds_of
 from stepwell.model.queue_item import Enqueued, Item, ItemStatus
 from stepwell.model.value import Value, decode
+from stepwell.pipeline.operations import AsyncDriver, Driver
 from stepwell.queue.operations import QUEUED, QueueOperations
 from stepwell.queue.reason import WaitingReason
 from stepwell.runtime.handle import AsyncRun, Run
-from stepwell.state.operation import AsyncDriver, Driver
 
 __all__ = ["AsyncQueueItem", "ItemSummary", "QueueItem"]
 

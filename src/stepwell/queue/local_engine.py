@@ -16,6 +16,7 @@ from stepwell.model.commit import Creation, Head, Lease
 from stepwell.model.ids import NewId
 from stepwell.model.queue_item import Claimed, ItemMark, ReturnItem
 from stepwell.model.status import FINAL
+from stepwell.pipeline.operations import AsyncDriver, write, write_or_raise
 from stepwell.queue.first_commit import FENCE, FirstCommit
 from stepwell.queue.resuming import Resuming, mark_of_run
 from stepwell.runtime.inbox import CANCEL, delivery, fresh_key
@@ -23,7 +24,6 @@ from stepwell.runtime.loop_way import LoopWay
 from stepwell.runtime.start import Starting
 from stepwell.runtime.worker import Worker
 from stepwell.state.executions import Executions
-from stepwell.state.operation import AsyncDriver, write, write_or_raise
 
 __all__ = ["LocalEngine"]
 

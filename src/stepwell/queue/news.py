@@ -16,8 +16,8 @@ from itertools import compress
 
 from stepwell.model.commit import Commit, Outcome, Unit, Written
 from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, ItemStatus
+from stepwell.pipeline.notifications import QUEUE, topics_of
 from stepwell.queue.bell import DispatcherWakeup
-from stepwell.state.pulse import QUEUE, topics_of
 
 __all__ = ["WriteNotices"]
 

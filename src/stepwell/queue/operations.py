@@ -39,6 +39,9 @@ from stepwell.model.queue_item import (
 )
 from stepwell.model.queue_lifecycle import full, is_same, unknown_workspace, waits_for_turn
 from stepwell.model.refusals import asked_otherwise, id_taken
+from stepwell.pipeline.completions import Completion, CompletionWaiter
+from stepwell.pipeline.notifications import QUEUE, Notifications, end_of
+from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
 from stepwell.queue.changing import change, kept_or_changed
 from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
 from stepwell.queue.presence import Presences, WorkerPresence
@@ -46,10 +49,7 @@ from stepwell.queue.reason import ItemContext, WaitingReason, reason_of, surroun
 from stepwell.queue.request import QueueRequest, new_item
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.handle import RunOperations
-from stepwell.state.endings import Completion, CompletionWaiter
 from stepwell.state.executions import Executions
-from stepwell.state.operation import Operation, read, wait, write_or_raise
-from stepwell.state.pulse import QUEUE, Notifications, end_of
 
 __all__ = ["QueueOperations"]
 

@@ -14,9 +14,9 @@ from contextlib import suppress
 import msgspec
 
 from stepwell.errors import InvalidInput, StepwellError
+from stepwell.pipeline.operations import AsyncDriver, Operation
 from stepwell.queue.schedule import Schedule, due_ticks
 from stepwell.queue.schedules import ScheduleOperations, read_schedule
-from stepwell.state.operation import AsyncDriver, Operation
 
 __all__ = ["Scheduler", "fire_due"]
 

@@ -20,6 +20,7 @@ from stepwell.model.ids import NewId, check_key
 from stepwell.model.queue_item import DEFAULT_QUEUE, Enqueued, NewItem
 from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
 from stepwell.model.scoped_operations import ABSENT, Delete, Put
+from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, read, write_or_raise
 from stepwell.queue.item import AsyncQueueItem, QueueItem
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.request import QueueRequest, moment_ms
@@ -34,7 +35,6 @@ from stepwell.queue.schedule import (
     ticks_between,
     timing_of,
 )
-from stepwell.state.operation import AsyncDriver, Driver, Operation, read, write_or_raise
 
 __all__ = ["PATH", "AsyncSchedules", "ScheduleOperations", "Schedules", "decode_schedule", "encode_schedule", "read_schedule"]
 

@@ -15,10 +15,10 @@ from stepwell.contract.store import Store
 from stepwell.errors import LockHeld, StepwellError
 from stepwell.flow.function import registered_versions
 from stepwell.model.lock import scheduled_lock
+from stepwell.pipeline.operations import AsyncDriver, Operation, read, write
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.presence import BEAT_SECONDS, WorkerPresence, absence, presence
 from stepwell.state.locks import LockOperations, schedule_request
-from stepwell.state.operation import AsyncDriver, Operation, read, write
 
 __all__ = ["QueueRecovery", "recover_alone"]
 

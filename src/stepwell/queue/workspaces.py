@@ -10,8 +10,8 @@ from stepwell.contract.store import Store
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.model.ids import check_key
 from stepwell.model.queue_item import PutTier, PutWorkspace, Tier, Workspace
+from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, read
 from stepwell.queue.changing import KEEP, Number, Rate, change, kept_or_changed
-from stepwell.state.operation import AsyncDriver, Driver, Operation, read
 
 __all__ = ["AsyncWorkspaces", "WorkspaceOperations", "Workspaces"]
 

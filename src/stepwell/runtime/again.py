@@ -23,13 +23,12 @@ from stepwell.model.queue_item import ItemMark, ItemStatus
 from stepwell.model.queue_lifecycle import waits_for_turn
 from stepwell.model.record import Token, decode_token, encode_token
 from stepwell.model.status import Status, StepStatus
+from stepwell.pipeline.operations import Operation
 from stepwell.runtime.compensation import COMPENSATION
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, CHILD, letters, path_of, take
 from stepwell.runtime.retrying import restored
-from stepwell.state.executions import CommitTerms, Executions, OpenTransaction
-from stepwell.state.live import CachedExecution
-from stepwell.state.operation import Operation
+from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
 
 __all__ = ["RunRetry"]
 

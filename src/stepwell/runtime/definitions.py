@@ -26,7 +26,7 @@ from stepwell.model.ids import check_key
 from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
 from stepwell.model.scoped_operations import ABSENT, Put, StoredEntry
 from stepwell.model.value import canonical
-from stepwell.state.operation import AsyncDriver, Driver, Operation, read, write_or_raise
+from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, read, write_or_raise
 
 __all__ = ["AsyncDefinitions", "DefinitionOperations", "DefinitionSummary", "Definitions"]
 

@@ -17,6 +17,9 @@ from stepwell.model.receipt_chain import Verification
 from stepwell.model.status import FINAL, Status
 from stepwell.model.trace import Trace, TraceLevel, trace_of
 from stepwell.model.value import Value, canonical, decode, recode
+from stepwell.pipeline.completions import Completion
+from stepwell.pipeline.notifications import Notifications, end_of
+from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, wait, write_or_raise
 from stepwell.runtime.again import RunRetry
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
@@ -24,11 +27,8 @@ from stepwell.runtime.obstacle import missing_steps, obstacle_of
 from stepwell.runtime.picture import PictureFormat, check_format, picture_of_calls, picture_of_plan
 from stepwell.runtime.progress import Progress, progress_of
 from stepwell.runtime.run_check import problems_of_calls, problems_of_plan
-from stepwell.state.datastore import DataStore
-from stepwell.state.endings import Completion
+from stepwell.state.data_store import DataStore
 from stepwell.state.executions import Executions
-from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write_or_raise
-from stepwell.state.pulse import Notifications, end_of
 
 __all__ = ["AsyncRun", "Run", "RunOperations"]
 

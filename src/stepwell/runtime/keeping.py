@@ -9,7 +9,7 @@ from typing import Protocol
 
 from stepwell.errors import LeaseLost, StepwellError
 from stepwell.model.commit import Extension, Lease, Written
-from stepwell.state.operation import AsyncDriver, write
+from stepwell.pipeline.operations import AsyncDriver, write
 
 __all__ = ["LeaseRenewal", "Leased", "monotonic"]
 

@@ -12,9 +12,8 @@ from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import State
 from stepwell.model.ids import NewId
-from stepwell.state.executions import CommitTerms, Executions, OpenTransaction
-from stepwell.state.live import CachedExecution
-from stepwell.state.operation import AsyncDriver
+from stepwell.pipeline.operations import AsyncDriver
+from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
 
 __all__ = ["Recorder", "Trying"]
 

@@ -10,9 +10,9 @@ from stepwell.flow.function import Workflow, registered, registered_names, regis
 from stepwell.kernel.token import ROOT
 from stepwell.model.commit import ANY_VERSION
 from stepwell.model.execution_state import State
+from stepwell.pipeline.operations import AsyncDriver
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.keeping import monotonic
-from stepwell.state.operation import AsyncDriver
 
 __all__ = ["KnownWorkflows"]
 

@@ -26,9 +26,9 @@ from stepwell.model.execution_state import ExecutionState
 from stepwell.model.mutation import AddToken, EnterScope, ReopenStep
 from stepwell.model.record import Token, encode_token
 from stepwell.model.status import StepStatus
+from stepwell.pipeline.operations import Operation
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.state.executions import Executions
-from stepwell.state.operation import Operation
 
 __all__ = ["restored"]
 

@@ -17,7 +17,7 @@ from stepwell.model.record import Metadata
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Clear, Delete, Increment, Put
 from stepwell.model.value import Value, decode
-from stepwell.state.operation import Operation, read
+from stepwell.pipeline.operations import Operation, read
 
 __all__ = ["lay_over", "read_state"]
 

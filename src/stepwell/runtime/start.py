@@ -17,10 +17,10 @@ from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, 
 from stepwell.model.record import FunctionTrigger, Metadata, encode_plain_trigger, encode_record, encode_trigger
 from stepwell.model.status import Status
 from stepwell.model.value import Value, recode, to_value
+from stepwell.pipeline.operations import Operation
 from stepwell.runtime.budget import governance_of
 from stepwell.runtime.seed import Seed
 from stepwell.state.executions import Executions
-from stepwell.state.operation import Operation
 
 __all__ = ["Starting", "TakesOn"]
 

@@ -19,9 +19,9 @@ from stepwell.model.mutation import WriteState
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Delete, Entry, Increment, Put, ScopeTotals, StoredEntry, Touch, resolve
 from stepwell.model.value import Value, decode
-from stepwell.state.buffer import Buffer, BufferedScope
-from stepwell.state.operation import AsyncDriver, read
-from stepwell.state.scoped import must_slide
+from stepwell.pipeline.operations import AsyncDriver, read
+from stepwell.state.scoped_state import must_slide
+from stepwell.state.transaction_buffer import Buffer, BufferedScope
 
 __all__ = ["StateReading", "StepState"]
 

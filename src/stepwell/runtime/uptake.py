@@ -12,12 +12,11 @@ from stepwell.model.ids import NewId
 from stepwell.model.queue_lifecycle import waits_for_turn
 from stepwell.model.record import decode_status
 from stepwell.model.status import FINAL
+from stepwell.pipeline.operations import AsyncDriver, write
 from stepwell.runtime.again import RunRetry
 from stepwell.runtime.recorder import Recorder
 from stepwell.runtime.repertoire import KnownWorkflows
-from stepwell.state.executions import Executions
-from stepwell.state.live import CachedExecution
-from stepwell.state.operation import AsyncDriver, write
+from stepwell.state.executions import CachedExecution, Executions
 
 __all__ = ["LoadedSession", "SessionLoader"]
 

@@ -23,6 +23,8 @@ from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value
+from stepwell.pipeline.notifications import DUE, Notifications, is_running
+from stepwell.pipeline.operations import AsyncDriver, read, write
 from stepwell.runtime.branch import follow_tasks
 from stepwell.runtime.collecting import GcTuning
 from stepwell.runtime.declared import DeclaredSession
@@ -43,8 +45,6 @@ from stepwell.runtime.step_state import StateReading
 from stepwell.runtime.uptake import SessionLoader
 from stepwell.runtime.wakes import WakeTimes
 from stepwell.state.executions import Executions
-from stepwell.state.operation import AsyncDriver, read, write
-from stepwell.state.pulse import DUE, Notifications, is_running
 
 __all__ = ["Worker"]
 

@@ -9,13 +9,13 @@ from stepwell.duration import Span
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Entry, StateChange
 from stepwell.model.value import Value
-from stepwell.state.buffer import HasScope, scope_of
+from stepwell.pipeline.notifications import STATE
+from stepwell.pipeline.operations import Driver
 from stepwell.state.cache import CachedState
 from stepwell.state.locks import HeldLock, guards_of
-from stepwell.state.operation import Driver
-from stepwell.state.pulse import STATE
-from stepwell.state.scoped import ScopeOperations, StateOperations, as_scope, child_scope
+from stepwell.state.scoped_state import ScopeOperations, StateOperations, as_scope, child_scope
 from stepwell.state.transaction import StateTransaction
+from stepwell.state.transaction_buffer import HasScope, scope_of
 
 __all__ = ["ScopedState", "State"]
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from stepwell.duration import Span, held_seconds
 from stepwell.model.scoped_operations import Entry
 from stepwell.model.value import Value, decode, recode
-from stepwell.state.pulse import STATE, Notifications, Subscription
+from stepwell.pipeline.notifications import STATE, Notifications, Subscription
 
 __all__ = ["AsyncCachedState", "CachedState"]
 

@@ -17,9 +17,9 @@ from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import ABSENT, Clear, Delete, Put, StateOp, StoredEntry, Touch
 from stepwell.model.value import Value, canonical, decode, from_value, recode
+from stepwell.pipeline.operations import Operation, read
 from stepwell.state.locks import HeldLock, guards_of
-from stepwell.state.operation import Operation, read
-from stepwell.state.scoped import StateOperations, must_slide
+from stepwell.state.scoped_state import StateOperations, must_slide
 
 __all__ = [
     "DAY_SECONDS",

@@ -9,9 +9,9 @@ from typing import TypeVar
 from stepwell.duration import Span
 from stepwell.model.lock import conversation_lock
 from stepwell.model.value import Value
+from stepwell.pipeline.operations import AsyncDriver, Driver
 from stepwell.state.conversation import Answer, ConversationOperations, ConversationSummary, Turn, TurnResult, check_runnable
 from stepwell.state.locks import DEFAULT_SECONDS, AsyncLock, HeldLock, Lock, LockOperations, lock_request
-from stepwell.state.operation import AsyncDriver, Driver
 
 __all__ = ["AsyncConversations", "Conversations"]
 

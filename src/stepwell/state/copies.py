@@ -17,8 +17,8 @@ from stepwell.model.mutation import Restore
 from stepwell.model.receipt import Receipt, sign_head
 from stepwell.model.record import Metadata, encode_record
 from stepwell.model.snapshot import Snapshot, read_snapshot, store_snapshot, write_snapshot
+from stepwell.pipeline.operations import Operation, read, write_or_raise
 from stepwell.state.executions import MANUAL, Executions
-from stepwell.state.operation import Operation, read, write_or_raise
 
 __all__ = ["Copies"]
 

@@ -14,7 +14,7 @@ from stepwell.model.receipt import Receipt, read_receipts
 from stepwell.model.receipt_chain import Verification, check_vouched, rebuild, verify, write_proof
 from stepwell.model.scoped_operations import StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.state.operation import Operation, read
+from stepwell.pipeline.operations import Operation, read
 
 __all__ = ["History", "no_execution"]
 

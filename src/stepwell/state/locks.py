@@ -21,9 +21,9 @@ from stepwell.duration import Span, held_seconds, waited_seconds
 from stepwell.errors import CommitUnknown, InvalidInput, LeaseLost, LockHeld, StepwellError, StoreUnavailable
 from stepwell.model.commit import Acquire, Lease, LockGuard, Outcome, Renew, Unlock, Written
 from stepwell.model.ids import NewId
-from stepwell.state.operation import AsyncDriver, Driver, Operation, wait, write
-from stepwell.state.pulse import LOCK, Notifications
-from stepwell.stores.group import GroupCommit
+from stepwell.pipeline.group_commit import GroupCommit
+from stepwell.pipeline.notifications import LOCK, Notifications
+from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, wait, write
 
 __all__ = [
     "DEFAULT_SECONDS",

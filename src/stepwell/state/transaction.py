@@ -10,10 +10,10 @@ from stepwell.model.commit import LockGuard
 from stepwell.model.limits import Limits
 from stepwell.model.receipt import Receipt
 from stepwell.model.scope import Scope
-from stepwell.state.buffer import Buffer, BufferedScope, HasScope
+from stepwell.pipeline.operations import AsyncDriver, Driver, Operation
 from stepwell.state.executions import CommitTerms, Executions, OpenTransaction
-from stepwell.state.operation import AsyncDriver, Driver, Operation
-from stepwell.state.scoped import StateOperations
+from stepwell.state.scoped_state import StateOperations
+from stepwell.state.transaction_buffer import Buffer, BufferedScope, HasScope
 
 __all__ = ["AsyncStateTransaction", "AsyncTransaction", "StateTransaction", "Transaction"]
 

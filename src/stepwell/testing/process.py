@@ -17,10 +17,10 @@ from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
 from stepwell.model.commit import Commit, Outcome, StateBatch, Unit, Written
+from stepwell.pipeline.group_commit import GroupCommit
+from stepwell.pipeline.notifications import DUE, end_of
+from stepwell.pipeline.operations import AsyncDriver
 from stepwell.runtime.context import StepContext, watcher
-from stepwell.state.operation import AsyncDriver
-from stepwell.state.pulse import DUE, end_of
-from stepwell.stores.group import GroupCommit
 from stepwell.testing.loop import Admission, owner
 
 __all__ = ["Fate", "ProcessFault", "SharedStore", "SimulatedProcess"]

@@ -11,7 +11,7 @@ from stepwell.app import Stepwell
 from stepwell.contract.store import Store
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
-from stepwell.state.operation import Driver, Effect, Operation, WaitEffect
+from stepwell.pipeline.operations import Driver, Effect, Operation, WaitEffect
 from stepwell.testing.clock import VirtualClock
 from stepwell.testing.horizon import horizon
 from stepwell.testing.loop import VirtualLoop

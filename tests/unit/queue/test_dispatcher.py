@@ -15,12 +15,12 @@ from stepwell.errors import StoreUnavailable
 from stepwell.model.commit import Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, ItemMark, ItemStatus
+from stepwell.pipeline.group_commit import GroupCommit
+from stepwell.pipeline.notifications import Notifications
+from stepwell.pipeline.operations import AsyncDriver
 from stepwell.queue.dispatcher import BATCH, Dispatcher
 from stepwell.queue.news import WriteNotices
 from stepwell.queue.standing import ClaimOffer, PiggybackedClaim
-from stepwell.state.operation import AsyncDriver
-from stepwell.state.pulse import Notifications
-from stepwell.stores.group import GroupCommit
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing.conformance.queue_sample import add, new_item, statuses
 from stepwell.testing.conformance.sample import SampleExecution

@@ -9,7 +9,7 @@ import pytest
 
 from stepwell import CommitUnknown, ItemStatus, Stepwell, workflow
 from stepwell.model.queue_item import ItemMark, Redrive
-from stepwell.state.operation import Write, write_or_raise
+from stepwell.pipeline.operations import Write, write_or_raise
 
 
 @workflow(name="operations.echo")

@@ -8,8 +8,8 @@ import pytest
 
 from stepwell.model.commit import Written
 from stepwell.model.queue_item import RecoverItems
+from stepwell.pipeline.operations import Write
 from stepwell.queue.operations import QueueOperations
-from stepwell.state.operation import Write
 
 MOST = RecoverItems().limit
 IDS = [f"i{number}" for number in range(MOST)]

@@ -88,7 +88,7 @@ def _sqlite() -> DoctorFinding:
 
 
 def _store_findings(given: CliSettings) -> Iterator[DoctorFinding]:
-    from stepwell.stores.opening import store_of
+    from stepwell.stores.url import store_of
 
     url, origin = choose_url(given.url)
     yield DoctorFinding("url", "ok", f"{without_secrets(url)} (from {origin})")

@@ -35,10 +35,9 @@ from stepwell.model.limits import Limits
 from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.stores.memory.entries import MemoryEntries
 from stepwell.stores.memory.executions import MemoryExecutions
-from stepwell.stores.memory.locks import MemoryLocks
 from stepwell.stores.memory.queue import MemoryQueue
+from stepwell.stores.memory.scoped_state import MemoryEntries, MemoryLocks
 from stepwell.stores.memory.undo import UndoLog
 
 __all__ = ["MemoryStore"]

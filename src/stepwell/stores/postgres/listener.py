@@ -12,10 +12,10 @@ import psycopg
 from psycopg import sql
 
 from stepwell.errors import StoreUnavailable
-from stepwell.stores.postgres.connecting import connect_database
-from stepwell.stores.postgres.link import Database
-from stepwell.stores.postgres.settings import PostgresSettings
+from stepwell.stores.postgres.connection import Database
+from stepwell.stores.postgres.connection_pool import connect_database
 from stepwell.stores.postgres.statements import channel_of
+from stepwell.stores.postgres.url import PostgresSettings
 
 __all__ = ["Listener"]
 

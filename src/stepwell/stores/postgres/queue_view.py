@@ -21,8 +21,8 @@ from stepwell.model.queue_lifecycle import (
     unknown_workspace,
 )
 from stepwell.model.refusals import no_item
-from stepwell.stores.postgres.link import Question
-from stepwell.stores.postgres.wire import Row, texts
+from stepwell.stores.postgres.connection import Question
+from stepwell.stores.postgres.statements import Row, texts
 from stepwell.stores.queue_rows import item_of
 
 __all__ = ["DECIDED", "QueueFootprint", "QueueView", "changed_row", "new_row"]

@@ -16,12 +16,11 @@ from stepwell.model.lock import LockRow
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.state_quota import StateRoom, workspace_of
-from stepwell.stores.postgres.deciding import decide
-from stepwell.stores.postgres.link import PostgresConnection, Question
+from stepwell.stores.postgres.connection import PostgresConnection, Question
+from stepwell.stores.postgres.decisions import decide
+from stepwell.stores.postgres.group_view import Footprint, View, footprint
 from stepwell.stores.postgres.queue_view import changed_row, new_row
-from stepwell.stores.postgres.statements import address, channel_of, fences_of, turn
-from stepwell.stores.postgres.view import Footprint, View, footprint
-from stepwell.stores.postgres.wire import Row, blobs, booleans, integers, texts
+from stepwell.stores.postgres.statements import Row, address, blobs, booleans, channel_of, fences_of, integers, texts, turn
 
 __all__ = ["BEGIN", "GroupTransaction"]
 

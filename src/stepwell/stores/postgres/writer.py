@@ -1,4 +1,7 @@
-"""The writer: one connection, one group at a time, and what to do when the server says no or nothing."""
+"""The short path of locks: a unit about one lock, alone in its group, is one statement and one round trip.
+
+The writer: one connection, one group at a time, and what to do when the server says no or nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,26 @@ from typing import Any, cast
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Begun
-from stepwell.errors import CommitUnknown, InvalidInput, StoreUnavailable
+from stepwell.errors import CommitUnknown, InvalidInput, StepwellError, StoreUnavailable
 from stepwell.fault_points import fault, is_armed
-from stepwell.model.commit import Acquire, Commit, Outcome, Renew, Unit, Unlock, Written
+from stepwell.model.commit import Acquire, Commit, Lease, Outcome, Renew, Unit, Unlock, Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import Enqueue
 from stepwell.model.queue_lifecycle import is_plain
-from stepwell.stores.postgres.connecting import connect, connect_database, link_to
-from stepwell.stores.postgres.deciding import misfit
-from stepwell.stores.postgres.link import PostgresConnection, PostgresConnectionLost, Question, StatementRefused
-from stepwell.stores.postgres.locking import is_one_lock, why_held, write_lock
-from stepwell.stores.postgres.migrating import migrate
-from stepwell.stores.postgres.ordinary import (
+from stepwell.model.refusals import lock_held, lock_lost
+from stepwell.stores.postgres.connection import (
+    CONNECTION_FAILURE,
+    LOST_RACE,
+    READ_ONLY,
+    PostgresConnection,
+    PostgresConnectionLost,
+    Question,
+    StatementRefused,
+    error_for,
+)
+from stepwell.stores.postgres.connection_pool import connect, connect_database, link_to
+from stepwell.stores.postgres.decisions import misfit
+from stepwell.stores.postgres.fast_path import (
     GroupStatement,
     alone_question,
     is_one_more,
@@ -32,7 +43,9 @@ from stepwell.stores.postgres.ordinary import (
     steps_of,
     why_refused,
 )
-from stepwell.stores.postgres.queue import (
+from stepwell.stores.postgres.group_view import View, footprint
+from stepwell.stores.postgres.migrations import migrate
+from stepwell.stores.postgres.queue_statements import (
     DIRECT,
     Direct,
     are_enqueues,
@@ -45,14 +58,51 @@ from stepwell.stores.postgres.queue import (
     request_question,
     write_direct,
 )
-from stepwell.stores.postgres.settings import PostgresSettings
-from stepwell.stores.postgres.sqlstate import CONNECTION_FAILURE, LOST_RACE, READ_ONLY, error_for
-from stepwell.stores.postgres.statements import channel_of
+from stepwell.stores.postgres.statements import Row, address, channel_of, fences_of, turn
 from stepwell.stores.postgres.transaction import BEGIN, GroupTransaction
-from stepwell.stores.postgres.view import View, footprint
-from stepwell.stores.postgres.wire import Row
+from stepwell.stores.postgres.url import PostgresSettings
 
-__all__ = ["PostgresWriter"]
+__all__ = [
+    "PostgresWriter",
+    "is_one_lock",
+    "why_held",
+    "write_lock",
+]
+
+
+def is_one_lock(units: Sequence[Unit]) -> bool:
+    """Whether the group is about one lock and nothing else."""
+    return len(units) == 1 and isinstance(units[0], Acquire | Renew | Unlock) and misfit(units[0]) is None
+
+
+def write_lock(
+    link: PostgresConnection, unit: Acquire | Renew | Unlock, schema: str, ahead_ms: int, channel: str
+) -> Outcome | None:
+    """Grant, prolong or give back a lock; None if it is held by another, who is asked for afterwards."""
+    where = address(unit.name)
+    match unit:
+        case Acquire():
+            length, number = _milliseconds(unit.seconds), turn(schema, unit.name)
+            rows = link.ask("acquire_one", number, where, unit.name, unit.holder, length, ahead_ms, fences_of(schema))
+            return Written([Lease(unit.name, unit.holder, *rows[0])]) if rows else None
+        case Renew():
+            rows = link.ask("renew_one", where, unit.holder, unit.fence, _milliseconds(unit.seconds), ahead_ms)
+            return Written([Lease(unit.name, unit.holder, *rows[0])]) if rows else lock_lost(unit)
+        case Unlock():
+            least = _milliseconds(unit.at_least_seconds)
+            rows = link.ask("unlock_one", where, unit.holder, unit.fence, least, ahead_ms, channel)
+            return Written() if rows else lock_lost(unit)
+
+
+def why_held(link: PostgresConnection, unit: Acquire) -> StepwellError:
+    """Who holds a lock is nobody's business, but until when is."""
+    rows = link.ask("lock_row", address(unit.name))
+    return lock_held(unit.name, rows[0][0] if rows else None)
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
 
 _WRITTEN = Written()
 _MOST_NARROW = 10_000

@@ -1,7 +1,11 @@
-"""Which server a command goes to: the only one, or the node of a cluster that has the slot of its key."""
+"""What a server says about itself: whether it can hold a store, and what it does for durability.
+
+Which server a command goes to: the only one, or the node of a cluster that has the slot of its key.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -9,13 +13,110 @@ from typing import Any, Protocol
 import msgspec
 from redis import exceptions
 
-from stepwell.errors import StoreUnavailable
-from stepwell.stores.redis.failure import translate
+from stepwell.contract.store import Durability
+from stepwell.errors import StoreUnavailable, StoreUnsafe
+from stepwell.stores.redis.connection import Command, RedisConnection, RedisConnectionLost, RedisRequestUnsent, Reply, translate
 from stepwell.stores.redis.keys import slot_of
-from stepwell.stores.redis.link import Command, RedisConnection, RedisConnectionLost, RedisRequestUnsent, Reply
-from stepwell.stores.redis.settings import RedisSettings
+from stepwell.stores.redis.url import RedisSettings
 
-__all__ = ["Cluster", "Servers", "SingleServer"]
+__all__ = [
+    "Cluster",
+    "ServerFacts",
+    "Servers",
+    "SingleServer",
+    "check_fit",
+    "durability_of",
+    "read_survey",
+    "value_of",
+    "weakest",
+]
+
+
+log = logging.getLogger(__name__)
+
+_OLDEST = (6, 2)
+_LEVELS = ("none", "normal", "full")
+_UNKNOWN = Durability("none", "the server does not show its configuration (CONFIG GET), so what it keeps after a crash is unknown")
+
+
+class ServerFacts(msgspec.Struct, frozen=True):
+    """The facts that decide whether and how a server can be used."""
+
+    version: str
+    role: str
+    eviction: str
+    is_cluster: bool
+    durability: Durability
+
+
+def value_of(reply: Reply, settings: RedisSettings) -> Reply:
+    """The reply, if it is one; else its error is raised, as ours."""
+    if isinstance(reply, RedisRequestUnsent | RedisConnectionLost):
+        raise reply.error
+    if isinstance(reply, exceptions.RedisError):
+        raise translate(reply, settings) from reply
+    return reply
+
+
+def read_survey(link: RedisConnection) -> ServerFacts:
+    """Ask a server about itself."""
+    info, *config = link.exchange([("INFO",), *(("CONFIG", "GET", name) for name in ("appendonly", "appendfsync", "save"))])
+    text: bytes = value_of(info, link.settings)
+    facts = dict(line.split(":", 1) for line in text.decode(errors="replace").splitlines() if ":" in line)
+    is_hidden = any(not isinstance(reply, list) or not reply for reply in config)
+    return ServerFacts(
+        version=facts.get("redis_version", "0"),
+        role=facts.get("role", "master"),
+        eviction=facts.get("maxmemory_policy", ""),
+        is_cluster=facts.get("cluster_enabled") == "1",
+        durability=_UNKNOWN if is_hidden else durability_of(*(reply[1].decode() for reply in config)),
+    )
+
+
+def durability_of(appendonly: str, appendfsync: str, save: str) -> Durability:
+    """What an acknowledged commit survives with these settings. Replicas are not counted: a failover can lose the last writes."""
+    match appendonly, appendfsync:
+        case "yes", "always":
+            return Durability("full", "Redis appendonly=yes appendfsync=always")
+        case "yes", "everysec":
+            return Durability("normal", "Redis appendonly=yes appendfsync=everysec: a crash can lose the last 2 seconds")
+        case "yes", other:
+            return Durability("normal", f"Redis appendonly=yes appendfsync={other}: a power loss can lose the last 30 seconds")
+        case _ if save:
+            return Durability("none", f"Redis writes snapshots only (save {save}): a crash loses everything since the last one")
+        case _:
+            return Durability("none", "Redis appendonly=no and no snapshots: a restart loses everything")
+
+
+def weakest(surveys: list[ServerFacts]) -> Durability:
+    """The durability of a store on several servers: that of the weakest."""
+    return min((survey.durability for survey in surveys), key=lambda durability: _LEVELS.index(durability.level))
+
+
+def check_fit(survey: ServerFacts, settings: RedisSettings) -> None:
+    """Refuse a server that cannot hold a store, or that would throw parts of it away."""
+    numbers = tuple(int(part) for part in survey.version.split(".")[:2] if part.isdigit())
+    if numbers < _OLDEST:
+        raise StoreUnavailable(f"the Redis server {settings.name} has version {survey.version}; upgrade it to 6.2 or newer")
+    if survey.role != "master":
+        raise StoreUnavailable(f"the Redis server {settings.name} is a read-only replica; point the URL at its primary")
+    if survey.is_cluster and settings.database:
+        raise StoreUnavailable(f"the Redis server {settings.name} is a cluster, which has database 0 only; correct the URL")
+    _check_eviction(survey.eviction, settings)
+
+
+def _check_eviction(policy: str, settings: RedisSettings) -> None:
+    if not policy:
+        log.warning("%s does not show its maxmemory-policy; make sure that it is noeviction", settings.name)
+        return
+    if policy.startswith("allkeys-") or (policy.startswith("volatile-") and settings.execution_ttl_ms):
+        raise StoreUnsafe(
+            f"the Redis server {settings.name} has maxmemory-policy {policy}, which throws parts of executions away when memory "
+            "runs out; set maxmemory-policy to noeviction"
+        )
+    if policy.startswith("volatile-"):
+        log.warning("%s has maxmemory-policy %s, which may drop locks that are held; set it to noeviction", settings.name, policy)
+
 
 # A slot that moves, or a replica that takes over, needs a moment; 8 looks with growing pauses are about 2.5 seconds.
 _LOOKS = 8

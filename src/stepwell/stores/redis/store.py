@@ -15,20 +15,16 @@ from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
-from stepwell.stores.redis.asking import Asking, load_scripts
-from stepwell.stores.redis.calls import ScriptCall, ScriptCaller
+from stepwell.stores.redis.connection import RedisConnection
+from stepwell.stores.redis.fast_path import PlainCommits, WholeRuns
 from stepwell.stores.redis.keys import Keys
-from stepwell.stores.redis.link import RedisConnection
-from stepwell.stores.redis.listening import RedisListener
-from stepwell.stores.redis.ordinary import PlainCommits
-from stepwell.stores.redis.queue_reading import RedisQueueReads, first_rows
-from stepwell.stores.redis.reading import RedisReads
-from stepwell.stores.redis.runs import WholeRuns
-from stepwell.stores.redis.servers import Cluster, Servers, SingleServer
-from stepwell.stores.redis.settings import RedisSettings, parse_url
-from stepwell.stores.redis.survey import check_fit, read_survey, value_of, weakest
-from stepwell.stores.redis.sweeping import Sweeping
-from stepwell.stores.redis.writing import RedisWriter
+from stepwell.stores.redis.listener import RedisListener
+from stepwell.stores.redis.reads import Asking, RedisQueueReads, RedisReads, first_rows, load_scripts
+from stepwell.stores.redis.script_calls import ScriptCall, ScriptCaller
+from stepwell.stores.redis.servers import Cluster, Servers, SingleServer, check_fit, read_survey, value_of, weakest
+from stepwell.stores.redis.sweeper import Sweeping
+from stepwell.stores.redis.url import RedisSettings, parse_url
+from stepwell.stores.redis.writer import RedisWriter
 
 __all__ = ["SCHEMA_VERSION", "RedisStore"]
 

@@ -1,9 +1,13 @@
-"""Opening SQLite files: which are ours, how they are set up, and what its errors mean in our words."""
+"""Statements by name, inside the transaction that the store has begun.
+
+Opening SQLite files: which are ours, how they are set up, and what its errors mean in our words.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -20,9 +24,42 @@ from stepwell.errors import (
     StoreNewer,
     StoreUnavailable,
 )
-from stepwell.stores.sql import read_schema
+from stepwell.stores.sql_files import read_schema
+from stepwell.stores.sqlite.fast_path import statement_of
 
-__all__ = ["SCHEMA_VERSION", "Database", "SqliteSettings", "journal_mode", "parse_url", "translate"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "Database",
+    "SqliteSettings",
+    "Statements",
+    "journal_mode",
+    "parse_url",
+    "translate",
+]
+
+
+class Statements:
+    """Runs the statements of one transaction, all of them at one time."""
+
+    def __init__(self, db: Database, sql: Mapping[str, str], now_ms: int) -> None:
+        self.db, self._sql, self.now_ms = db, sql, now_ms
+
+    def run(self, name: str, *arguments: object) -> int:
+        """Run a statement and say how many rows it changed."""
+        return self.db.run(self._sql[name], *arguments)
+
+    def run_view(self, name: str, *arguments: object) -> int:
+        """Run a statement on a view and say how many rows its triggers changed."""
+        return self.db.run_view(self._sql[name], *arguments)
+
+    def run_all(self, name: str, rows: list[tuple[object, ...]]) -> bool:
+        """Run a statement on many rows that is done whole or not at all, and say whether it was."""
+        return self.db.run_all(*statement_of(self._sql[name], rows))
+
+    def rows(self, name: str, *arguments: object) -> list[tuple[Any, ...]]:
+        """Run a statement and give its rows."""
+        return self.db.rows(self._sql[name], *arguments)
+
 
 log = logging.getLogger(__name__)
 

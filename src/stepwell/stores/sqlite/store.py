@@ -20,12 +20,12 @@ from stepwell.model.limits import Limits
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
-from stepwell.stores.sql import read_queries
-from stepwell.stores.sqlite.batch import commit_row, kind_of_all
-from stepwell.stores.sqlite.changes import HeadCache, change_counter
+from stepwell.stores.sql_files import read_queries
+from stepwell.stores.sqlite.change_counter import HeadCache, change_counter
 from stepwell.stores.sqlite.connection import Database, SqliteSettings, parse_url, translate
-from stepwell.stores.sqlite.queue_reading import SqliteQueueReads
-from stepwell.stores.sqlite.writing import SqliteTransaction
+from stepwell.stores.sqlite.fast_path import commit_row, kind_of_all
+from stepwell.stores.sqlite.queue import SqliteQueueReads
+from stepwell.stores.sqlite.transaction import SqliteTransaction
 
 __all__ = ["SQLiteStore"]
 

@@ -15,7 +15,7 @@ from stepwell.errors import AlreadyExists, Conflict, LockHeld
 from stepwell.model.commit import Acquire, Archiving, Claim, Commit, LockGuard, Outcome, Seen, StateBatch, Unit, Unlock, Written
 from stepwell.model.receipt_chain import rebuild
 from stepwell.model.scoped_operations import Increment
-from stepwell.stores.group import GroupCommit
+from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.testing.conformance.sample import HOUR, SCOPE, SampleExecution, answers, content, landed, put, refused, variable, walk
 
 RACES = 1_000

@@ -9,7 +9,7 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, LeaseLost, LockHeld
 from stepwell.model.commit import Claim, ClaimDue, Creation, Deletion, Extension, Lease, Release, Rest, StateBatch
-from stepwell.stores.group import GroupCommit
+from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.testing.conformance.concurrency import write_together
 from stepwell.testing.conformance.sample import (
     HOUR,

@@ -9,7 +9,7 @@ import pytest
 from stepwell.clock import Clock, FakeClock
 from stepwell.contract.store import Store
 from stepwell.model.limits import Limits
-from stepwell.stores.group import GroupCommit
+from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.testing.conformance.sample import SampleExecution
 
 __all__ = [

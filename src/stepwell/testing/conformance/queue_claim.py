@@ -15,7 +15,7 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.model.commit import Unit
 from stepwell.model.queue_item import ClaimItems, ItemMark, PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
-from stepwell.stores.group import GroupCommit
+from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.testing.conformance.concurrency import write_together
 from stepwell.testing.conformance.queue_sample import (
     add,

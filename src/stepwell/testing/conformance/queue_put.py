@@ -15,7 +15,7 @@ from stepwell.contract.store import Store
 from stepwell.errors import Conflict, NotFound
 from stepwell.model.commit import Outcome, Unit, Written
 from stepwell.model.queue_item import PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
-from stepwell.stores.group import GroupCommit
+from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.testing.conformance.concurrency import together
 from stepwell.testing.conformance.queue_sample import add, claim_items, new_item, put_workspace
 from stepwell.testing.conformance.sample import HOUR, landed, refused, write

@@ -20,11 +20,11 @@ from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Clear, StateOp, StoredEntry
 from stepwell.model.value import Value, canonical
+from stepwell.pipeline.group_commit import GroupCommit
+from stepwell.pipeline.operations import Driver, Operation
 from stepwell.state.copies import Copies
 from stepwell.state.executions import CommitTerms, Executions
-from stepwell.state.operation import Driver, Operation
 from stepwell.state.transaction import Transaction
-from stepwell.stores.group import GroupCommit
 from stepwell.testing.conformance.sample import fresh_id
 from stepwell.testing.machine.plain import (
     PlainEntry,

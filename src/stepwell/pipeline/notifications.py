@@ -1,0 +1,222 @@
+"""Gates: what one thread waits at until another one opens it. Nothing but a lock: an interrupt may break an Event.
+
+The pulse of a store: lets those who wait sleep until something may have changed, here or in another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from stepwell.contract.store import Store
+from stepwell.model.commit import Commit, Deletion, Outcome, StateBatch, Sweep, Unit, Unlock, Written
+from stepwell.model.queue_item import (
+    CancelItem,
+    Enqueue,
+    ItemMark,
+    ItemStatus,
+    PutQueue,
+    PutTier,
+    PutWorkspace,
+    RecoverItems,
+    Redrive,
+    ReturnItem,
+)
+
+__all__ = [
+    "DUE",
+    "LOCK",
+    "QUEUE",
+    "STATE",
+    "Notifications",
+    "Subscription",
+    "end_of",
+    "is_running",
+    "open_gate",
+    "shut_gate",
+    "topics_of",
+]
+
+
+def shut_gate() -> threading.Lock:
+    """A gate that is shut."""
+    gate = threading.Lock()
+    gate.acquire()
+    return gate
+
+
+def open_gate(gate: threading.Lock) -> None:
+    """Let whoever waits at a gate go on. Anybody may, and more than once."""
+    if gate.locked():
+        with suppress(RuntimeError):  # another has opened it meanwhile
+            gate.release()
+
+
+LOCK, STATE, DUE, QUEUE = "lock", "state", "due", "queue"
+
+
+def end_of(execution_id: str) -> str:
+    """The topic of an execution's end: those who wait for one are not woken by others."""
+    return f"end:{execution_id}"
+
+
+# Whatever may make an item ready or a slot free.
+_QUEUEING = (Enqueue, ItemMark, ReturnItem, CancelItem, Redrive, RecoverItems, PutTier, PutWorkspace, PutQueue, Deletion)
+_TOPICS: dict[type, str] = {Unlock: LOCK, StateBatch: STATE, Sweep: STATE, **dict.fromkeys(_QUEUEING, QUEUE)}
+
+# Word of another process can get lost with a connection; nobody sleeps for longer than this without looking again.
+_LONGEST_SLEEP_SECONDS = 1.0
+_SHORTEST_SLEEP_SECONDS = 0.00001
+
+
+def is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this code runs on an event loop: then it need not be woken for what it is told."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Subscription:
+    """Somebody who waits for a topic. What happens after it began is never missed."""
+
+    def __init__(self, pulse: Notifications, topic: str) -> None:
+        self._pulse, self.topic = pulse, topic
+        self._has_heard = False
+        # What one sleeps on is there before one looks whether one has heard, and who wakes says so first: so nobody oversleeps.
+        self._gate: threading.Lock | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._future: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        """Say that something happened. From any thread."""
+        self._has_heard = True
+        gate, loop, future = self._gate, self._loop, self._future
+        if gate is not None:
+            open_gate(gate)
+        if loop is None or future is None:
+            return
+        if is_running(loop):
+            _end(future)
+        else:
+            with suppress(RuntimeError):  # the loop was closed: nobody is there to be told
+                loop.call_soon_threadsafe(_end, future)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until something happens, or a while, but no longer than ``seconds``. Then look again."""
+        gate = self._gate = self._gate or shut_gate()
+        gate.acquire(timeout=0 if self._has_heard else min(max(seconds, 0), _LONGEST_SLEEP_SECONDS))
+        self._has_heard = False
+
+    async def wait_async(self, seconds: float) -> None:
+        """The same for a caller that awaits."""
+        loop = self._loop = asyncio.get_running_loop()
+        future = self._future = loop.create_future()
+        if not self._has_heard:
+            # Not for less than a moment: a timer may come a hair before its time, and waits for that hair would come to no end.
+            seconds = min(max(seconds, _SHORTEST_SLEEP_SECONDS), _LONGEST_SLEEP_SECONDS)
+            timer = loop.call_later(seconds, _end, future)
+            try:
+                await future
+            finally:
+                timer.cancel()
+        self._future, self._has_heard = None, False
+
+    def __enter__(self) -> Subscription:
+        self._pulse.join(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._pulse.leave(self)
+
+
+def topics_of(unit: Unit) -> set[str]:
+    """What a unit that landed is news for."""
+    topics = {_TOPICS[type(unit)]} if type(unit) in _TOPICS else set[str]()
+    if isinstance(unit, Commit | StateBatch):
+        if unit.ops:
+            topics.add(STATE)
+        if unit.nudges:
+            topics.add(DUE)
+    if isinstance(unit, Commit):
+        if unit.creation is not None and unit.creation.is_runnable and unit.creation.holder is None:
+            topics.add(DUE)
+        if unit.rest is not None:
+            topics |= set() if unit.rest.is_final else {DUE}
+        if unit.items or (unit.mark is not None and unit.mark.status != ItemStatus.DISPATCHED):
+            topics.add(QUEUE)
+    return topics
+
+
+class Notifications:
+    """Passes on what happened to those who wait for it. The store is listened to only while somebody does."""
+
+    def __init__(self, store: Store, on_word: Callable[[], None] = lambda: None) -> None:
+        self._store, self._on_word = store, on_word
+        self._lock = threading.Lock()
+        self._waiting: dict[str, set[Subscription]] = {}
+        self._stop: Callable[[], None] | None = None
+
+    def listen(self, topic: str) -> Subscription:
+        """Somebody who waits for a topic; use it as a context manager, and look only inside."""
+        return Subscription(self, topic)
+
+    def written(self, units: Sequence[Unit], outcomes: Sequence[Outcome], *, but: Subscription | None = None) -> None:
+        """Pass on what this process wrote, to all but one who knows. Costs nothing to speak of while nobody waits."""
+        if not self._waiting:
+            return
+        topics: set[str] = set()
+        for unit, outcome in zip(units, outcomes, strict=True):
+            # An ordinary step is news for nobody, and most commits are that.
+            if isinstance(outcome, Written) and not (type(unit) is Commit and unit.is_plain):
+                topics |= topics_of(unit)
+        for topic in topics:
+            self.beat(topic, but=but)
+
+    def _pass_on(self, topic: str) -> None:
+        """Pass on word of another process."""
+        self._on_word()
+        self.beat(topic)
+
+    def beat(self, topic: str, *, but: Subscription | None = None) -> None:
+        """Say that something happened on a topic; an empty one means anything."""
+        with self._lock:
+            topics = [topic] if topic else list(self._waiting)
+            waiting = [each for name in topics for each in self._waiting.get(name, ())]
+        for each in waiting:
+            if each is not but:
+                each.wake()
+
+    def join(self, listening: Subscription) -> None:
+        """Begin to wait."""
+        with self._lock:
+            if self._stop is None:
+                self._stop = self._store.listen(self._pass_on)
+            self._waiting.setdefault(listening.topic, set()).add(listening)
+
+    def leave(self, listening: Subscription) -> None:
+        """Wait no more."""
+        with self._lock:
+            those = self._waiting.get(listening.topic, set())
+            those.discard(listening)
+            if not those:
+                self._waiting.pop(listening.topic, None)
+            stop, self._stop = (None, self._stop) if self._waiting else (self._stop, None)
+        if stop is not None:
+            stop()
+
+    def close(self) -> None:
+        """Listen to the store no more, whoever may still wait."""
+        with self._lock:
+            self._waiting.clear()
+            stop, self._stop = self._stop, None
+        if stop is not None:
+            stop()

@@ -1,0 +1,300 @@
+"""Tips for callers that await: whoever begins a transaction asks for the newest receipt, and many who ask at once share a question.
+
+What is asked for while an answer is under way goes out with the next question, never with the present one: an answer is always
+newer than the moment when its caller asked.
+
+Operations: what the faces do, written once and driven in either colour.
+
+An operation is a generator that yields what it needs done outside itself, a ``Read``, a ``Write`` or a ``Wait``, and returns its
+result. The blocking driver does these on the spot; the async one awaits them. Everything between is ordinary code that neither
+waits nor knows who drives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Generator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from stepwell.contract.store import Store
+from stepwell.errors import StepwellError, StoreUnavailable
+from stepwell.model.commit import Outcome, Seen, Unit, Written
+from stepwell.pipeline.group_commit import GroupCommit
+from stepwell.pipeline.notifications import Subscription
+
+__all__ = [
+    "AsyncDriver",
+    "Driver",
+    "Effect",
+    "HeadBatch",
+    "Operation",
+    "Read",
+    "ReadHead",
+    "WaitEffect",
+    "Write",
+    "read",
+    "wait",
+    "write",
+    "write_or_raise",
+]
+
+
+# A larger question makes nothing faster, but holds its first caller back.
+_MOST = 1_000
+
+
+class _Asking:
+    """The questions of one event loop: one under way at a time."""
+
+    def __init__(self, store: Store, threads: Executor) -> None:
+        self._store, self._threads = store, threads
+        self._waiting: list[tuple[str, asyncio.Future[str | None]]] = []
+        self._is_asking = False
+
+    def add(self, execution_id: str) -> asyncio.Future[str | None]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[str | None] = loop.create_future()
+        self._waiting.append((execution_id, answer))
+        if not self._is_asking:
+            # Not at once: all who are ready to run now come along.
+            self._is_asking = True
+            loop.call_soon(self._ask)
+        return answer
+
+    def _ask(self) -> None:
+        asked, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
+        asked = [(execution_id, answer) for execution_id, answer in asked if not answer.done()]
+        if not asked:
+            self._is_asking = False
+            return
+        try:
+            ids = [execution_id for execution_id, _ in asked]
+            question = asyncio.get_running_loop().run_in_executor(self._threads, self._store.tips, ids)
+        except RuntimeError:
+            self._fail(asked, StoreUnavailable("the store is closed; open it again"))
+            self._ask()
+        else:
+            question.add_done_callback(lambda done: self._answer(asked, done))
+
+    def _answer(self, asked: list[tuple[str, asyncio.Future[str | None]]], done: asyncio.Future[list[str | None]]) -> None:
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        if error is not None:
+            self._fail(asked, error)
+        else:
+            for (_, answer), tip in zip(asked, done.result(), strict=True):
+                if not answer.done():
+                    answer.set_result(tip)
+        self._ask()
+
+    def _fail(self, asked: list[tuple[str, asyncio.Future[str | None]]], error: BaseException) -> None:
+        for _, answer in asked:
+            if not answer.done():
+                # An object of its own for each: they are raised in different places.
+                answer.set_exception(copy.copy(error))
+
+
+class HeadBatch:
+    """Asks a store for the newest receipts of executions."""
+
+    def __init__(self, store: Store, threads: Executor) -> None:
+        self._store, self._threads = store, threads
+        # Nothing in here holds a loop, so that one that ended is forgotten.
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Asking] = WeakKeyDictionary()
+
+    def ask(self, execution_id: str) -> asyncio.Future[str | None]:
+        """The digest of an execution's newest receipt as it is after this call; None if there is no such execution."""
+        loop = asyncio.get_running_loop()
+        asking = self._loops.get(loop)
+        if asking is None:
+            asking = self._loops[loop] = _Asking(self._store, self._threads)
+        return asking.add(execution_id)
+
+
+T = TypeVar("T")
+
+
+class Read:
+    """Something to be read from a store."""
+
+    __slots__ = ("query",)
+
+    def __init__(self, query: Callable[[], Any]) -> None:
+        self.query = query
+
+
+class ReadHead(Read):
+    """The digest of an execution's newest receipt: read together with those that others ask for at the same time."""
+
+    __slots__ = ("execution_id",)
+
+    def __init__(self, store: Store, execution_id: str) -> None:
+        super().__init__(lambda: store.tips((execution_id,))[0])
+        self.execution_id = execution_id
+
+
+class Write(msgspec.Struct, frozen=True, gc=False):
+    """A unit to be written, together with whatever else is waiting."""
+
+    unit: Unit
+
+
+class WaitEffect:
+    """Something to wait for, but no longer than a number of seconds."""
+
+    __slots__ = ("listening", "seconds")
+
+    def __init__(self, listening: Subscription, seconds: float) -> None:
+        self.listening, self.seconds = listening, seconds
+
+
+Effect = Read | Write | WaitEffect
+Operation = Generator[Effect, Any, T]
+
+
+def read(query: Callable[[], T]) -> Operation[T]:
+    """Have something read."""
+    return (yield Read(query))
+
+
+def wait(listening: Subscription, seconds: float) -> Operation[None]:
+    """Sleep until something may have happened."""
+    yield WaitEffect(listening, seconds)
+
+
+def write(unit: Unit) -> Operation[Outcome]:
+    """Have a unit written; its outcome."""
+    return (yield Write(unit))
+
+
+def write_or_raise(unit: Unit) -> Operation[Written | Seen]:
+    """Have a unit written; a refusal is raised."""
+    outcome = yield from write(unit)
+    if isinstance(outcome, StepwellError):
+        raise outcome
+    return outcome
+
+
+class Driver:
+    """Drives operations for callers that block."""
+
+    def __init__(self, group: GroupCommit) -> None:
+        self._group = group
+
+    def run(self, operation: Operation[T]) -> T:
+        """Do everything the operation asks for; its result."""
+        try:
+            effect = operation.send(None)
+            while True:
+                try:
+                    answer = self._group.write(effect.unit) if isinstance(effect, Write) else _answer(effect)
+                except BaseException as error:  # noqa: BLE001 - the operation decides what to do about it
+                    effect = operation.throw(error)
+                else:
+                    effect = operation.send(answer)
+        except StopIteration as end:
+            return end.value
+
+
+def _answer(effect: Read | WaitEffect) -> Any:
+    return effect.query() if isinstance(effect, Read) else effect.listening.wait(effect.seconds)
+
+
+class AsyncDriver:
+    """Drives operations for callers that await. Reads of stores that may block go to a few threads."""
+
+    def __init__(self, group: GroupCommit, store: Store, *, readers: int = 8, is_open: bool = False) -> None:
+        self._group, self._store = group, store
+        self._is_open = is_open
+        self._opening: asyncio.Future[None] | None = None
+        self._is_instant = not store.capabilities().has_blocking_writes
+        self._threads = ThreadPoolExecutor(readers, thread_name_prefix="stepwell-reader")
+        self._tips = HeadBatch(store, self._threads)
+        self._is_closed = False
+        self.may_block: Callable[[], bool] = lambda: False
+        """Whether nobody else is on the event loop now, so that it may wait for a write itself: that saves two hops."""
+
+    async def open(self) -> None:
+        """Open the store, once, whoever asks first; a failure is tried again by the next."""
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed; open it again")
+        opening = self._opening
+        if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
+            opening = self._opening = asyncio.ensure_future(self.call(self._store.open))
+        await asyncio.shield(opening)
+        self._is_open = True
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Do everything the operation asks for; its result."""
+        if self._is_closed or not self._is_open:
+            await self.open()
+        try:
+            effect = operation.send(None)
+            while True:
+                try:
+                    if isinstance(effect, Write):
+                        unit = effect.unit
+                        answer = self._group.write(unit) if self.may_block() else await self._group.write_async(unit)
+                    elif isinstance(effect, WaitEffect):
+                        answer = await effect.listening.wait_async(effect.seconds)
+                    elif self._is_instant:
+                        answer = effect.query()
+                    elif isinstance(effect, ReadHead):
+                        answer = await self._tips.ask(effect.execution_id)
+                    else:
+                        answer = await self.call(effect.query)
+                except BaseException as error:  # noqa: BLE001 - the operation decides what to do about it
+                    effect = operation.throw(error)
+                else:
+                    effect = operation.send(answer)
+        except StopIteration as end:
+            return end.value
+
+    @property
+    def may_hand_over(self) -> bool:
+        """Whether ``hand_over`` can be used now, and there is something to be gained by it."""
+        return not (self._group.is_instant or self._is_closed or self.may_block()) and self._is_open
+
+    def hand_over(self, operation: Operation[Any], done: Callable[[Exception | None], None]) -> None:
+        """Drive an operation that ends after its first write, without waiting for that: no task is kept for it. ``done`` is called
+        on this loop when it is over, with what it raised, if it did; what it raises before the write is raised here."""
+        effect = operation.send(None)
+        if not isinstance(effect, Write):
+            raise TypeError("only an operation that begins with a write can be handed over")
+
+        def told(outcome: Callable[[], Outcome]) -> None:
+            error: Exception | None = None
+            try:
+                try:
+                    answer = outcome()
+                except BaseException as refusal:  # noqa: BLE001 - the operation decides what to do about it
+                    operation.throw(refusal)
+                else:
+                    operation.send(answer)
+            except StopIteration:
+                pass
+            except Exception as refusal:  # noqa: BLE001 - told to the one who handed it over
+                error = refusal
+            done(error)
+
+        self._group.submit(effect.unit, told)
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run something that blocks, and await it."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    async def close(self, function: Callable[[], None]) -> None:
+        """Run what closes everything else, then let the threads go. A second call does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            await self.call(function)
+            self._threads.shutdown(wait=False)
+
+    def let_go(self) -> None:
+        """Let the threads go, of a driver whose store others close."""
+        self._is_closed = True
+        self._threads.shutdown(wait=False)

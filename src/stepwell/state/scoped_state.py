@@ -1,0 +1,303 @@
+"""Operations on scoped state, written once and driven by both faces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from time import monotonic
+from typing import TypeVar, cast
+
+import msgspec
+
+from stepwell.contract.store import Store
+from stepwell.duration import Span, waited_seconds
+from stepwell.errors import InvalidInput
+from stepwell.model.commit import LockGuard, StateBatch, Sweep, Written
+from stepwell.model.ids import check_key
+from stepwell.model.limits import Limits
+from stepwell.model.scope import OWN_KINDS, Scope
+from stepwell.model.scoped_operations import (
+    ABSENT,
+    Clear,
+    Copy,
+    Delete,
+    Entry,
+    Increment,
+    Merge,
+    Put,
+    StateChange,
+    StateOp,
+    StoredEntry,
+    Touch,
+)
+from stepwell.model.value import Value, canonical, decode, from_value
+from stepwell.pipeline.notifications import Notifications, Subscription
+from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
+from stepwell.state.transaction_buffer import Buffer, HasScope, check_number, check_revision, scope_of, ttl_ms
+
+__all__ = ["ScopeOperations", "StateOperations", "as_scope", "child_scope", "must_slide"]
+
+T = TypeVar("T")
+Raw = msgspec.Raw
+_PAGE = 1_000
+
+MERGES = ("add", "max", "min", "union")
+"""How two values can come together without an order between their writers."""
+POLICIES = ("last", "reject", *MERGES)
+"""What ``set`` does when somebody else has written: win, be refused unless it saw that write, or merge."""
+
+# Expired keys are absent at once; sweeping only gives back their space. One sweep in so many writes with a TTL keeps up with them.
+_SWEEP_EVERY = 256
+_SWEEP_LIMIT = 2 * _SWEEP_EVERY
+_TOMBSTONE_MS = 3_600_000
+
+# A sliding TTL is started anew by a read only when a hundredth of it has gone by: reading in a loop does not write in a loop.
+_SLIDE_SHARE = 100
+
+
+class StateOperations:
+    """What every scope of one store shares."""
+
+    def __init__(self, store: Store, limits: Limits, pulse: Notifications) -> None:
+        self.store, self.limits, self.pulse = store, limits, pulse
+        self._writes_with_end = 0
+
+    def write(self, *ops: StateOp, guards: tuple[LockGuard, ...] = ()) -> Operation[Sequence[object]]:
+        """Write operations together; their answers."""
+        outcome = yield from write_or_raise(StateBatch(ops, guards))
+        if any(isinstance(op, Put) and op.ttl_ms is not None for op in ops):
+            self._writes_with_end += 1
+            if self._writes_with_end % _SWEEP_EVERY == 0:
+                yield from self.sweep()
+        return outcome.answers if isinstance(outcome, Written) else ()
+
+    def commit(self, buffer: Buffer, guards: tuple[LockGuard, ...]) -> Operation[None]:
+        """Write everything in a buffer together: all scopes and keys, or none."""
+        ops = buffer.state_ops()
+        if ops:
+            yield from self.write(*ops, guards=guards)
+
+    def scopes(self, workspace_id: str | None) -> Operation[list[Scope]]:
+        """All scopes that hold anything of users."""
+        if workspace_id is not None:
+            check_key(workspace_id, "a workspace id")
+        paths = yield from read(lambda: list(self.store.scopes(workspace_id)))
+        return [scope for path in paths if (scope := Scope.parse(path)).kind not in OWN_KINDS]
+
+    def sweep(self) -> Operation[int]:
+        """Drop expired keys and old tombstones; how many keys had expired."""
+        outcome = yield from write_or_raise(Sweep(_TOMBSTONE_MS, _SWEEP_LIMIT))
+        count = outcome.answers[0] if isinstance(outcome, Written) else 0
+        return count if isinstance(count, int) else 0
+
+
+class ScopeOperations:
+    """Operations on one scope."""
+
+    def __init__(self, shared: StateOperations, scope: Scope, policy: str = "last") -> None:
+        if policy not in POLICIES:
+            raise InvalidInput(f"{policy!r} is no conflict policy; use one of {', '.join(POLICIES)}")
+        self._shared, self._store, self._limits = shared, shared.store, shared.limits
+        self.scope, self._path, self._policy = scope, scope.path, policy
+        self._seen: dict[str, int] = {}
+
+    def get(self, key: str, default: Value) -> Operation[Value]:
+        stored = yield from self._live(key)
+        return default if stored is None else decode(stored.data or b"null")
+
+    def get_as(self, key: str, kind: type[T]) -> Operation[T | None]:
+        stored = yield from self._live(key)
+        return None if stored is None else from_value(decode(stored.data or b"null"), kind)
+
+    def entry(self, key: str) -> Operation[Entry | None]:
+        stored = yield from self._live(key)
+        return None if stored is None else Entry.of(stored)
+
+    def exists(self, key: str) -> Operation[bool]:
+        found = yield from self._entries([key])
+        return key in found
+
+    def get_many(self, keys: Sequence[str]) -> Operation[dict[str, Value]]:
+        keys = _several(keys)
+        found = yield from self._entries(keys)
+        for key in keys:
+            self._see(key, found[key].revision if key in found else ABSENT)
+        sliding = [key for key, stored in found.items() if must_slide(stored, self._store.now_ms)]
+        if sliding:
+            yield from self._shared.write(*(Touch(self._path, key) for key in sliding))
+        return {key: decode(found[key].data or b"null") for key in keys if key in found}
+
+    def set(self, key: str, value: Value, ttl: Span | None, sliding: bool) -> Operation[int]:
+        answers = yield from self._shared.write(self._set(key, value, ttl, sliding))
+        if self._policy in MERGES:
+            return (yield from self.revision())
+        return self._see(key, _revision(answers[0]))
+
+    def merge(self, key: str, value: Value, how: str) -> Operation[Value]:
+        if how not in MERGES:
+            raise InvalidInput(f"{how!r} is no way to merge; use one of {', '.join(MERGES)}")
+        answers = yield from self._shared.write(self._merge(key, value, how))
+        return answers[0]
+
+    def set_many(self, values: Mapping[str, Value], ttl: Span | None, sliding: bool) -> Operation[None]:
+        if not isinstance(values, Mapping):
+            raise InvalidInput(f"set_many takes a dict of keys and values, not {type(values).__name__}")
+        ops = [self._set(key, value, ttl, sliding) for key, value in values.items()]
+        answers = (yield from self._shared.write(*ops)) if ops else ()
+        for key, answer in zip(values, answers, strict=False):
+            self._see(key, _revision(answer))
+
+    def set_if_absent(self, key: str, value: Value, ttl: Span | None, sliding: bool) -> Operation[bool]:
+        op = msgspec.structs.replace(self._put(key, value, ttl, sliding), expected=ABSENT, strict=False)
+        answers = yield from self._shared.write(op)
+        if answers[0] is not None:
+            self._see(key, _revision(answers[0]))
+        return answers[0] is not None
+
+    def compare_and_set(self, key: str, value: Value, revision: int, ttl: Span | None) -> Operation[int]:
+        op = msgspec.structs.replace(self._put(key, value, ttl, sliding=False), expected=check_revision(revision))
+        answers = yield from self._shared.write(op)
+        return self._see(key, _revision(answers[0]))
+
+    def increment(self, key: str, by: float) -> Operation[int | float]:
+        answers = yield from self._shared.write(Increment(self._path, self._key(key), check_number(by)))
+        answer = answers[0]
+        return answer if isinstance(answer, int | float) else 0
+
+    def delete(self, key: str) -> Operation[bool]:
+        answers = yield from self._shared.write(Delete(self._path, self._key(key)))
+        self._see(key, ABSENT)
+        return bool(answers[0])
+
+    def delete_many(self, keys: Sequence[str]) -> Operation[int]:
+        keys = _several(keys)
+        ops = [Delete(self._path, self._key(key)) for key in keys]
+        answers = (yield from self._shared.write(*ops)) if ops else ()
+        for key in keys:
+            self._see(key, ABSENT)
+        return sum(1 for answer in answers if answer)
+
+    def copy(self, key: str, to: str, scope: Scope | None, *, move: bool) -> Operation[bool]:
+        target = self._path if scope is None else scope.path
+        answers = yield from self._shared.write(Copy(self._path, self._key(key), target, self._key(to), move))
+        return bool(answers[0])
+
+    def clear(self) -> Operation[int]:
+        answers = yield from self._shared.write(Clear(self._path))
+        self._seen.clear()
+        answer = answers[0]
+        return answer if isinstance(answer, int) else 0
+
+    def keys(self, prefix: str, after: str | None, limit: int | None) -> Operation[list[str]]:
+        if after is not None:
+            self._key(after)
+        if not (limit is None or (type(limit) is int and limit >= 0)):
+            raise InvalidInput(f"limit is a whole number, 0 or more, not {limit!r}")
+        self._check_prefix(prefix)
+        rows = yield from read(lambda: list(self._scan(prefix, after, limit)))
+        return [key for key, _ in rows]
+
+    def all(self, prefix: str) -> Operation[dict[str, Value]]:
+        self._check_prefix(prefix)
+        rows = yield from read(lambda: list(self._scan(prefix, None, None)))
+        return {key: decode(stored.data or b"null") for key, stored in rows}
+
+    def revision(self) -> Operation[int]:
+        totals = yield from read(lambda: self._store.totals(self._path))
+        return totals.revision
+
+    def next_changes(self, after: int, listening: Subscription, idle_seconds: Span | None) -> Operation[list[StateChange]]:
+        """What changed after a revision, as soon as anything has; nothing once ``idle_seconds`` have passed."""
+        check_revision(after)
+        ends = monotonic() + waited_seconds(idle_seconds, "idle_seconds")
+        while True:
+            rows = yield from read(lambda: self._store.changes(self._path, after))
+            left = ends - monotonic()
+            if rows or left <= 0:
+                now = self._store.now_ms()
+                return [StateChange.seen_at(key, stored, now) for key, stored in rows]
+            yield from wait(listening, left)
+
+    def _live(self, key: str) -> Operation[StoredEntry | None]:
+        found = yield from self._entries([key])
+        stored = found.get(key)
+        self._see(key, ABSENT if stored is None else stored.revision)
+        if stored is not None and must_slide(stored, self._store.now_ms):
+            yield from self._shared.write(Touch(self._path, key))
+        return stored
+
+    def _entries(self, keys: Sequence[str]) -> Operation[dict[str, StoredEntry]]:
+        for key in keys:
+            self._key(key)
+        return (yield from read(lambda: self._store.entries(self._path, keys)))
+
+    def _see(self, key: str, revision: int) -> int:
+        """Note what this object has seen of a key: its next ``set`` is refused if there is more."""
+        if self._policy == "reject":
+            self._seen[key] = revision
+        return revision
+
+    def _scan(self, prefix: str, after: str | None, limit: int | None) -> Iterator[tuple[str, StoredEntry]]:
+        left = limit
+        while left is None or left > 0:
+            size = _PAGE if left is None else min(_PAGE, left)
+            rows = self._store.scan(self._path, prefix=prefix, after=after, limit=size)
+            yield from rows
+            if len(rows) < size:
+                return
+            after, left = rows[-1][0], None if left is None else left - len(rows)
+
+    def _set(self, key: str, value: Value, ttl: Span | None, sliding: bool) -> Put | Merge:
+        """What ``set`` comes to under this object's policy."""
+        if self._policy in MERGES:
+            if ttl is not None or sliding:
+                raise InvalidInput("a merge keeps the time to live that the key has; set one with the policy last or reject")
+            return self._merge(key, value, self._policy)
+        op = self._put(key, value, ttl, sliding)
+        return msgspec.structs.replace(op, expected=self._seen.get(key, ABSENT)) if self._policy == "reject" else op
+
+    def _merge(self, key: str, value: Value, how: str) -> Merge:
+        data = canonical(value, self._limits, what=f"state key {key!r}")
+        return Merge(self._path, self._key(key), Raw(data), how)
+
+    def _put(self, key: str, value: Value, ttl: Span | None, sliding: bool) -> Put:
+        data = canonical(value, self._limits, what=f"state key {key!r}")
+        return Put(self._path, self._key(key), Raw(data), ttl_ms=ttl_ms(ttl, sliding=sliding), sliding=sliding)
+
+    def _check_prefix(self, prefix: str) -> None:
+        if prefix != "":
+            check_key(prefix, "a prefix", self._limits.key_bytes)
+
+    def _key(self, key: str) -> str:
+        return check_key(key, "a state key", self._limits.key_bytes)
+
+
+def must_slide(stored: StoredEntry, now_ms: Callable[[], int]) -> bool:
+    """Whether a read of this entry starts its TTL anew."""
+    if not stored.sliding or stored.ttl_ms is None or stored.expires_ms is None:
+        return False
+    return stored.expires_ms - now_ms() < stored.ttl_ms - stored.ttl_ms // _SLIDE_SHARE
+
+
+def _several(keys: object) -> list[str]:
+    """Keys that were given as a list or the like; one text would be taken for its letters."""
+    if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
+        raise InvalidInput(f"several keys are a list of texts, not {keys!r}")
+    return list(cast("Iterable[str]", keys))
+
+
+def _revision(answer: object) -> int:
+    return answer.revision if isinstance(answer, StoredEntry) else 0
+
+
+def as_scope(scope: Scope | HasScope | None) -> Scope | None:
+    """The scope that something stands for, if it is given."""
+    return None if scope is None else scope_of(scope)
+
+
+def child_scope(scope: Scope, kind: str, name: str) -> Scope:
+    """The scope below another: workspace -> workflow, custom, conversation; workflow -> step."""
+    if kind == "step" and scope.kind == "workflow":
+        return Scope("step", scope.workspace, (scope.names[0], name))
+    if kind != "step" and scope.kind == "workspace":
+        return Scope(kind, scope.workspace, (name,))
+    raise InvalidInput(f"a {scope.kind} scope has no {kind} scope below it")

@@ -1,0 +1,393 @@
+"""What the server's error codes mean in our words. Codes only: messages change with the server's language and version.
+
+One connection to the server, and how a statement and its answer travel on it.
+
+Statements go through libpq (``psycopg.pq``) by name, prepared once per connection and in binary. That is a third faster than a
+cursor for one small statement, and it leaves the waiting to us: with a time limit, open to Ctrl-C, and with a clear end. After an
+exchange the connection is either clean (``Refused`` is an answer, too) or closed; nobody ever reads another's reply.
+"""
+
+from __future__ import annotations
+
+import select
+import selectors
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from hashlib import sha256
+
+import psycopg
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
+
+from stepwell.errors import Corrupted, StoreForeign, StoreFull, StoreUnavailable
+from stepwell.pipeline.glance import Glance
+from stepwell.stores.postgres.statements import Row, encode, rows_of
+from stepwell.stores.postgres.url import PostgresSettings
+
+__all__ = [
+    "CONNECTION_FAILURE",
+    "LOST_RACE",
+    "READ_ONLY",
+    "PostgresConnection",
+    "PostgresConnectionLost",
+    "Question",
+    "StatementRefused",
+    "error_for",
+]
+
+
+CONNECTION_FAILURE = "08006"
+READ_ONLY = "25006"
+
+LOST_RACE = frozenset({"40001", "40P01", "55P03", "23505"})
+"""Another transaction was in the way: the whole of ours is tried again, with a new look at everything.
+
+A unique violation is one of them: somebody else added the row after we had looked, and the second look finds it there.
+"""
+
+_BUSY = "other writers were in the way too often; try again, or look for long transactions in pg_stat_activity"
+_SHUT = "the server is shutting down or starting up; try again in a moment"
+_PREPARE = "a prepared statement got lost; behind a PgBouncer in transaction mode add ?prepare=off to the URL"
+_MISSING = "tables are missing; open the store again to create them, or restore them from a backup"
+
+# By the whole code first, then by its class, the first two characters.
+_ERRORS: dict[str, tuple[type[StoreUnavailable], str]] = {
+    "08": (StoreUnavailable, "the connection was lost; check that the server runs and that the network reaches it, then try again"),
+    "0A": (StoreUnavailable, "the server lacks a feature; use PostgreSQL 14 or newer"),
+    "22": (StoreUnavailable, "the server refused a value"),
+    "23505": (StoreUnavailable, _BUSY),
+    "25006": (StoreUnavailable, "the server is a read-only replica; point the URL at the primary"),
+    "25P03": (StoreUnavailable, "the transaction stood still for too long and the server ended it; try again"),
+    "26000": (StoreUnavailable, _PREPARE),
+    "28": (StoreUnavailable, "the server refuses user {user!r}; check the user, pg_hba.conf and the rights of the role"),
+    "28P01": (StoreUnavailable, "the password for user {user!r} is wrong; correct it in the URL"),
+    "3D000": (StoreUnavailable, "there is no database {database!r}; create it with CREATE DATABASE, or correct the URL"),
+    "3F000": (StoreUnavailable, _MISSING),
+    "40001": (StoreUnavailable, _BUSY),
+    "40P01": (StoreUnavailable, _BUSY),
+    "42501": (StoreUnavailable, "user {user!r} lacks a right that the store needs; grant it, or connect as the tables' owner"),
+    "42703": (StoreForeign, "a table has other columns than ours; name another schema with ?schema=..."),
+    "42P01": (StoreUnavailable, _MISSING),
+    "42P05": (StoreUnavailable, _PREPARE),
+    "53": (StoreUnavailable, "the server is short of a resource; see its log"),
+    "53100": (StoreFull, "the server's disk is full; free some space and try again"),
+    "53300": (
+        StoreUnavailable,
+        "the server has no connection left; raise max_connections or the role's limit, or lower ?pool_size",
+    ),
+    "54": (StoreUnavailable, "the statement is over one of the server's own limits"),
+    "55P03": (StoreUnavailable, _BUSY),
+    "57014": (StoreUnavailable, "the server cancelled the statement, as its statement_timeout says; try again"),
+    "57P": (StoreUnavailable, _SHUT),
+    "58": (StoreUnavailable, "the server's system gave an error; see its log"),
+    "XX001": (Corrupted, "the server found damaged data; restore it from a backup"),
+    "XX002": (Corrupted, "the server found a damaged index; run REINDEX, or restore it from a backup"),
+}
+
+
+def error_for(sqlstate: str, words: str, settings: PostgresSettings) -> StoreUnavailable:
+    """The Stepwell error for a code of the server: the part, what to do about it, and the server's own words."""
+    for length in (5, 3, 2):
+        if sqlstate[:length] in _ERRORS:
+            kind, advice = _ERRORS[sqlstate[:length]]
+            return kind(f"{settings.place}: {advice.format(user=settings.user, database=settings.database)} ({sqlstate}: {words})")
+    return StoreUnavailable(f"{settings.place}: the server refused the statement ({sqlstate}: {words})")
+
+
+Question = tuple[str, Sequence[object]]
+"""A statement's name and its arguments."""
+
+Database = psycopg.Connection[tuple[object, ...]]
+
+_FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.PIPELINE_ABORTED)
+_BINARY = [1] * 32
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+# poll() has no limit on descriptors' numbers and costs one call; Windows has only select().
+_Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
+
+
+class StatementRefused(Exception):
+    """The server answered with an error: the statement did nothing, and the connection is fine."""
+
+    def __init__(self, sqlstate: str, words: str) -> None:
+        super().__init__(sqlstate, words)
+        self.sqlstate, self.words = sqlstate, words
+
+
+class PostgresConnectionLost(StatementRefused):
+    """The connection is gone. If anything ``was_sent`` for good, what became of it is unknown."""
+
+    def __init__(self, sqlstate: str, words: str, *, was_sent: bool) -> None:
+        super().__init__(sqlstate, words)
+        self.was_sent = was_sent
+
+
+class PostgresConnection:
+    """A connection for one user at a time."""
+
+    def __init__(self, database: Database, settings: PostgresSettings, statements: Mapping[str, bytes]) -> None:
+        self._database, self._pgconn, self._statements = database, database.pgconn, statements
+        self._is_preparing, self._reply_timeout = settings.is_preparing, settings.reply_timeout
+        self._prepared: set[str] = set()
+        self._begun: str | None = None
+        """The statement that was sent, and whose answer nobody has waited for yet."""
+        self.is_sent = False
+        """Whether all of that is on its way, so that nothing but the answer is to be waited for."""
+        self._came: list[PGresult | None] = []
+        """What has come of that answer, found by a look. None is its end."""
+        self._glance, self._look = Glance(), _looking_at(self._pgconn.socket)
+        self._look_now = partial(self._look, 0)
+        self.used_at = 0.0
+        """When it was last given back."""
+        self.server_process = self._pgconn.backend_pid
+        """The process that serves it, as the connection was told; behind a pooler that is nobody's."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be asked any more."""
+        return self._database.closed
+
+    def is_fresh(self) -> bool:
+        """Whether the connection still stands, as far as can be told without asking the server.
+
+        A server that ended an idle connection has said so by now, and it is better to know that before a commit is sent: after
+        that, its fate would be unknown.
+        """
+        if self.is_closed:
+            return False
+        if self._begun is not None:  # whoever began it did not come back for the answer
+            self.close()
+            return False
+        if self._look_now():
+            try:
+                self._pgconn.consume_input()
+            except psycopg.Error:
+                self.close()
+                return False
+            # Nothing is under way, so what came can only be a notice or the end.
+            if self._pgconn.status != ConnStatus.OK or self._look_now():
+                self.close()
+                return False
+        return True
+
+    def close(self) -> None:
+        """Give the connection up; whatever was under way on it is undone or unknown."""
+        if not self._database.closed:
+            self._database.close()
+
+    def begin(self, name: str, *arguments: object) -> bool:
+        """Send one statement, and leave the waiting to the next ``ask``, which must be for the same. False, and nothing sent, if
+        there would be something else to wait for first."""
+        if self._is_preparing and name not in self._prepared:
+            return False
+        data = [encode(argument) for argument in arguments]
+        self._begun, self.is_sent = name, False
+        try:
+            self._send(name, data)
+            self.is_sent = not self._pgconn.flush()
+        except psycopg.Error:
+            self.close()  # it may have been sent all the same, and whoever asks is told
+        return True
+
+    @property
+    def descriptor(self) -> int:
+        """The connection's file descriptor."""
+        return self._pgconn.socket
+
+    def has_come(self) -> bool:
+        """Whether the answer to what was begun is here, to its end. It may be that the connection is gone."""
+        pgconn, came = self._pgconn, self._came
+        try:
+            if self._look_now():
+                pgconn.consume_input()
+            while not pgconn.is_busy():
+                came.append(pgconn.get_result())
+                if came[-1] is None:
+                    return True
+        except psycopg.Error:
+            return True  # which whoever asks is told
+        return False
+
+    def is_final(self) -> bool:
+        """Whether what has come is one answer, and something was written or found."""
+        match self._came:
+            case [result, None] if result is not None:
+                return result.status not in _FAILED and bool(result.command_tuples)
+            case _:
+                return False
+
+    def ask(self, name: str, *arguments: object) -> list[Row]:
+        """Run one statement and give its rows: one round trip."""
+        return rows_of(self._exchange(name, arguments))
+
+    def tell(self, name: str, *arguments: object) -> int:
+        """Run one statement and say how many rows it wrote: one round trip."""
+        return self._exchange(name, arguments).command_tuples or 0
+
+    def _exchange(self, name: str, arguments: Sequence[object]) -> PGresult:
+        pgconn, was_sent, self._begun = self._pgconn, self._begun == name, None
+        data = [] if was_sent else [encode(argument) for argument in arguments]
+        try:
+            if not was_sent:
+                self._prepare(pgconn, name)
+                was_sent = True
+                self._send(name, data)
+            return self._answer(pgconn)
+        except psycopg.Error as error:
+            self.close()
+            raise PostgresConnectionLost(CONNECTION_FAILURE, _words(error), was_sent=was_sent) from error
+        except PostgresConnectionLost as lost:
+            self.close()
+            lost.was_sent = was_sent
+            raise
+        except StatementRefused:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, pgconn: PGconn, name: str) -> None:
+        if self._is_preparing and name not in self._prepared:
+            pgconn.send_prepare(_prepared_name(name, self._statements[name]), self._statements[name])
+            self._answer(pgconn)
+            self._prepared.add(name)
+
+    def ask_all(self, questions: Sequence[Question]) -> list[list[Row]]:
+        """Run several statements in one round trip. The first error ends them all; those before it stand if they committed."""
+        encoded = [(name, [encode(argument) for argument in arguments]) for name, arguments in questions]
+        pgconn = self._pgconn
+        try:
+            pgconn.enter_pipeline_mode()
+            sent = self._send_all(encoded)
+            pgconn.pipeline_sync()
+            answers = self._answers(pgconn, sent)
+            pgconn.exit_pipeline_mode()
+        except psycopg.Error as error:
+            self.close()
+            raise PostgresConnectionLost(CONNECTION_FAILURE, _words(error), was_sent=True) from error
+        except BaseException:
+            self.close()
+            raise
+        return _unless_refused(answers)
+
+    def _send_all(self, questions: Sequence[tuple[str, Sequence[bytes | None]]]) -> list[tuple[str, bool]]:
+        """Put statements into the pipeline: the names in order, each with whether it is only prepared there."""
+        sent: list[tuple[str, bool]] = []
+        for name, data in questions:
+            if self._is_preparing and name not in self._prepared and (name, True) not in sent:
+                self._pgconn.send_prepare(_prepared_name(name, self._statements[name]), self._statements[name])
+                sent.append((name, True))
+            self._send(name, data)
+            sent.append((name, False))
+        return sent
+
+    def _send(self, name: str, data: Sequence[bytes | None]) -> None:
+        formats = _BINARY[: len(data)]
+        if self._is_preparing:
+            self._pgconn.send_query_prepared(_prepared_name(name, self._statements[name]), data, formats, 1)
+        else:
+            self._pgconn.send_query_params(self._statements[name], data, None, formats, 1)
+
+    def _answer(self, pgconn: PGconn) -> PGresult:
+        """The one result of the statement that was sent, once the server is ready for the next."""
+        deadline = time.monotonic() + self._reply_timeout
+        self._flush(pgconn, deadline)
+        first = refused = None
+        while (result := self._next(pgconn, deadline)) is not None:
+            first = first or result
+            if result.status in _FAILED:
+                refused = _refusal(result)
+                if isinstance(refused, PostgresConnectionLost):
+                    raise refused
+        if refused is not None or first is None:
+            raise refused or PostgresConnectionLost(CONNECTION_FAILURE, "no answer", was_sent=True)
+        return first
+
+    def _answers(self, pgconn: PGconn, sent: Sequence[tuple[str, bool]]) -> list[PGresult]:
+        """The results of a pipeline, up to and with its sync, so that nothing is left for the next exchange."""
+        deadline = time.monotonic() + self._reply_timeout
+        self._flush(pgconn, deadline)
+        answers: list[PGresult] = []
+        for name, is_preparation in sent:
+            result = self._result(pgconn, deadline)
+            if not is_preparation or result.status in _FAILED:
+                answers.append(result)
+            else:
+                self._prepared.add(name)
+        self._result(pgconn, deadline)
+        return answers
+
+    def _result(self, pgconn: PGconn, deadline: float) -> PGresult:
+        """The next result of a pipeline. An error that ends the connection is raised at once: no more would come."""
+        while (result := self._next(pgconn, deadline)) is None:
+            pass
+        # What comes after an error is skipped by the server, and says nothing by itself.
+        is_skipped = result.status == ExecStatus.PIPELINE_ABORTED
+        if result.status in _FAILED and not is_skipped and isinstance(refused := _refusal(result), PostgresConnectionLost):
+            raise refused
+        if result.status != ExecStatus.PIPELINE_SYNC:
+            self._next(pgconn, deadline)
+        return result
+
+    def _next(self, pgconn: PGconn, deadline: float) -> PGresult | None:
+        if self._came:
+            return self._came.pop(0)
+        while pgconn.is_busy():
+            self._glance.until_ready(self._look_now, partial(self._wait, deadline))
+            pgconn.consume_input()
+        return pgconn.get_result()
+
+    def _flush(self, pgconn: PGconn, deadline: float) -> None:
+        """Send everything; take in what the server says meanwhile, or both sides could wait for each other for ever."""
+        while pgconn.flush():
+            with _Selector() as selector:
+                selector.register(pgconn.socket, _READ | _WRITE)
+                ready = selector.select(max(deadline - time.monotonic(), 0))
+            if not ready:
+                raise self._too_late()
+            if ready[0][1] & _READ:
+                pgconn.consume_input()
+
+    def _wait(self, deadline: float) -> None:
+        if not self._look(max(deadline - time.monotonic(), 0)):
+            raise self._too_late()
+
+    def _too_late(self) -> PostgresConnectionLost:
+        return PostgresConnectionLost(CONNECTION_FAILURE, f"no answer within {self._reply_timeout:g} s", was_sent=True)
+
+
+def _looking_at(socket: int) -> Callable[[float], object]:
+    """Says whether anything has come within some seconds. A selector could, but takes longer than the system's call inside it."""
+    if not hasattr(select, "poll"):
+        return lambda seconds: select.select([socket], (), (), seconds)[0]
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return lambda seconds: poll.poll(seconds * 1000)
+
+
+@cache
+def _prepared_name(name: str, text: bytes) -> bytes:
+    """What a statement is called on the server. With a digest of its text: behind a pooler that hands sessions around, the name may
+    be known there from another schema or version, and must then be the same statement, or none."""
+    return f"{sha256(text).hexdigest()[:16]}_stepwell_{name}".encode()
+
+
+def _refusal(result: PGresult) -> StatementRefused:
+    sqlstate = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode() or CONNECTION_FAILURE
+    severity = result.error_field(DiagnosticField.SEVERITY_NONLOCALIZED) or b""
+    words = (result.error_field(DiagnosticField.MESSAGE_PRIMARY) or result.error_message).decode(errors="replace").strip()
+    if severity in (b"FATAL", b"PANIC") or sqlstate.startswith("08"):
+        return PostgresConnectionLost(sqlstate, words, was_sent=True)
+    return StatementRefused(sqlstate, words)
+
+
+def _unless_refused(answers: Sequence[PGresult]) -> list[list[Row]]:
+    for answer in answers:
+        if answer.status in _FAILED:
+            raise _refusal(answer)
+    return [rows_of(answer) for answer in answers]
+
+
+def _words(error: psycopg.Error) -> str:
+    return " ".join(str(error).split())

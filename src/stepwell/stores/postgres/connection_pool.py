@@ -1,0 +1,227 @@
+"""Connecting: a link to a server that can be used, or the reason why not, within the connect timeout.
+
+A few connections for reading, lent to one thread at a time; none is opened before it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import psycopg
+from psycopg import pq
+from psycopg.pq import ConnStatus, PollingStatus, Trace
+
+from stepwell.errors import StoreUnavailable, StoreUnsafe
+from stepwell.stores.postgres.connection import (
+    CONNECTION_FAILURE,
+    LOST_RACE,
+    READ_ONLY,
+    Database,
+    PostgresConnection,
+    PostgresConnectionLost,
+    StatementRefused,
+    error_for,
+)
+from stepwell.stores.postgres.url import PostgresSettings
+
+__all__ = [
+    "Readers",
+    "connect",
+    "connect_database",
+    "link_to",
+]
+
+
+# The oldest version that is still maintained, as a number of libpq's.
+_OLDEST = 140_000
+
+_AWAY = "cannot be reached; check that the server runs, the host and the port"
+
+
+def connect(settings: PostgresSettings, statements: Mapping[str, bytes]) -> PostgresConnection:
+    """A link that is ready to be asked."""
+    return link_to(connect_database(settings), settings, statements)
+
+
+def link_to(database: Database, settings: PostgresSettings, statements: Mapping[str, bytes]) -> PostgresConnection:
+    """The same on a connection that is there."""
+    link = PostgresConnection(database, settings, statements)
+    if settings.is_preparing:
+        try:
+            link.ask("keep_to_indexes", link.server_process)
+        except StatementRefused as refused:
+            link.close()
+            raise error_for(refused.sqlstate, refused.words, settings) from refused
+    return link
+
+
+def connect_database(settings: PostgresSettings) -> Database:
+    """A connection in autocommit to a server that is new enough and can be written to."""
+    deadline = time.monotonic() + settings.connect_timeout
+    try:
+        database = psycopg.connect(settings.conninfo, autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        words = " ".join(str(error).split())
+        sqlstate = None if isinstance(error, psycopg.errors.ConnectionTimeout) else _code_of(words, settings, deadline)
+        if sqlstate is None:
+            raise StoreUnavailable(f"{settings.place}: {_AWAY} ({words})") from error
+        raise error_for(sqlstate, words, settings) from error
+    try:
+        _check_usable(database, settings)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _check_usable(database: Database, settings: PostgresSettings) -> None:
+    info = database.info
+    if info.server_version < _OLDEST:
+        version = info.parameter_status("server_version")
+        raise StoreUnsafe(f"{settings.place}: the server is version {version}; Stepwell needs PostgreSQL 14 or newer: upgrade it")
+    if info.parameter_status("server_encoding") not in ("UTF8", None):
+        encoding = info.parameter_status("server_encoding")
+        raise StoreUnavailable(f"{settings.place}: the database's encoding is {encoding}; create one with ENCODING 'UTF8'")
+    for setting in ("in_hot_standby", "default_transaction_read_only"):
+        if info.parameter_status(setting) == "on":
+            raise error_for(READ_ONLY, f"{setting} is on", settings)
+
+
+# The same words of the same server mean the same code. Asking once is also all that we can afford: see below.
+_codes: dict[tuple[str, str], str] = {}
+
+
+def _code_of(words: str, settings: PostgresSettings, deadline: float) -> str | None:
+    """The code behind a failed connection, if the server gave one and it can be found out here."""
+    found = _codes.get((settings.conninfo, words))
+    if found is None and hasattr(os, "memfd_create") and len(_codes) < 1_000:
+        found = _traced_code(settings, deadline)
+        if found is not None:
+            _codes[settings.conninfo, words] = found
+    return found
+
+
+def _traced_code(settings: PostgresSettings, deadline: float) -> str | None:
+    """The code with which the server refuses a connection.
+
+    libpq gives no code for a failed connection, only words, and words change with the server's language. Its trace of the messages
+    has the code; so the connection is tried once more with the trace on, into a file that exists in memory alone. The stream that
+    libpq makes of the descriptor is a few kilobytes that nobody can free: hence once for each kind of failure.
+    """
+    trace = os.memfd_create("stepwell-trace")
+    try:
+        attempt = pq.PGconn.connect_start(settings.conninfo.encode())
+        try:
+            attempt.trace(trace)
+            attempt.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
+            _run_to_end(attempt, deadline)
+            attempt.untrace()
+        finally:
+            attempt.finish()
+        return _last_code(os.pread(trace, 1_000_000, 0))
+    except psycopg.Error:
+        return None
+    finally:
+        os.close(trace)
+
+
+def _run_to_end(attempt: pq.abc.PGconn, deadline: float) -> None:
+    polled = PollingStatus.WRITING
+    while polled in (PollingStatus.READING, PollingStatus.WRITING) and attempt.status != ConnStatus.BAD:
+        with selectors.DefaultSelector() as selector:
+            event = selectors.EVENT_READ if polled == PollingStatus.READING else selectors.EVENT_WRITE
+            selector.register(attempt.socket, event)
+            if not selector.select(max(deadline - time.monotonic(), 0.05)):
+                return
+        polled = attempt.connect_poll()
+
+
+def _last_code(trace: bytes) -> str | None:
+    codes = re.findall(rb'ErrorResponse\t.* C "([0-9A-Z]{5})"', trace)
+    code = codes[-1].decode() if codes else None
+    return None if code == CONNECTION_FAILURE else code
+
+
+T = TypeVar("T")
+_TRIES = 5
+
+# A connection that was in use a moment ago is not looked at again: if it is lost after all, the read is repeated on another.
+_FRESH_SECONDS = 0.05
+
+
+class Readers:
+    """Lends connections and takes them back; what failed is not lent again."""
+
+    def __init__(self, settings: PostgresSettings, statements: Mapping[str, bytes]) -> None:
+        self._settings, self._statements = settings, statements
+        self._idle: list[PostgresConnection] = []
+        self._lent = 0
+        self._lock = threading.Lock()  # taken by itself: an interrupt on the way into a Condition would leave that locked
+        self._returned = threading.Condition(self._lock)
+        self._is_closed = False
+
+    def read(self, query: Callable[[PostgresConnection], T]) -> T:
+        """Run something that only reads; tried again if the connection was lost or another transaction was in the way."""
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return self._lend(query)
+            except StatementRefused as refused:
+                may_try = (
+                    isinstance(refused, PostgresConnectionLost) or refused.sqlstate in LOST_RACE or refused.sqlstate == READ_ONLY
+                )
+                if not may_try or tries >= (2 if isinstance(refused, PostgresConnectionLost) else _TRIES):
+                    raise error_for(refused.sqlstate, refused.words, self._settings) from refused
+
+    def close(self) -> None:
+        """Close everything, and wait for what is lent."""
+        with self._lock:
+            self._is_closed = True
+            self._returned.wait_for(lambda: not self._lent, self._settings.reply_timeout)
+            idle, self._idle = self._idle, []
+        for link in idle:
+            link.close()
+
+    def _lend(self, query: Callable[[PostgresConnection], T]) -> T:
+        link = self._take()
+        try:
+            link = link or connect(self._settings, self._statements)
+            return query(link)
+        except BaseException:
+            # It may be in the middle of a view of several reads.
+            if link is not None:
+                link.close()
+            raise
+        finally:
+            with self._lock:
+                self._lent -= 1
+                if link is not None and not link.is_closed:
+                    link.used_at = time.monotonic()
+                    self._idle.append(link)
+                self._returned.notify()
+
+    def _take(self) -> PostgresConnection | None:
+        """A place, and a connection that still stands, if there is one: the one used last, so that the others can be dropped."""
+        now = time.monotonic()
+        deadline = now + self._settings.reply_timeout
+        with self._lock:
+            while self._lent >= self._settings.pool_size and not self._is_closed:
+                if not self._returned.wait(deadline - time.monotonic()):
+                    raise StoreUnavailable(
+                        f"{self._settings.place}: all {self._settings.pool_size} connections are busy; raise ?pool_size=..."
+                    )
+            if self._is_closed:
+                raise StoreUnavailable("the store is closed; open it again")
+            self._lent += 1
+            while self._idle:
+                link = self._idle.pop()
+                if now - link.used_at < _FRESH_SECONDS or link.is_fresh():
+                    return link
+        return None

@@ -1,0 +1,232 @@
+"""Brings a schema up to what this code needs, once, under a lock, and safe to be killed anywhere.
+
+``NNNN_name.sql`` runs in one transaction that records it last: it is there whole or not at all. ``NNNN_name.post.sql`` runs after
+every such part, statement by statement outside a transaction, for what PostgreSQL builds beside running work (``CREATE INDEX
+CONCURRENTLY IF NOT EXISTS``); it is recorded when it is through and runs again if it was not, after the half-built indexes that a
+killed one leaves are dropped, which ``IF NOT EXISTS`` would take for whole. Neither part may break the version before it, whose
+processes go on working meanwhile. A file that was released is never edited: its digest is recorded.
+
+The lock is a transaction's, held by a second connection, so it needs no session of its own and goes with its process.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from importlib import resources
+from typing import Any, cast
+
+import msgspec
+import psycopg
+from psycopg import sql
+
+from stepwell.errors import StoreForeign, StoreNewer, StoreUnavailable
+from stepwell.stores.postgres.connection import CONNECTION_FAILURE, LOST_RACE, Database, error_for
+from stepwell.stores.postgres.connection_pool import connect_database
+from stepwell.stores.postgres.statements import in_schema
+from stepwell.stores.postgres.url import PostgresSettings
+from stepwell.stores.sql_files import read_queries
+
+__all__ = ["MIGRATIONS", "Migration", "migrate"]
+
+_SQL = read_queries("stepwell.stores.postgres", "migrations.sql")
+_TRIES = 5
+_LOCK_SECONDS = 60.0
+_LOOK_SECONDS = 0.02
+_STATEMENT_END = re.compile(r";\s*$", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
+_BODY = re.compile(r"\$\$.*?\$\$", re.DOTALL)
+_BODY_PLACE = re.compile(r"\$\$")
+
+# The tables that hold workspaces' rows; "locks" among them, which has no policy, so that only the owner sees it.
+_GUARDED = (
+    *("executions", "commits", "snapshots", "state_scopes", "state_entries", "state_held", "locks"),
+    *("items", "workspaces", "tiers", "queues"),
+)
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """One numbered change of the schema."""
+
+    number: int
+    name: str
+    pre: str
+    post: str = ""
+
+    @property
+    def digest(self) -> str:
+        """What is recorded of the files, so that an edited one is noticed."""
+        return sha256(f"{self.pre}\0{self.post}".encode()).hexdigest()
+
+
+class _Found(msgspec.Struct):
+    """What a schema has been brought up to."""
+
+    digests: dict[int, str]
+    done: set[int]
+    """The migrations whose post part is through, too."""
+
+
+def _read_migrations() -> list[Migration]:
+    folder = resources.files("stepwell.stores.postgres").joinpath("schema")
+    files = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
+    names = sorted(name.removesuffix(".sql") for name in files if name.endswith(".sql") and not name.endswith(".post.sql"))
+    return [Migration(int(name.split("_")[0]), name, files[f"{name}.sql"], files.get(f"{name}.post.sql", "")) for name in names]
+
+
+MIGRATIONS = _read_migrations()
+
+
+def migrate(database: Database, settings: PostgresSettings, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Make the schema what this code needs; nothing is done to one that is so already, or that is not ours."""
+    for left in reversed(range(_TRIES)):
+        try:
+            if not _is_ready(database, settings, migrations):
+                with _locked(settings):
+                    _run_pre_parts(database, settings, migrations)
+                    _run_post_parts(database, settings, migrations)
+            _check_visible(database, settings)
+            return
+        except psycopg.Error as error:
+            if error.sqlstate not in LOST_RACE or not left:
+                words = " ".join(str(error).split())
+                raise error_for(error.sqlstate or CONNECTION_FAILURE, words, settings) from error
+
+
+def _is_ready(database: Database, settings: PostgresSettings, migrations: Sequence[Migration]) -> bool:
+    found = _look(database, settings, migrations)
+    if found is None or not all(migration.number in found.done for migration in migrations):
+        return False
+    return settings.has_row_security in (None, _has_row_security(database, settings))
+
+
+def _look(database: Database, settings: PostgresSettings, migrations: Sequence[Migration]) -> _Found | None:
+    """What the schema has been brought up to; None if it is new. Raises for one that is not ours, or newer."""
+    [(has_record, tables)] = _run(database, settings, "look", settings.schema)
+    if not has_record:
+        if tables:
+            raise StoreForeign(f"{settings.place}: the schema has tables of another program; name another with ?schema=...")
+        return None
+    rows = _run(database, settings, "recorded")
+    found = _Found({number: digest for number, digest, _ in rows}, {number for number, _, is_done in rows if is_done})
+    _check_known(found, settings, migrations)
+    return found
+
+
+def _check_known(found: _Found, settings: PostgresSettings, migrations: Sequence[Migration]) -> None:
+    known = {migration.number: migration.digest for migration in migrations}
+    newest, ours = max(found.digests, default=0), max(known)
+    if newest > ours:
+        raise StoreNewer(f"{settings.place}: the schema is at {newest} and this Stepwell knows up to {ours}; upgrade Stepwell")
+    for number, digest in found.digests.items():
+        if known.get(number) != digest:
+            raise StoreForeign(
+                f"{settings.place}: migration {number} is not the one of this Stepwell; the schema was made by another program or "
+                "an unreleased version: name another with ?schema=..."
+            )
+
+
+@contextmanager
+def _locked(settings: PostgresSettings) -> Generator[None]:
+    """One process at a time, of all schemas of the database: indexes that are built concurrently wait for each other.
+
+    Asked for again and again, never waited for inside a statement: that would hold a snapshot, which the index that the other one
+    builds waits for. For the same reason the level is the one that drops its snapshot after each statement.
+    """
+    guard = connect_database(settings)
+    guard.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    deadline = time.monotonic() + _LOCK_SECONDS
+    try:
+        while True:
+            with guard.transaction():
+                [(is_ours,)] = _run(guard, settings, "lock_migrations")
+                if is_ours:
+                    yield
+                    return
+            if time.monotonic() > deadline:
+                raise StoreUnavailable(
+                    f"{settings.place}: another process has been migrating for {_LOCK_SECONDS:g} s; try again later"
+                )
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        guard.close()
+
+
+def _run_pre_parts(database: Database, settings: PostgresSettings, migrations: Sequence[Migration]) -> None:
+    found = _look(database, settings, migrations)
+    if found is None:
+        with database.transaction():
+            [(is_there,)] = _run(database, settings, "has_schema", settings.schema)
+            if not is_there:
+                _run(database, settings, "create_schema")
+            _run(database, settings, "create_record")
+    for migration in migrations:
+        if found is None or migration.number not in found.digests:
+            with database.transaction():
+                _run(database, settings, "set_bounds")
+                for statement in _statements(migration.pre):
+                    _execute(database, in_schema(statement, settings.schema))
+                _run(database, settings, "record", migration.number, migration.name, migration.digest, not migration.post)
+
+
+def _run_post_parts(database: Database, settings: PostgresSettings, migrations: Sequence[Migration]) -> None:
+    found = _look(database, settings, migrations)
+    for migration in migrations:
+        if found is not None and migration.number not in found.done:
+            for (name,) in _run(database, settings, "half_built", settings.schema):
+                _execute(database, in_schema("DROP INDEX CONCURRENTLY {schema}.", settings.schema) + _quoted(name))
+            for statement in _statements(migration.post):
+                _execute(database, in_schema(statement, settings.schema))
+            _run(database, settings, "record_post", migration.number)
+    present = _has_row_security(database, settings)
+    if settings.has_row_security not in (None, present):
+        _switch_row_security(database, settings, is_on=settings.has_row_security is True)
+    elif present is None:  # tables that came with a later migration are guarded as those before them are
+        _switch_row_security(database, settings, is_on=True)
+
+
+def _switch_row_security(database: Database, settings: PostgresSettings, *, is_on: bool) -> None:
+    verb = "ENABLE" if is_on else "DISABLE"
+    with database.transaction():
+        _run(database, settings, "set_bounds")
+        for table in _GUARDED:
+            _execute(database, in_schema("ALTER TABLE {schema}.", settings.schema) + f"{table} {verb} ROW LEVEL SECURITY")
+
+
+def _has_row_security(database: Database, settings: PostgresSettings) -> object:
+    [(is_on,)] = _run(database, settings, "has_row_security", settings.schema, list(_GUARDED))
+    return is_on
+
+
+def _check_visible(database: Database, settings: PostgresSettings) -> None:
+    """Row-level security must not hide rows from the engine: it would take an execution that it cannot see for none."""
+    [(is_restricted,)] = _run(database, settings, "is_restricted", settings.schema)
+    if is_restricted:
+        raise StoreUnavailable(
+            f"{settings.place}: row-level security hides rows from user {settings.user!r}; connect as the tables' owner, or as a "
+            "role with BYPASSRLS"
+        )
+
+
+def _statements(script: str) -> list[str]:
+    """The statements of a script, each of which ends with a semicolon at the end of a line that is not inside a function's body."""
+    bodies = _BODY.findall(script)
+    parts = (part.strip() for part in _STATEMENT_END.split(_COMMENT.sub("", _BODY.sub("$$", script))))
+    left = iter(bodies)
+    return [_BODY_PLACE.sub(lambda _: next(left), part) for part in parts if part]
+
+
+def _run(database: Database, settings: PostgresSettings, name: str, *arguments: object) -> list[tuple[Any, ...]]:
+    cursor = database.execute(cast(Any, in_schema(_SQL[name], settings.schema)), arguments or None)
+    return cursor.fetchall() if cursor.description else []
+
+
+def _execute(database: Database, statement: str) -> None:
+    database.execute(cast(Any, statement))
+
+
+def _quoted(name: str) -> str:
+    return sql.Identifier(name).as_string(None)

@@ -1,0 +1,209 @@
+"""The queue's units that are a statement by themselves: enqueues, claims, recovery, and what is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import msgspec
+
+from stepwell.errors import NotFound, StepwellError
+from stepwell.fault_points import fault
+from stepwell.model.commit import Outcome, Unit, Written
+from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, Enqueued, NewItem, PutQueue, PutTier, PutWorkspace, RecoverItems
+from stepwell.model.queue_lifecycle import EXPIRED, full, is_plain, unknown_workspace
+from stepwell.model.refusals import asked_otherwise, put_outrun
+from stepwell.stores.postgres.connection import PostgresConnection, Question
+from stepwell.stores.postgres.statements import Row, blobs, integers, texts
+
+__all__ = [
+    "DIRECT",
+    "Direct",
+    "are_enqueues",
+    "claim_question",
+    "claimed",
+    "enqueue_question",
+    "enqueued",
+    "is_new",
+    "is_request_with_claim",
+    "one_question",
+    "recover_question",
+    "recovered",
+    "request_claimed",
+    "request_question",
+    "write_direct",
+]
+
+Direct = ClaimItems | RecoverItems | PutTier | PutWorkspace | PutQueue
+
+DIRECT = (ClaimItems, RecoverItems, PutTier, PutWorkspace, PutQueue)
+"""Each is one statement, whatever else is in its group."""
+
+
+def are_enqueues(units: Sequence[Unit]) -> bool:
+    """Whether the group only adds items."""
+    return all(type(unit) is Enqueue for unit in units)
+
+
+def write_direct(link: PostgresConnection, unit: Direct, ahead_ms: int, channel: str) -> Outcome:
+    """Write one unit by its statement."""
+    match unit:
+        case ClaimItems():
+            name, arguments = claim_question(unit, ahead_ms)
+            outcome = claimed(link.ask(name, *arguments))
+            fault("queue.items_claimed")
+            fault("queue.claim_counted")
+            return outcome
+        case RecoverItems():
+            name, arguments = recover_question(unit, ahead_ms, channel)
+            outcome = recovered(link.ask(name, *arguments))
+            fault("queue.item_moved")
+            return outcome
+        case PutTier():
+            tier = unit.tier
+            numbers = _text(tier.rate_per_second), tier.queue_depth, tier.state_bytes, _text(tier.retention_seconds)
+            limits = tier.concurrency, _text(tier.weight), *numbers
+            is_put = link.ask("put_tier", tier.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
+            return Written() if is_put else put_outrun(unit)
+        case PutWorkspace():
+            wanted = unit.workspace
+            settings = wanted.tier, wanted.is_paused, ahead_ms, channel, _based_on(unit.based_on)
+            if link.ask("put_workspace", wanted.workspace_id, *settings):
+                return Written()
+            names = [row[0] for row in link.ask("tiers")]
+            if wanted.tier in names:
+                return put_outrun(unit)
+            return NotFound(f"there is no tier {wanted.tier!r}; there are {', '.join(names)}")
+        case PutQueue():
+            queue = unit.settings
+            rate = _text(queue.rate_per_second)
+            limits = queue.is_paused, queue.concurrency, rate
+            is_put = link.ask("put_queue", queue.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
+            return Written() if is_put else put_outrun(unit)
+
+
+def _based_on(row: msgspec.Struct | msgspec.UnsetType | None) -> str | None:
+    """What a change is based on, as its statement compares it: the fields behind the name, in the order of the columns."""
+    if isinstance(row, msgspec.UnsetType):
+        return None
+    return msgspec.json.encode(None if row is None else msgspec.structs.astuple(row)[1:]).decode()
+
+
+def claim_question(unit: ClaimItems, ahead_ms: int) -> Question:
+    """The statement that claims items."""
+    lanes = texts(unit.queues), texts(unit.workflows)
+    return "claim_items", [unit.holder, round(unit.seconds * 1000), unit.limit, *lanes, ahead_ms]
+
+
+def claimed(rows: Sequence[Row]) -> Written:
+    """The items that were claimed."""
+    return Written([Claimed(*row) for row in rows])
+
+
+def recover_question(unit: RecoverItems, ahead_ms: int, channel: str) -> Question:
+    """The statement that returns items whose claims have ended."""
+    return "recover_items", [unit.limit, EXPIRED, ahead_ms, channel]
+
+
+def recovered(rows: Sequence[Row]) -> Written:
+    """The ids of the items that were returned, and how many were dropped."""
+    *returned, (_, dropped, *_) = rows
+    return Written([*(row[0] for row in returned), dropped])
+
+
+def _text(number: float | None) -> str | None:
+    """A number as the server reads it, to the last bit."""
+    return None if number is None else repr(float(number))
+
+
+def one_question(new: NewItem, ahead_ms: int, channel: str) -> Question:
+    """The statement that adds one item without names, if its workspace may have any number waiting; a row says that it did."""
+    body = new.workflow_id, new.version, new.execution_id, new.input, new.queue, new.priority, new.delay_ms, new.run_at_ms
+    return "enqueue_one", [new.item_id, new.workspace_id, *body, new.body_digest, new.max_attempts, ahead_ms, channel]
+
+
+def is_request_with_claim(units: Sequence[Unit]) -> bool:
+    """Whether the group is one item without names that may start at once, and a claim behind it."""
+    if len(units) != 2 or not isinstance(units[0], Enqueue) or not isinstance(units[1], ClaimItems) or len(units[0].items) != 1:
+        return False
+    [new] = units[0].items
+    return is_plain(new) and new.run_at_ms is None and not new.delay_ms and units[1].limit > 0
+
+
+def request_question(unit: Enqueue, claim: ClaimItems, ahead_ms: int) -> Question:
+    """The statement that adds such an item as one that is claimed, if the queue is idle; if it is not, nothing is written."""
+    [new] = unit.items
+    body = new.workflow_id, new.version, new.execution_id, new.input, new.queue
+    lanes = texts(claim.queues), texts(claim.workflows)
+    rest = new.priority, new.body_digest, new.max_attempts, claim.holder, round(claim.seconds * 1000)
+    return "enqueue_claimed", [new.item_id, new.workspace_id, *body, *rest, *lanes, claim.is_riding, ahead_ms]
+
+
+def request_claimed(unit: Enqueue, rows: Sequence[Row]) -> list[Outcome] | None:
+    """What became of the item and of the claim; None if nothing was written."""
+    if not rows:
+        return None
+    [new], [(fence, attempts, until_ms, enqueued_ms)] = unit.items, rows
+    body = new.item_id, new.workspace_id, new.workflow_id, new.version, new.execution_id, new.input
+    item = Claimed(*body, fence, attempts, until_ms, new.queue, enqueued_ms, is_alone=True)
+    return [*enqueued([unit], []), Written([item])]
+
+
+def enqueue_question(units: Sequence[Enqueue], ahead_ms: int, channel: str) -> Question:
+    """The statement that adds the items of all units. If there are none, it is one that does nothing, and has the server learn what
+    the first request needs: that comes from a workspace that cannot be."""
+    items = [new for unit in units for new in unit.items]
+    if not items:
+        nothing = NewItem(item_id="", workspace_id="", workflow_id="", version=0, execution_id="", input=b"")
+        return request_question(Enqueue((nothing,)), ClaimItems("", 0, 1, is_riding=True), ahead_ms)
+    return "enqueue", [
+        texts([new.item_id for new in items]),
+        texts([new.workspace_id for new in items]),
+        texts([new.workflow_id for new in items]),
+        integers([new.version for new in items]),
+        texts([new.execution_id for new in items]),
+        blobs([new.input for new in items]),
+        texts([new.queue for new in items]),
+        integers([new.priority for new in items]),
+        integers([new.delay_ms for new in items]),
+        integers([new.run_at_ms for new in items]),
+        texts([new.key for new in items]),
+        texts([new.body_digest for new in items]),
+        texts([new.singleton for new in items]),
+        texts([new.debounce for new in items]),
+        integers([new.max_attempts for new in items]),
+        all(map(is_plain, items)),
+        ahead_ms,
+        channel,
+    ]
+
+
+def enqueued(units: Sequence[Enqueue], rows: Sequence[Row]) -> list[Outcome]:
+    """What became of the items of each unit."""
+    answers = iter(_answers([new for unit in units for new in unit.items], rows))
+    return [Written(list(islice(answers, len(unit.items)))) for unit in units]
+
+
+def is_new(outcome: Outcome) -> bool:
+    """Whether every item of a unit was added."""
+    return isinstance(outcome, Written) and all(isinstance(answer, Enqueued) and answer.is_new for answer in outcome.answers)
+
+
+def _answers(items: Sequence[NewItem], rows: Sequence[Row]) -> list[Enqueued | StepwellError]:
+    """What each request came to; no rows: all are new."""
+    if not rows:
+        return [Enqueued(new.item_id, new.execution_id, "PENDING", True) for new in items]
+    return [_answer(new, row) for new, row in zip(items, sorted(rows), strict=True)]
+
+
+def _answer(new: NewItem, row: Row) -> Enqueued | StepwellError:
+    _, item_id, execution_id, status, is_new, refusal = row
+    match refusal:
+        case None:
+            return Enqueued(item_id, execution_id, status, is_new)
+        case "workspace":
+            return unknown_workspace(new.workspace_id)
+        case "full":
+            return full(new.workspace_id)
+        case _:
+            return asked_otherwise(item_id)

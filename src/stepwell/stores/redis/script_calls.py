@@ -1,0 +1,385 @@
+"""From the reply of a script to the outcome of its unit.
+
+From a unit to the call of its script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from stepwell.errors import Conflict, Corrupted, InvalidInput, LeaseLost, StepwellError
+from stepwell.model.commit import (
+    Acquire,
+    Adoption,
+    Archiving,
+    Claim,
+    ClaimDue,
+    Commit,
+    Deletion,
+    Extension,
+    Lease,
+    LockGuard,
+    Outcome,
+    Release,
+    Renew,
+    Rest,
+    Seen,
+    StateBatch,
+    Unit,
+    Unlock,
+    Written,
+)
+from stepwell.model.ids import revision_in
+from stepwell.model.refusals import guard_lost, id_taken, leased, lock_held, lock_lost, no_execution, no_revision
+from stepwell.stores.redis.connection import Command, Reply
+from stepwell.stores.redis.keys import Keys, age_place, slot_of, workspace_place
+from stepwell.stores.redis.queue_calls import QUEUE_UNITS, QueueCalls, queue_refusal, queue_written
+from stepwell.stores.redis.rows import commit_beginning, pack_commit, pack_snapshot, read_found_commit
+from stepwell.stores.redis.scripts import SCRIPTS
+from stepwell.stores.redis.state_plan import ScopeWrite
+
+__all__ = [
+    "ScriptCall",
+    "ScriptCaller",
+    "lost_store",
+    "outcome_of",
+]
+
+
+_WRITTEN = Written()
+
+
+def outcome_of(unit: Unit, call: ScriptCall, reply: Reply) -> Outcome | None:
+    """What a script's reply means for its unit; None if it has to be worked out again on newer state."""
+    word, rest = _split(reply)
+    match word:
+        case b"ok":
+            return _written(unit, call, rest)
+        case b"stale" | b"behind":
+            return None
+        case b"seen" if isinstance(unit, Commit):
+            row = read_found_commit(unit.execution_id, unit.revision, rest[0])
+            return Seen(row.header, row.body)
+        case b"conflict" if isinstance(unit, Commit):
+            return _conflict(unit, rest[0])
+        case b"guard" if isinstance(unit, Commit | StateBatch):
+            return guard_lost(unit.guards[int(rest[0]) - 1])
+        case b"fence" if isinstance(unit, Commit | Extension | Release | Renew | Unlock):
+            return _fenced(unit)
+        case b"held" if isinstance(unit, Acquire):
+            return lock_held(unit.name, rest[0])
+        case b"held" if isinstance(unit, Claim):
+            return leased(unit.execution_id, rest[0])
+        case _:
+            return queue_refusal(word, rest, unit) or _refusal(word, unit)
+
+
+def _split(reply: Reply) -> tuple[object, Sequence[Any]]:
+    return (reply, ()) if isinstance(reply, bytes) else (reply[0], reply[1:])
+
+
+def _written(unit: Unit, call: ScriptCall, rest: Sequence[Any]) -> Written:
+    match unit:
+        case Claim():
+            return Written([Lease(unit.execution_id, unit.holder, rest[0], rest[1])])
+        case ClaimDue():
+            pairs = zip(rest[1::2], rest[2::2], strict=True)
+            return Written([Lease(name.decode(), unit.holder, fence, rest[0]) for name, fence in pairs])
+        case Acquire():
+            return Written([Lease(unit.name, unit.holder, rest[0], rest[1])])
+        case Extension():
+            return Written([Lease(unit.execution_id, unit.holder, unit.fence, rest[0])])
+        case Renew():
+            return Written([Lease(unit.name, unit.holder, unit.fence, rest[0])])
+        case _ if type(unit) in QUEUE_UNITS:
+            return queue_written(unit, rest)
+        case _:
+            return Written(call.answers) if call.answers else _WRITTEN
+
+
+def _conflict(unit: Commit, actual: int) -> Conflict:
+    expected = unit.revision - 1
+    if actual < expected:
+        return Conflict(
+            f"execution {unit.execution_id!r} is at revision {actual} and this commit follows {expected}: the server has lost the "
+            "commits between; load the execution and decide again",
+            expected=expected,
+            actual=actual,
+        )
+    return Conflict(expected=expected, actual=actual)
+
+
+def _fenced(unit: Commit | Extension | Release | Renew | Unlock) -> LeaseLost:
+    if isinstance(unit, Renew | Unlock):
+        return lock_lost(unit)
+    return LeaseLost(fence=unit.fence)
+
+
+def _refusal(word: object, unit: Any) -> StepwellError:
+    match word:
+        case b"missing" if isinstance(unit, Archiving):
+            return no_revision(unit)
+        case b"missing":
+            return no_execution(unit.execution_id)
+        case b"exists":
+            return id_taken(unit.execution_id)
+        case b"torn":
+            return Corrupted(f"execution {unit.execution_id!r} is quarantined: the server lost a part of it; nothing was written")
+        case b"lost":
+            return lost_store()
+        case _:
+            return Corrupted(f"a script gave an answer that it never gives: {word!r}")
+
+
+def lost_store() -> Corrupted:
+    """The error for a server that no longer has the store that was opened."""
+    return Corrupted(
+        "the Redis server no longer has the data that this process worked with: it was flushed, restarted without persistence or "
+        "replaced; nothing was written. Restore it, or open the store again to go on with what is there"
+    )
+
+
+# How long a lock's row outlives its end: a holder that comes back late is told by its fence, as long as it is there.
+_LOCK_GRACE_MS = 3_600_000
+_LONGEST_SECONDS = 3_153_600_000.0
+
+Argument = bytes | str | int
+
+
+class ScriptCall:
+    """A script with its keys and arguments."""
+
+    __slots__ = ("answers", "arguments", "is_planned", "keys", "notes", "script")
+
+    def __init__(self, script: str, keys: Sequence[bytes], arguments: Sequence[Argument]) -> None:
+        self.script, self.keys, self.arguments = script, keys, arguments
+        self.answers: Sequence[object] = ()
+        self.is_planned = False
+        """Whether it was worked out on scoped state as it was read before."""
+        self.notes: list[Command] = []
+        """What the central node of a cluster must know of this write."""
+
+    def command(self, group: str = "", stop: bytes = b"") -> Command:
+        """The call as it is sent; with the name of its group, if units before it may stop it (see ``parts/order.lua``)."""
+        keys = (*self.keys, stop) if group else self.keys
+        return ("EVALSHA", SCRIPTS[self.script].sha, len(keys), *keys, *self.arguments, group)
+
+    def shares(self, reply: Reply) -> list[Reply]:
+        """The reply as each of the units has it that the call is for."""
+        return [reply]
+
+    def is_of_one_slot(self) -> bool:
+        """Whether a cluster can run it: all its keys are on one node, now and always."""
+        return len({slot_of(key) for key in self.keys}) == 1
+
+
+class ScriptCaller:
+    """Builds the calls of one store. On a cluster the central keys are left out: they are on a node of their own."""
+
+    def __init__(self, keys: Keys, *, is_cluster: bool, store_id: bytes, ttl_ms: int, ahead_ms: Callable[[], int]) -> None:
+        self._keys, self._is_cluster, self._ttl_ms, self._ahead_ms = keys, is_cluster, ttl_ms, ahead_ms
+        self._id = b"" if is_cluster else store_id
+        self._queue = QueueCalls(keys, is_cluster=is_cluster, store_id=store_id, ttl_ms=ttl_ms, ahead_ms=ahead_ms)
+
+    def of(self, unit: Unit, writes: Sequence[ScopeWrite], now_ms: int) -> ScriptCall | StepwellError:
+        """The call of a unit, with what it does to scoped state; or the reason why it cannot be made."""
+        try:
+            match unit:
+                case Commit():
+                    call = self._riding(unit, self._commit(unit, _scope_arguments(writes, now_ms), writes))
+                case StateBatch():
+                    call = self._state(unit, _scope_arguments(writes, now_ms), writes)
+                case _ if type(unit) in QUEUE_UNITS:
+                    call = ScriptCall(*self._queue.of(unit))
+                case _:
+                    call = _BUILDERS[type(unit)](self, unit)
+        except InvalidInput as refusal:
+            return refusal
+        if self._is_cluster:
+            if not call.is_of_one_slot():
+                return InvalidInput(
+                    "a Redis cluster cannot write an execution, scopes and locks together when they are on different nodes; "
+                    "write them apart, or use a single Redis server or PostgreSQL"
+                )
+            call.notes += [command for write in writes for command in write.notes(self._keys, now_ms)]
+        return call
+
+    def notes_after(self, call: ScriptCall, reply: Reply) -> list[Command]:
+        """What the central node of a cluster must know once the script has answered."""
+        if call.script == "delete" and isinstance(reply, list):
+            _, created, workspace = cast("tuple[bytes, bytes, bytes]", reply)
+            place = age_place(int(created), str(call.arguments[1]))
+            return [("ZREM", self._keys.executions, b"a/" + place, workspace_place(workspace.decode()) + place)]
+        return call.notes
+
+    def _central(self, *keys: bytes) -> tuple[bytes, ...]:
+        return () if self._is_cluster else keys
+
+    def _commit(self, unit: Commit, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> ScriptCall:
+        keys, said = self._keys, revision_in(unit.commit_id)
+        row = pack_commit(unit.commit_id, unit.header, unit.body)
+        start = (
+            *(self._id, unit.execution_id, unit.commit_id, "" if said is None else said, commit_beginning(unit.commit_id)),
+            unit.revision,
+        )
+        tail = (
+            *(self._ahead_ms(), keys.state_channel, keys.due_channel),
+            *(len(unit.nudges), *unit.nudges, *_guard_arguments(unit.guards), *scopes),
+        )
+        names = (
+            *keys.execution(unit.execution_id),
+            *self._scoped_keys(unit, writes),
+            *self._central(keys.store, keys.executions, keys.due, keys.scopes, keys.ends, keys.tombs, keys.held),
+        )
+        if unit.creation is not None:
+            return self._create(unit, names, start, row, tail)
+        snapshot, snapshot_revision = b"", -1
+        if unit.snapshot is not None:
+            snapshot, snapshot_revision = pack_snapshot(unit.snapshot), unit.snapshot.revision
+        middle = (
+            *(unit.previous, unit.digest, row, unit.committed_ms, unit.status or "", "" if unit.fence is None else unit.fence),
+            *(unit.signature or b"", self._ttl_ms, snapshot, snapshot_revision, _rest(unit.rest)),
+        )
+        return ScriptCall("commit", names, (*start, *middle, *tail))
+
+    def _create(
+        self, unit: Commit, names: Sequence[bytes], start: Sequence[Argument], row: bytes, tail: Sequence[Argument]
+    ) -> ScriptCall:
+        creation = unit.creation
+        assert creation is not None, "only a creation makes a new execution"  # noqa: S101
+        middle = (
+            *(unit.digest, row, unit.committed_ms, unit.status or "PENDING", unit.signature or b"", self._ttl_ms),
+            *(unit.workspace_id, creation.workflow_id, creation.version, creation.parent_id or ""),
+            *(creation.holder or "", _ms(creation.lease_seconds) if creation.holder else 0, int(creation.is_runnable)),
+            _rest(unit.rest),
+        )
+        call = ScriptCall("create", names, (*start, *middle, *tail))
+        call.notes.append(self._note(unit.committed_ms, unit.execution_id, unit.workspace_id))
+        return call
+
+    def _riding(self, unit: Commit, call: ScriptCall) -> ScriptCall:
+        """The call of a commit, by a script that also writes what it does to the queue, if that is anything."""
+        if unit.mark is None and not unit.items:
+            return call
+        kind = "items" if unit.items else "mark"
+        return ScriptCall(f"{call.script}_{kind}", call.keys, (*call.arguments, self._queue.riding(unit)))
+
+    def _note(self, created_ms: int, execution_id: str, workspace_id: str) -> Command:
+        place = age_place(created_ms, execution_id)
+        return ("ZADD", self._keys.executions, 0, b"a/" + place, 0, workspace_place(workspace_id) + place)
+
+    def adopt(self, unit: Adoption) -> ScriptCall:
+        keys, made = self._keys, unit.creation
+        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.executions))
+        arguments = (
+            *(self._id, unit.execution_id, unit.snapshot.revision, unit.digest, pack_snapshot(unit.snapshot), unit.adopted_ms),
+            *(unit.status, unit.signature or b"", self._ttl_ms),
+            *(unit.workspace_id, made.workflow_id, made.version, made.parent_id or ""),
+        )
+        call = ScriptCall("adopt", names, arguments)
+        call.notes.append(self._note(unit.adopted_ms, unit.execution_id, unit.workspace_id))
+        return call
+
+    def archive(self, unit: Archiving) -> ScriptCall:
+        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store))
+        return ScriptCall("archive", names, (self._id, unit.snapshot.revision, pack_snapshot(unit.snapshot), self._ttl_ms))
+
+    def delete(self, unit: Deletion) -> ScriptCall:
+        keys = self._keys
+        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.executions, keys.due, keys.queue))
+        return ScriptCall("delete", names, (self._id, unit.execution_id, self._ahead_ms(), self._ttl_ms, keys.queue_channel))
+
+    def _state(self, unit: StateBatch, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> ScriptCall:
+        keys = self._keys
+        central = self._central(keys.store, keys.due, keys.scopes, keys.ends, keys.tombs, keys.held)
+        arguments = (
+            *(self._id, self._ahead_ms(), keys.state_channel, keys.due_channel),
+            *(len(unit.nudges), *unit.nudges, *_guard_arguments(unit.guards), *scopes),
+        )
+        return ScriptCall("state", (*self._scoped_keys(unit, writes), *central), arguments)
+
+    def _scoped_keys(self, unit: Commit | StateBatch, writes: Sequence[ScopeWrite]) -> list[bytes]:
+        if not unit.nudges and not unit.guards and not writes:
+            return []
+        heads = [self._keys.execution(execution_id).head for execution_id in unit.nudges]
+        locks = [self._keys.lock(guard.name).lock for guard in unit.guards]
+        return heads + locks + [key for write in writes for key in write.keys]
+
+    def claim(self, unit: Claim) -> ScriptCall:
+        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.due))
+        arguments = (self._id, unit.execution_id, unit.holder, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms)
+        return ScriptCall("claim", names, arguments)
+
+    def take(self, unit: ClaimDue) -> ScriptCall:
+        if self._is_cluster:
+            raise InvalidInput("workers need a single Redis server or PostgreSQL; a Redis cluster has no list of what is due")
+        names = (self._keys.store, self._keys.due)
+        arguments = (
+            *(self._id, self._keys.prefix, unit.holder, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms, unit.limit),
+            *(len(unit.workflows), *unit.workflows, *unit.newest().values()),
+        )
+        return ScriptCall("take", names, arguments)
+
+    def extend(self, unit: Extension) -> ScriptCall:
+        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.due))
+        arguments = (self._id, unit.execution_id, unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms)
+        return ScriptCall("extend", names, arguments)
+
+    def release(self, unit: Release) -> ScriptCall:
+        keys = self._keys
+        names = (keys.execution(unit.execution_id).head, *self._central(keys.store, keys.due))
+        arguments = (self._id, unit.execution_id, unit.holder, unit.fence, self._ahead_ms(), keys.due_channel)
+        return ScriptCall("release", names, arguments)
+
+    def acquire(self, unit: Acquire) -> ScriptCall:
+        lock, fence = self._keys.lock(unit.name)
+        names = (lock, fence) if self._is_cluster else (lock, self._keys.fence, self._keys.locks)
+        return ScriptCall("acquire", names, (unit.holder, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS, unit.name))
+
+    def renew(self, unit: Renew) -> ScriptCall:
+        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.locks))
+        return ScriptCall("renew", names, (unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS, unit.name))
+
+    def unlock(self, unit: Unlock) -> ScriptCall:
+        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.locks))
+        least = _ms(unit.at_least_seconds) if unit.at_least_seconds else 0
+        return ScriptCall("unlock", names, (unit.holder, unit.fence, least, self._ahead_ms(), self._keys.lock_channel, unit.name))
+
+
+_BUILDERS: dict[type, Callable[[ScriptCaller, Any], ScriptCall]] = {
+    Claim: ScriptCaller.claim,
+    ClaimDue: ScriptCaller.take,
+    Extension: ScriptCaller.extend,
+    Release: ScriptCaller.release,
+    Acquire: ScriptCaller.acquire,
+    Renew: ScriptCaller.renew,
+    Unlock: ScriptCaller.unlock,
+    Deletion: ScriptCaller.delete,
+    Archiving: ScriptCaller.archive,
+    Adoption: ScriptCaller.adopt,
+}
+
+
+def _scope_arguments(writes: Sequence[ScopeWrite], now_ms: int) -> list[Argument]:
+    flat: list[Argument] = [len(writes)]
+    for write in writes:
+        flat += write.arguments(now_ms)
+    return flat
+
+
+def _rest(rest: Rest | None) -> Argument:
+    if rest is None:
+        return ""
+    return "final" if rest.is_final else "nudge" if rest.wake_ms is None else rest.wake_ms
+
+
+def _guard_arguments(guards: Sequence[LockGuard]) -> list[Argument]:
+    return [len(guards), *(guard.fence for guard in guards)]
+
+
+def _ms(seconds: float) -> int:
+    """A span in whole milliseconds; never one that Redis would take for "at once" or cannot hold."""
+    if not 0.001 <= seconds <= _LONGEST_SECONDS:
+        raise InvalidInput(f"a lease is held for a number of seconds from 0.001 to 100 years, not {seconds!r}")
+    return round(seconds * 1000)

@@ -1,0 +1,191 @@
+"""Works out scoped state for a group of units: reads what their operations need, and says what the scripts are to write.
+
+The rules are ``model.entry.resolve``. What it worked out lands only if each scope is still as it was read, which the script
+compares by the scope's totals: every write changes them, a sliding TTL started anew by their edition. A unit builds on the ones
+before it in the group as if they had landed; if one does not, the comparison fails and the unit is worked out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
+
+from stepwell.errors import StepwellError
+from stepwell.model.limits import Limits
+from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive, resolve
+from stepwell.model.state_quota import StateRoom, growth_in
+from stepwell.model.state_quota import workspace_of as owner_of
+from stepwell.stores.redis.connection import Command, Reply
+from stepwell.stores.redis.keys import Keys, ScopeKeys, workspace_place
+from stepwell.stores.redis.rows import encoded, pack_entry, pack_totals, read_entry, read_totals
+from stepwell.stores.redis.scripts import SCRIPTS
+
+__all__ = ["ScopeWrite", "StatePlan", "workspace_of"]
+
+Ask = Callable[[Sequence[tuple[bytes, Command]]], list[Reply]]
+
+
+def workspace_of(path: str) -> str:
+    """The workspace that a scope belongs to; empty for the global one."""
+    return Scope.parse(path).workspace
+
+
+class ScopeWrite:
+    """What one unit does to one scope, as the scripts take it."""
+
+    def __init__(self, path: str, keys: ScopeKeys, before: bytes, after: bytes) -> None:
+        self.path, self.keys, self.before, self.after = path, keys, before, after
+        self.is_new = False
+        """Whether the scope may be missing in the index: it has no key yet."""
+        self.cleared: int | None = None
+        self.grown = 0
+        self.most_held: int | None = None
+        """How many bytes the workspace may have before this write, if that is limited."""
+        self.rows: dict[str, StoredEntry] = {}
+
+    def _place(self) -> bytes:
+        return workspace_place(workspace_of(self.path)) + self.path.encode()
+
+    def arguments(self, now_ms: int) -> list[bytes | str | int]:
+        """The scope's part of ARGV; see ``parts/rows.lua``."""
+        place = self._place() if self.is_new else b""
+        cleared = "" if self.cleared is None else self.cleared
+        most = "" if self.most_held is None else self.most_held
+        flat: list[bytes | str | int] = [self.path, place, self.before, self.after, cleared, now_ms, self.grown, most]
+        flat.append(len(self.rows))
+        for key, entry in self.rows.items():
+            ends = "" if entry.expires_ms is None else entry.expires_ms
+            flat += (key, pack_entry(self.path, key, entry), entry.revision, ends, 0 if entry.data is not None else 1)
+        return flat
+
+    def notes(self, keys: Keys, now_ms: int) -> list[Command]:
+        """What a cluster's central node is told, since the script cannot reach it: that the scope exists, and when to sweep it."""
+        commands: list[Command] = []
+        if self.is_new:
+            commands.append(("ZADD", keys.scopes, 0, b"a/" + self.path.encode(), 0, self._place()))
+        ends = [entry.expires_ms for entry in self.rows.values() if entry.data is not None and entry.expires_ms is not None]
+        if ends:
+            commands.append(("ZADD", keys.ends, "LT", min(ends), self.path))
+        if self.cleared is not None or any(entry.data is None for entry in self.rows.values()):
+            commands.append(("ZADD", keys.tombs, "LT", now_ms, self.path))
+        return commands
+
+
+class _Scope:
+    """A scope as it was read, and as the units so far leave it."""
+
+    __slots__ = ("edition", "is_cleared", "is_untouched", "raw", "rows", "totals")
+
+    def __init__(self, path: str, raw: object) -> None:
+        self.raw = raw if isinstance(raw, bytes) else b""
+        self.edition, self.totals = read_totals(path, raw)
+        self.rows: dict[str, StoredEntry | None] = {}
+        self.is_cleared, self.is_untouched = False, True
+
+
+class StatePlan:
+    """The scoped state that a group of units needs, in one reading."""
+
+    def __init__(self, ask: Ask, keys: Keys, limits: Limits, ahead_ms: int, *, is_cluster: bool) -> None:
+        self._ask, self._keys, self._limits, self._ahead_ms, self._is_cluster = ask, keys, limits, ahead_ms, is_cluster
+        self._scopes: dict[str, _Scope] = {}
+        self._rooms: dict[str, StateRoom] = {}
+        self._filled: set[str] = set()
+        self.now_ms = 0
+
+    def read(self, ops: Iterable[StateOp]) -> None:
+        """Read every row that the operations name, and the totals of their scopes, in one round trip."""
+        wanted: dict[str, dict[str, None]] = {}
+        for op in ops:
+            rows = wanted.setdefault(op.scope, {})
+            if not isinstance(op, Clear):
+                rows[op.key] = None
+            if isinstance(op, Copy):
+                wanted.setdefault(op.to_scope, {})[op.to_key] = None
+        tables = {path: self._keys.scope(path).rows for path in wanted}
+        reads: list[tuple[bytes, Command]] = [(tables[path], ("HMGET", tables[path], "", *keys)) for path, keys in wanted.items()]
+        owners = sorted({name for name in map(owner_of, wanted) if name})
+        rooms = [] if self._is_cluster or not owners else [(self._keys.queue, self._room_call(owners))]
+        (seconds, micros), *found = self._ask([(reads[0][0], ("TIME",)), *reads, *rooms])
+        if rooms:
+            self._read_rooms(owners, found.pop())
+        self.now_ms = int(seconds) * 1000 + int(micros) // 1000 + self._ahead_ms
+        for (path, keys), (totals, *rows) in zip(wanted.items(), found, strict=True):
+            scope = self._scopes[path] = _Scope(path, totals)
+            scope.rows = {key: read_entry(path, key, row) for key, row in zip(keys, rows, strict=True)}
+
+    def _room_call(self, owners: Sequence[str]) -> Command:
+        script, names = SCRIPTS["state_rooms"].sha, [encoded(name) for name in owners]
+        return ("EVALSHA", script, 2, self._keys.queue, self._keys.held, *names)
+
+    def _read_rooms(self, owners: Sequence[str], found: Reply) -> None:
+        flat = cast("list[bytes]", found)
+        rooms = zip(owners, flat[::2], flat[1::2], strict=True)
+        self._rooms = {name: StateRoom(int(most), int(held)) for name, most, held in rooms if most}
+
+    def resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
+        """What the operations come to, after the units so far."""
+        return resolve(
+            ops, self._lookup, lambda path: self._scopes[path].totals, self.now_ms, self._limits, self._expired, self._rooms.get
+        )
+
+    def _lookup(self, path: str, key: str) -> StoredEntry | None:
+        scope = self._scopes[path]
+        if key not in scope.rows and not scope.is_cleared:
+            table = self._keys.scope(path).rows
+            scope.rows[key] = read_entry(path, key, self._ask([(table, ("HGET", table, key))])[0])
+        return scope.rows.get(key)
+
+    def _expired(self, path: str) -> list[str]:
+        """The keys of a scope that have expired and are still there, after the units so far."""
+        scope, ends = self._scopes[path], self._keys.scope(path).ends
+        if scope.is_cleared:
+            return []
+        [names] = self._ask([(ends, ("ZRANGEBYSCORE", ends, "-inf", self.now_ms))])
+        return [key for key in map(bytes.decode, names) if key not in scope.rows or self._is_expired(scope.rows[key])]
+
+    def _is_expired(self, stored: StoredEntry | None) -> bool:
+        return stored is not None and stored.data is not None and alive(stored, self.now_ms) is None
+
+    def is_untouched(self, ops: Sequence[StateOp]) -> bool:
+        """Whether no unit before has written to what these operations read."""
+        return all(self._scopes[path].is_untouched and owner_of(path) not in self._filled for path in _paths(ops))
+
+    def writes(self, ops: Sequence[StateOp], resolution: Resolution) -> list[ScopeWrite]:
+        """What the script of a unit must compare and write; the units after it build on that."""
+        writes = {path: self._write(path, resolution) for path in _paths(ops)}
+        for (path, key), entry in resolution.entries.items():
+            writes[path].rows[key] = self._scopes[path].rows[key] = entry
+        if self._rooms:
+            self._fill(list(writes.values()), resolution)
+        return list(writes.values())
+
+    def _fill(self, writes: Sequence[ScopeWrite], resolution: Resolution) -> None:
+        """Say how much may be in the workspaces that are limited, and count what they hold after these writes."""
+        growth = growth_in(resolution.grown.items())
+        limits = {name: self._rooms[name].maximum - grown for name, grown in growth.items() if name in self._rooms}
+        for write in writes:
+            name = owner_of(write.path)
+            write.most_held = limits.get(name)
+            if write.grown and name in self._rooms:
+                self._rooms[name] = StateRoom(self._rooms[name].maximum, self._rooms[name].held + write.grown)
+                self._filled.add(name)
+
+    def _write(self, path: str, resolution: Resolution) -> ScopeWrite:
+        scope, keys = self._scopes[path], self._keys.scope(path)
+        is_changed = path in resolution.totals or any(address[0] == path for address in resolution.entries)
+        if not is_changed:
+            return ScopeWrite(path, keys, scope.raw, b"")
+        totals: ScopeTotals = resolution.totals.get(path, scope.totals)
+        write = ScopeWrite(path, keys, scope.raw, pack_totals(scope.edition + 1, totals))
+        write.is_new, write.cleared = not scope.totals.keys, resolution.cleared.get(path)
+        write.grown = resolution.grown.get(path, 0)
+        if write.cleared is not None:
+            scope.rows, scope.is_cleared = {}, True
+        scope.raw, scope.edition, scope.totals, scope.is_untouched = write.after, scope.edition + 1, totals, False
+        return write
+
+
+def _paths(ops: Sequence[StateOp]) -> dict[str, None]:
+    return {op.scope: None for op in ops} | {op.to_scope: None for op in ops if isinstance(op, Copy)}

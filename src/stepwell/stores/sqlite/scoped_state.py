@@ -1,0 +1,186 @@
+"""Scoped state in a transaction of the SQLite store.
+
+Leases of executions, and locks, in a transaction of the SQLite store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stepwell.errors import LeaseLost, StepwellError
+from stepwell.fault_points import fault
+from stepwell.model.checksum import seal, unseal
+from stepwell.model.commit import (
+    Acquire,
+    Claim,
+    ClaimDue,
+    Extension,
+    Lease,
+    LockGuard,
+    Outcome,
+    Release,
+    Renew,
+    Sweep,
+    Unlock,
+    Written,
+)
+from stepwell.model.limits import Limits
+from stepwell.model.lock import LockRow, acquired, broken, lease_on, renewed, unlocked
+from stepwell.model.refusals import leased, no_execution
+from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import Delete, Resolution, ScopeTotals, StateOp, StoredEntry, resolve
+from stepwell.model.state_quota import StateRoom
+from stepwell.stores.sqlite.connection import Statements
+
+__all__ = [
+    "SqliteEntries",
+    "SqliteLeases",
+    "SqliteLocks",
+]
+
+
+class SqliteEntries:
+    """What is in which scope."""
+
+    def __init__(self, statements: Statements, limits: Limits) -> None:
+        self._do, self._limits = statements, limits
+
+    def resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
+        """What operations come to; nothing is written."""
+        return resolve(ops, self._lookup, self._totals, self._do.now_ms, self._limits, self._expired_in, self._room_of)
+
+    def write(self, resolution: Resolution) -> Outcome:
+        """Write what operations came to."""
+        for scope, revision in resolution.cleared.items():
+            self._do.run("clear_scope", scope, revision, self._do.now_ms)
+        for (scope, key), entry in resolution.entries.items():
+            life = entry.expires_ms, entry.ttl_ms, int(entry.sliding)
+            self._do.run("write_entry", scope, key, seal(scope, key, entry), entry.revision, *life)
+            fault("store.entry_written")
+        for scope, totals in resolution.totals.items():
+            workspace = Scope.parse(scope).workspace
+            self._do.run("write_totals", scope, workspace, totals.revision, totals.keys, totals.bytes)
+            fault("store.scope_written")
+        return Written(resolution.answers)
+
+    def sweep(self, sweep: Sweep) -> Outcome:
+        """Drop what has expired, and tombstones and locks that are older than they need to be."""
+        oldest_ms = self._do.now_ms - sweep.tombstone_ms
+        self._do.run("drop_tombstones", oldest_ms, sweep.limit)
+        self._do.run("drop_expired_locks", oldest_ms, sweep.limit)
+        ops = [Delete(scope, key) for scope, key in self._do.rows("expired", self._do.now_ms, sweep.limit)]
+        resolution = self.resolve(ops)
+        if isinstance(resolution, StepwellError):
+            return resolution
+        self.write(resolution)
+        return Written([len(ops)])
+
+    def _lookup(self, scope: str, key: str) -> StoredEntry | None:
+        rows = self._do.rows("stored_entry", scope, key)
+        if not rows:
+            return None
+        data, revision, expires_ms, ttl_ms, sliding = rows[0]
+        return unseal(scope, key, StoredEntry(data, revision, expires_ms, ttl_ms, bool(sliding)))
+
+    def _totals(self, scope: str) -> ScopeTotals:
+        rows = self._do.rows("totals", scope)
+        return ScopeTotals(*rows[0]) if rows else ScopeTotals()
+
+    def _expired_in(self, scope: str) -> list[str]:
+        return [row[0] for row in self._do.rows("expired_in_scope", scope, self._do.now_ms)]
+
+    def _room_of(self, workspace_id: str) -> StateRoom | None:
+        for maximum, held in self._do.rows("state_room", workspace_id):
+            return StateRoom(maximum, self._do.rows("count_state", workspace_id)[0][0] if held is None else held)
+        return None
+
+
+class SqliteLeases:
+    """Who runs which execution."""
+
+    def __init__(self, statements: Statements) -> None:
+        self._do = statements
+
+    def claim(self, claim: Claim) -> Outcome:
+        """Lease one execution."""
+        do, until = self._do, self._until(claim.seconds)
+        rows = do.rows("claim", claim.execution_id, claim.holder, until, do.now_ms)
+        if rows:
+            return Written([Lease(claim.execution_id, claim.holder, rows[0][0], until)])
+        held = do.rows("lease_end", claim.execution_id)
+        return leased(claim.execution_id, held[0][0]) if held else no_execution(claim.execution_id)
+
+    def claim_due(self, claim: ClaimDue) -> Outcome:
+        """Lease those that are due."""
+        do, until = self._do, self._until(claim.seconds)
+        names = msgspec.json.encode(list(claim.newest().items())).decode()
+        rows = do.rows("claim_due", names, claim.holder, until, do.now_ms, claim.limit)
+        if rows:
+            fault("lease.claimed")
+        return Written([Lease(execution_id, claim.holder, fence, until) for execution_id, fence in rows])
+
+    def extend(self, unit: Extension) -> Outcome:
+        """Prolong a lease."""
+        do, until = self._do, self._until(unit.seconds)
+        if not do.run("extend", unit.execution_id, unit.holder, unit.fence, until, do.now_ms):
+            return LeaseLost(fence=unit.fence)
+        return Written([Lease(unit.execution_id, unit.holder, unit.fence, until)])
+
+    def release(self, unit: Release) -> Outcome:
+        """Give a lease back."""
+        done = self._do.run("release", unit.execution_id, unit.holder, unit.fence, self._do.now_ms)
+        return Written() if done else LeaseLost(fence=unit.fence)
+
+    def nudge(self, execution_ids: Sequence[str]) -> None:
+        """Have executions looked at."""
+        for execution_id in execution_ids:
+            self._do.run("nudge", execution_id, self._do.now_ms)
+            fault("lease.nudged")
+
+    def _until(self, seconds: float) -> int:
+        return self._do.now_ms + round(seconds * 1000)
+
+
+class SqliteLocks:
+    """Who holds which lock."""
+
+    def __init__(self, statements: Statements) -> None:
+        self._do = statements
+
+    def broken(self, guards: Sequence[LockGuard]) -> LeaseLost | None:
+        """The first lock that a writer believes it holds and has lost."""
+        return broken(guards, self._row)
+
+    def acquire(self, unit: Acquire) -> Outcome:
+        """Grant a lock that is free."""
+        return self._put(unit.name, acquired(self._row(unit.name), unit, self._do.now_ms, self._next_fence))
+
+    def renew(self, unit: Renew) -> Outcome:
+        """Prolong a lock."""
+        return self._put(unit.name, renewed(self._row(unit.name), unit, self._do.now_ms))
+
+    def unlock(self, unit: Unlock) -> Outcome:
+        """Give a lock back."""
+        row = unlocked(self._row(unit.name), unit, self._do.now_ms)
+        if isinstance(row, LeaseLost):
+            return row
+        if row is None:
+            self._do.run("drop_lock", unit.name)
+        else:
+            self._put(unit.name, row)
+        return Written()
+
+    def _put(self, name: str, row: LockRow | StepwellError) -> Outcome:
+        if isinstance(row, StepwellError):
+            return row
+        self._do.run("write_lock", name, row.holder, row.fence, row.acquired_ms, row.until_ms)
+        return Written([lease_on(name, row)])
+
+    def _row(self, name: str) -> LockRow | None:
+        rows = self._do.rows("lock", name)
+        return LockRow(*rows[0]) if rows else None
+
+    def _next_fence(self) -> int:
+        return self._do.rows("next_fence")[0][0]

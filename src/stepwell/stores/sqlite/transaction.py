@@ -1,0 +1,314 @@
+"""Writes units inside the transaction that the SQLite store has begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from stepwell.errors import StepwellError
+from stepwell.fault_points import fault, is_armed
+from stepwell.model.commit import (
+    Acquire,
+    Adoption,
+    Archiving,
+    Claim,
+    ClaimDue,
+    Commit,
+    Deletion,
+    Extension,
+    Head,
+    Outcome,
+    Release,
+    Renew,
+    Rest,
+    Seen,
+    StateBatch,
+    Sweep,
+    Unit,
+    Unlock,
+    Written,
+)
+from stepwell.model.execution_row import refusal_of
+from stepwell.model.ids import revision_in
+from stepwell.model.limits import Limits
+from stepwell.model.queue_item import ItemMark
+from stepwell.model.refusals import id_taken, no_execution, no_revision
+from stepwell.model.snapshot import StoredSnapshot
+from stepwell.stores.sqlite.connection import Database, Statements
+from stepwell.stores.sqlite.fast_path import FIRST, LAST, MOST_AT_ONCE, PLAIN, commit_row, kind_of, lease_of, row_of
+from stepwell.stores.sqlite.queue import QUEUE_UNITS, QueueWriting
+from stepwell.stores.sqlite.scoped_state import SqliteEntries, SqliteLeases, SqliteLocks
+
+__all__ = ["SqliteTransaction"]
+
+_WRITTEN = Written()
+_ALL = 2**32 - 1
+_MOST_NUMBERS = 100_000
+
+
+class SqliteTransaction:
+    """One transaction under way. Whatever can be refused is refused before the unit's first lasting write."""
+
+    def __init__(self, db: Database, sql: Mapping[str, str], now_ms: int, limits: Limits, numbers: dict[str, int]) -> None:
+        self._do, self._numbers = Statements(db, sql, now_ms), numbers
+        self.entries, self.leases, self.locks = SqliteEntries(self._do, limits), SqliteLeases(self._do), SqliteLocks(self._do)
+        self.tips: dict[str, str | None] = {}
+        """The executions written to, with their new newest receipts."""
+        self.took_back = False
+        """Whether part of what was written was taken back."""
+        self._queue: QueueWriting | None = None
+
+    def write_all(self, units: Sequence[Unit]) -> list[Outcome]:
+        """Write units in order; commits that can be written many at a time are, unless a test listens at every point."""
+        outcomes: list[Outcome] = [_WRITTEN] * len(units)
+        gathered: dict[str, tuple[str, int, Commit]] = {}
+        for place, unit in enumerate(units):
+            kind = None if is_armed() else kind_of(unit, self._numbers)
+            if kind is not None and isinstance(unit, Commit) and unit.execution_id not in gathered:
+                gathered[unit.execution_id] = kind, place, unit
+                continue
+            self._write_gathered(gathered, outcomes)
+            outcomes[place] = self.write(unit)
+        self._write_gathered(gathered, outcomes)
+        return outcomes
+
+    def _write_gathered(self, gathered: dict[str, tuple[str, int, Commit]], outcomes: list[Outcome]) -> None:
+        for kind in (PLAIN, FIRST, LAST):
+            those = [(place, commit) for each, place, commit in gathered.values() if each == kind]
+            for start in range(0, len(those), MOST_AT_ONCE):
+                self._write_alike(kind, those[start : start + MOST_AT_ONCE], outcomes)
+        gathered.clear()
+
+    def _write_alike(self, kind: str, those: list[tuple[int, Commit]], outcomes: list[Outcome]) -> None:
+        if len(those) > 1 and self.write_many(kind, [commit for _, commit in those]):
+            return
+        for place, commit in those:
+            outcomes[place] = self.write(commit)
+
+    def write(self, unit: Unit) -> Outcome:
+        """Write one unit, or say why not."""
+        return _WRITERS[type(unit)](self, unit)
+
+    @property
+    def queue(self) -> QueueWriting:
+        """The queue's part of this transaction, made when something first asks for it."""
+        if self._queue is None:
+            self._queue = QueueWriting(self._do.db, self._do.now_ms)
+        return self._queue
+
+    def queue_unit(self, unit: Unit) -> Outcome:
+        return self.queue.write(unit)
+
+    def commit(self, commit: Commit) -> Outcome:
+        if commit.items:
+            return self._commit_with_items(commit)
+        return self._commit_alone(commit) if commit.mark is None else self._commit_with_mark(commit, commit.mark)
+
+    def _commit_with_items(self, commit: Commit) -> Outcome:
+        """A commit and the items that it enqueues: if any of them is refused, nothing of it stays."""
+        self._do.db.rows("SAVEPOINT items")
+        added = self.queue.add(commit.items)
+        refusal = next((answer for answer in added if isinstance(answer, StepwellError)), None)
+        if refusal is not None:
+            outcome = self._seen(commit) or refusal
+        else:
+            outcome = self._commit_alone(commit) if commit.mark is None else self._commit_with_mark(commit, commit.mark)
+        if not isinstance(outcome, Written):
+            self._do.db.rows("ROLLBACK TO items")
+            self.took_back = True
+            self.queue.forget()
+        self._do.db.rows("RELEASE items")
+        return outcome
+
+    def _commit_with_mark(self, commit: Commit, mark: ItemMark) -> Outcome:
+        """A commit and what becomes of the item that its execution came from."""
+        after = self.queue.plan_mark(mark, commit.execution_id)
+        if isinstance(after, StepwellError):
+            return self._seen(commit) or after
+        outcome = self._commit_alone(commit)
+        if after is not None and isinstance(outcome, Written):
+            self.queue.write_mark(after)
+        return outcome
+
+    def _commit_alone(self, commit: Commit) -> Outcome:
+        resolution = self.entries.resolve(commit.ops) if commit.ops else None
+        if isinstance(resolution, StepwellError):
+            return self._seen(commit) or resolution  # a retry meets its own first writes
+        broken = self._seen(commit) if commit.is_named else None
+        broken = broken or (self.locks.broken(commit.guards) if commit.guards else None)
+        if broken is not None:
+            return self._seen(commit) or broken
+        write = self._write_creation if commit.creation is not None else self._write_ordinary
+        number = write(commit)
+        if number is None:
+            return self._refusal(commit)
+        fault("store.commit_written")
+        self.tips[commit.execution_id] = commit.digest
+        if commit.snapshot is not None:
+            self._write_snapshot(number, commit.snapshot)
+        self._rest_and_nudge(number, commit.rest, commit.nudges)
+        return _WRITTEN if resolution is None else self.entries.write(resolution)
+
+    def _write_ordinary(self, commit: Commit) -> int | None:
+        """Write a commit to an execution, and give its number; None if the commit does not follow from the head."""
+        number = self._numbers.get(commit.execution_id) or self._find_number(commit.execution_id)
+        landed = self._do.run_view("commit", *commit_row(number, commit))
+        if landed and commit.status is not None:
+            self._do.run("set_status", number, commit.status)
+        return number if landed else None
+
+    def write_many(self, kind: str, commits: Sequence[Commit]) -> bool:
+        """Write commits of one kind by one statement; False, and nothing written, if one of them cannot land."""
+        if not self._do.run_all(kind, [row_of(kind, commit, self._numbers, self._do.now_ms) for commit in commits]):
+            self.took_back = True
+            return False
+        if kind == FIRST:
+            self._learn_numbers([commit.execution_id for commit in commits if commit.rest is None])
+        if self._queue is not None:
+            self._queue.forget()
+        for commit in commits:
+            fault("store.commit_written")
+            self.tips[commit.execution_id] = commit.digest
+        return True
+
+    def _learn_numbers(self, execution_ids: list[str]) -> None:
+        if execution_ids:
+            if len(self._numbers) + len(execution_ids) > _MOST_NUMBERS:
+                self._numbers.clear()
+            self._numbers.update(self._do.rows("numbers", msgspec.json.encode(execution_ids).decode()))
+
+    def _find_number(self, execution_id: str) -> int | None:
+        rows = self._do.rows("head", execution_id)
+        if not rows:
+            return None
+        if len(self._numbers) >= _MOST_NUMBERS:
+            self._numbers.clear()
+        # A number is never used twice, so remembering it is safe: at worst it finds nothing.
+        self._numbers[execution_id] = rows[0][-1]
+        return rows[0][-1]
+
+    def _write_creation(self, commit: Commit) -> int | None:
+        """Write the first commit of a new execution, and give its number; None if the id is taken."""
+        creation = commit.creation
+        rows = creation and self._do.rows(
+            "insert_execution",
+            commit.execution_id,
+            commit.workspace_id,
+            creation.workflow_id,
+            creation.version,
+            creation.parent_id,
+            commit.status or "PENDING",
+            commit.revision,
+            commit.digest,
+            commit.signature,
+            -1,
+            commit.committed_ms,
+            *lease_of(creation, None, self._do.now_ms),
+        )
+        if not rows:
+            return None
+        fault("store.head_written")
+        number = rows[0][0]
+        self._do.run("insert_commit", number, commit.revision, commit.commit_id, commit.is_named, commit.header, commit.body)
+        return number
+
+    def _rest_and_nudge(self, number: int, rest: Rest | None, nudges: Sequence[str]) -> None:
+        if rest is not None:
+            self._do.run("rest", number, rest.wake_ms, rest.is_final, self._do.now_ms)
+            fault("lease.rested")
+        self.leases.nudge(nudges)
+
+    def _refusal(self, commit: Commit) -> Outcome:
+        """Why a commit was not written."""
+        seen = self._seen(commit)
+        if seen is not None:
+            return seen
+        return refusal_of(commit, self._head(commit.execution_id))
+
+    def _head(self, execution_id: str) -> Head | None:
+        rows = self._do.rows("head", execution_id)
+        return Head(*rows[0][:-1]) if rows else None
+
+    def _seen(self, commit: Commit) -> Seen | None:
+        rows = self._do.rows("head", commit.execution_id)
+        if not rows:
+            return None
+        number, revision = rows[0][-1], revision_in(commit.commit_id)
+        found = [] if revision is None else self._do.rows("commit_at", number, revision, commit.commit_id)
+        found = found or self._do.rows("commit_named", number, commit.commit_id)
+        return Seen(found[0][1], found[0][2]) if found else None
+
+    def _write_snapshot(self, number: int, stored: StoredSnapshot) -> None:
+        self._do.run("insert_snapshot", number, stored.revision, stored.data, stored.accumulator, stored.digest)
+        fault("store.snapshot_written")
+
+    def state_batch(self, batch: StateBatch) -> Outcome:
+        resolution = self.locks.broken(batch.guards) or self.entries.resolve(batch.ops)
+        if isinstance(resolution, StepwellError):
+            return resolution
+        self.leases.nudge(batch.nudges)
+        return self.entries.write(resolution)
+
+    def delete(self, deletion: Deletion) -> Outcome:
+        rows = self._do.rows("bury_execution", deletion.execution_id, self._do.now_ms)
+        if not rows:
+            return no_execution(deletion.execution_id)
+        self.tips[deletion.execution_id] = None
+        self._do.run("delete_commits", rows[0][0], _ALL)
+        self._do.run("delete_snapshots", rows[0][0], _ALL)
+        self.queue.end_of(deletion.execution_id)
+        return _WRITTEN
+
+    def archive(self, archiving: Archiving) -> Outcome:
+        through = archiving.snapshot.revision
+        rows = self._do.rows("rebase_execution", archiving.execution_id, through)
+        if not rows:
+            return no_revision(archiving)
+        self._do.run("archive_commits", rows[0][0], through)
+        self._do.run("empty_named_commits", rows[0][0], through)
+        self._do.run("delete_snapshots", rows[0][0], through)
+        self._write_snapshot(rows[0][0], archiving.snapshot)
+        return _WRITTEN
+
+    def adopt(self, adoption: Adoption) -> Outcome:
+        made = self._do.rows(
+            "insert_execution",
+            adoption.execution_id,
+            adoption.workspace_id,
+            adoption.creation.workflow_id,
+            adoption.creation.version,
+            adoption.creation.parent_id,
+            adoption.status,
+            adoption.snapshot.revision,
+            adoption.digest,
+            adoption.signature,
+            adoption.snapshot.revision,
+            adoption.adopted_ms,
+            None,
+            None,
+            None,
+        )
+        if not made:
+            return id_taken(adoption.execution_id)
+        self._write_snapshot(made[0][0], adoption.snapshot)
+        return _WRITTEN
+
+
+_WRITERS: dict[type, Callable[[SqliteTransaction, Any], Outcome]] = {
+    Commit: SqliteTransaction.commit,
+    StateBatch: SqliteTransaction.state_batch,
+    Claim: lambda writing, unit: writing.leases.claim(unit),
+    ClaimDue: lambda writing, unit: writing.leases.claim_due(unit),
+    Extension: lambda writing, unit: writing.leases.extend(unit),
+    Release: lambda writing, unit: writing.leases.release(unit),
+    Acquire: lambda writing, unit: writing.locks.acquire(unit),
+    Renew: lambda writing, unit: writing.locks.renew(unit),
+    Unlock: lambda writing, unit: writing.locks.unlock(unit),
+    Deletion: SqliteTransaction.delete,
+    Archiving: SqliteTransaction.archive,
+    Adoption: SqliteTransaction.adopt,
+    Sweep: lambda writing, unit: writing.entries.sweep(unit),
+    **dict.fromkeys(QUEUE_UNITS, SqliteTransaction.queue_unit),
+}
