@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stepwell.pipeline import glance as module
-from stepwell.pipeline.glance import Glance
+from stepwell.stores import glance as module
+from stepwell.stores.glance import Glance
 
 MICROSECOND = 0.000001
 

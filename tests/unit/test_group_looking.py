@@ -13,8 +13,8 @@ import pytest
 from stepwell.contract.store import Begun
 from stepwell.errors import CommitUnknown
 from stepwell.model.commit import Deletion, Outcome, Unit, Written
-from stepwell.pipeline.glance import Glance
 from stepwell.pipeline.group_commit import GroupCommit
+from stepwell.stores.glance import Glance
 
 WAIT = 60  # for what must happen; reached only by a failing test
 UNIT = Deletion("x")

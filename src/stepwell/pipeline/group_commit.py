@@ -34,11 +34,11 @@ from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
 from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.queue_item import Enqueue
 from stepwell.pipeline.gathering import Gathering
-from stepwell.pipeline.glance import Glance, is_worth_a_look, let_others_run
 from stepwell.pipeline.notifications import shut_gate
 from stepwell.pipeline.watch import Watch
 from stepwell.pipeline.way import Way, can_wait
 from stepwell.process import process_id
+from stepwell.stores.glance import Glance, is_worth_a_look, let_others_run
 
 __all__ = [
     "Errand",

@@ -7,7 +7,6 @@ from typing import Any, cast
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import InvalidInput
-from stepwell.flow.function import Workflow, registered
 from stepwell.model.ids import NewId, check_key
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver, Operation, read
@@ -16,7 +15,6 @@ from stepwell.queue.idleness import idleness
 from stepwell.queue.local_engine import LocalEngine
 from stepwell.queue.news import WriteNotices
 from stepwell.queue.operations import QueueOperations
-from stepwell.queue.request import Runnable
 from stepwell.queue.scheduler import Scheduler
 from stepwell.queue.schedules import ScheduleOperations
 from stepwell.queue.standing import ClaimOffer
@@ -28,7 +26,7 @@ from stepwell.runtime.worker import Worker
 from stepwell.state.executions import Executions
 from stepwell.state.locks import LockOperations
 
-__all__ = ["QueueParts", "check_queues", "find_workflow"]
+__all__ = ["QueueParts", "check_queues"]
 
 
 class QueueParts:
@@ -95,15 +93,6 @@ class QueueParts:
         if dispatcher is None:
             return None
         return (yield from read(lambda: idleness(self._store, dispatcher, self._clock.now_ms())))
-
-
-def find_workflow(workflow: object) -> Runnable:
-    """The workflow that a request names: itself, or by its registered name."""
-    if isinstance(workflow, Workflow):
-        return cast("Workflow[..., Any]", workflow)
-    if isinstance(workflow, str):
-        return registered(check_key(workflow, "a workflow's name"))
-    raise InvalidInput(f"a workflow is a function with @workflow, or a registered name, not {type(workflow).__name__}")
 
 
 def check_queues(queues: object) -> tuple[str, ...]:

@@ -12,8 +12,7 @@ from stepwell.errors import InvalidInput
 from stepwell.model.ids import new_id
 from stepwell.model.mutation import EnqueueItem
 from stepwell.model.queue_item import DEFAULT_QUEUE
-from stepwell.queue.assembly import find_workflow
-from stepwell.queue.request import QueueRequest, new_item
+from stepwell.queue.request import QueueRequest, find_workflow, new_item
 from stepwell.runtime.context import StepContext, here
 
 __all__ = ["enqueue"]

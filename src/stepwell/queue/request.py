@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import quote
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from stepwell.clock import to_ms
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
+from stepwell.flow.function import Workflow, registered
 from stepwell.model.execution_state import sha256_hex
 from stepwell.model.ids import check_key, keyed_id_of
 from stepwell.model.limits import Limits
@@ -20,7 +21,17 @@ from stepwell.model.record import FunctionTrigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import DEFAULT_LIMITS, Value
 
-__all__ = ["LATEST_MS", "MOST_ATTEMPTS", "MOST_PRIORITY", "QueueRequest", "Runnable", "moment_ms", "new_item", "workspace_queue"]
+__all__ = [
+    "LATEST_MS",
+    "MOST_ATTEMPTS",
+    "MOST_PRIORITY",
+    "QueueRequest",
+    "Runnable",
+    "find_workflow",
+    "moment_ms",
+    "new_item",
+    "workspace_queue",
+]
 
 MOST_PRIORITY = 1_000_000
 MOST_ATTEMPTS = 1_000
@@ -167,3 +178,12 @@ def _whole(number: object, what: str, least: int, most: int) -> int:
     if type(number) is not int or not least <= number <= most:
         raise InvalidInput(f"{what} is a whole number from {least:,} to {most:,}, not {number!r}")
     return number
+
+
+def find_workflow(workflow: object) -> Runnable:
+    """The workflow that a request names: itself, or by its registered name."""
+    if isinstance(workflow, Workflow):
+        return cast("Workflow[..., Any]", workflow)
+    if isinstance(workflow, str):
+        return registered(check_key(workflow, "a workflow's name"))
+    raise InvalidInput(f"a workflow is a function with @workflow, or a registered name, not {type(workflow).__name__}")

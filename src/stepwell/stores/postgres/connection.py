@@ -21,7 +21,7 @@ from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from stepwell.errors import Corrupted, StoreForeign, StoreFull, StoreUnavailable
-from stepwell.pipeline.glance import Glance
+from stepwell.stores.glance import Glance
 from stepwell.stores.postgres.statements import Row, encode, rows_of
 from stepwell.stores.postgres.url import PostgresSettings
 

@@ -26,7 +26,7 @@ from redis import exceptions
 from redis.connection import Connection, SSLConnection
 
 from stepwell.errors import StoreForeign, StoreFull, StoreUnavailable
-from stepwell.pipeline.glance import Glance
+from stepwell.stores.glance import Glance
 from stepwell.stores.redis.url import RedisSettings
 
 __all__ = [
