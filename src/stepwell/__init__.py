@@ -75,11 +75,11 @@ if TYPE_CHECKING:
     from stepwell.queue.reason import WaitingReason
     from stepwell.queue.request import QueueRequest, workspace_queue
     from stepwell.queue.schedule import ScheduleSummary
-    from stepwell.runtime.context import current
     from stepwell.runtime.definitions import DefinitionSummary
-    from stepwell.runtime.durable import compensate, map, patched, sleep, wait_signal
-    from stepwell.runtime.handle import AsyncRun, Run
     from stepwell.runtime.progress import Offer, Progress, Waiting
+    from stepwell.runtime.run_operations import AsyncRun, Run
+    from stepwell.runtime.sessions.workflow_api import compensate, map, patched, sleep, wait_signal
+    from stepwell.runtime.steps.context import current
     from stepwell.state.conversation import Answer, ConversationSummary, Turn, TurnResult
     from stepwell.state.data_store import DataStore
     from stepwell.state.locks import HeldLock
@@ -256,10 +256,10 @@ _HOMES = {
     "queue.reason": ("WaitingReason",),
     "queue.request": ("QueueRequest", "workspace_queue"),
     "queue.schedule": ("ScheduleSummary",),
-    "runtime.context": ("current",),
-    "runtime.durable": ("compensate", "map", "patched", "sleep", "wait_signal"),
+    "runtime.steps.context": ("current",),
+    "runtime.sessions.workflow_api": ("compensate", "map", "patched", "sleep", "wait_signal"),
     "runtime.definitions": ("DefinitionSummary",),
-    "runtime.handle": ("AsyncRun", "Run"),
+    "runtime.run_operations": ("AsyncRun", "Run"),
     "runtime.progress": ("Offer", "Progress", "Waiting"),
     "state.conversation": ("Answer", "ConversationSummary", "Turn", "TurnResult"),
     "state.data_store": ("DataStore",),

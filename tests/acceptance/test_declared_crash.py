@@ -25,7 +25,7 @@ from stepwell.flow import (
     wait,
     when,
 )
-from stepwell.runtime.context import StepContext
+from stepwell.runtime.steps.context import StepContext
 from stepwell.testing.crashing import crash_everywhere
 
 

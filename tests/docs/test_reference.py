@@ -34,8 +34,8 @@ from stepwell.queue.face import Queue
 from stepwell.queue.item import QueueItem
 from stepwell.queue.schedules import Schedules
 from stepwell.queue.workspaces import Workspaces
-from stepwell.runtime.context import ExecutionContext, StepContext, WorkflowContext
-from stepwell.runtime.step_state import StepState
+from stepwell.runtime.steps.context import ExecutionContext, StepContext, WorkflowContext
+from stepwell.runtime.steps.scoped_state import StepState
 from stepwell.state.blocking import ScopedState, State
 from stepwell.state.cache import CachedState
 from stepwell.state.conversations import Conversations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from stepwell.runtime import patience
+from stepwell.runtime import shutdown
 
 __all__ = ["main"]
 
@@ -23,8 +23,8 @@ def main(url: str, lease_seconds: str, grace_seconds: str) -> None:
     """Work until told to stop."""
     from tests.faults import working
 
-    patience.LAST_SECONDS = 60.0  # a busy machine may need more than there is in real life
-    log = logging.getLogger(patience.__name__)
+    shutdown.LAST_SECONDS = 60.0  # a busy machine may need more than there is in real life
+    log = logging.getLogger(shutdown.__name__)
     log.addHandler(Teller())
     log.setLevel(logging.INFO)
     working.main(url, lease_seconds, grace_seconds)

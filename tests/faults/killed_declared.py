@@ -10,7 +10,7 @@ from pathlib import Path
 import stepwell
 from stepwell import Stepwell, fault_points, step
 from stepwell.flow import call, define, each, loop, parallel, sequence, set_variables, wait
-from stepwell.runtime.context import StepContext
+from stepwell.runtime.steps.context import StepContext
 
 FOLDER = Path(sys.argv[2]) if len(sys.argv) > 2 else Path()
 

@@ -18,7 +18,7 @@ from stepwell.flow import call, define
 from stepwell.model.commit import Acquire, ClaimDue, Commit, Outcome, Unit, Unlock
 from stepwell.model.queue_item import Claimed, ClaimItems, ReturnItem
 from stepwell.queue.dispatcher import BATCH
-from stepwell.runtime import patience
+from stepwell.runtime import shutdown
 
 WAIT = 60
 LONG = 600
@@ -244,7 +244,7 @@ def test_worker_whose_store_says_nothing_ends_in_time_and_hands_nothing_back_aft
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """T42: a commit is under way for longer than there is patience. What it comes to stays; the lease ends by itself."""
-    monkeypatch.setattr(patience, "LAST_SECONDS", 0.2)
+    monkeypatch.setattr(shutdown, "LAST_SECONDS", 0.2)
     gate, is_writing, url = threading.Event(), threading.Event(), f"sqlite:///{tmp_path}/well.db?synchronous=NORMAL"
 
     async def scenario() -> str:
@@ -282,7 +282,7 @@ def test_worker_that_is_told_to_stop_while_its_store_says_nothing_ends_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type
 ) -> None:
     """T42: whatever it was asking for at that moment: due executions, items, or the lock of its sweep, which it gives back."""
-    monkeypatch.setattr(patience, "LAST_SECONDS", 0.05)
+    monkeypatch.setattr(shutdown, "LAST_SECONDS", 0.05)
     may_answer, is_asked = threading.Event(), threading.Event()
 
     async def scenario() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import stepwell
 from stepwell import Stepwell, step, workflow
-from stepwell.runtime import serving
+from stepwell.runtime import worker_host
 
 __all__ = ["held", "leave", "left", "many", "spins", "stuck", "waits"]
 
@@ -119,13 +119,13 @@ def main(url: str, lease_seconds: str = "1", grace_seconds: str = "30") -> None:
     """Work until told to stop."""
     has_said_ready.clear()
     well = Stepwell(url, lease_seconds=float(lease_seconds))
-    serving.HAND_BACK_SECONDS = 60.0  # a busy machine may need more than the second that there is in real life
+    worker_host.HAND_BACK_SECONDS = 60.0  # a busy machine may need more than the second that there is in real life
 
     def say_ready() -> None:
         print("ready", flush=True)
         has_said_ready.set()
 
-    serving.serve(well, float(grace_seconds), on_ready=say_ready, on_stop=lambda: print("stopping", flush=True))
+    worker_host.serve(well, float(grace_seconds), on_ready=say_ready, on_stop=lambda: print("stopping", flush=True))
     print("ended", flush=True)
 
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from stepwell.queue.upkeep import QueueRecovery
-from stepwell.runtime.recorder import Recorder
-from stepwell.runtime.session import Session
+from stepwell.runtime.sessions.execution_writer import Recorder
+from stepwell.runtime.sessions.session import Session
 from stepwell.stores.memory import MemoryStore
 from stepwell.stores.memory.executions import MemoryLeases
 from stepwell.testing.simulation import simulate

@@ -11,7 +11,7 @@ import pytest
 from stepwell import step, workflow
 from stepwell.model.commit import Outcome, Unit
 from stepwell.model.limits import Limits
-from stepwell.runtime.context import StepContext
+from stepwell.runtime.steps.context import StepContext
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing.clock import VirtualClock, as_monotonic
 from stepwell.testing.loop import SkippingPace, VirtualLoop

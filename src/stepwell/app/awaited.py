@@ -36,7 +36,7 @@ from stepwell.queue.request import QueueRequest
 from stepwell.queue.schedules import AsyncSchedules
 from stepwell.queue.workspaces import AsyncWorkspaces
 from stepwell.runtime.definitions import AsyncDefinitions, Startable
-from stepwell.runtime.handle import AsyncRun, RunOperations
+from stepwell.runtime.run_operations import AsyncRun, RunOperations
 from stepwell.runtime.start import Starting
 from stepwell.runtime.worker import Worker
 from stepwell.state.awaited import AsyncState

@@ -35,10 +35,10 @@ from stepwell.queue.request import QueueRequest
 from stepwell.queue.schedules import Schedules
 from stepwell.queue.workspaces import Workspaces
 from stepwell.runtime.definitions import Definitions, Startable
-from stepwell.runtime.handle import Run, RunOperations
+from stepwell.runtime.run_operations import Run, RunOperations
 from stepwell.runtime.start import Starting
-from stepwell.runtime.thread import LoopFactory, WorkerThread
 from stepwell.runtime.worker import Worker
+from stepwell.runtime.worker_host import LoopFactory, WorkerThread
 from stepwell.state.blocking import State
 from stepwell.state.conversations import Conversations
 from stepwell.state.executions import MANUAL, CommitTerms

@@ -17,7 +17,7 @@ import stepwell
 from stepwell import Stepwell, step
 from stepwell.flow.definition.document import parse
 from stepwell.flow.definition.node import Definition
-from stepwell.runtime.context import StepContext
+from stepwell.runtime.steps.context import StepContext
 
 __all__ = ["LEASE_SECONDS", "ORDER", "PARCELS", "read_order"]
 

@@ -29,8 +29,8 @@ from stepwell.pipeline.operations import AsyncDriver, read, write_or_raise
 from stepwell.queue.bell import DispatcherWakeup
 from stepwell.queue.news import WriteNotices
 from stepwell.queue.standing import ClaimOffer, PiggybackedClaim
-from stepwell.queue.turns import SwitchIntervalTuning
-from stepwell.runtime.patience import HandBackRetry, is_away
+from stepwell.runtime.host_tuning import SwitchIntervalTuning
+from stepwell.runtime.shutdown import HandBackRetry, is_away
 
 __all__ = ["BATCH", "POLL_SECONDS", "Dispatcher"]
 

@@ -19,7 +19,7 @@ from stepwell.model.queue_item import Claimed, ItemMark, ItemStatus
 from stepwell.model.record import Metadata, encode_plain_trigger, encode_record
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.runtime.loop_way import LoopWay
-from stepwell.runtime.recorder import Recorder
+from stepwell.runtime.sessions.execution_writer import Recorder
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
 
 __all__ = ["FENCE", "FirstCommit", "Host"]

@@ -13,7 +13,7 @@ from stepwell.model.ids import new_id
 from stepwell.model.mutation import EnqueueItem
 from stepwell.model.queue_item import DEFAULT_QUEUE
 from stepwell.queue.request import QueueRequest, find_workflow, new_item
-from stepwell.runtime.context import StepContext, here
+from stepwell.runtime.steps.context import StepContext, here
 
 __all__ = ["enqueue"]
 

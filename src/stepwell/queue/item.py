@@ -14,7 +14,7 @@ from stepwell.model.value import Value, decode
 from stepwell.pipeline.operations import AsyncDriver, Driver
 from stepwell.queue.operations import QUEUED, QueueOperations
 from stepwell.queue.reason import WaitingReason
-from stepwell.runtime.handle import AsyncRun, Run
+from stepwell.runtime.run_operations import AsyncRun, Run
 
 __all__ = ["AsyncQueueItem", "ItemSummary", "QueueItem"]
 

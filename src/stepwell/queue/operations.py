@@ -48,7 +48,7 @@ from stepwell.queue.presence import Presences, WorkerPresence
 from stepwell.queue.reason import ItemContext, WaitingReason, reason_of, surroundings_of
 from stepwell.queue.request import QueueRequest, new_item
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.handle import RunOperations
+from stepwell.runtime.run_operations import RunOperations
 from stepwell.state.executions import Executions
 
 __all__ = ["QueueOperations"]

@@ -15,7 +15,7 @@ from stepwell.model.queue_lifecycle import waits_for_turn
 from stepwell.model.record import decode_status
 from stepwell.model.status import Status
 from stepwell.pipeline.operations import Operation, write_or_raise
-from stepwell.runtime.again import RunRetry
+from stepwell.runtime.run_retry import RunRetry
 from stepwell.state.executions import Executions
 
 __all__ = ["Resuming", "mark_of_run"]

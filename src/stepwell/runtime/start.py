@@ -1,4 +1,7 @@
-"""Starting an execution of a workflow: its input is checked, then its first commit makes it, and whoever has room runs it."""
+"""What a child execution gets of its parent's context and variables, and what it gives back.
+
+Starting an execution of a workflow: its input is checked, then its first commit makes it, and whoever has room runs it.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,64 @@ import msgspec
 
 from stepwell.clock import Clock
 from stepwell.errors import AlreadyExists, CommitUnknown, InvalidInput, NotFound, StepwellError
+from stepwell.flow.definition.node import ContextRule
 from stepwell.flow.function import Workflow
 from stepwell.flow.governance import Governance
+from stepwell.kernel.pending_changes import PendingChanges
 from stepwell.model.commit import Creation, Lease
 from stepwell.model.draft import Planned
+from stepwell.model.execution_state import ONLY, State
 from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, SetVariable
 from stepwell.model.record import FunctionTrigger, Metadata, encode_plain_trigger, encode_record, encode_trigger
 from stepwell.model.status import Status
-from stepwell.model.value import Value, recode, to_value
+from stepwell.model.value import Value, decode, recode, to_value
 from stepwell.pipeline.operations import Operation
-from stepwell.runtime.budget import governance_of
-from stepwell.runtime.seed import Seed
+from stepwell.runtime.steps.budget import governance_of
 from stepwell.state.executions import Executions
 
-__all__ = ["Starting", "TakesOn"]
+__all__ = [
+    "Seed",
+    "Starting",
+    "TakesOn",
+    "news_of",
+    "seed_of",
+]
+
+
+_SHARES = "shares_context"
+"""In the free metadata of a child that gives back what it has made of its parent's context."""
+
+
+class Seed(msgspec.Struct, frozen=True):
+    """What an execution begins with beside its input."""
+
+    context: dict[str, Value] = {}
+    variables: dict[str, Value] = {}
+    metadata: dict[str, Value] = {}
+
+
+def seed_of(rule: ContextRule, state: State) -> Seed:
+    """What a child begins with: nothing; the context; or the context and variables, to keep or to give back."""
+    if rule == "isolate":
+        return Seed()
+    context = _decoded(state, "context")
+    if rule == "inherit":
+        return Seed(context)
+    return Seed(context, _decoded(state, "variables"), {_SHARES: True} if rule == "share" else {})
+
+
+def news_of(board: PendingChanges, status: Status, result: dict[str, Value]) -> dict[str, Value]:
+    """What a child tells its parent when it ends."""
+    news: dict[str, Value] = {"status": str(status), "result": result}
+    metadata = decode(board.get("metadata", ONLY) or b"{}")
+    if metadata.get(_SHARES):
+        variables = {name: value for name, value in board.mapping("variables").items() if not name.startswith("$")}
+        news |= {"context": board.mapping("context"), "variables": variables}
+    return news
+
+
+def _decoded(state: State, section: str) -> dict[str, Value]:
+    return {key: decode(data) for key, data in state.sections[section].items() if not key.startswith("$")}
 
 
 class TakesOn(Protocol):

@@ -1,52 +1,183 @@
-"""The worker: runs many executions at once in this process, keeps their leases, and takes over those that others left."""
+"""The repertoire of a worker: the workflows that it can run, as functions of its process or as stored definitions.
+
+When executions that rested here want to be woken: the soonest of them, so that timers are on time without a poll.
+
+Taking an execution up: what its session needs to know before it runs, or why it is left to others.
+
+The worker: runs many executions at once in this process, keeps their leases, and takes over those that others left.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import os
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, CommitUnknown, LeaseLost, NotFound, StepwellError, StoreUnavailable
 from stepwell.flow.declared import DeclaredWorkflow
-from stepwell.flow.function import Workflow
+from stepwell.flow.function import Workflow, registered, registered_names, registered_versions
 from stepwell.flow.language.template import StateKey
-from stepwell.model.commit import ClaimDue, Lease, Written
+from stepwell.kernel.token import ROOT
+from stepwell.model.commit import ANY_VERSION, ClaimDue, Lease, Release, Written
+from stepwell.model.execution_state import ONLY, State
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
-from stepwell.model.record import Metadata
+from stepwell.model.queue_lifecycle import waits_for_turn
+from stepwell.model.record import Metadata, decode_status
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value
 from stepwell.pipeline.notifications import DUE, Notifications, is_running
 from stepwell.pipeline.operations import AsyncDriver, read, write
-from stepwell.runtime.branch import follow_tasks
-from stepwell.runtime.collecting import GcTuning
-from stepwell.runtime.declared import DeclaredSession
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.draining import Companion, Shutdown
-from stepwell.runtime.function_session import FunctionSession
+from stepwell.runtime.host_tuning import GcTuning
 from stepwell.runtime.inbox import Letter, letters, path_of
-from stepwell.runtime.keeping import LeaseRenewal, monotonic
-from stepwell.runtime.patience import HandBackRetry
-from stepwell.runtime.processes import ProcessPool
-from stepwell.runtime.recorder import Recorder
-from stepwell.runtime.repertoire import KnownWorkflows
-from stepwell.runtime.scoped_reading import read_state
-from stepwell.runtime.seed import Seed
-from stepwell.runtime.session import Session
-from stepwell.runtime.start import Starting
-from stepwell.runtime.step_state import StateReading
-from stepwell.runtime.uptake import SessionLoader
-from stepwell.runtime.wakes import WakeTimes
-from stepwell.state.executions import Executions
+from stepwell.runtime.lease_renewal import LeaseRenewal, monotonic
+from stepwell.runtime.run_retry import RunRetry
+from stepwell.runtime.sessions.call_positions import follow_tasks
+from stepwell.runtime.sessions.declared_session import DeclaredSession
+from stepwell.runtime.sessions.execution_writer import Recorder
+from stepwell.runtime.sessions.function_session import FunctionSession
+from stepwell.runtime.sessions.session import Session
+from stepwell.runtime.shutdown import Companion, HandBackRetry, Shutdown
+from stepwell.runtime.start import Seed, Starting
+from stepwell.runtime.steps.process_pool import ProcessPool
+from stepwell.runtime.steps.scoped_state import StateReading, read_state
+from stepwell.state.executions import CachedExecution, Executions
 
-__all__ = ["Worker"]
+__all__ = [
+    "KnownWorkflows",
+    "LoadedSession",
+    "SessionLoader",
+    "WakeTimes",
+    "Worker",
+]
+
+
+_LOOK_AGAIN_SECONDS = 1.0
+
+
+class KnownWorkflows:
+    """Finds workflows by their names."""
+
+    def __init__(self, driver: AsyncDriver, definitions: DefinitionOperations) -> None:
+        self._driver, self._definitions = driver, definitions
+        self._looked = -inf
+        self._stored: tuple[str, ...] = ()
+
+    async def of_state(self, state: State) -> Workflow[..., Any]:
+        """What an execution runs, as its state says; ``NotFound`` if that is not known here."""
+        identity = state.identity
+        if ROOT in state.sections["tokens"]:  # it was begun by a definition, even if there is a function of that name here
+            return await self._driver.run(self._definitions.load(identity.workflow_id, identity.version))
+        return await self.find(identity.workflow_id, identity.version)
+
+    async def find(self, name: str, version: int) -> Workflow[..., Any]:
+        """A function of this process, or the stored version of a definition."""
+        try:
+            return registered(name)
+        except NotFound:
+            return await self._driver.run(self._definitions.load(name, version))
+
+    async def names(self) -> tuple[str, ...]:
+        """The names of all."""
+        return (*registered_names(), *await self._stored_names())
+
+    async def versions(self) -> dict[str, int]:
+        """The names of all, each with the newest version that can be run."""
+        return dict.fromkeys(await self._stored_names(), ANY_VERSION) | registered_versions()
+
+    async def _stored_names(self) -> tuple[str, ...]:
+        """Looked up again after a while, since other processes may store more."""
+        if monotonic() - self._looked >= _LOOK_AGAIN_SECONDS:
+            self._stored = await self._driver.run(self._definitions.names())
+            self._looked = monotonic()
+        return (*self._stored, *self._definitions.known_names())
+
+
+_MOST = 1_000
+"""Times that are kept. The others are in the store, where the poll finds them, at most a second late."""
+
+
+class WakeTimes:
+    """The soonest times at which something comes due."""
+
+    def __init__(self) -> None:
+        self._times: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def add(self, wake_ms: int) -> None:
+        """Remember a time."""
+        heapq.heappush(self._times, wake_ms)
+        if len(self._times) > 2 * _MOST:
+            self._times = heapq.nsmallest(_MOST, self._times)
+
+    def next_after(self, now_ms: int) -> int | None:
+        """The next time to look, which is now if one has passed; what has passed is forgotten."""
+        has_passed = False
+        while self._times and self._times[0] <= now_ms:
+            heapq.heappop(self._times)
+            has_passed = True
+        if has_passed:
+            return now_ms
+        return self._times[0] if self._times else None
+
+
+class LoadedSession(NamedTuple):
+    """An execution that is to be run."""
+
+    workflow: Workflow[..., Any]
+    recorder: Recorder
+    claims: int
+    """How often it was claimed since its last commit."""
+
+
+class SessionLoader:
+    """Takes executions up that were leased to this worker."""
+
+    def __init__(self, executions: Executions, driver: AsyncDriver, repertoire: KnownWorkflows, new_id: NewId) -> None:
+        self._executions, self._driver, self._repertoire, self._new_id = executions, driver, repertoire, new_id
+
+    async def take_up(self, lease: Lease, is_new: bool) -> LoadedSession | None:
+        """What a session needs to know before it runs; None if the execution is left to others."""
+        # A new one was made here a moment ago; if anybody was quicker than that, the first commit finds it out.
+        live = self._executions.at_hand(lease.name) if is_new else None
+        live = live or await self._driver.run(self._executions.newest(lease.name))
+        if not await self._is_to_run(live, lease):
+            return None
+        recorder = Recorder(self._executions, self._driver, live, lease.fence, self._new_id)
+        try:
+            workflow = await self._repertoire.of_state(recorder.state)
+        except NotFound:
+            await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
+            return None
+        return LoadedSession(workflow, recorder, 0 if is_new else await self._claims_of(lease))
+
+    async def _claims_of(self, lease: Lease) -> int:
+        """How often an execution was claimed since its last commit. Who gives it the turn of its queue item takes it away from a
+        worker that had claimed it too early; if that comes to look afterwards, it finds a run that is the next one's."""
+        head = await self._driver.run(self._executions.head(lease.name))
+        if (head.holder, head.fence) != (lease.holder, lease.fence):
+            raise LeaseLost(f"execution {lease.name!r} was given back before it was looked at", fence=lease.fence)
+        return head.claims
+
+    async def _is_to_run(self, live: CachedExecution, lease: Lease) -> bool:
+        """Whether an execution that came due is run: not before the turn of its queue item, nor if it ended at this very moment."""
+        if waits_for_turn(live.state):
+            await self._driver.run(RunRetry(self._executions, self._new_id).wait_on(live, lease.fence))
+            return False
+        return decode_status(live.state.sections["status"][ONLY]) not in FINAL
+
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from stepwell.model.commit import Commit, Outcome, Unit, Written
 from stepwell.model.limits import Limits
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value, decode
-from stepwell.runtime.context import StepContext
+from stepwell.runtime.steps.context import StepContext
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing.clock import VirtualClock, as_monotonic
 from stepwell.testing.horizon import horizon

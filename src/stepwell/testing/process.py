@@ -20,7 +20,7 @@ from stepwell.model.commit import Commit, Outcome, StateBatch, Unit, Written
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.pipeline.notifications import DUE, end_of
 from stepwell.pipeline.operations import AsyncDriver
-from stepwell.runtime.context import StepContext, watcher
+from stepwell.runtime.steps.context import StepContext, watcher
 from stepwell.testing.loop import Admission, owner
 
 __all__ = ["Fate", "ProcessFault", "SharedStore", "SimulatedProcess"]

@@ -12,7 +12,7 @@ from stepwell.errors import ExecutionCancelled, ExecutionFailed
 from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.trace import Trace, TraceLevel, trace_of
 from stepwell.model.value import Value
-from stepwell.runtime.context import StepContext
+from stepwell.runtime.steps.context import StepContext
 from stepwell.testing.choices import Diverged, InOrder, Replay, SchedulingChoice, TaskScheduler, seeded
 from stepwell.testing.clock import VirtualClock
 from stepwell.testing.crashing import Signals, changes_in, on_virtual_loop, sent_signals

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from stepwell import QueueRequest, Stepwell, workflow
-from stepwell.queue.turns import TURN_SECONDS, SwitchIntervalTuning
+from stepwell.runtime.host_tuning import TURN_SECONDS, SwitchIntervalTuning
 
 WAIT = 60
 USUAL = 0.005

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from stepwell import AsyncStepwell, Stepwell, step, workflow
-from stepwell.runtime.collecting import YOUNG, GcTuning
+from stepwell.runtime.host_tuning import YOUNG, GcTuning
 
 WAIT = 60
 USUAL = (700, 10, 10)

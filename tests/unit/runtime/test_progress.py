@@ -12,8 +12,7 @@ from tests.unit.kernel.test_properties import STEPS, trees, uniquely
 
 from stepwell.flow import call, choice, deferred, define, each, graph, loop, otherwise, scope, sequence, throw, when
 from stepwell.flow.definition.builder import Nodelike
-from stepwell.runtime.estimate import Estimate, estimate_of
-from stepwell.runtime.progress import Progress, progress_of
+from stepwell.runtime.progress import Estimate, Progress, estimate_of, progress_of
 
 
 class Watched(Driver):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stepwell.runtime import serving
+from stepwell.runtime import worker_host
 
 WAIT = 60
 
@@ -35,7 +35,7 @@ class Work:
 def ends(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:
     """When the process would be ended for good, and with which code; instead of its end."""
     found: list[tuple[float, int]] = []
-    monkeypatch.setattr(serving, "_end_after", lambda seconds, code: found.append((seconds, code)))
+    monkeypatch.setattr(worker_host, "_end_after", lambda seconds, code: found.append((seconds, code)))
     return found
 
 
@@ -61,23 +61,25 @@ def test_first_signal_drains_even_if_it_interrupts_nothing(number: signal.Signal
     work = Work(lambda _: work.may_end.set())
     told: list[str] = []
     soon(lambda: unnoticed(number))
-    assert serving.serve(work, 7, on_ready=lambda: told.append("ready"), on_stop=lambda: told.append("stopping")) == number
+    assert worker_host.serve(work, 7, on_ready=lambda: told.append("ready"), on_stop=lambda: told.append("stopping")) == number
     assert (work.graces, told, ends) == ([7], ["ready", "stopping"], [])
 
 
 def test_second_signal_ends_the_grace_even_if_it_interrupts_nothing(ends: list[tuple[float, int]]):
     work = Work(lambda grace: soon(lambda: unnoticed(signal.SIGTERM)) if grace else None)
     soon(lambda: unnoticed(signal.SIGTERM))
-    serving.serve(work, 7)
+    worker_host.serve(work, 7)
     assert work.graces == [7, 0]
-    assert ends == [(serving.HAND_BACK_SECONDS, 128 + signal.SIGTERM)]
+    assert ends == [(worker_host.HAND_BACK_SECONDS, 128 + signal.SIGTERM)]
 
 
 def test_second_signal_is_heard_while_the_first_is_being_told(ends: list[tuple[float, int]]):
     work = Work()
-    serving.serve(work, 7, on_ready=lambda: signal.raise_signal(signal.SIGINT), on_stop=lambda: signal.raise_signal(signal.SIGTERM))
+    worker_host.serve(
+        work, 7, on_ready=lambda: signal.raise_signal(signal.SIGINT), on_stop=lambda: signal.raise_signal(signal.SIGTERM)
+    )
     assert work.graces == [7, 0]
-    assert ends == [(serving.HAND_BACK_SECONDS, 128 + signal.SIGTERM)]
+    assert ends == [(worker_host.HAND_BACK_SECONDS, 128 + signal.SIGTERM)]
 
 
 def test_third_signal_changes_nothing(ends: list[tuple[float, int]]):
@@ -87,7 +89,7 @@ def test_third_signal_changes_nothing(ends: list[tuple[float, int]]):
         for _ in range(3):
             signal.raise_signal(signal.SIGTERM)
 
-    serving.serve(work, 7, on_ready=thrice)
+    worker_host.serve(work, 7, on_ready=thrice)
     assert (work.graces, len(ends)) == ([7, 0], 1)
 
 
@@ -98,7 +100,7 @@ def test_what_closing_raises_is_raised_and_signals_are_as_before():
 
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(OSError, match="the disk is gone"):
-        serving.serve(Broken(), on_ready=lambda: signal.raise_signal(signal.SIGTERM))
+        worker_host.serve(Broken(), on_ready=lambda: signal.raise_signal(signal.SIGTERM))
     assert signal.getsignal(signal.SIGTERM) is before
     wakeup = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(wakeup)

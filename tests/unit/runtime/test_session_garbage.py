@@ -10,7 +10,7 @@ from collections.abc import Generator
 import pytest
 
 from stepwell import AsyncStepwell, step, workflow
-from stepwell.runtime.function_session import FunctionSession
+from stepwell.runtime.sessions.function_session import FunctionSession
 
 
 @step

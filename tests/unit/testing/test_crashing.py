@@ -173,7 +173,7 @@ def test_run_that_waits_for_a_signal_that_is_not_sent_is_told():
 
 def test_step_that_is_made_again_after_it_was_recorded_is_found(monkeypatch: pytest.MonkeyPatch):
     """A defect of Stepwell itself: the record is not looked at."""
-    from stepwell.runtime.journal import Journal
+    from stepwell.runtime.sessions.execution_writer import Journal
 
     monkeypatch.setattr(Journal, "outcome", lambda *_: None)
     with pytest.raises(AssertionError, match="step 'pack' was made again after it was recorded"):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stepwell.flow.definition.findings import Findings
     from stepwell.flow.definition.node import Definition
     from stepwell.kernel.soundness.explorer import Exploration
-    from stepwell.runtime.picture import PictureFormat
+    from stepwell.runtime.run_report import PictureFormat
 
 __all__ = ["check", "draw"]
 

@@ -29,7 +29,7 @@ from stepwell.model.execution_state import ExecutionState
 if TYPE_CHECKING:
     from stepwell.app import Stepwell
     from stepwell.runtime.definitions import Startable
-    from stepwell.runtime.handle import Run
+    from stepwell.runtime.run_operations import Run
 
 __all__ = ["run", "start", "watch"]
 

@@ -29,7 +29,7 @@ def worker(modules: tuple[str, ...], grace_seconds: float, **options: Any) -> No
     A file with a definition (.yaml, .json) is put into the store. SIGTERM or Ctrl-C: no new runs are taken, steps under way are
     finished, and what is left is given back for other workers. A second one ends at once.
     """
-    from stepwell.runtime.serving import serve
+    from stepwell.runtime.worker_host import serve
 
     given = settings()
     given.modules += [each for each in modules if not is_document(each)]

@@ -9,7 +9,7 @@ import stepwell
 from stepwell import Retry, Scope, step, workflow
 from stepwell.errors import ExecutionCancelled, ExecutionFailed, StepFailed
 from stepwell.flow.function import Workflow
-from stepwell.runtime.context import current
+from stepwell.runtime.steps.context import current
 from stepwell.testing.choices import TaskScheduler, pick
 
 __all__ = [

@@ -15,7 +15,7 @@ from stepwell.contract.store import Store
 from stepwell.model.commit import Claim, ClaimDue, Commit, Extension, Lease, Outcome, Unit, Written
 from stepwell.model.queue_item import Claimed, ClaimItems
 from stepwell.model.value import decode
-from stepwell.runtime.context import StepContext
+from stepwell.runtime.steps.context import StepContext
 from stepwell.testing.choices import TaskScheduler, happens, pick
 from stepwell.testing.clock import VirtualClock
 from stepwell.testing.process import Fate, SharedStore, SimulatedProcess

@@ -20,14 +20,14 @@ import msgspec
 
 from stepwell.errors import InvalidInput, ProcessDied
 from stepwell.flow.function import Step
-from stepwell.runtime.context import StepContext
-from stepwell.runtime.outcome import Told
-from stepwell.runtime.process_work import Reply, Task, read_frame, write_frame
+from stepwell.runtime.steps.context import StepContext
+from stepwell.runtime.steps.outcome import Told
+from stepwell.runtime.steps.process_main import Reply, Task, read_frame, write_frame
 
 __all__ = ["ProcessPool", "StepProcess"]
 
 T = TypeVar("T")
-_COMMAND = (sys.executable, "-P", "-m", "stepwell.runtime.process_work")
+_COMMAND = (sys.executable, "-P", "-m", "stepwell.runtime.steps.process_main")
 
 
 class StepProcess:

@@ -1,4 +1,7 @@
-"""Carrying out what the kernel asks for: attempts at steps, scripts, children. Each ends in an event for the kernel."""
+"""Engines for scripts, by language. None comes with Stepwell itself: whoever installs one says so here.
+
+Carrying out what the kernel asks for: attempts at steps, scripts, children. Each ends in an event for the kernel.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import asyncio
 import copy
 import logging
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
-from stepwell.errors import AlreadyExists, NotFound, StepwellError
+from stepwell.errors import AlreadyExists, NoScriptEngine, NotFound, StepwellError
 from stepwell.flow.function import Step, registered_step
 from stepwell.flow.retry import Retry
 from stepwell.kernel.protocol import (
@@ -25,17 +28,50 @@ from stepwell.kernel.protocol import (
 )
 from stepwell.model.draft import Planned
 from stepwell.model.record import Metadata
-from stepwell.runtime.attempt import attempt
-from stepwell.runtime.budget import Budget
-from stepwell.runtime.builtin.steps import builtin_step
-from stepwell.runtime.context import StepContext
-from stepwell.runtime.outcome import error_names, error_value
-from stepwell.runtime.recorder import Recorder
-from stepwell.runtime.scripting import run_script
-from stepwell.runtime.seed import seed_of
-from stepwell.runtime.surroundings import DeclaredSurroundings
+from stepwell.model.value import Value
+from stepwell.runtime.services import DeclaredSurroundings
+from stepwell.runtime.sessions.execution_writer import Recorder
+from stepwell.runtime.start import seed_of
+from stepwell.runtime.steps.attempt import attempt
+from stepwell.runtime.steps.budget import Budget
+from stepwell.runtime.steps.context import StepContext
+from stepwell.runtime.steps.http_request import builtin_step
+from stepwell.runtime.steps.outcome import error_names, error_value
 
-__all__ = ["EffectDone", "KernelEffects"]
+__all__ = [
+    "EffectDone",
+    "KernelEffects",
+    "ScriptEngine",
+    "install_engine",
+    "run_script",
+]
+
+
+ScriptEngine = Callable[[str, Value], Awaitable[Value]]
+"""Runs a piece of code with an input and gives its output."""
+
+_engines: dict[str, ScriptEngine] = {}
+
+
+def install_engine(language: str, engine: ScriptEngine | None) -> None:
+    """Have scripts of a language run by an engine; None takes it away."""
+    if engine is None:
+        _engines.pop(language, None)
+    else:
+        _engines[language] = engine
+
+
+def run_script(asked: RunStep) -> Step[..., Any]:
+    """A script as a step; without an engine for its language, one that fails and says so."""
+
+    async def script(value: Any) -> Any:
+        engine = _engines.get(asked.language)
+        if engine is None:
+            raise NoScriptEngine(f"no script engine is installed for {asked.language!r}")
+        return await engine(asked.code, value)
+
+    return Step(script, f"script:{asked.language}", Retry(attempts=1), None, effect="script")
+
 
 log = logging.getLogger(__name__)
 notes = logging.getLogger("stepwell.workflow")

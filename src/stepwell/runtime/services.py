@@ -13,10 +13,10 @@ from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata
 from stepwell.model.value import Value
 from stepwell.runtime.inbox import Letter
-from stepwell.runtime.patience import HandBackRetry
-from stepwell.runtime.processes import ProcessPool
-from stepwell.runtime.seed import Seed
-from stepwell.runtime.step_state import StateReading
+from stepwell.runtime.shutdown import HandBackRetry
+from stepwell.runtime.start import Seed
+from stepwell.runtime.steps.process_pool import ProcessPool
+from stepwell.runtime.steps.scoped_state import StateReading
 
 __all__ = ["DeclaredSurroundings", "WorkerServices"]
 

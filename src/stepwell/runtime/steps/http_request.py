@@ -1,7 +1,16 @@
-"""The built-in HTTP request: to public addresses only, bounded in size and time, and with nothing secret in what it leaves behind.
+"""Which addresses a request may go to: public ones only. Names are resolved once, and the connection goes to what was checked.
+
+A server that is asked to fetch things can be made to fetch from inside its own network. So every address that a name leads to must
+be public; loopback, private, link-local (where clouds keep their metadata), shared, reserved, multicast and unspecified ones are
+refused, also when they are wrapped in an IPv6 address. A name that is looked up again for the connection could lead elsewhere by
+then, so it is not looked up again.
+
+The built-in HTTP request: to public addresses only, bounded in size and time, and with nothing secret in what it leaves behind.
 
 What is recorded is status, headers and body of the answer. Headers of the request are recorded nowhere; errors name the host and
 the status, never a header, a query or a body, since any of them may hold a secret.
+
+Built-in steps that reach outside, as steps. Those that need nothing from outside are the kernel's own work.
 """
 
 from __future__ import annotations
@@ -12,6 +21,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any, NamedTuple, cast
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
@@ -20,9 +30,50 @@ from stepwell.flow.definition.builtin_steps import BUILTINS
 from stepwell.flow.function import Step
 from stepwell.flow.retry import Retry
 from stepwell.model.value import Value, canonical
-from stepwell.runtime.builtin.address import public_addresses
 
-__all__ = ["Request", "http_step", "send"]
+__all__ = [
+    "Request",
+    "builtin_step",
+    "http_step",
+    "is_public",
+    "public_addresses",
+    "send",
+]
+
+
+_TRANSLATED = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+"""IPv4 addresses behind a translator: the last 32 bits."""
+_COMPATIBLE = IPv6Network("::/96")
+
+
+def is_public(address: IPv4Address | IPv6Address) -> bool:
+    """Whether an address, with what may be wrapped in it, is one of the open internet."""
+    return all(each.is_global and not each.is_multicast and not each.is_reserved for each in _unwrapped(address))
+
+
+def _unwrapped(address: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
+    if isinstance(address, IPv4Address):
+        return [address]
+    inner: list[IPv4Address | None] = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if any(address in network for network in (*_TRANSLATED, _COMPATIBLE)):
+        inner.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    found = [each for each in inner if each is not None]
+    is_wrapper = address.ipv4_mapped is not None or any(address in network for network in _TRANSLATED)
+    return [*found] if is_wrapper else [address, *found]
+
+
+def public_addresses(host: str, port: int) -> list[tuple[int, str]]:
+    """The family and address of everything that a host name leads to; ``AddressRefused`` if any of it is not public."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:
+        raise AddressRefused(f"{host!r} is no host name") from None
+    addresses = list(dict.fromkeys((int(family), str(place[0])) for family, _, _, _, place in found))
+    for _, text in addresses:
+        if not is_public(ip_address(text.partition("%")[0])):
+            raise AddressRefused(f"{host!r} leads to {text}, which is not a public address; the request was not sent")
+    return addresses
+
 
 _MAX_BYTES = 200_000
 """An answer is recorded, and a recorded value has at most 256 KiB."""
@@ -253,3 +304,11 @@ def http_step(seconds: float | None) -> Step[..., Any]:
         return http_request(value, limit)
 
     return Step(request, BUILTINS["http_request"].uses, Retry(attempts=1), limit, effect="http")
+
+
+def builtin_step(uses: str, seconds: float | None) -> Step[..., Any] | None:
+    """The built-in step of a name, if it is one, for as long as it may take."""
+    if uses != BUILTINS["http_request"].uses:
+        return None
+
+    return http_step(seconds)

@@ -1,4 +1,9 @@
-"""Scoped state inside a step: what is stored, with the step's own writes over it.
+"""Scoped state that a definition reads: loaded before each event, since the kernel does no I/O.
+
+What a step has written lands with the commit that records its output, and the template of the next step is filled in that same
+commit. So what is about to land is laid over what was loaded.
+
+Scoped state inside a step: what is stored, with the step's own writes over it.
 
 A write waits for the commit that records the step's output. A read sees what others have committed and what this attempt is about
 to write, so that a step can work on state as if its writes had landed. It asks the store in the colour of the code that asks: on an
@@ -13,17 +18,89 @@ from typing import Any, TypeVar
 
 from stepwell.contract.store import Store
 from stepwell.errors import InvalidInput, StepwellError
+from stepwell.flow.language.template import StateKey
+from stepwell.model.draft import Planned
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import WriteState
+from stepwell.model.record import Metadata
 from stepwell.model.scope import Scope
-from stepwell.model.scoped_operations import Delete, Entry, Increment, Put, ScopeTotals, StoredEntry, Touch, resolve
+from stepwell.model.scoped_operations import Clear, Delete, Entry, Increment, Put, ScopeTotals, StoredEntry, Touch, resolve
 from stepwell.model.value import Value, decode
-from stepwell.pipeline.operations import AsyncDriver, read
+from stepwell.pipeline.operations import AsyncDriver, Operation, read
 from stepwell.state.scoped_state import must_slide
 from stepwell.state.transaction_buffer import Buffer, BufferedScope
 
-__all__ = ["StateReading", "StepState"]
+__all__ = [
+    "StateReading",
+    "StepState",
+    "lay_over",
+    "read_state",
+]
+
+
+def read_state(store: Store, keys: Sequence[StateKey], identity: Metadata) -> Operation[Value]:
+    """The values of keys as templates see them: ``{scope: {key: value}}``, or with the scope's name in between."""
+    found: dict[str, Any] = {}
+    for (kind, name), names in _by_scope(keys).items():
+        path = scope_of(kind, name, identity).path
+        rows = yield from read(lambda path=path, names=names: store.entries(path, names))
+        _inside(found, kind, name).update({key: decode(row.data) for key, row in rows.items() if row.data is not None})
+    return found
+
+
+def lay_over(found: Value, keys: Sequence[StateKey], identity: Metadata, landing: Iterable[Planned]) -> None:
+    """Change what was loaded by what is about to land."""
+    places = {scope_of(kind, name, identity).path: (kind, name) for kind, name in _by_scope(keys)}
+    for mutation in landing:
+        if isinstance(mutation, WriteState) and mutation.op.scope in places:
+            _apply(_inside(found, *places[mutation.op.scope]), mutation.op)
+
+
+def _apply(values: dict[str, Value], op: object) -> None:
+    match op:
+        case Put(key=key, value=value):
+            values[key] = decode(value)
+        case Delete(key=key):
+            values.pop(key, None)
+        case Increment(key=key, by=by):
+            before = values.get(key, 0)
+            values[key] = before + by if isinstance(before, int | float) else before
+        case Clear():
+            values.clear()
+        case _:
+            pass  # a merge or a copy, which only the store can work out: it is seen by the step after the next
+
+
+def _by_scope(keys: Sequence[StateKey]) -> dict[tuple[str, str], list[str]]:
+    wanted: dict[tuple[str, str], list[str]] = {}
+    for each in keys:
+        wanted.setdefault((each.scope, each.name), []).append(each.key)
+    return wanted
+
+
+def _inside(found: dict[str, Any], kind: str, name: str) -> dict[str, Value]:
+    place: dict[str, Any] = found.setdefault(kind, {})
+    return place.setdefault(name, {}) if name else place
+
+
+def scope_of(kind: str, name: str, identity: Metadata) -> Scope:
+    """The scope that a path into state names, as seen from an execution."""
+    workspace, workflow = identity.workspace_id, identity.workflow_id
+    match kind:
+        case "global":
+            return Scope.globals()
+        case "workspace":
+            return Scope.of_workspace(workspace)
+        case "workflow":
+            return Scope.of_workflow(workflow, workspace)
+        case "step":
+            return Scope.of_step(workflow, name, workspace)
+        case "conversation":
+            return Scope.of_conversation(name, workspace)
+        case _:
+            return Scope.custom(name, workspace)
+
 
 T = TypeVar("T")
 _PAGE = 1_000

@@ -29,15 +29,15 @@ from stepwell.model.ids import child_id_of
 from stepwell.model.mutation import IncrementStepCount
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, recode, to_value
-from stepwell.runtime.attempt import attempt
-from stepwell.runtime.branch import OutsideSequence
-from stepwell.runtime.budget import Budget
-from stepwell.runtime.context import StepContext
 from stepwell.runtime.inbox import CHILD, SIGNAL, Letter
-from stepwell.runtime.journal import Journal
-from stepwell.runtime.outcome import child_result, child_status, error_names, error_value, step_output
-from stepwell.runtime.surroundings import WorkerServices
-from stepwell.runtime.waiting import Abandoned, Waits
+from stepwell.runtime.services import WorkerServices
+from stepwell.runtime.sessions.call_positions import OutsideSequence
+from stepwell.runtime.sessions.execution_writer import Journal
+from stepwell.runtime.sessions.waits import Abandoned, Waits
+from stepwell.runtime.steps.attempt import attempt
+from stepwell.runtime.steps.budget import Budget
+from stepwell.runtime.steps.context import StepContext
+from stepwell.runtime.steps.outcome import child_result, child_status, error_names, error_value, step_output
 
 __all__ = ["Calls"]
 

@@ -26,8 +26,8 @@ from stepwell.flow.function import Step, caller
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import WriteState
 from stepwell.model.record import Metadata
-from stepwell.runtime.context import StepContext, here
-from stepwell.runtime.outcome import error_names, error_value
+from stepwell.runtime.steps.context import StepContext, here
+from stepwell.runtime.steps.outcome import error_names, error_value
 
 __all__ = ["Reply", "Task", "main", "read_frame", "write_frame"]
 

@@ -24,14 +24,13 @@ from stepwell.model.execution_state import ONLY
 from stepwell.model.mutation import RemoveToken, SetResult, SetStatus, WriteState
 from stepwell.model.status import Status
 from stepwell.model.value import Value, decode, recode
-from stepwell.runtime.calls import Calls
 from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, fresh_key, put
-from stepwell.runtime.journal import Journal
-from stepwell.runtime.outcome import error_value
-from stepwell.runtime.patience import AGAIN_MS, is_away
-from stepwell.runtime.recorder import Recorder
-from stepwell.runtime.surroundings import WorkerServices
-from stepwell.runtime.waiting import Abandoned, Suspended, Undoing, Waits
+from stepwell.runtime.services import WorkerServices
+from stepwell.runtime.sessions.calls import Calls
+from stepwell.runtime.sessions.execution_writer import Journal, Recorder
+from stepwell.runtime.sessions.waits import Abandoned, Suspended, Undoing, Waits
+from stepwell.runtime.shutdown import AGAIN_MS, is_away
+from stepwell.runtime.steps.outcome import error_value
 
 __all__ = ["Session"]
 

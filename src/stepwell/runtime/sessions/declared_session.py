@@ -47,13 +47,13 @@ from stepwell.model.status import Status
 from stepwell.model.value import decode, recode
 from stepwell.runtime import inbox
 from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, Letter, fresh_key, put, take
-from stepwell.runtime.making import EffectDone, KernelEffects
-from stepwell.runtime.patience import AGAIN_MS, is_away
-from stepwell.runtime.recorder import Recorder
-from stepwell.runtime.scoped_reading import lay_over
-from stepwell.runtime.seed import news_of
-from stepwell.runtime.surroundings import DeclaredSurroundings
-from stepwell.runtime.waiting import LINGER_SECONDS
+from stepwell.runtime.services import DeclaredSurroundings
+from stepwell.runtime.sessions.execution_writer import Recorder
+from stepwell.runtime.sessions.waits import LINGER_SECONDS
+from stepwell.runtime.shutdown import AGAIN_MS, is_away
+from stepwell.runtime.start import news_of
+from stepwell.runtime.steps.kernel_effects import EffectDone, KernelEffects
+from stepwell.runtime.steps.scoped_state import lay_over
 
 __all__ = ["DeclaredSession"]
 

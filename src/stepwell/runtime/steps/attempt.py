@@ -1,23 +1,79 @@
-"""One attempt at a step: its function is called where it belongs, with the step's context around it, for as long as it may take."""
+"""What user code raises that to Python is no failure but an order to stop. Here it fails a call, like any other error.
+
+Let through, ``sys.exit()`` would stop the worker's loop with everybody's executions on it; a ``StopIteration`` out of a thread
+cannot pass a future, so that whoever waits for it waits for ever; and a cancellation that nobody asked for would leave its
+execution lying.
+
+One attempt at a step: its function is called where it belongs, with the step's context around it, for as long as it may take.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
+from concurrent.futures import CancelledError, Executor
 from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from stepwell.flow.function import Step, caller
-from stepwell.runtime.branch import branch
-from stepwell.runtime.context import StepContext, here
-from stepwell.runtime.escape import contain, contained
-from stepwell.runtime.processes import ProcessPool
+from stepwell.runtime.sessions.call_positions import branch
+from stepwell.runtime.sessions.waits import Unwinding
+from stepwell.runtime.steps.context import StepContext, here
+from stepwell.runtime.steps.outcome import Told, error_names, error_value
+from stepwell.runtime.steps.process_pool import ProcessPool
 
-__all__ = ["Places", "attempt", "in_thread"]
+__all__ = [
+    "Escaped",
+    "Places",
+    "attempt",
+    "contain",
+    "contained",
+    "in_thread",
+]
+
 
 T = TypeVar("T")
+
+
+class Escaped(Told):
+    """An order to stop that a step or a workflow gave, told as the error that it was."""
+
+    def __init__(self, error: BaseException) -> None:
+        told = error_value(error)
+        message = f"the code raised {told['kind']}({told['message']}), which ends this call and nothing else"
+        super().__init__(message, told | {"message": message}, error_names(error))
+
+
+def contained(error: BaseException) -> BaseException:
+    """What to raise on a loop instead of what is no ``Exception``: a failure, unless it is the user's, or of whoever cancels the
+    task, or unwinds the code. Not ``GeneratorExit``, by which a loop ends coroutines."""
+    match error:
+        case GeneratorExit() | BaseExceptionGroup() | Unwinding():
+            is_meant = True
+        case KeyboardInterrupt():
+            is_meant = threading.current_thread() is threading.main_thread()  # the only one that gets the signal
+        case asyncio.CancelledError():
+            task = asyncio.current_task()
+            is_meant = task is None or task.cancelling() > 0
+        case _:
+            is_meant = False
+    return error if is_meant else Escaped(error)
+
+
+def contain(function: Callable[[], T]) -> T:
+    """Call a function in a thread of a worker, where no order to stop is meant for the thread."""
+    try:
+        return function()
+    except (BaseExceptionGroup, Unwinding):
+        raise
+    except (StopIteration, CancelledError) as error:
+        raise Escaped(error) from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise Escaped(error) from error
 
 
 class Places(Protocol):

@@ -1,4 +1,15 @@
-"""The session of a workflow that is a function: its code is run from its start, and its calls come here.
+"""Compensation: steps that undo what a run has done, made in reverse order if it fails or is cancelled.
+
+They are planned by the workflow's code, and made like any step: recorded once, tried again by their policy, resumed after a crash.
+That compensation has begun is a token; from then on the code is run only as far as its record goes, to plan the same steps again.
+
+Calls of a plain workflow that are made side by side: its code is in a thread and waits for all of them.
+
+Each lane makes one call after another. A call that must wait for long suspends the code; its lane then makes no more, since the
+call holds its place until the run is taken up again, and the other lanes go on. After a failure no more calls are begun; those that
+are under way end and are recorded first.
+
+The session of a workflow that is a function: its code is run from its start, and its calls come here.
 
 A call whose output is recorded is answered from the record; the first one that is not is really made, and its output committed
 before the code goes on.
@@ -7,30 +18,127 @@ before the code goes on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context, Token, copy_context
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
-from stepwell.errors import InvalidInput
+from stepwell.errors import InvalidInput, StepFailed
 from stepwell.flow.function import Step, Workflow, caller
 from stepwell.model.commit import Lease
 from stepwell.model.execution_state import ONLY
 from stepwell.model.record import decode_trigger
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical
-from stepwell.runtime.attempt import in_thread
-from stepwell.runtime.branch import CallSequence, CallTree, OutsideSequence, branch, is_before
-from stepwell.runtime.compensation import COMPENSATION, Compensation, CompensationCall
-from stepwell.runtime.context import WorkflowContext, here
-from stepwell.runtime.escape import contained
-from stepwell.runtime.recorder import Recorder
-from stepwell.runtime.session import Session
-from stepwell.runtime.side_by_side import side_by_side
-from stepwell.runtime.surroundings import WorkerServices
-from stepwell.runtime.waiting import Suspended
+from stepwell.runtime.services import WorkerServices
+from stepwell.runtime.sessions.call_positions import CallSequence, CallTree, OutsideSequence, branch, is_before
+from stepwell.runtime.sessions.calls import Calls
+from stepwell.runtime.sessions.execution_writer import Journal, Recorder
+from stepwell.runtime.sessions.session import Session
+from stepwell.runtime.sessions.waits import Suspended, Waits
+from stepwell.runtime.steps.attempt import contained, in_thread
+from stepwell.runtime.steps.context import WorkflowContext, here
+from stepwell.runtime.steps.outcome import error_value
 
-__all__ = ["FunctionSession"]
+__all__ = [
+    "COMPENSATION",
+    "Compensation",
+    "CompensationCall",
+    "FunctionSession",
+    "side_by_side",
+]
+
+
+COMPENSATION = "$compensation"
+"""The token of a run that is being compensated, and what its result says of it."""
+
+
+class CompensationCall(NamedTuple):
+    """A step that undoes something, as the code asked for it."""
+
+    position: str
+    key: str
+    step: Step[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+
+class Compensation:
+    """What is to be undone in one execution, in the order in which it was done."""
+
+    def __init__(self, journal: Journal, calls: Calls, waits: Waits) -> None:
+        self._journal, self._calls, self._waits = journal, calls, waits
+        self._planned: dict[str, CompensationCall] = {}
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether this or an earlier session has begun with it."""
+        return bool(self._journal.token(COMPENSATION))
+
+    def plan(self, undo: CompensationCall) -> None:
+        """Note a step for the case that the run fails."""
+        self._planned[undo.key] = undo
+
+    async def make(self, status: Status, failure: dict[str, Value]) -> tuple[Status, dict[str, Value]]:
+        """Make the steps, the last planned first; one that fails does not stop the others. The run's status and result, as they
+        were settled when compensation began."""
+        if not self._planned and not self.is_under_way:
+            return status, {"error": failure}
+        if not self.is_under_way:
+            token = {"status": str(status), "error": failure, "order": list(self._planned), "due_ms": None}
+            await self._journal.commit([self._journal.token_put(COMPENSATION, "compensation", token)])
+        self._waits.is_shielded = True
+        token = self._journal.token(COMPENSATION)
+        failed = {key: error for key in reversed(token["order"]) if (error := await self._made(key)) is not None}
+        undone = [key for key in reversed(token["order"]) if key not in failed]
+        return Status(token["status"]), {"error": token["error"], "compensation": {"undone": undone, "failed": failed}}
+
+    async def _made(self, key: str) -> dict[str, Value] | None:
+        """Make one; its error, if it failed for good."""
+        undo = self._planned.get(key)
+        if undo is None:
+            return {"kind": "NotFound", "message": "the workflow's code no longer asks for this compensation", "code": None}
+        try:
+            await self._calls.step(undo.step, undo.position, undo.key, undo.arguments, undo.keywords)
+        except StepFailed as error:
+            return error_value(error)
+        return None
+
+
+Call = Callable[[], Coroutine[Any, Any, Any]]
+
+
+async def side_by_side(calls: Sequence[Call], lanes: int, is_stopping: Callable[[], bool]) -> list[Any]:
+    """Make calls, so many at a time; their results in order. Of several failures the first in order is raised, so that it is the
+    same one when the calls are answered from the record. ``is_stopping`` says whether to begin no more: the worker is to stop."""
+    branch.set(None)  # the tasks below are not the workflow's own
+    results: dict[int, Any] = {}
+    ends: dict[int, BaseException] = {}
+    upcoming = iter(enumerate(calls))
+
+    async def lane() -> None:
+        for number, call in upcoming:
+            if is_stopping():
+                ends[number] = Suspended()
+                return
+            try:
+                results[number] = await call()
+            except BaseException as error:  # noqa: BLE001 - raised below, when all have ended
+                ends[number] = error
+                return
+            if any(not isinstance(error, Suspended) for error in ends.values()):
+                return
+
+    await asyncio.gather(*(lane() for _ in range(min(lanes, len(calls)))))
+    if ends:
+        raise min((_rank(error), number, error) for number, error in ends.items())[2]
+    return [results[number] for number in range(len(calls))]
+
+
+def _rank(error: BaseException) -> int:
+    """That the session is over comes first. A run that rests comes by here again, and tells a failure when it waits no more."""
+    return 2 if isinstance(error, Exception) else 1 if isinstance(error, Suspended) else 0
+
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
 from stepwell.flow.function import Step, caller
 from stepwell.model.ids import check_key
-from stepwell.runtime.function_session import FunctionSession
+from stepwell.runtime.sessions.function_session import FunctionSession
 
 __all__ = ["compensate", "map", "patched", "sleep", "wait_signal"]
 

@@ -13,7 +13,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value
-from stepwell.runtime.step_state import StateReading, StepState
+from stepwell.runtime.steps.scoped_state import StateReading, StepState
 from stepwell.state.transaction_buffer import Buffer, HasScope
 
 __all__ = ["ExecutionContext", "StepContext", "Variables", "WorkflowContext", "current", "here", "watcher"]

@@ -1,15 +1,19 @@
-"""Handles: what ``start`` gives back, to ask for a run's result and to act on it. Blocking and awaited."""
+"""What keeps this process from running an execution: it has no such workflow, only an older version, or not all steps.
+
+Handles: what ``start`` gives back, to ask for a run's result and to act on it. Blocking and awaited.
+"""
 
 from __future__ import annotations
 
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import ExecutionCancelled, ExecutionEnded, ExecutionFailed, NotFound, Problem
-from stepwell.flow.function import Workflow, registered, registered_names
+from stepwell.flow.function import Workflow, registered, registered_names, registered_step, registered_versions
 from stepwell.kernel.plan import Plan
+from stepwell.model.commit import Head
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.receipt import Receipt
@@ -20,17 +24,53 @@ from stepwell.model.value import Value, canonical, decode, recode
 from stepwell.pipeline.completions import Completion
 from stepwell.pipeline.notifications import Notifications, end_of
 from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, wait, write_or_raise
-from stepwell.runtime.again import RunRetry
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
-from stepwell.runtime.obstacle import missing_steps, obstacle_of
-from stepwell.runtime.picture import PictureFormat, check_format, picture_of_calls, picture_of_plan
 from stepwell.runtime.progress import Progress, progress_of
-from stepwell.runtime.run_check import problems_of_calls, problems_of_plan
+from stepwell.runtime.run_report import (
+    PictureFormat,
+    check_format,
+    picture_of_calls,
+    picture_of_plan,
+    problems_of_calls,
+    problems_of_plan,
+)
+from stepwell.runtime.run_retry import RunRetry
 from stepwell.state.data_store import DataStore
 from stepwell.state.executions import Executions
 
-__all__ = ["AsyncRun", "Run", "RunOperations"]
+__all__ = [
+    "AsyncRun",
+    "Run",
+    "RunOperations",
+    "missing_steps",
+    "obstacle_of",
+]
+
+
+def obstacle_of(head: Head) -> str | None:
+    """Why a worker of this process does not take an execution, and what to do; None if it does, or need not any more."""
+    if head.status in FINAL:
+        return None
+    newest = registered_versions().get(head.workflow_id)
+    if newest is None:
+        return f"this process has no workflow {head.workflow_id!r}; import the module that defines it"
+    if head.version > newest:
+        return (
+            f"it was started by version {head.version} of workflow {head.workflow_id!r}, and this process has version {newest}; "
+            "it waits for a worker with the newer code"
+        )
+    return None
+
+
+def missing_steps(state: ExecutionState) -> str | None:
+    """What a run of a definition waits for that this process does not have; None if it has all its steps."""
+    values = [cast("dict[str, Any]", token.value) for token in state.tokens.values() if isinstance(token.value, dict)]
+    asked: set[str] = {value["missing"] for value in values if "missing" in value}
+    names = sorted(name for name in asked if registered_step(name) is None)
+    if not names:
+        return None
+    return f"it waits for a worker that has step {', '.join(map(repr, names))}; import the module that defines it"
 
 
 class RunOperations:
