@@ -68,13 +68,12 @@ if TYPE_CHECKING:
     from stepwell.model.scope import Scope
     from stepwell.model.scoped_operations import Entry, StateChange
     from stepwell.model.status import Status, StepStatus
-    from stepwell.queue.inside import enqueue
-    from stepwell.queue.insight import Demand, LaneStats
+    from stepwell.queue.diagnosis import WaitingReason
     from stepwell.queue.item import AsyncQueueItem, ItemSummary, QueueItem
-    from stepwell.queue.presence import WorkerPresence
-    from stepwell.queue.reason import WaitingReason
-    from stepwell.queue.request import QueueRequest, workspace_queue
+    from stepwell.queue.requests import QueueRequest, enqueue, workspace_queue
     from stepwell.queue.schedule import ScheduleSummary
+    from stepwell.queue.statistics import Demand, LaneStats
+    from stepwell.queue.worker_presence import WorkerPresence
     from stepwell.runtime.definitions import DefinitionSummary
     from stepwell.runtime.progress import Offer, Progress, Waiting
     from stepwell.runtime.run_operations import AsyncRun, Run
@@ -249,12 +248,12 @@ _HOMES = {
     "model.execution_state": ("Change", "ExecutionState"),
     "model.status": ("Status", "StepStatus"),
     "model.queue_item": ("ItemStatus", "QueueSettings", "Tier", "Workspace"),
-    "queue.inside": ("enqueue",),
-    "queue.insight": ("Demand", "LaneStats"),
+    "queue.requests": ("enqueue",),
+    "queue.statistics": ("Demand", "LaneStats"),
     "queue.item": ("AsyncQueueItem", "ItemSummary", "QueueItem"),
-    "queue.presence": ("WorkerPresence",),
-    "queue.reason": ("WaitingReason",),
-    "queue.request": ("QueueRequest", "workspace_queue"),
+    "queue.worker_presence": ("WorkerPresence",),
+    "queue.diagnosis": ("WaitingReason",),
+    "queue.requests": ("QueueRequest", "workspace_queue"),
     "queue.schedule": ("ScheduleSummary",),
     "runtime.steps.context": ("current",),
     "runtime.sessions.workflow_api": ("compensate", "map", "patched", "sleep", "wait_signal"),

@@ -12,10 +12,10 @@ from stepwell import AsyncStepwell, workflow
 from stepwell.flow.function import Workflow
 from stepwell.model.commit import Lease
 from stepwell.model.queue_item import Claimed
+from stepwell.queue.dispatcher_wakeup import ClaimOffer, PiggybackedClaim
 from stepwell.queue.first_commit import FirstCommit
 from stepwell.queue.item import AsyncQueueItem
 from stepwell.queue.local_engine import LocalEngine
-from stepwell.queue.standing import ClaimOffer, PiggybackedClaim
 from stepwell.runtime.worker import Worker
 
 WAIT = 60  # for what must happen; reached only by a failing test

@@ -19,8 +19,7 @@ from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Put
 from stepwell.pipeline.operations import write_or_raise
 from stepwell.queue.schedule import Timing
-from stepwell.queue.scheduler import fire_due
-from stepwell.queue.schedules import PATH, decode_schedule, encode_schedule
+from stepwell.queue.scheduler import PATH, decode_schedule, encode_schedule, fire_due
 
 __all__ = ["clocked_url", "queue_url"]
 

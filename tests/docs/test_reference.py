@@ -32,7 +32,7 @@ from stepwell.model.status import TRANSITIONS
 from stepwell.model.value import RULES
 from stepwell.queue.face import Queue
 from stepwell.queue.item import QueueItem
-from stepwell.queue.schedules import Schedules
+from stepwell.queue.scheduler import Schedules
 from stepwell.queue.workspaces import Workspaces
 from stepwell.runtime.steps.context import ExecutionContext, StepContext, WorkflowContext
 from stepwell.runtime.steps.scoped_state import StepState

@@ -15,7 +15,7 @@ from tests.support.queues import QUEUE_STORES, SHARED_STORES
 from stepwell import CommitUnknown, FakeClock, ItemStatus, QueueItem, Stepwell, StoreUnavailable, step, workflow
 from stepwell.model.commit import Outcome, Written
 from stepwell.model.queue_item import ClaimItems
-from stepwell.queue.idleness import IDLE_SECONDS
+from stepwell.queue.diagnosis import IDLE_SECONDS
 
 WAIT = 60
 
@@ -147,7 +147,7 @@ def test_what_a_dispatcher_may_not_start_is_no_fault_of_its(monkeypatch: pytest.
             well.workspaces.put_tier("own", rate_per_second=0)
         well.enqueue(echo, 1, workspace="acme", delay="1h" if hindrance == "later" else 0)
         if hindrance == "other workflow":
-            monkeypatch.setattr("stepwell.queue.idleness.registered_names", lambda: ("another",))
+            monkeypatch.setattr("stepwell.queue.diagnosis.registered_names", lambda: ("another",))
         clock.advance(IDLE_SECONDS + 1)
         assert well.health().is_ok
 

@@ -22,7 +22,7 @@ from stepwell.model.commit import Commit, Lease, Outcome, Unit
 from stepwell.model.ids import new_id
 from stepwell.model.queue_item import ClaimItems
 from stepwell.pipeline.operations import write_or_raise
-from stepwell.queue.resuming import Resuming
+from stepwell.queue.local_engine import Resuming
 
 WAIT = 60
 POINTS = ["after the claim", "before the turn", "after the turn", "in the step"]

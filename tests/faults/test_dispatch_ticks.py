@@ -15,8 +15,8 @@ from tests.support.queues import shared_url
 from stepwell import FakeClock, Stepwell, workflow
 from stepwell.clock import from_ms, to_ms
 from stepwell.model.queue_item import ItemQuery
+from stepwell.queue.recovery import recover_alone
 from stepwell.queue.scheduler import fire_due
-from stepwell.queue.upkeep import recover_alone
 
 __all__ = ["shared_url"]
 

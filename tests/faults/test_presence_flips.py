@@ -14,7 +14,7 @@ from stepwell import Stepwell, workflow
 from stepwell.model.commit import StateBatch
 from stepwell.model.scoped_operations import Put
 from stepwell.pipeline.operations import write_or_raise
-from stepwell.queue.presence import WorkerPresence, presence
+from stepwell.queue.worker_presence import WorkerPresence, presence
 
 __all__ = ["place", "queue_url"]
 

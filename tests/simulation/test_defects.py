@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stepwell.queue.upkeep import QueueRecovery
+from stepwell.queue.recovery import QueueRecovery
 from stepwell.runtime.sessions.execution_writer import Recorder
 from stepwell.runtime.sessions.session import Session
 from stepwell.stores.memory import MemoryStore

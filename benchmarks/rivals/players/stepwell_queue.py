@@ -11,7 +11,7 @@ from benchmarks.rivals.players.arrival import PAUSE_SECONDS, WORKSPACES, Arrival
 from benchmarks.rivals.players.pace import rate
 from benchmarks.rivals.players.stepwell_steps import url_of
 from stepwell import AsyncStepwell, Stepwell, StepwellError, workflow
-from stepwell.queue.request import QueueRequest
+from stepwell.queue.requests import QueueRequest
 
 __all__ = ["AsyncQueue", "BlockingQueue"]
 

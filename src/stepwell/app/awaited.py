@@ -32,8 +32,8 @@ from stepwell.pipeline.operations import AsyncDriver
 from stepwell.queue.assembly import check_queues
 from stepwell.queue.face import AsyncQueue
 from stepwell.queue.item import AsyncQueueItem
-from stepwell.queue.request import QueueRequest
-from stepwell.queue.schedules import AsyncSchedules
+from stepwell.queue.requests import QueueRequest
+from stepwell.queue.scheduler import AsyncSchedules
 from stepwell.queue.workspaces import AsyncWorkspaces
 from stepwell.runtime.definitions import AsyncDefinitions, Startable
 from stepwell.runtime.run_operations import AsyncRun, RunOperations

@@ -31,8 +31,8 @@ from stepwell.pipeline.operations import Driver
 from stepwell.queue.assembly import check_queues
 from stepwell.queue.face import Queue
 from stepwell.queue.item import QueueItem
-from stepwell.queue.request import QueueRequest
-from stepwell.queue.schedules import Schedules
+from stepwell.queue.requests import QueueRequest
+from stepwell.queue.scheduler import Schedules
 from stepwell.queue.workspaces import Workspaces
 from stepwell.runtime.definitions import Definitions, Startable
 from stepwell.runtime.run_operations import Run, RunOperations

@@ -26,8 +26,7 @@ from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver, Operation, read, write_or_raise
 from stepwell.queue.assembly import QueueParts
-from stepwell.queue.news import WriteNotices
-from stepwell.queue.standing import PiggybackedClaim
+from stepwell.queue.dispatcher_wakeup import PiggybackedClaim, WriteNotices
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.worker import Worker
 from stepwell.state.conversation import DAY_SECONDS, ConversationOperations

@@ -10,15 +10,13 @@ from stepwell.errors import InvalidInput
 from stepwell.model.ids import NewId, check_key
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver, Operation, read
+from stepwell.queue.diagnosis import idleness
 from stepwell.queue.dispatcher import Dispatcher
-from stepwell.queue.idleness import idleness
+from stepwell.queue.dispatcher_wakeup import ClaimOffer, WriteNotices
 from stepwell.queue.local_engine import LocalEngine
-from stepwell.queue.news import WriteNotices
 from stepwell.queue.operations import QueueOperations
-from stepwell.queue.scheduler import Scheduler
-from stepwell.queue.schedules import ScheduleOperations
-from stepwell.queue.standing import ClaimOffer
-from stepwell.queue.upkeep import QueueRecovery
+from stepwell.queue.recovery import QueueRecovery
+from stepwell.queue.scheduler import ScheduleOperations, Scheduler
 from stepwell.queue.workspaces import WorkspaceOperations
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.loop_way import LoopWay

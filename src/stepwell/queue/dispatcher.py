@@ -26,9 +26,7 @@ from stepwell.model.commit import Written
 from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, ReturnItem
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver, read, write_or_raise
-from stepwell.queue.bell import DispatcherWakeup
-from stepwell.queue.news import WriteNotices
-from stepwell.queue.standing import ClaimOffer, PiggybackedClaim
+from stepwell.queue.dispatcher_wakeup import ClaimOffer, DispatcherWakeup, PiggybackedClaim, WriteNotices
 from stepwell.runtime.host_tuning import SwitchIntervalTuning
 from stepwell.runtime.shutdown import HandBackRetry, is_away
 

@@ -8,12 +8,12 @@ from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
 from stepwell.model.queue_item import DEFAULT_QUEUE, Enqueued, ItemStatus, QueueSettings
 from stepwell.pipeline.operations import AsyncDriver, Driver, Operation
-from stepwell.queue.changing import KEEP, Number, Rate
-from stepwell.queue.insight import Demand, LaneStats, metrics_of
+from stepwell.queue.diagnosis import WaitingReason
 from stepwell.queue.item import AsyncQueueItem, ItemSummary, QueueItem
 from stepwell.queue.operations import QueueOperations
-from stepwell.queue.presence import WorkerPresence
-from stepwell.queue.reason import WaitingReason
+from stepwell.queue.statistics import Demand, LaneStats, metrics_of
+from stepwell.queue.worker_presence import WorkerPresence
+from stepwell.queue.workspaces import KEEP, Number, Rate
 
 __all__ = ["AsyncQueue", "Queue"]
 

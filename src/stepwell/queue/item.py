@@ -12,8 +12,8 @@ from stepwell.duration import Span, seconds_of
 from stepwell.model.queue_item import Enqueued, Item, ItemStatus
 from stepwell.model.value import Value, decode
 from stepwell.pipeline.operations import AsyncDriver, Driver
+from stepwell.queue.diagnosis import WaitingReason
 from stepwell.queue.operations import QUEUED, QueueOperations
-from stepwell.queue.reason import WaitingReason
 from stepwell.runtime.run_operations import AsyncRun, Run
 
 __all__ = ["AsyncQueueItem", "ItemSummary", "QueueItem"]

@@ -42,11 +42,11 @@ from stepwell.model.refusals import asked_otherwise, id_taken
 from stepwell.pipeline.completions import Completion, CompletionWaiter
 from stepwell.pipeline.notifications import QUEUE, Notifications, end_of
 from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
-from stepwell.queue.changing import change, kept_or_changed
-from stepwell.queue.insight import Demand, LaneStats, caps_of, demand_of, stats_of
-from stepwell.queue.presence import Presences, WorkerPresence
-from stepwell.queue.reason import ItemContext, WaitingReason, reason_of, surroundings_of
-from stepwell.queue.request import QueueRequest, new_item
+from stepwell.queue.diagnosis import ItemContext, WaitingReason, reason_of, surroundings_of
+from stepwell.queue.requests import QueueRequest, new_item
+from stepwell.queue.statistics import Demand, LaneStats, caps_of, demand_of, stats_of
+from stepwell.queue.worker_presence import Presences, WorkerPresence
+from stepwell.queue.workspaces import change, kept_or_changed
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.state.executions import Executions

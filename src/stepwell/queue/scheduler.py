@@ -1,4 +1,6 @@
-"""The scheduler: fires schedules whose time has come. Every worker has one, and each tick is fired once all the same.
+"""The face ``well.schedules``. Schedules are kept in a scope of state of their own. Blocking and awaited.
+
+The scheduler: fires schedules whose time has come. Every worker has one, and each tick is fired once all the same.
 
 A tick becomes a queue item under a key of its own, so whoever fires it second gets the first one's item; then the schedule is moved
 to its next tick by compare-and-set. A crash between the two leaves the tick to somebody else, who finds the item. All times are the
@@ -8,19 +10,397 @@ store's, so how the clocks of the machines differ does not matter.
 from __future__ import annotations
 
 import asyncio
+import builtins
 import logging
+from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
+from itertools import islice
+from typing import Any, TypeVar
 
 import msgspec
 
-from stepwell.errors import InvalidInput, StepwellError
-from stepwell.pipeline.operations import AsyncDriver, Operation
-from stepwell.queue.schedule import Schedule, due_ticks
-from stepwell.queue.schedules import ScheduleOperations, read_schedule
+from stepwell.clock import from_ms
+from stepwell.contract.store import Store
+from stepwell.duration import Span
+from stepwell.errors import Conflict, Corrupted, InvalidInput, NotFound, StepwellError
+from stepwell.model.commit import StateBatch, Written
+from stepwell.model.ids import NewId, check_key
+from stepwell.model.queue_item import DEFAULT_QUEUE, Enqueued, NewItem
+from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
+from stepwell.model.scoped_operations import ABSENT, Delete, Put
+from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, read, write_or_raise
+from stepwell.queue.item import AsyncQueueItem, QueueItem
+from stepwell.queue.operations import QueueOperations
+from stepwell.queue.requests import QueueRequest, moment_ms
+from stepwell.queue.schedule import (
+    CATCH_UP,
+    Schedule,
+    ScheduleSummary,
+    due_ticks,
+    item_of,
+    paused,
+    placed,
+    ticks_between,
+    timing_of,
+)
+from stepwell.queue.worker_presence import scan_sound
 
-__all__ = ["Scheduler", "fire_due"]
+__all__ = [
+    "PATH",
+    "AsyncSchedules",
+    "ScheduleOperations",
+    "Scheduler",
+    "Schedules",
+    "decode_schedule",
+    "encode_schedule",
+    "fire_due",
+    "read_schedule",
+]
+
+
+PATH = Scope("schedule", DEFAULT_WORKSPACE).path
+"""The scope that holds all schedules of a store, by name."""
+
+encode_schedule = msgspec.json.Encoder(order="deterministic").encode
+decode_schedule = msgspec.json.Decoder(Schedule).decode
 
 log = logging.getLogger(__name__)
+
+
+def read_schedule(name: str, data: bytes) -> Schedule:
+    """The schedule of a row; ``DecodeError`` if it is none."""
+    schedule = decode_schedule(data)
+    if schedule.name != name:
+        raise msgspec.ValidationError(f"the row says that it is schedule {schedule.name!r}")
+    return schedule
+
+
+T = TypeVar("T")
+
+_MOST_BACKFILLED = 10_000
+_MOST_TRIES = 20
+_DAMAGED = "does not match its checksum"
+_REPAIR = "put it again, or delete it"
+
+
+class ScheduleOperations:
+    """Operations on schedules."""
+
+    def __init__(self, store: Store, queue: QueueOperations, new_id: NewId) -> None:
+        self._store, self._queue, self._new_id = store, queue, new_id
+        self.watchers: set[Callable[[], None]] = set()
+        """Called, from any thread, when a schedule was put or resumed here."""
+        self._damaged: set[str] = set()
+        """Those that were named in the log when it was last looked at what is due."""
+
+    def put(
+        self,
+        name: str,
+        request: QueueRequest,
+        cron: str | None,
+        zone: str | None,
+        every: Span | None,
+        at: datetime | None,
+        catch_up: str,
+    ) -> Operation[Schedule]:
+        """Make a schedule, or another of the same name in its place. The same again changes nothing: what is due stays due."""
+        check_key(name, "a schedule's name", 256, is_fixed=True)
+        item = yield from self._queue.new_item(request)
+        if catch_up not in CATCH_UP:
+            raise InvalidInput(f"catch_up is one of {', '.join(CATCH_UP)}, not {catch_up!r}")
+        now, workspaces = yield from read(lambda: (self._store.now_ms(), self._store.workspaces()))
+        if item.workspace_id not in {each.workspace_id for each in workspaces}:
+            raise NotFound(f"there is no workspace {item.workspace_id!r}; make it with well.workspaces.put")
+        wanted = Schedule(
+            name=name,
+            workflow_id=item.workflow_id,
+            version=item.version,
+            input=msgspec.Raw(item.input),
+            workspace_id=item.workspace_id,
+            timing=timing_of(cron, zone, every, at),
+            queue=item.queue,
+            priority=item.priority,
+            max_attempts=item.max_attempts,
+            catch_up=catch_up,
+        )
+        return (yield from self._change(name, self._known, lambda known: placed(wanted, known, now)))
+
+    def _change(
+        self, name: str, find: Callable[[str], Operation[tuple[T, int | None]]], change: Callable[[T], Schedule]
+    ) -> Operation[Schedule]:
+        """Set a schedule to what a function makes of it as it is found."""
+        for _ in range(_MOST_TRIES):
+            known, revision = yield from find(name)
+            changed = change(known)
+            try:
+                yield from write_or_raise(_moved(changed, revision))
+            except Conflict:
+                continue  # it fired in between
+            self._tell()
+            return changed
+        raise Conflict(f"schedule {name!r} changes all the time; try again")
+
+    def _known(self, name: str) -> Operation[tuple[Schedule | None, int | None]]:
+        """A schedule, if there is one that can be read, and its revision; None: whatever it is."""
+        try:
+            return (yield from self._find(name))
+        except NotFound:
+            return None, ABSENT
+        except Corrupted:
+            return None, None
+
+    def _tell(self) -> None:
+        for call in list(self.watchers):
+            call()
+
+    def get(self, name: str) -> Operation[Schedule]:
+        """A schedule."""
+        schedule, _ = yield from self._find(name)
+        return schedule
+
+    def _find(self, name: str) -> Operation[tuple[Schedule, int | None]]:
+        check_key(name, "a schedule's name")
+        try:
+            rows = yield from read(lambda: self._store.entries(PATH, [name]))
+        except Corrupted as error:
+            raise Corrupted(f"schedule {name!r} {_DAMAGED}; {_REPAIR}", key=error.key) from None
+        row = rows.get(name)
+        if row is None or row.data is None:
+            raise NotFound(f"there is no schedule {name!r}")
+        try:
+            return read_schedule(name, row.data), row.revision
+        except msgspec.DecodeError as error:
+            raise Corrupted(f"schedule {name!r} cannot be read here ({error}); {_REPAIR}") from None
+
+    def all(self) -> Operation[list[Schedule]]:
+        """All schedules, by name; those that cannot be read here are named in the log."""
+        rows, damaged = yield from read(lambda: _scan(self._store))
+        for name in damaged:
+            log.warning("schedule %r %s, and is not listed; %s", name, _DAMAGED, _REPAIR)
+        found: list[Schedule] = []
+        for name, data, _ in rows:
+            try:
+                found.append(read_schedule(name, data))
+            except msgspec.DecodeError as error:
+                log.warning("schedule %r cannot be read here, and is not listed: %s", name, error)
+        return found
+
+    def delete(self, name: str) -> Operation[bool]:
+        """Fire no more; whether it was there. One that cannot be read is deleted, too."""
+        check_key(name, "a schedule's name")
+        outcome = yield from write_or_raise(StateBatch((Delete(PATH, name),)))
+        return isinstance(outcome, Written) and bool(outcome.answers[0])
+
+    def pause(self, name: str, is_paused: bool) -> Operation[Schedule]:
+        """Have a schedule wait, or go on. What it missed meanwhile is the catch-up policy's to say."""
+        now = yield from read(self._store.now_ms)
+        return (yield from self._change(name, self._find, lambda known: paused(known, is_paused, now)))
+
+    def run_now(self, name: str) -> Operation[Enqueued]:
+        """Ask for a run beside the ticks."""
+        schedule = yield from self.get(name)
+        fresh = self._new_id()
+        (answer,) = yield from self._queue.add((item_of(schedule, f"now.{fresh}", fresh, self._new_id()),))
+        if isinstance(answer, StepwellError):
+            raise answer
+        return answer
+
+    def backfill(self, name: str, start: datetime, end: datetime) -> Operation[list[Enqueued]]:
+        """Ask for the runs of all ticks from one moment to another; those that were fired before are not fired again."""
+        schedule = yield from self.get(name)
+        first, last = moment_ms(start, "start"), moment_ms(end, "end")
+        since = schedule.since_ms
+        if schedule.timing.every_ms is not None and first <= since:
+            # Intervals go on backwards from where they began.
+            since -= ((since - first) // schedule.timing.every_ms + 1) * schedule.timing.every_ms
+        ticks = list(islice(ticks_between(schedule.timing, since, first, last), _MOST_BACKFILLED + 1))
+        if len(ticks) > _MOST_BACKFILLED:
+            raise InvalidInput(f"there are more than {_MOST_BACKFILLED:,} ticks in that time; backfill it in parts")
+        items = tuple(self._tick_item(schedule, tick) for tick in ticks)
+        answers = yield from self._queue.add_all(items)
+        for answer in answers:
+            if isinstance(answer, StepwellError):
+                raise answer
+        return [answer for answer in answers if isinstance(answer, Enqueued)]
+
+    def _tick_item(self, schedule: Schedule, tick: int) -> NewItem:
+        return item_of(schedule, str(tick), self._new_id(), self._new_id())
+
+    def next(self, name: str, count: int) -> Operation[list[datetime]]:
+        """The next ticks."""
+        if type(count) is not int or not 1 <= count <= 1_000:
+            raise InvalidInput(f"count is a whole number from 1 to 1,000, not {count!r}")
+        schedule = yield from self.get(name)
+        if schedule.next_ms is None:
+            return []
+        ticks = ticks_between(schedule.timing, schedule.since_ms, schedule.next_ms, 2**53)
+        return [from_ms(tick) for tick in islice(ticks, count)]
+
+    # What fires them.
+
+    def due(self) -> Operation[tuple[list[tuple[str, bytes, int]], int]]:
+        """All schedules as they are stored, by name, with their revisions, and the store's time. One that is damaged is left
+        out, and named in the log once."""
+        (rows, damaged), now = yield from read(lambda: (_scan(self._store), self._store.now_ms()))
+        for name in damaged:
+            if name not in self._damaged:
+                log.warning("schedule %r %s, and is not fired; %s", name, _DAMAGED, _REPAIR)
+        self._damaged = set(damaged)
+        return rows, now
+
+    def move(self, schedule: Schedule, revision: int) -> Operation[bool]:
+        """Set where a schedule stands; False if somebody else has moved it since."""
+        try:
+            yield from write_or_raise(_moved(schedule, revision))
+        except Conflict:
+            return False
+        return True
+
+    def fire(self, schedule: Schedule, ticks: list[int]) -> Operation[list[Enqueued | StepwellError]]:
+        """Ask for the runs of ticks. Whoever else asks for the same gets the same items."""
+        return (yield from self._queue.add_all(tuple(self._tick_item(schedule, tick) for tick in ticks)))
+
+
+def _moved(schedule: Schedule, revision: int | None) -> StateBatch:
+    return StateBatch((Put(PATH, schedule.name, msgspec.Raw(encode_schedule(schedule)), expected=revision),))
+
+
+def _scan(store: Store) -> tuple[list[tuple[str, bytes, int]], list[str]]:
+    """All schedules as they are stored, and the names of those that are damaged."""
+    rows, damaged = scan_sound(store, PATH)
+    return [(name, row.data, row.revision) for name, row in rows if row.data is not None], damaged
+
+
+class Schedules:
+    """The schedules of a store."""
+
+    def __init__(self, operations: ScheduleOperations, queue: QueueOperations, driver: Driver) -> None:
+        self._do, self._queue, self._driver = operations, queue, driver
+
+    def put(
+        self,
+        name: str,
+        workflow: Any,
+        value: Any = msgspec.UNSET,
+        *,
+        cron: str | None = None,
+        zone: str | None = None,
+        every: Span | None = None,
+        at: datetime | None = None,
+        catch_up: str = "none",
+        workspace: str = DEFAULT_WORKSPACE,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        max_attempts: int = 3,
+    ) -> ScheduleSummary:
+        """Have a workflow run by a cron expression in a time zone, every so often, or once; one of the same name is replaced.
+
+        ``catch_up`` says what becomes of ticks that were missed while nobody was there: ``none`` of them, the ``last``, or ``all``.
+        """
+        request = QueueRequest(
+            workflow=workflow, value=value, workspace=workspace, queue=queue, priority=priority, max_attempts=max_attempts
+        )
+        return ScheduleSummary.of(self._driver.run(self._do.put(name, request, cron, zone, every, at, catch_up)))
+
+    def get(self, name: str) -> ScheduleSummary:
+        """A schedule; ``NotFound`` if there is none."""
+        return ScheduleSummary.of(self._driver.run(self._do.get(name)))
+
+    def list(self) -> list[ScheduleSummary]:
+        """All schedules, by name."""
+        return [ScheduleSummary.of(each) for each in self._driver.run(self._do.all())]
+
+    def delete(self, name: str) -> bool:
+        """Fire no more; whether it was there. Runs that it asked for are not touched."""
+        return self._driver.run(self._do.delete(name))
+
+    def pause(self, name: str) -> ScheduleSummary:
+        """Fire nothing until it is resumed."""
+        return ScheduleSummary.of(self._driver.run(self._do.pause(name, is_paused=True)))
+
+    def resume(self, name: str) -> ScheduleSummary:
+        """Fire again; what it missed is caught up as its policy says."""
+        return ScheduleSummary.of(self._driver.run(self._do.pause(name, is_paused=False)))
+
+    def run_now(self, name: str) -> QueueItem:
+        """Have it run now, beside its ticks."""
+        return QueueItem(self._driver.run(self._do.run_now(name)), self._queue, self._driver)
+
+    def backfill(self, name: str, start: datetime, end: datetime) -> builtins.list[QueueItem]:
+        """Have it run for all ticks from one moment to another; those that were fired already are not fired again."""
+        answers = self._driver.run(self._do.backfill(name, start, end))
+        return [QueueItem(answer, self._queue, self._driver) for answer in answers]
+
+    def next(self, name: str, count: int = 5) -> builtins.list[datetime]:
+        """The next moments at which it fires."""
+        return self._driver.run(self._do.next(name, count))
+
+
+class AsyncSchedules:
+    """The schedules of a store."""
+
+    def __init__(self, operations: ScheduleOperations, queue: QueueOperations, driver: AsyncDriver) -> None:
+        self._do, self._queue, self._driver = operations, queue, driver
+
+    async def put(
+        self,
+        name: str,
+        workflow: Any,
+        value: Any = msgspec.UNSET,
+        *,
+        cron: str | None = None,
+        zone: str | None = None,
+        every: Span | None = None,
+        at: datetime | None = None,
+        catch_up: str = "none",
+        workspace: str = DEFAULT_WORKSPACE,
+        queue: str = DEFAULT_QUEUE,
+        priority: int = 0,
+        max_attempts: int = 3,
+    ) -> ScheduleSummary:
+        """Have a workflow run by a cron expression in a time zone, every so often, or once; one of the same name is replaced.
+
+        ``catch_up`` says what becomes of ticks that were missed while nobody was there: ``none`` of them, the ``last``, or ``all``.
+        """
+        request = QueueRequest(
+            workflow=workflow, value=value, workspace=workspace, queue=queue, priority=priority, max_attempts=max_attempts
+        )
+        return ScheduleSummary.of(await self._driver.run(self._do.put(name, request, cron, zone, every, at, catch_up)))
+
+    async def get(self, name: str) -> ScheduleSummary:
+        """A schedule; ``NotFound`` if there is none."""
+        return ScheduleSummary.of(await self._driver.run(self._do.get(name)))
+
+    async def list(self) -> list[ScheduleSummary]:
+        """All schedules, by name."""
+        return [ScheduleSummary.of(each) for each in await self._driver.run(self._do.all())]
+
+    async def delete(self, name: str) -> bool:
+        """Fire no more; whether it was there. Runs that it asked for are not touched."""
+        return await self._driver.run(self._do.delete(name))
+
+    async def pause(self, name: str) -> ScheduleSummary:
+        """Fire nothing until it is resumed."""
+        return ScheduleSummary.of(await self._driver.run(self._do.pause(name, is_paused=True)))
+
+    async def resume(self, name: str) -> ScheduleSummary:
+        """Fire again; what it missed is caught up as its policy says."""
+        return ScheduleSummary.of(await self._driver.run(self._do.pause(name, is_paused=False)))
+
+    async def run_now(self, name: str) -> AsyncQueueItem:
+        """Have it run now, beside its ticks."""
+        return AsyncQueueItem(await self._driver.run(self._do.run_now(name)), self._queue, self._driver)
+
+    async def backfill(self, name: str, start: datetime, end: datetime) -> builtins.list[AsyncQueueItem]:
+        """Have it run for all ticks from one moment to another; those that were fired already are not fired again."""
+        answers = await self._driver.run(self._do.backfill(name, start, end))
+        return [AsyncQueueItem(answer, self._queue, self._driver) for answer in answers]
+
+    async def next(self, name: str, count: int = 5) -> builtins.list[datetime]:
+        """The next moments at which it fires."""
+        return await self._driver.run(self._do.next(name, count))
+
 
 _AGAIN_SECONDS = 1.0
 _LONGEST_SLEEP_SECONDS = 5.0

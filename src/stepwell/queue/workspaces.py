@@ -1,19 +1,67 @@
-"""Workspaces and tiers: who may have how much. Changes are effective at once. Blocking and awaited."""
+"""Changes of what is set up (tiers, workspaces, named queues), so that two who change it at the same moment both get their way.
+
+Workspaces and tiers: who may have how much. Changes are effective at once. Blocking and awaited.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from stepwell.contract.store import Store
-from stepwell.errors import InvalidInput, NotFound
+from stepwell.errors import Conflict, InvalidInput, NotFound, StepwellError
 from stepwell.model.ids import check_key
-from stepwell.model.queue_item import PutTier, PutWorkspace, Tier, Workspace
-from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, read
-from stepwell.queue.changing import KEEP, Number, Rate, change, kept_or_changed
+from stepwell.model.queue_item import PutQueue, PutTier, PutWorkspace, Tier, Workspace
+from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, read, write
 
-__all__ = ["AsyncWorkspaces", "WorkspaceOperations", "Workspaces"]
+__all__ = [
+    "KEEP",
+    "AsyncWorkspaces",
+    "Number",
+    "Rate",
+    "WorkspaceOperations",
+    "Workspaces",
+    "change",
+    "kept_or_changed",
+]
+
+
+KEEP: Any = msgspec.UNSET
+"""Says that a setting stays as it is; None means no limit."""
+
+Number = int | None | msgspec.UnsetType
+Rate = float | None | msgspec.UnsetType
+
+T = TypeVar("T")
+Put = TypeVar("Put", bound=PutTier | PutWorkspace | PutQueue)
+
+_TRIES = 100
+"""Whoever is refused was outrun by one who has landed, so of so many at once all get their turn. Then the refusal is told."""
+
+
+def change(find: Callable[[], T | None], put: Callable[[T | None], Put]) -> Operation[Put]:
+    """Find what is there and write what it becomes; from the start if another has changed it in between. The unit that landed.
+
+    ``put`` makes a unit that is based on what was found. It is called anew each time; if it raises something, nothing was written.
+    """
+    left = _TRIES
+    while True:
+        known = yield from read(find)
+        unit = put(known)
+        outcome = yield from write(unit)
+        if not isinstance(outcome, StepwellError):
+            return unit
+        left -= 1
+        if not isinstance(outcome, Conflict) or not left:
+            raise outcome
+
+
+def kept_or_changed(known: msgspec.Struct | None, given: dict[str, Any]) -> dict[str, Any]:
+    """The settings that are there, with those that are given. Whoever makes a value of them anew has them checked."""
+    before: dict[str, Any] = {} if known is None else msgspec.structs.asdict(known)
+    return before | {what: value for what, value in given.items() if value is not KEEP}
 
 
 class WorkspaceOperations:

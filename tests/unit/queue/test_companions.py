@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from stepwell.queue.recovery import QueueRecovery
 from stepwell.queue.scheduler import Scheduler
-from stepwell.queue.upkeep import QueueRecovery
 
 WAIT = 60  # for what must happen; reached only by a failing test
 
@@ -55,7 +55,7 @@ def test_scheduler_goes_on_after_what_it_did_not_expect(monkeypatch: pytest.Monk
 
 
 def test_upkeep_goes_on_after_what_it_did_not_expect(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("stepwell.queue.upkeep.BEAT_SECONDS", 0)
+    monkeypatch.setattr("stepwell.queue.recovery.BEAT_SECONDS", 0)
 
     async def work() -> None:
         driver = Driver()

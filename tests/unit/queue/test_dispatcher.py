@@ -19,8 +19,7 @@ from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.queue.dispatcher import BATCH, Dispatcher
-from stepwell.queue.news import WriteNotices
-from stepwell.queue.standing import ClaimOffer, PiggybackedClaim
+from stepwell.queue.dispatcher_wakeup import ClaimOffer, PiggybackedClaim, WriteNotices
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing.conformance.queue_sample import add, new_item, statuses
 from stepwell.testing.conformance.sample import SampleExecution

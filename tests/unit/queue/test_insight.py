@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell.model.queue_item import Lane, QueueSettings, Tier, Workspace
-from stepwell.queue.insight import Demand, demand_of, metrics_of, percentile, stats_of
+from stepwell.queue.statistics import Demand, demand_of, metrics_of, percentile, stats_of
 
 
 def lane(workspace: str, queue: str, *, ready: int, running: int = 0) -> Lane:

@@ -14,8 +14,7 @@ from stepwell.model.commit import Commit, Deletion, Outcome, Rest, Unit, Unlock,
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, ItemMark, ItemStatus, PutQueue, QueueSettings
 from stepwell.pipeline.notifications import QUEUE, Notifications
-from stepwell.queue.bell import DispatcherWakeup
-from stepwell.queue.news import WriteNotices
+from stepwell.queue.dispatcher_wakeup import DispatcherWakeup, WriteNotices
 from stepwell.stores.memory.store import MemoryStore
 from stepwell.testing.conformance.queue_sample import new_item
 from stepwell.testing.conformance.sample import SampleExecution, status

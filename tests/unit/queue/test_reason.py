@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from stepwell.model.queue_item import Item, ItemStatus, QueueSettings, Tier, Workspace
-from stepwell.queue.presence import WorkerPresence
-from stepwell.queue.reason import ItemContext, Starts, reason_of
+from stepwell.queue.diagnosis import ItemContext, Starts, reason_of
+from stepwell.queue.worker_presence import WorkerPresence
 
 NOW = 1_000_000
 

@@ -15,7 +15,7 @@ import stepwell
 from stepwell import InvalidInput, QueueRequest, Stepwell
 from stepwell.flow.function import Workflow
 from stepwell.model.queue_item import NewItem
-from stepwell.queue.request import new_item, workspace_queue
+from stepwell.queue.requests import new_item, workspace_queue
 
 
 async def work(value: int) -> int:

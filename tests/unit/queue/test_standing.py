@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.model.commit import Deletion, Written
 from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, NewItem
-from stepwell.queue.standing import ClaimOffer
+from stepwell.queue.dispatcher_wakeup import ClaimOffer
 
 CLAIM = ClaimItems("me", 30.0, 7, (), ("orders",))
 ITEM = Claimed("i", "default", "orders", 1, "e", b"null", 1, 1, 0, "default", 0)

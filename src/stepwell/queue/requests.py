@@ -1,4 +1,7 @@
-"""Requests: what somebody wants to be run, checked and made into an item that can be stored."""
+"""Requests: what somebody wants to be run, checked and made into an item that can be stored.
+
+Asking for runs from inside of a step: the items land with the commit that records the step's output, or not at all.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,21 @@ from typing import Any, Protocol, cast
 from urllib.parse import quote
 
 import msgspec
+from msgspec import UNSET
 
 from stepwell.clock import to_ms
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
 from stepwell.flow.function import Workflow, registered
 from stepwell.model.execution_state import sha256_hex
-from stepwell.model.ids import check_key, keyed_id_of
+from stepwell.model.ids import check_key, keyed_id_of, new_id
 from stepwell.model.limits import Limits
+from stepwell.model.mutation import EnqueueItem
 from stepwell.model.queue_item import DEFAULT_QUEUE, NewItem
 from stepwell.model.record import FunctionTrigger
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import DEFAULT_LIMITS, Value
+from stepwell.runtime.steps.context import StepContext, here
 
 __all__ = [
     "LATEST_MS",
@@ -27,11 +33,13 @@ __all__ = [
     "MOST_PRIORITY",
     "QueueRequest",
     "Runnable",
+    "enqueue",
     "find_workflow",
     "moment_ms",
     "new_item",
     "workspace_queue",
 ]
+
 
 MOST_PRIORITY = 1_000_000
 MOST_ATTEMPTS = 1_000
@@ -187,3 +195,46 @@ def find_workflow(workflow: object) -> Runnable:
     if isinstance(workflow, str):
         return registered(check_key(workflow, "a workflow's name"))
     raise InvalidInput(f"a workflow is a function with @workflow, or a registered name, not {type(workflow).__name__}")
+
+
+def enqueue(
+    workflow: Any,
+    value: Any = UNSET,
+    *,
+    workspace: str | None = None,
+    queue: str = DEFAULT_QUEUE,
+    priority: int = 0,
+    key: str | None = None,
+    singleton: bool | str | None = None,
+    debounce: Span | None = None,
+    delay: Span | None = None,
+    run_at: datetime | None = None,
+    execution_id: str | None = None,
+    max_attempts: int = 3,
+) -> str:
+    """Ask for a run of a workflow, as ``well.enqueue`` does, with the commit of the step that this is called in; its item's id.
+
+    Unless another ``workspace`` is named, it is that of the execution. If the item is refused, so is the step's commit. With a key
+    or an execution id, the id is that of the item that is there already, if one is. One that stands for the request by
+    ``singleton`` or ``debounce`` is found with the commit alone, and has an id of its own.
+    """
+    context = here.get()
+    if not isinstance(context, StepContext):
+        raise InvalidInput("stepwell.enqueue() is for the code of a step; elsewhere use well.enqueue(...)")
+    request = QueueRequest(
+        workflow=workflow,
+        value=value,
+        workspace=context.identity.workspace_id if workspace is None else workspace,
+        queue=queue,
+        priority=priority,
+        key=key,
+        singleton=singleton,
+        debounce=debounce,
+        delay=delay,
+        run_at=run_at,
+        execution_id=execution_id,
+        max_attempts=max_attempts,
+    )
+    item = new_item(request, find_workflow(workflow), new_id, context.buffer.limits)
+    context.buffer.add(EnqueueItem.of(item))
+    return item.item_id

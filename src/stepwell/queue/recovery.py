@@ -17,7 +17,7 @@ from stepwell.flow.function import registered_versions
 from stepwell.model.lock import scheduled_lock
 from stepwell.pipeline.operations import AsyncDriver, Operation, read, write
 from stepwell.queue.operations import QueueOperations
-from stepwell.queue.presence import BEAT_SECONDS, WorkerPresence, absence, presence
+from stepwell.queue.worker_presence import BEAT_SECONDS, WorkerPresence, absence, presence
 from stepwell.state.locks import LockOperations, schedule_request
 
 __all__ = ["QueueRecovery", "recover_alone"]

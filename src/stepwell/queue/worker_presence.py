@@ -1,4 +1,7 @@
-"""Who serves the queue: each dispatcher leaves word of itself in the store, for as long as it lives."""
+"""Scopes in which the queue keeps rows of its own, read so that a damaged row hides only itself.
+
+Who serves the queue: each dispatcher leaves word of itself in the store, for as long as it lives.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,47 @@ import msgspec
 
 from stepwell.clock import from_ms, to_ms
 from stepwell.contract.store import Store
+from stepwell.errors import Corrupted
 from stepwell.model.commit import StateBatch
 from stepwell.model.scope import Scope
-from stepwell.model.scoped_operations import Delete, Put
-from stepwell.queue.request import LATEST_MS
-from stepwell.queue.scan import scan_sound
+from stepwell.model.scoped_operations import Delete, Put, StoredEntry
+from stepwell.queue.requests import LATEST_MS
 
-__all__ = ["BEAT_SECONDS", "Presences", "WorkerPresence", "absence", "presence"]
+__all__ = [
+    "BEAT_SECONDS",
+    "Presences",
+    "WorkerPresence",
+    "absence",
+    "presence",
+    "scan_sound",
+]
+
+
+_PAGE = 1_000
+
+
+def scan_sound(store: Store, path: str) -> tuple[list[tuple[str, StoredEntry]], list[str]]:
+    """All entries of a scope, and the keys of those that are damaged."""
+    found: list[tuple[str, StoredEntry]] = []
+    damaged: list[str] = []
+    after, limit = None, _PAGE
+    while True:
+        try:
+            rows = store.scan(path, after=after, limit=limit)
+        except Corrupted as error:
+            if error.key is None:
+                raise
+            # A page with a damaged row is not given out: smaller ones bring what comes before it, and the last one is that row.
+            limit //= 2
+            if not limit:
+                damaged.append(error.key)
+                after, limit = error.key, _PAGE
+            continue
+        if not rows:
+            return found, damaged
+        found += rows
+        after = rows[-1][0]
+
 
 log = logging.getLogger(__name__)
 
