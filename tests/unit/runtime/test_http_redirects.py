@@ -13,7 +13,7 @@ from tests.support.tls import CA, TlsFront
 
 from stepwell import AddressRefused, ExecutionFailed, Governance
 from stepwell.flow import define, http_request
-from stepwell.runtime.steps import http_request
+from stepwell.runtime.steps import http_step
 from stepwell.testing import SkippingClock, TestWell
 
 seen: list[tuple[str, str, bytes]] = []
@@ -43,7 +43,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """The port of a server on localhost, which counts as public here."""
     found = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True).start()
-    monkeypatch.setattr(http_request, "public_addresses", lambda _host, _port: [(socket.AF_INET, "127.0.0.1")])
+    monkeypatch.setattr(http_step, "public_addresses", lambda _host, _port: [(socket.AF_INET, "127.0.0.1")])
     seen.clear()
     yield found.server_port
     found.shutdown()
@@ -52,14 +52,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 @pytest.mark.parametrize(("status", "method"), [(301, "GET"), (302, "GET"), (303, "GET"), (307, "POST"), (308, "POST")])
 def test_body_goes_along_only_where_the_redirect_says_so(server: int, status: int, method: str) -> None:
-    http_request.http_request({"url": f"http://localhost:{server}/{status}/end", "body": "x"})
+    http_step.http_request({"url": f"http://localhost:{server}/{status}/end", "body": "x"})
     assert seen[1] == (method, "/end", b"x" if method == "POST" else b"")
 
 
 def test_redirect_out_of_encryption_is_not_followed(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(CA))
     with TlsFront(server) as front, pytest.raises(AddressRefused, match="not encrypted; it was not followed"):
-        http_request.http_request(f"https://localhost:{front.port}/clear")
+        http_step.http_request(f"https://localhost:{front.port}/clear")
     assert [path for _, path, _ in seen] == ["/clear"]
 
 

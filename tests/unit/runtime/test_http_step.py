@@ -16,8 +16,8 @@ import pytest
 from stepwell import AddressRefused, ExecutionFailed, InvalidInput, RequestFailed, Stepwell
 from stepwell.flow import define
 from stepwell.flow import http_request as request_node
-from stepwell.runtime.steps import http_request
-from stepwell.runtime.steps.http_request import builtin_step, http_request, is_public, public_addresses
+from stepwell.runtime.steps import http_step
+from stepwell.runtime.steps.http_step import builtin_step, http_request, is_public, public_addresses
 
 seen: list[tuple[str, str, dict[str, str], bytes]] = []
 
@@ -60,7 +60,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     def resolve(host: str, port: int) -> list[tuple[int, str]]:
         return [(socket.AF_INET, here[host])] if host in here else public_addresses(host, port)
 
-    monkeypatch.setattr(http_request, "public_addresses", resolve)
+    monkeypatch.setattr(http_step, "public_addresses", resolve)
     seen.clear()
     yield f"http://api.example:{found.server_port}"
     found.shutdown()
@@ -120,9 +120,9 @@ def test_endless_redirects_end(server: str) -> None:
 
 
 def test_slow_server_is_not_waited_for() -> None:
-    request = http_request._request_of("http://api.example/")  # pyright: ignore[reportPrivateUsage]
+    request = http_step._request_of("http://api.example/")  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(TimeoutError):
-        http_request.send(request, time.monotonic() - 1)
+        http_step.send(request, time.monotonic() - 1)
 
 
 _PATIENCE_SECONDS = 10
@@ -163,7 +163,7 @@ class Silent:
 @pytest.fixture(params=[b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nplain"], ids=["says nothing", "stops in the middle"])
 def silent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Silent:
     """A server that does not answer, or not to the end."""
-    monkeypatch.setattr(http_request, "public_addresses", lambda _host, _port: [(socket.AF_INET, "127.0.0.1")])
+    monkeypatch.setattr(http_step, "public_addresses", lambda _host, _port: [(socket.AF_INET, "127.0.0.1")])
     return Silent(request.param)
 
 
@@ -184,7 +184,7 @@ def test_request_of_a_run_fails_when_its_time_is_over_and_leaves_no_connection_b
 
 
 def test_answer_that_is_cut_off_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_request, "public_addresses", lambda _host, _port: [(socket.AF_INET, "127.0.0.1")])
+    monkeypatch.setattr(http_step, "public_addresses", lambda _host, _port: [(socket.AF_INET, "127.0.0.1")])
 
     def cut_off(server: socket.socket) -> None:
         with server, server.accept()[0] as connection:

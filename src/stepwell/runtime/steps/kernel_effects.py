@@ -35,7 +35,7 @@ from stepwell.runtime.start import seed_of
 from stepwell.runtime.steps.attempt import attempt
 from stepwell.runtime.steps.budget import Budget
 from stepwell.runtime.steps.context import StepContext
-from stepwell.runtime.steps.http_request import builtin_step
+from stepwell.runtime.steps.http_step import builtin_step
 from stepwell.runtime.steps.outcome import error_names, error_value
 
 __all__ = [
