@@ -10,9 +10,9 @@ import pytest
 from tests.support.command_line import Shell, program, shell
 
 from stepwell import errors
-from stepwell.cli.ending import ExitCode, code_of
+from stepwell.cli.exit_codes import ExitCode, code_of
 from stepwell.cli.main import COMMANDS
-from stepwell.cli.plaintext import json_text, printable, shortened
+from stepwell.cli.output import json_text, printable, shortened
 from stepwell.errors import StepwellError
 
 __all__ = ["shell"]
@@ -77,7 +77,7 @@ def test_surprise_is_one_line_and_with_debug_a_traceback(shell: Shell, monkeypat
     def fall(*_arguments: object) -> None:
         raise RuntimeError("the sky")
 
-    monkeypatch.setattr("stepwell.cli.settings.Settings.check_place", fall)
+    monkeypatch.setattr("stepwell.cli.options.Settings.check_place", fall)
     done = shell("list")
     assert (done.code, done.err.count("\n")) == (70, 1)
     assert "RuntimeError: the sky" in done.err

@@ -13,9 +13,8 @@ import pytest
 from tests.support.command_line import Shell, program, shell
 
 from stepwell import Status, Stepwell
-from stepwell.cli.command import Group
-from stepwell.cli.commands import running
-from stepwell.cli.main import COMMANDS, cli
+from stepwell.cli.commands import runs
+from stepwell.cli.main import COMMANDS, Group, cli
 from stepwell.flow import call, define
 
 __all__ = ["shell"]
@@ -149,8 +148,8 @@ def test_run_interrupted_while_it_is_begun_says_how_it_goes_on_if_it_has_a_name(
     def begin(*_arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(running, "_begin", begin)
-    monkeypatch.setattr(running, "_end_when_interrupted", lambda: None)  # this process is to end as ever
+    monkeypatch.setattr(runs, "_begin", begin)
+    monkeypatch.setattr(runs, "_end_when_interrupted", lambda: None)  # this process is to end as ever
     done = shell("run", "shop.py:approval", *options, "-i", '"ada"')
     assert (done.code, "stepwell run shop.py:approval --id a" in done.err) == (130, is_told)
 

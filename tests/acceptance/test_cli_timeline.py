@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stepwell.cli.event import RunEvent
-from stepwell.cli.timeline import bars, span_text
+from stepwell.cli.run_view import RunEvent, bars, span_text
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stepwell.cli.screen import has_colour
-from stepwell.demo import bank_story, parcel_story
+from stepwell.cli.output import has_colour
+from stepwell.demo import bank, parcel
 from stepwell.demo.bank import accounts_after
 from stepwell.demo.screen import DemoScreen
 
@@ -49,9 +49,9 @@ def test_demo_kills_a_worker_inside_a_step_and_another_goes_on():
 
 
 def test_demo_of_a_killed_worker_fails_if_a_promise_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(parcel_story, "_BEFORE", 5)
+    monkeypatch.setattr(parcel, "_BEFORE", 5)
     stream = Terminal()
-    assert parcel_story.tell(DemoScreen(stream, {}), tmp_path) == 1
+    assert parcel.tell(DemoScreen(stream, {}), tmp_path) == 1
     assert "NOT AS PROMISED: 4 steps are recorded" in stream.getvalue()
     assert "2 of 8 promises were broken" in stream.getvalue()
     assert "\x1b[36m" in stream.getvalue(), "in colour on a terminal"
@@ -78,9 +78,9 @@ def test_bank_is_killed_reopened_verified_and_goes_on():
 
 
 def test_bank_fails_if_a_promise_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bank_story, "accounts_after", lambda number: accounts_after(number) | {"bob": 0})
+    monkeypatch.setattr(bank, "accounts_after", lambda number: accounts_after(number) | {"bob": 0})
     stream = Terminal()
-    assert bank_story.tell(DemoScreen(stream, {}), tmp_path) == 1
+    assert bank.tell(DemoScreen(stream, {}), tmp_path) == 1
     assert "NOT AS PROMISED: nothing in between" in stream.getvalue()
     assert "5 of 17 promises were broken" in stream.getvalue()
 

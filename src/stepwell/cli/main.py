@@ -1,44 +1,227 @@
-"""``stepwell``: the commands, by name. Their modules are imported when they are asked for, so that the help is quick."""
+"""What the library logs while a command runs: warnings as notes on standard error, made safe to print.
+
+Commands that all take the global options, and a group that imports a command's module only when it is asked for.
+
+``stepwell``: the commands, by name. Their modules are imported when they are asked for, so that the help is quick.
+"""
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import takewhile
 from types import FrameType
+from typing import Any, NamedTuple
 
 import click
 
-from stepwell.cli.command import CommandEntry, RootGroup
-from stepwell.cli.ending import ExitCode
+from stepwell.cli.exit_codes import ExitCode, code_of
+from stepwell.cli.options import CliSettings
+from stepwell.cli.output import json_text, printable
 
-__all__ = ["COMMANDS", "cli", "main"]
+__all__ = [
+    "COMMANDS",
+    "Command",
+    "CommandEntry",
+    "Group",
+    "RootGroup",
+    "cli",
+    "command",
+    "logging_to_screen",
+    "main",
+]
+
+
+class _ScreenHandler(logging.Handler):
+    """Writes records as notes; the settings are asked each time, since options are read after this is set up."""
+
+    def __init__(self, given: CliSettings) -> None:
+        super().__init__()
+        self._given = given
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= (logging.INFO if self._given.is_debug else logging.WARNING):
+            screen = self._given.screen
+            screen.note(f"{screen.paint('yellow', record.levelname.lower(), screen.err)}: {printable(record.getMessage())}")
+
+
+@contextmanager
+def logging_to_screen(given: CliSettings) -> Generator[None]:
+    """Have the library's log on the screen until the end."""
+    log, handler = logging.getLogger("stepwell"), _ScreenHandler(given)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+def _store(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def keep(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
+        given = context.ensure_object(CliSettings)
+        if isinstance(value, tuple):
+            given.modules += value
+        elif value:
+            setattr(given, name, value)
+
+    return keep
+
+
+def global_options() -> list[click.Parameter]:
+    """Fresh copies of the options that every command has."""
+    return [
+        click.Option(
+            ["--url"],
+            metavar="URL",
+            expose_value=False,
+            callback=_store("url"),
+            help="The store; else STEPWELL_URL, REDIS_URL, sqlite:///.stepwell/well.db.",
+        ),
+        click.Option(
+            ["-m", "--module"],
+            multiple=True,
+            metavar="MODULE",
+            expose_value=False,
+            callback=_store("modules"),
+            help="Import a module or a .py file with workflows first.",
+        ),
+        click.Option(
+            ["--json", "is_json"],
+            is_flag=True,
+            expose_value=False,
+            callback=_store("is_json"),
+            help="Write JSON.",
+        ),
+        click.Option(
+            ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_store("is_quiet"), help="Write no progress and no notes."
+        ),
+        click.Option(
+            ["--debug"], is_flag=True, expose_value=False, callback=_store("is_debug"), help="Show the traceback of an error."
+        ),
+    ]
+
+
+class Command(click.Command):
+    """A command with the global options among its own."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.params = [*self.params, *global_options()]
+
+
+def command(name: str, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a function a command with the global options."""
+    return click.command(name, cls=Command, **options)
+
+
+class CommandEntry(NamedTuple):
+    """A command that is imported when it is needed."""
+
+    home: str
+    """Its module, a colon, and its name there."""
+    summary: str
+    """What the list of commands says about it."""
+
+
+class Group(click.Group):
+    """Commands under one name, imported when they are needed; the help needs none of them."""
+
+    def __init__(self, *arguments: Any, entries: Mapping[str, CommandEntry], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.entries = entries
+        self.params = [*self.params, *global_options()]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        entry = self.entries.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, name = entry.home.partition(":")
+        return getattr(import_module(module), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in self.entries.items()])
+
+
+class RootGroup(Group):
+    """The command line: errors become one line and an exit code."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **options: Any) -> Any:  # noqa: ARG002 - click's signature
+        """Run a command. Whatever it raises ends in one line on standard error, and in an exit code."""
+        given = CliSettings()
+        try:
+            with logging_to_screen(given):
+                code = super().main(args, *rest, standalone_mode=False, obj=given, **options)
+        except (SystemExit, click.exceptions.Exit):
+            raise
+        except BaseException as error:
+            if given.is_debug:
+                raise
+            # What stands behind the argument that is refused was not read any more.
+            typed = sys.argv[1:] if args is None else args
+            given.is_json = given.is_json or "--json" in takewhile(lambda each: each != "--", typed)
+            code = complain(given, error)
+        sys.exit(int(code or 0))
+
+
+def complain(given: CliSettings, error: BaseException) -> ExitCode:
+    """Say what happened and what to do next, on one line; the exit code."""
+    screen, code = given.screen, code_of(error)
+    message = _message(error, code)
+    if given.is_json:
+        told = {"kind": type(error).__name__, "code": getattr(error, "code", None), "message": message, "exit_code": int(code)}
+        screen.complain(json_text({"error": told}))
+    else:
+        screen.complain(f"{screen.paint('red', 'error:', screen.err)} {printable(message)}")
+    return code
+
+
+def _message(error: BaseException, code: ExitCode) -> str:
+    if isinstance(error, click.ClickException):
+        hint = ""
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            hint = f"; see {error.ctx.command_path} --help"
+        return error.format_message().rstrip(".") + hint
+    if code is ExitCode.INTERRUPTED:
+        return "interrupted"
+    if code is ExitCode.DEFECT:
+        return f"{type(error).__name__}: {error}; this should not happen, run it again with --debug to see where"
+    return str(error)
+
 
 _AT = "stepwell.cli.commands"
 
 COMMANDS = {
-    "run": CommandEntry(f"{_AT}.running:run", "Run a workflow and wait for its result."),
-    "start": CommandEntry(f"{_AT}.running:start", "Start a run, for a worker to take on."),
-    "list": CommandEntry(f"{_AT}.listing:list_", "List runs, newest first."),
-    "show": CommandEntry(f"{_AT}.showing:show", "Show a run: state, timeline, receipts."),
-    "watch": CommandEntry(f"{_AT}.running:watch", "Follow a run until it ends."),
-    "signal": CommandEntry(f"{_AT}.acting:signal", "Send a signal to a run."),
-    "cancel": CommandEntry(f"{_AT}.acting:cancel", "Ask a run to end."),
-    "retry": CommandEntry(f"{_AT}.acting:retry", "Run a failed run again, from the step that failed."),
-    "fork": CommandEntry(f"{_AT}.acting:fork", "Start a new run from the state of another."),
-    "verify": CommandEntry(f"{_AT}.verifying:verify", "Check every receipt of a run."),
-    "worker": CommandEntry(f"{_AT}.working:worker", "Run workflows until told to stop."),
+    "run": CommandEntry(f"{_AT}.runs:run", "Run a workflow and wait for its result."),
+    "start": CommandEntry(f"{_AT}.runs:start", "Start a run, for a worker to take on."),
+    "list": CommandEntry(f"{_AT}.runs:list_", "List runs, newest first."),
+    "show": CommandEntry(f"{_AT}.show:show", "Show a run: state, timeline, receipts."),
+    "watch": CommandEntry(f"{_AT}.runs:watch", "Follow a run until it ends."),
+    "signal": CommandEntry(f"{_AT}.runs:signal", "Send a signal to a run."),
+    "cancel": CommandEntry(f"{_AT}.runs:cancel", "Ask a run to end."),
+    "retry": CommandEntry(f"{_AT}.runs:retry", "Run a failed run again, from the step that failed."),
+    "fork": CommandEntry(f"{_AT}.runs:fork", "Start a new run from the state of another."),
+    "verify": CommandEntry(f"{_AT}.runs:verify", "Check every receipt of a run."),
+    "worker": CommandEntry(f"{_AT}.worker:worker", "Run workflows until told to stop."),
     "enqueue": CommandEntry(f"{_AT}.queue:enqueue", "Ask for a run when there is capacity."),
     "queue": CommandEntry(f"{_AT}.queue:queue", "Look at the queue, and act on its items."),
     "schedule": CommandEntry(f"{_AT}.schedule:schedule", "Have workflows run at set times."),
     "workspace": CommandEntry(f"{_AT}.workspace:workspace", "Workspaces, and the tiers that limit them."),
-    "workflow": CommandEntry(f"{_AT}.workflow:workflow", "The definitions that the store keeps."),
+    "workflow": CommandEntry(f"{_AT}.definitions:workflow", "The definitions that the store keeps."),
     "check": CommandEntry(f"{_AT}.definitions:check", "Check definitions or a run, and say every fault with its place."),
     "draw": CommandEntry(f"{_AT}.definitions:draw", "Draw a definition or a run, as SVG or Mermaid."),
     "state": CommandEntry(f"{_AT}.state:state", "Read and write scoped state."),
     "doctor": CommandEntry(f"{_AT}.doctor:doctor", "Check this installation and its store."),
     "migrate": CommandEntry(f"{_AT}.doctor:migrate", "Bring a store's schema up to this version."),
     "demo": CommandEntry(f"{_AT}.demo:demo", "See a run killed inside a step, resumed and verified."),
-    "completion": CommandEntry(f"{_AT}.completion:completion", "Print the completion script of a shell."),
+    "completion": CommandEntry(f"{_AT}.doctor:completion", "Print the completion script of a shell."),
 }
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from stepwell.cli.plaintext import json_text, printable
-from stepwell.cli.settings import CliSettings
+from stepwell.cli.options import CliSettings
+from stepwell.cli.output import json_text, printable
 
 __all__ = ["moment", "tell", "tell_fields", "tell_rows"]
 

@@ -7,12 +7,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from stepwell.demo import bank_story, parcel_story
+from stepwell.demo import bank, parcel
 from stepwell.demo.screen import DemoScreen
 
 __all__ = ["STORIES", "main"]
 
-STORIES = {"parcel": parcel_story.tell, "bank": bank_story.tell}
+STORIES = {"parcel": parcel.tell, "bank": bank.tell}
 
 
 def main(story: str = "parcel", screen: DemoScreen | None = None) -> int:

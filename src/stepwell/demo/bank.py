@@ -2,21 +2,43 @@
 
 ``python -m stepwell.demo.bank URL FIRST COUNT POINT`` makes transfers and says so after each one; in the one after these it stops
 at a fault point, in the middle of the commit, until it is killed.
+
+The story of the bank: it is killed twice in the middle of a commit, and everything that was promised is checked.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
+import threading
+import time
 from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
 
 from stepwell.app import Stepwell
+from stepwell.demo.screen import DemoScreen
+from stepwell.errors import Corrupted
 from stepwell.fault_points import armed
 from stepwell.model.receipt import Receipt
 from stepwell.model.scope import Scope
 from stepwell.model.value import Value
+from stepwell.stores.sql_files import read_queries
 
-__all__ = ["BANK", "LEDGER", "OPENING", "accounts_after", "commit_id", "transfer"]
+__all__ = [
+    "BANK",
+    "LEDGER",
+    "OPENING",
+    "accounts_after",
+    "commit_id",
+    "tell",
+    "transfer",
+]
+
 
 LEDGER = "ledger"
 """The execution."""
@@ -70,6 +92,156 @@ def main(url: str, first: int, count: int, point: str) -> None:
         print("done", number, transfer(well, number).digest, flush=True)
     with armed(partial(_stop_at, point, first + count)):
         transfer(well, first + count)
+
+
+_FIRST, _SECOND, _LAST = 40, 20, 20
+_EDITED = 17
+_PATIENCE_SECONDS = 20
+
+
+class Killed(NamedTuple):
+    """What a child process told us before it was killed."""
+
+    acknowledged: dict[int, str]
+    """The digests of the receipts it was given, by transfer."""
+    stopped_in: int
+    """The transfer that it was killed in; 0 if it never got there."""
+    signal: int
+
+
+def tell(screen: DemoScreen, folder: Path) -> int:
+    """Run the demonstration in a folder; 0 if everything was as promised."""
+    began, file = time.perf_counter(), folder / "well.db"
+    url = f"sqlite:///{file}"
+    screen.say(screen.paint("bold", "Stepwell: what is left after kill -9 in the middle of a commit"))
+    screen.note("one SQLite file, synchronous=FULL; every transfer changes two accounts, a step count and a counter")
+    with Stepwell(url) as well:
+        well.create(LEDGER, context=OPENING)
+
+    kept = _killed_inside(screen, url)
+    kept |= _killed_after(screen, url, first=len(kept) + 1)
+    _check_chain(screen, url, kept)
+    _vandalise(screen, file, folder / "copy.db")
+    _go_on(screen, url)
+    return screen.finish(time.perf_counter() - began)
+
+
+def _killed_inside(screen: DemoScreen, url: str) -> dict[int, str]:
+    screen.heading(1, "Killed inside the transaction: the commit's row is written, COMMIT is not")
+    killed = _run_and_kill(screen, url, 1, _FIRST, "store.commit_written")
+    began = time.perf_counter()
+    with Stepwell(url) as well:
+        revision = well.load(LEDGER).revision
+        screen.note(f"reopened and loaded in {(time.perf_counter() - began) * 1000:.1f} ms")
+        screen.promise(revision == _FIRST, f"the old state: revision {revision}, the last one that was acknowledged")
+        _check_whole(screen, well, _FIRST)
+        lost = well.receipt(LEDGER, commit_id(killed.stopped_in))
+        screen.promise(lost is None, f"the half-written {commit_id(killed.stopped_in)} left no trace: it may be sent again")
+    return killed.acknowledged
+
+
+def _killed_after(screen: DemoScreen, url: str, first: int) -> dict[int, str]:
+    screen.heading(2, "Killed right after COMMIT: it is on disk, and nobody was told")
+    killed = _run_and_kill(screen, url, first, _SECOND, "store.committed")
+    number = killed.stopped_in
+    with Stepwell(url) as well:
+        revision = well.load(LEDGER).revision
+        screen.promise(revision == first + _SECOND, f"the new state: revision {revision}, one more than was acknowledged")
+        _check_whole(screen, well, first + _SECOND)
+        landed = well.receipt(LEDGER, commit_id(number))
+        screen.promise(landed is not None, f"asked by its id, the store says that {commit_id(number)} landed: nothing is guessed")
+        again = transfer(well, number)
+        screen.promise(again == landed, "sent again by mistake, it gives back its first receipt")
+        screen.promise(well.load(LEDGER).context == accounts_after(number), "and the money is not moved twice")
+    return killed.acknowledged | ({} if landed is None else {number: landed.digest})
+
+
+def _run_and_kill(screen: DemoScreen, url: str, first: int, count: int, point: str) -> Killed:
+    """Run the bank in a child process until it stops in the middle of a commit, and kill it there."""
+    command = [sys.executable, "-m", "stepwell.demo.bank", url, str(first), str(count), point]
+    acknowledged: dict[int, str] = {}
+    stopped_in = 0
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603 - our own module
+        watchdog = threading.Timer(_PATIENCE_SECONDS, child.kill)
+        watchdog.start()
+        for line in child.stdout or ():
+            word, number, detail = line.split()
+            if word == "stopped":
+                stopped_in = int(number)
+                child.kill()
+                break
+            acknowledged[int(number)] = detail
+            screen.progress("transfers acknowledged", len(acknowledged), count)
+        child.wait()
+        watchdog.cancel()
+    killed = Killed(acknowledged, stopped_in, -child.returncode)
+    screen.promise(stopped_in > 0 and killed.signal == 9, f"child {child.pid} got SIGKILL at {point}, in transfer {stopped_in}")
+    return killed
+
+
+def _check_whole(screen: DemoScreen, well: Stepwell, number: int) -> None:
+    """Check that everything a transfer changes stands at the same transfer."""
+    state, counter = well.load(LEDGER), well.state.at(BANK).get("transfers")
+    accounts = state.context
+    is_whole = accounts == accounts_after(number) and state.step_count == counter == number
+    screen.promise(
+        is_whole,
+        f"nothing in between: alice {accounts['alice']:,} + bob {accounts['bob']:,} = {sum(accounts.values()):,}, "
+        f"{state.step_count} steps, counter {counter}",
+    )
+
+
+def _check_chain(screen: DemoScreen, url: str, kept: dict[int, str]) -> None:
+    screen.heading(3, "The receipts: a chain of SHA-256, each naming the one before and the state before and after")
+    with Stepwell(url) as well:
+        receipts, result = well.receipts(LEDGER), well.verify(LEDGER)
+    for receipt in receipts[-3:]:
+        links = f"previous {receipt.previous[:8]}  state {receipt.before[:8]} -> {receipt.after[:8]}"
+        screen.say(f"   {screen.paint('yellow', f'revision {receipt.revision:>3}')}  receipt {receipt.digest[:8]}  {links}")
+    screen.promise(
+        result.ok and result.receipts == len(receipts), f"{result.receipts} receipts walked: every link and state adds up"
+    )
+    stored = {receipt.revision: receipt.digest for receipt in receipts[1:]}
+    screen.promise(stored == kept, f"all {len(kept)} receipts that we were given are in it, and no others")
+
+
+def _vandalise(screen: DemoScreen, file: Path, copy: Path) -> None:
+    screen.heading(4, f"Somebody edits one byte of revision {_EDITED}, in a copy of the file")
+    shutil.copy(file, copy)
+    with Stepwell(f"sqlite:///{copy}") as well:
+        body = well.receipts(LEDGER, after=_EDITED - 1, limit=1)[0].body
+    edited = body.replace(b'"alice":', b'"alicf":', 1)
+    database: Any = apsw.Connection(str(copy))
+    database.execute(read_queries("stepwell.demo", "vandal.sql")["edit_mutations"], (body, edited))
+    database.close()
+    with Stepwell(f"sqlite:///{copy}") as well:
+        result = well.verify(LEDGER)
+        screen.note(f"verify: {'; '.join(result.problems)}")
+        found = any(f"revision {_EDITED} " in problem for problem in result.problems)
+        screen.promise(not result.ok and found, "verify finds it, and says where")
+        screen.promise(_is_refused(well), "loading refuses it: this execution is quarantined, others would not be")
+
+
+def _is_refused(well: Stepwell) -> bool:
+    try:
+        well.load(LEDGER)
+    except Corrupted:
+        return True
+    return False
+
+
+def _go_on(screen: DemoScreen, url: str) -> None:
+    screen.heading(5, "And on from where it stopped")
+    with Stepwell(url) as well:
+        stopped = well.load(LEDGER).revision
+        for number in range(1, _LAST + 1):
+            transfer(well, stopped + number)
+            screen.progress("transfers acknowledged", number, _LAST)
+        _check_whole(screen, well, stopped + _LAST)
+        past = well.load(LEDGER, at=_EDITED).context
+        screen.promise(past == accounts_after(_EDITED), f"the past is there: at revision {_EDITED} alice had {past['alice']:,}")
+        result = well.verify(LEDGER)
+        screen.promise(result.ok, f"{result.receipts} receipts verified, head {result.head[:16]}")
 
 
 if __name__ == "__main__":

@@ -3,23 +3,48 @@
 ``python -m stepwell.demo.parcel URL NAME FATAL EFFECTS`` is a worker with a name. When it is about to send the parcel FATAL, it
 says so and stands still inside that step, until it is killed; 0 is no parcel. What steps do outside of the store goes to the file
 EFFECTS.
+
+The story of the order: its worker is killed inside a step, another goes on, and everything that was promised is checked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import subprocess
 import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+import apsw
 
 import stepwell
 from stepwell import Stepwell, step
+from stepwell.cli.run_view import RunEvent, bars, events_of, follow
+from stepwell.demo.screen import DemoScreen
+from stepwell.errors import Corrupted
 from stepwell.flow.definition.document import parse
 from stepwell.flow.definition.node import Definition
+from stepwell.model.status import Status
 from stepwell.runtime.steps.context import StepContext
+from stepwell.stores.sql_files import read_queries
 
-__all__ = ["LEASE_SECONDS", "ORDER", "PARCELS", "read_order"]
+__all__ = [
+    "LEASE_SECONDS",
+    "ORDER",
+    "PARCELS",
+    "read_order",
+    "tell",
+]
+
 
 ORDER = "order-7"
 """The execution."""
@@ -87,6 +112,147 @@ def main(url: str, name: str, fatal: str, effects: str) -> None:
     with Stepwell(url, lease_seconds=LEASE_SECONDS):
         print("ready", name, flush=True)
         sys.stdin.read()  # until our parent says so, or is gone
+
+
+_FATAL = 2
+_STEPS = ["charge", "pack", "label", *(f"send[{index}]" for index in range(PARCELS))]
+_BEFORE = _STEPS.index("send[0]") + _FATAL - 1
+"""Steps that are recorded when the worker is killed: three branches, and the parcels before the fatal one."""
+_PATIENCE_SECONDS = 20
+_KILLED = "KILLED"
+
+
+def tell(screen: DemoScreen, folder: Path) -> int:
+    """Run the demonstration in a folder; 0 if everything was as promised."""
+    began, url, effects = time.perf_counter(), f"sqlite:///{folder}/well.db", folder / "effects"
+    effects.touch()
+    screen.say(screen.paint("bold", "Stepwell: a worker is killed inside a step, and another goes on from there"))
+    screen.note(
+        f"one SQLite file; a workflow declared in YAML: three branches at the same time, then a loop over {PARCELS} parcels"
+    )
+    with Stepwell(url, worker=False) as well:
+        killed = _killed_inside(screen, well, url, effects)
+        _resumed(screen, well, url, effects)
+        _show_timeline(screen, well, killed)
+        _check_receipts(screen, well)
+    _vandalise(screen, folder / "well.db", folder / "copy.db")
+    return screen.finish(time.perf_counter() - began)
+
+
+@contextmanager
+def _worker(url: str, name: str, fatal: int, effects: Path) -> Generator[subprocess.Popen[str]]:
+    """A worker in a process of its own. Killed if it is still there at the end."""
+    command = [sys.executable, "-m", "stepwell.demo.parcel", url, name, str(fatal), str(effects)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603 - our own module
+        watchdog = threading.Timer(_PATIENCE_SECONDS, child.kill)
+        watchdog.start()
+        try:
+            yield child
+        finally:
+            watchdog.cancel()
+            child.kill()
+
+
+def _heard(child: subprocess.Popen[str], word: str) -> bool:
+    """Wait until a worker says a word; False if it ends without it."""
+    return child.stdout is not None and any(line.split()[0] == word for line in child.stdout)
+
+
+def _killed_inside(screen: DemoScreen, well: Stepwell, url: str, effects: Path) -> RunEvent:
+    screen.heading(1, f"Worker A runs the order, and gets SIGKILL inside of sending parcel {_FATAL}")
+    well.start(read_order(), {"city": "Basel", "cents": 4200, "parcels": PARCELS}, execution_id=ORDER)
+    with _worker(url, "A", _FATAL, effects) as child:
+        is_inside = _heard(child, "inside")
+        began = datetime.now(UTC)
+        time.sleep(0.2)  # so that the picture shows how long it stood there
+        child.kill()
+        child.wait()
+        died = datetime.now(UTC)
+    screen.promise(is_inside and child.returncode == -9, f"worker A, process {child.pid}, got SIGKILL inside of parcel {_FATAL}")
+    state = well.load(ORDER)
+    done = [name for name in state.steps if name in _STEPS]
+    screen.promise(len(done) == _BEFORE, f"{len(done)} steps are recorded, and nothing of the one that was under way")
+    took = round((died - began).total_seconds() * 1000)
+    name = _STEPS[_BEFORE]
+    return RunEvent(event="step", execution_id=ORDER, revision=state.revision, at=died, name=name, status=_KILLED, duration_ms=took)
+
+
+def _resumed(screen: DemoScreen, well: Stepwell, url: str, effects: Path) -> None:
+    screen.heading(2, f"Worker B starts; the lease of A ends {LEASE_SECONDS:g} s after its last sign of life, and B goes on")
+    with _worker(url, "B", 0, effects):
+        total, done = len(_STEPS), 0
+        for event in follow(well, ORDER, timeout=_PATIENCE_SECONDS):
+            if event.event == "step" and event.name in _STEPS:
+                done += 1
+                screen.progress("steps recorded", done, total)
+        output = well.run(ORDER).result(timeout=1)
+    screen.promise(well.run(ORDER).status() == Status.COMPLETED, f"it came to its end: {output}")
+    made = Counter(line.split()[0] for line in effects.read_text(encoding="utf-8").splitlines())
+    again = {key: times for key, times in made.items() if times > 1}
+    fatal = f"{ORDER}:{_STEPS[_BEFORE]}"
+    screen.promise(
+        again == {fatal: 2} and len(made) == total, f"only the step that was killed was made again, with the same key: {fatal}"
+    )
+
+
+def _show_timeline(screen: DemoScreen, well: Stepwell, killed: RunEvent) -> None:
+    screen.heading(3, "Who did what, and when")
+    events = [event for receipt in well.receipts(ORDER) for event in events_of(receipt)]
+    steps = sorted(
+        [killed, *(event for event in events if event.event == "step" and event.name in _STEPS)], key=lambda event: event.began_at
+    )
+    colours = {"A": "cyan", "B": "magenta"}
+
+    def who(event: RunEvent) -> str:
+        return "A" if event.status == _KILLED else event.detail["worker"]
+
+    def paint(event: RunEvent, bar: str) -> str:
+        if event.status == _KILLED:
+            return screen.paint("red", bar.replace(screen.block, screen.half_block))
+        return screen.paint(colours[who(event)], bar)
+
+    def label(event: RunEvent) -> str:
+        return f"{who(event)} {'killed' if event.status == _KILLED else '      '}"
+
+    for row in bars(steps, width=92, paint=paint, block=screen.block, label=label):
+        screen.say(f"   {row}")
+    workers = [who(event) for event in steps]
+    screen.promise(workers == sorted(workers), "first A, then B, and never both")
+
+
+def _check_receipts(screen: DemoScreen, well: Stepwell) -> None:
+    screen.heading(4, "The receipts: a chain of SHA-256, each naming the one before and the state before and after")
+    receipts, result = well.receipts(ORDER), well.verify(ORDER)
+    for receipt in receipts[-3:]:
+        links = f"previous {receipt.previous[:8]}  state {receipt.before[:8]} -> {receipt.after[:8]}"
+        screen.say(f"   {screen.paint('yellow', f'revision {receipt.revision:>3}')}  receipt {receipt.digest[:8]}  {links}")
+    is_whole = result.ok and result.receipts == len(receipts)
+    screen.promise(is_whole, f"{result.receipts} receipts verified: every link and state adds up, across both workers")
+
+
+def _vandalise(screen: DemoScreen, file: Path, copy: Path) -> None:
+    screen.heading(5, "Somebody edits one byte of the history, in a copy of the file")
+    shutil.copy(file, copy)
+    with Stepwell(f"sqlite:///{copy}", worker=False) as well:
+        receipt = next(each for each in well.receipts(ORDER) if b'"record_step"' in each.body)
+    database: Any = apsw.Connection(str(copy))
+    edit = read_queries("stepwell.demo", "vandal.sql")["edit_mutations"]
+    database.execute(edit, (receipt.body, receipt.body.replace(b"COMPLETED", b"COMPLETEX", 1)))
+    database.close()
+    with Stepwell(f"sqlite:///{copy}", worker=False) as well:
+        result = well.verify(ORDER)
+        screen.note(f"verify: {'; '.join(result.problems)}")
+        is_found = any(f"revision {receipt.revision} " in problem for problem in result.problems)
+        screen.promise(not result.ok and is_found, f"verify finds it, at revision {receipt.revision}")
+        screen.promise(_is_refused(well), "loading refuses it: this execution is quarantined, others would not be")
+
+
+def _is_refused(well: Stepwell) -> bool:
+    try:
+        well.load(ORDER)
+    except Corrupted:
+        return True
+    return False
 
 
 if __name__ == "__main__":

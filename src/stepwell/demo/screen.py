@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TextIO
 
-from stepwell.cli.screen import has_colour
+from stepwell.cli.output import has_colour
 
 __all__ = ["DemoScreen"]
 

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from stepwell.cli.command import command
-from stepwell.cli.settings import settings
+from stepwell.cli.main import command
+from stepwell.cli.options import settings
 
 __all__ = ["demo"]
 

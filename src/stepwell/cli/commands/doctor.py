@@ -1,4 +1,7 @@
-"""``doctor`` and ``migrate``: whether this installation and its store are fit for work."""
+"""``doctor`` and ``migrate``: whether this installation and its store are fit for work.
+
+``completion``: the script that makes a shell complete commands and options.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,14 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import NamedTuple
 
-from stepwell.cli.command import command
-from stepwell.cli.ending import ExitCode
-from stepwell.cli.plaintext import printable
+import click
+from click.shell_completion import get_completion_class
+
+from stepwell.cli.exit_codes import ExitCode
+from stepwell.cli.main import command
+from stepwell.cli.options import CliSettings, settings
+from stepwell.cli.output import printable
 from stepwell.cli.report import tell
-from stepwell.cli.settings import CliSettings, settings
 from stepwell.clock import SystemClock
 from stepwell.config import choose_url, without_secrets
 from stepwell.contract.store import Store
@@ -20,7 +26,12 @@ from stepwell.errors import StepwellError
 from stepwell.model.commit import StateBatch
 from stepwell.model.limits import Limits
 
-__all__ = ["doctor", "migrate"]
+__all__ = [
+    "completion",
+    "doctor",
+    "migrate",
+]
+
 
 _SKEW_MS = 1_000
 """More than this between two clocks makes times hard to read; leases go by the store's clock alone and do not suffer."""
@@ -122,3 +133,17 @@ def _tried(name: str, work: Callable[[], object]) -> DoctorFinding:
     except StepwellError as error:
         return DoctorFinding(name, "error", str(error))
     return DoctorFinding(name, "ok", "works")
+
+
+@command("completion")
+@click.argument("shell", type=click.Choice(["bash", "fish", "zsh"]))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell, to be sourced: `source <(stepwell completion bash)`."""
+    given, kind = settings(), get_completion_class(shell)
+    root = click.get_current_context().find_root().command
+    assert kind is not None, "the choice has only shells that click knows"  # noqa: S101 - for the type checker
+    source = kind(root, {}, "stepwell", "_STEPWELL_COMPLETE").source()
+    if given.is_json:
+        given.screen.json({"shell": shell, "script": source})
+    else:
+        given.screen.write(source)

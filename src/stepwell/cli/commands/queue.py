@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 
-from stepwell.cli.argument import ID, INPUT, MOMENT, SPAN, WORKSPACE, limits_of
-from stepwell.cli.command import CommandEntry, Group, command
-from stepwell.cli.plaintext import printable
+from stepwell.cli.main import CommandEntry, Group, command
+from stepwell.cli.options import ID, INPUT, MOMENT, SPAN, WORKSPACE, limits_of, settings
+from stepwell.cli.output import printable
 from stepwell.cli.report import tell, tell_fields, tell_rows
-from stepwell.cli.settings import settings
-from stepwell.cli.source import check_name, find_workflow
+from stepwell.cli.workflow_loader import check_name, find_workflow
 from stepwell.model.queue_item import DEFAULT_QUEUE, ItemStatus
 
 __all__ = ["enqueue", "queue"]

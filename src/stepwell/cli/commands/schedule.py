@@ -6,11 +6,10 @@ from typing import Any
 
 import click
 
-from stepwell.cli.argument import INPUT, MOMENT, SPAN, WORKSPACE
-from stepwell.cli.command import CommandEntry, Group, command
+from stepwell.cli.main import CommandEntry, Group, command
+from stepwell.cli.options import INPUT, MOMENT, SPAN, WORKSPACE, settings
 from stepwell.cli.report import moment, tell, tell_fields, tell_rows
-from stepwell.cli.settings import settings
-from stepwell.cli.source import check_name, find_workflow
+from stepwell.cli.workflow_loader import check_name, find_workflow
 from stepwell.errors import NotFound
 from stepwell.model.queue_item import DEFAULT_QUEUE
 

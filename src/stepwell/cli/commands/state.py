@@ -7,11 +7,10 @@ from typing import Any
 import click
 import msgspec
 
-from stepwell.cli.argument import SPAN, VALUE
-from stepwell.cli.command import Command, CommandEntry, Group
-from stepwell.cli.plaintext import json_text
+from stepwell.cli.main import Command, CommandEntry, Group
+from stepwell.cli.options import SPAN, VALUE, settings
+from stepwell.cli.output import json_text
 from stepwell.cli.report import tell
-from stepwell.cli.settings import settings
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from stepwell.cli.argument import limits_of
-from stepwell.cli.command import CommandEntry, Group, command
+from stepwell.cli.main import CommandEntry, Group, command
+from stepwell.cli.options import limits_of, settings
 from stepwell.cli.report import tell, tell_rows
-from stepwell.cli.settings import settings
 
 __all__ = ["workspace"]
 

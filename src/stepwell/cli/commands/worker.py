@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from stepwell.cli.command import command
-from stepwell.cli.plaintext import printable
-from stepwell.cli.settings import settings
-from stepwell.cli.source import definitions_of, is_document
+from stepwell.cli.main import command
+from stepwell.cli.options import settings
+from stepwell.cli.output import printable
+from stepwell.cli.workflow_loader import definitions_of, is_document
 from stepwell.config import choose_url, without_secrets
 from stepwell.errors import InvalidInput
 from stepwell.flow.function import registered_names, registered_step_names

@@ -8,13 +8,10 @@ from typing import Any
 import click
 import msgspec
 
-from stepwell.cli.command import command
-from stepwell.cli.event import RunEvent, events_of
-from stepwell.cli.plaintext import printable
-from stepwell.cli.screen import Screen
-from stepwell.cli.settings import settings
-from stepwell.cli.timeline import bars
-from stepwell.cli.waiting import offer_text, waiting_text
+from stepwell.cli.main import command
+from stepwell.cli.options import settings
+from stepwell.cli.output import Screen, printable
+from stepwell.cli.run_view import RunEvent, bars, events_of, offer_text, waiting_text
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.receipt import Receipt
 from stepwell.model.value import Value

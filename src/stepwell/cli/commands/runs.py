@@ -1,9 +1,16 @@
-"""``run``, ``start`` and ``watch``: begin a run, and follow it to its end."""
+"""``run``, ``start`` and ``watch``: begin a run, and follow it to its end.
+
+``list``: the runs of a store.
+
+``signal``, ``cancel``, ``retry`` and ``fork``: what can be done to a run from outside.
+
+``verify``: walk the receipts of a run.
+"""
 
 from __future__ import annotations
 
 import os
-import signal
+import signal as signals
 import socket
 import sys
 import threading
@@ -14,24 +21,35 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from stepwell.cli.argument import ID, INPUT, SPAN, WORKSPACE
-from stepwell.cli.command import command
-from stepwell.cli.ending import ExitCode
-from stepwell.cli.following import Ticker, follow
-from stepwell.cli.plaintext import printable
-from stepwell.cli.screen import Screen
-from stepwell.cli.settings import settings
-from stepwell.cli.source import check_name, find_workflow
+from stepwell.cli.exit_codes import ExitCode
+from stepwell.cli.main import command
+from stepwell.cli.options import ID, INPUT, SPAN, VALUE, WORKSPACE, settings
+from stepwell.cli.output import Screen, printable
+from stepwell.cli.report import tell, tell_rows
+from stepwell.cli.run_view import Ticker, follow
+from stepwell.cli.workflow_loader import check_name, find_workflow
 from stepwell.config import choose_url
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.model.execution_state import ExecutionState
+from stepwell.model.status import Status
 
 if TYPE_CHECKING:
     from stepwell.app import Stepwell
     from stepwell.runtime.definitions import Startable
     from stepwell.runtime.run_operations import Run
 
-__all__ = ["run", "start", "watch"]
+__all__ = [
+    "cancel",
+    "fork",
+    "list_",
+    "retry",
+    "run",
+    "signal",
+    "start",
+    "verify",
+    "watch",
+]
+
 
 _timeout = click.option("--timeout", type=SPAN, metavar="SPAN", help="Stop waiting after 30s, 5m, ...; the run is kept.")
 
@@ -153,12 +171,107 @@ def _end_when_interrupted() -> None:
     a signal that comes a moment before does not end such a wait."""
     rope, ear = socket.socketpair()
     rope.setblocking(False)
-    signal.set_wakeup_fd(rope.detach(), warn_on_full_buffer=False)
+    signals.set_wakeup_fd(rope.detach(), warn_on_full_buffer=False)
 
     def wait() -> None:
-        while ear.recv(1) != bytes([signal.SIGINT]):
+        while ear.recv(1) != bytes([signals.SIGINT]):
             pass
         os._exit(ExitCode.INTERRUPTED)
 
     threading.Thread(target=wait, name="stepwell-interrupted", daemon=True).start()
-    signal.signal(signal.SIGINT, lambda _signal, _frame: None)
+    signals.signal(signals.SIGINT, lambda _signal, _frame: None)
+
+
+_COLUMNS = {
+    "ID": "execution_id",
+    "WORKFLOW": "workflow_id",
+    "STATUS": "status",
+    "WORKSPACE": "workspace_id",
+    "REVISION": "revision",
+    "UPDATED": "updated_at",
+}
+
+
+@command("list")
+@click.option("--status", "-s", type=click.Choice([*Status], case_sensitive=False), help="Only those that stand there.")
+@click.option("--workspace", "-w", help="Only those of a workspace.")
+@click.option("--workflow", help="Only those of a workflow.")
+@click.option("--limit", "-n", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+def list_(status: str | None, workspace: str | None, workflow: str | None, limit: int) -> None:
+    """List runs, newest first. With --json, one line for each."""
+    given = settings()
+    with given.open() as well:
+        found = well.executions.list(status=status, workspace=workspace, workflow=workflow, limit=limit)
+    tell_rows(given, found, _COLUMNS, "no runs; start one with: stepwell run FILE")
+    if len(found) == limit and not given.is_json:
+        given.screen.note(f"the newest {limit}; more with --limit")
+
+
+@command("signal")
+@click.argument("execution_id", metavar="ID")
+@click.argument("name", metavar="NAME")
+@click.argument("value", type=VALUE, default="null", metavar="[JSON|@FILE|-]")
+def signal(execution_id: str, name: str, value: Any) -> None:
+    """Send a signal to a run, with a value. It is kept until the run takes it."""
+    given = settings()
+    with given.open() as well:
+        well.run(execution_id).signal(name, value)
+    tell(given, {"execution_id": execution_id, "signal": name}, f"signal {name} is with {execution_id}")
+
+
+@command("cancel")
+@click.argument("execution_id", metavar="ID")
+def cancel(execution_id: str) -> None:
+    """Ask a run to end. Its code learns of it at its next call, and can clean up."""
+    given = settings()
+    with given.open() as well:
+        well.run(execution_id).cancel()
+    tell(given, {"execution_id": execution_id, "cancel": "asked"}, f"{execution_id} is asked to end")
+
+
+@command("retry")
+@click.argument("execution_id", metavar="ID")
+def retry(execution_id: str) -> None:
+    """Run a failed run again, from the step that failed. What was recorded before is kept. One that came from the queue waits for
+    its turn there."""
+    given = settings()
+    with given.open() as well:
+        run = well.run(execution_id)
+        run.retry()
+        status, item_id = str(run.status()), well.load(execution_id).identity.item_id
+    told = {"execution_id": execution_id, "status": status}
+    if item_id is None:
+        tell(given, told, f"{execution_id} is {status}, for a worker to take on")
+    else:
+        tell(given, {**told, "item_id": item_id}, f"{execution_id} is {status}, and goes on when queue item {item_id} has its turn")
+
+
+@command("fork")
+@click.argument("execution_id", metavar="ID")
+@click.argument("new_id", metavar="NEW")
+@click.option("--at", type=click.IntRange(0), metavar="REVISION", help="From the state at a revision; else from now.")
+def fork(execution_id: str, new_id: str, at: int | None) -> None:
+    """Start a new run from the state of another. That one is left as it is."""
+    given = settings()
+    with given.open() as well:
+        receipt = well.fork(execution_id, new_id, at=at)
+    told = {"execution_id": new_id, "parent_id": execution_id, "revision": receipt.revision, "digest": receipt.digest}
+    tell(given, told, f"{new_id} begins with the state of {execution_id}")
+
+
+@command("verify")
+@click.argument("execution_id", metavar="ID")
+def verify(execution_id: str) -> None:
+    """Check every receipt of a run: no edit, gap, swap or cut. Exit code 1 if something is found."""
+    given = settings()
+    screen = given.screen
+    with given.open() as well:
+        result = well.verify(execution_id)
+    if given.is_json:
+        screen.json({"execution_id": execution_id} | msgspec.to_builtins(result))
+    elif result.ok:
+        screen.write(f"{screen.paint('green', 'ok')}  {result.receipts} receipts, head {result.head}")
+    else:
+        for problem in result.problems:
+            screen.write(f"{screen.paint('red', 'BROKEN')}  {printable(problem)}")
+    sys.exit(ExitCode.DONE if result.ok else ExitCode.FAILED)

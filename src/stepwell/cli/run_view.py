@@ -1,0 +1,302 @@
+"""What happened in a run, read from its receipts: the changes of each commit that a person wants to hear of.
+
+A run as a picture in text: one row for each step, and a bar from its beginning to its end.
+
+What a run waits for, in words.
+
+Following a run while it happens: its new receipts as events, and a line that says where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from shlex import quote
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stepwell.cli.output import Screen, json_text, printable, shortened
+from stepwell.errors import ExecutionCancelled, ExecutionFailed
+from stepwell.model.receipt import Receipt
+from stepwell.model.status import FINAL
+from stepwell.model.value import Value
+from stepwell.runtime.progress import Offer, Waiting
+
+if TYPE_CHECKING:
+    from stepwell.app import Stepwell
+    from stepwell.runtime.progress import Progress
+
+__all__ = [
+    "RunEvent",
+    "Ticker",
+    "bars",
+    "event_line",
+    "events_of",
+    "follow",
+    "offer_text",
+    "span_text",
+    "waiting_text",
+]
+
+
+class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One thing that happened. The names are those of the JSON that commands write."""
+
+    event: str
+    """``created``, ``status``, ``step``, ``attempt``, ``waiting``, ``variable``, ``loop``, ``cancelled``, ``reopened``,
+    ``restored`` or ``result``."""
+    execution_id: str
+    revision: int
+    at: datetime
+    name: str = ""
+    status: str = ""
+    duration_ms: int | None = None
+    detail: Value = None
+
+    @property
+    def began_at(self) -> datetime:
+        """When it began, for a step."""
+        return self.at - timedelta(milliseconds=self.duration_ms or 0)
+
+
+def events_of(receipt: Receipt) -> Iterator[RunEvent]:
+    """The events of one commit, in order."""
+    for mutation in receipt.mutations:
+        told = _told(mutation)
+        if told is not None:
+            at = told.pop("at", receipt.committed_at)
+            yield RunEvent(execution_id=receipt.execution_id, revision=receipt.revision, at=at, **told)
+
+
+def _told(mutation: dict[str, Any]) -> dict[str, Any] | None:
+    match mutation:
+        case {"type": "create", "metadata": {"workflow_id": workflow, "version": version}}:
+            return {"event": "created", "name": workflow, "detail": {"version": version}}
+        case {"type": "set_status", "status": status}:
+            return {"event": "status", "status": status}
+        case {"type": "record_step", "name": name, "step": step}:
+            return _step(name, step)
+        case {"type": "add_token" | "update_token", "token_id": name, "token": {"node": node, "value": value}}:
+            return _token(name, node, value)
+        case {"type": "set_variable", "name": name, "value": value}:
+            return {"event": "variable", "name": name, "detail": value}
+        case {"type": "set_loop", "loop_id": name, "loop": loop}:
+            return {"event": "loop", "name": name, "detail": loop}
+        case {"type": "cancel_scope", "scope_id": name}:
+            return {"event": "cancelled", "name": name}
+        case {"type": "reopen_step", "name": name}:
+            return {"event": "reopened", "name": name}
+        case {"type": "restore", "source": source, "revision": revision}:
+            return {"event": "restored", "name": source, "detail": {"revision": revision}}
+        case {"type": "set_result", "value": value}:
+            return {"event": "result", "detail": value}
+        case _:
+            return None
+
+
+def _step(name: str, step: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "event": "step",
+        "name": name,
+        "status": step["status"],
+        "duration_ms": step["duration_ms"],
+        "detail": step["output"],
+        "at": datetime.fromisoformat(step["executed_at"]),
+    }
+
+
+def _token(name: str, node: str, value: Any) -> dict[str, Any] | None:
+    match value:
+        case {"attempt": int(), "error": _}:
+            return {"event": "attempt", "name": name, "detail": value}
+        case {"due_ms": _} | {"execution_id": _} | {"title": _}:
+            return {"event": "waiting", "name": name, "status": node, "detail": value}
+        case _:
+            return None
+
+
+_MOST_ROWS = 60
+_NAME_WIDTH = 28
+
+
+def bars(
+    steps: Sequence[RunEvent],
+    *,
+    width: int,
+    began_at: datetime | None = None,
+    paint: Callable[[RunEvent, str], str] = lambda _, text: text,
+    block: str = "█",
+    label: Callable[[RunEvent], str] = lambda _: "",
+) -> list[str]:
+    """The rows of the picture. A long run shows its first and last steps, and says how many are between."""
+    if not steps:
+        return []
+    start = min([each.began_at for each in steps] + ([began_at] if began_at is not None else []))
+    total = max((max(each.at for each in steps) - start).total_seconds(), 0.001)
+    names = min(max(len(printable(each.name)) for each in steps), _NAME_WIDTH)
+    labels = max(len(label(each)) for each in steps)
+    room = max(width - names - labels - 14, 10)
+
+    def row(each: RunEvent) -> str:
+        first, last = (round((at - start).total_seconds() / total * room) for at in (each.began_at, each.at))
+        first = min(first, room - 1)
+        bar = " " * first + block * max(last - first, 1)
+        name = shortened(printable(each.name), names).ljust(names)
+        told = f"{label(each)} ".rjust(labels + 1) if labels else ""
+        return f"{name}  {told}{paint(each, bar)}{' ' * (room - len(bar))} {span_text((each.duration_ms or 0) / 1000):>8}"
+
+    if len(steps) <= _MOST_ROWS:
+        return [row(each) for each in steps]
+    half = _MOST_ROWS // 2
+    between = f"... {len(steps) - 2 * half} more steps ..."
+    return [*(row(each) for each in steps[:half]), between, *(row(each) for each in steps[-half:])]
+
+
+def span_text(seconds: float) -> str:
+    """A span of time for people."""
+    if seconds < 1:
+        return f"{round(seconds * 1000)} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def waiting_text(waiting: Waiting) -> str:
+    """What is waited for, and until when."""
+    until = "" if waiting.until is None else f" until {waiting.until:%Y-%m-%d %H:%M:%S} UTC"
+    match waiting.kind:
+        case "retry":
+            return f"another attempt at {waiting.name}{until}, after: {waiting.error}"
+        case "step":
+            return f"a worker that has step {waiting.name}"
+        case kind:
+            return f"{kind} {waiting.name}".strip() + until
+
+
+def offer_text(execution_id: str, offer: Offer) -> str:
+    """An answer that the run would take now, and the command that gives it."""
+    title = f" ({offer.title})" if offer.title else ""
+    people = f" by {', '.join(offer.approvers)}" if offer.approvers else ""
+    value = "JSON"
+    if offer.kind == "approval":
+        value = quote(json_text({"is_approved": True, "by": offer.approvers[0] if offer.approvers else None}))
+    return f"{offer.kind} {offer.name}{title}{people}: stepwell signal {quote(execution_id)} {quote(offer.name)} {value}"
+
+
+_LOOK_SECONDS = 0.2
+_BAR = 20
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+def follow(well: Stepwell, execution_id: str, *, timeout: float | None = None, ticker: Ticker | None = None) -> Iterator[RunEvent]:
+    """The events of a run from its first commit on, as they come, until it has ended; ``TimeoutError`` if that takes too long."""
+    run, seen = well.run(execution_id), -1
+    ends = None if timeout is None else monotonic() + timeout
+    while True:
+        # Asked first: what it ended with is then among the receipts that are read next.
+        status = run.status()
+        for receipt in well.receipts(execution_id, after=seen):
+            seen = receipt.revision
+            yield from events_of(receipt)
+        if status in FINAL:
+            return
+        if ticker is not None:
+            ticker.look(run.progress())
+        left = _LOOK_SECONDS if ends is None else min(_LOOK_SECONDS, ends - monotonic())
+        if left <= 0:
+            told = f"execution {execution_id!r} is still {status}; it is kept, and goes on where a worker has it"
+            raise TimeoutError(f"{told}: stepwell watch {quote(execution_id)}")
+        with suppress(TimeoutError, ExecutionFailed, ExecutionCancelled):
+            run.result(timeout=left)
+
+
+class Ticker:
+    """Tells on standard error what happens; on a terminal, with a line under it that is written over."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen, self._began, self._frame = screen, monotonic(), 0
+        self._waits: tuple[str, ...] = ()
+        self._is_drawn = False
+
+    def tell(self, event: RunEvent) -> None:
+        """Say an event."""
+        self._say(event_line(event, self._screen))
+
+    def look(self, progress: Progress) -> None:
+        """Say what the run waits for, if that is new, and draw the line anew."""
+        waits = tuple(waiting_text(each) for each in progress.waiting)
+        for each in waits:
+            if each not in self._waits:
+                self._say(f"{' ' * 8}  waits for {printable(each)}")
+        self._waits = waits
+        if self._screen.is_live:
+            self._draw(progress)
+
+    def _say(self, line: str) -> None:
+        if line and not self._screen.is_json:
+            self.clear()
+            self._screen.note(line)
+
+    def _draw(self, progress: Progress) -> None:
+        self._frame += 1
+        is_wide = (self._screen.err.encoding or "").lower().startswith("utf")
+        spin = (_SPINNER if is_wide else "-\\|/")[self._frame % (len(_SPINNER) if is_wide else 4)]
+        part = "" if progress.percent is None else f" {_bar(progress.percent, is_wide)} {progress.percent:.0f} %"
+        doing = f", {', '.join(progress.current)}" if progress.current else ""
+        text = f"{progress.status.lower()}, {progress.done} done{doing}, {span_text(monotonic() - self._began)}"
+        line = shortened(f"{spin}{part} {printable(text)}", self._screen.width - 1)
+        self._screen.err.write(f"\r\x1b[K{self._screen.paint('cyan', line, self._screen.err)}")
+        self._screen.err.flush()
+        self._is_drawn = True
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._is_drawn:
+            self._screen.err.write("\r\x1b[K")
+            self._screen.err.flush()
+            self._is_drawn = False
+
+
+def _bar(percent: float, is_wide: bool) -> str:
+    full, empty = ("█", "░") if is_wide else ("#", ".")
+    filled = round(_BAR * min(max(percent, 0), 100) / 100)
+    return full * filled + empty * (_BAR - filled)
+
+
+def event_line(event: RunEvent, screen: Screen) -> str:
+    """An event on one line; empty for those that say nothing new."""
+    err = screen.err
+    what = _in_words(event)
+    if not what:
+        return ""
+    status = f"  {screen.paint_status(event.status, err)}" if event.event in ("step", "status") else ""
+    took = f"  {span_text(event.duration_ms / 1000)}" if event.duration_ms else ""
+    return f"{screen.paint('dim', f'{event.at:%H:%M:%S}', err)}  {printable(what)}{status}{took}"
+
+
+def _in_words(event: RunEvent) -> str:
+    match event.event:
+        case "created":
+            return f"created {event.execution_id} of {event.name}"
+        case "status":
+            return "" if event.status == "PENDING" else "run"
+        case "step":
+            return event.name
+        case "attempt":
+            error: dict[str, Any] = event.detail.get("error") or {}
+            return f"{event.name} attempt {event.detail['attempt']} failed: {error.get('kind')}: {error.get('message')}"
+        case "variable":
+            return f"{event.name} = {shortened(json_text(event.detail), 60)}"
+        case "cancelled":
+            return f"scope {event.name} cancelled"
+        case "reopened":
+            return f"{event.name} is to be tried again"
+        case "restored":
+            return f"state of {event.name} at revision {event.detail['revision']}"
+        case _:
+            return ""
