@@ -26,7 +26,7 @@ from stepwell.flow import (
     when,
 )
 from stepwell.runtime.steps.context import StepContext
-from stepwell.testing.crashing import crash_everywhere
+from stepwell.testing.crash_testing import crash_everywhere
 
 
 @step(name="crash.add")

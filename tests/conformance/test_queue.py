@@ -3,20 +3,18 @@
 import pytest
 from tests.support.stores import STORES
 
-from stepwell.testing.conformance.combinations import *  # noqa: F403
 from stepwell.testing.conformance.fixtures import MakeStore
+from stepwell.testing.conformance.group_equivalence import *  # noqa: F403
 from stepwell.testing.conformance.queue import *  # noqa: F403
-from stepwell.testing.conformance.queue_again import *  # noqa: F403
 from stepwell.testing.conformance.queue_claim import *  # noqa: F403
 from stepwell.testing.conformance.queue_commit import *  # noqa: F403
-from stepwell.testing.conformance.queue_depth import *  # noqa: F403
-from stepwell.testing.conformance.queue_life import *  # noqa: F403
-from stepwell.testing.conformance.queue_machine import *  # noqa: F403
-from stepwell.testing.conformance.queue_put import *  # noqa: F403
-from stepwell.testing.conformance.queue_rates import *  # noqa: F403
-from stepwell.testing.conformance.queue_request import *  # noqa: F403
-from stepwell.testing.conformance.queue_runs import *  # noqa: F403
-from stepwell.testing.conformance.queue_state import *  # noqa: F403
+from stepwell.testing.conformance.queue_lifecycle import *  # noqa: F403
+from stepwell.testing.conformance.queue_limits import *  # noqa: F403  # noqa: F403  # noqa: F403
+from stepwell.testing.conformance.queue_model import *  # noqa: F403
+from stepwell.testing.conformance.queue_piggyback import *  # noqa: F403
+from stepwell.testing.conformance.queue_retry import *  # noqa: F403
+from stepwell.testing.conformance.queue_settings import *  # noqa: F403
+from stepwell.testing.conformance.queue_whole_runs import *  # noqa: F403
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])

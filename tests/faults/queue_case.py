@@ -13,8 +13,7 @@ from stepwell.model.commit import Creation, Rest, Unit, Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import CancelItem, ClaimItems, Enqueue, ItemMark, RecoverItems, Redrive, ReturnItem
 from stepwell.stores.sqlite.store import SQLiteStore
-from stepwell.testing.conformance.queue_sample import claim_items, new_item, put_workspace
-from stepwell.testing.conformance.sample import HOUR, SampleExecution, status
+from stepwell.testing.conformance.samples import HOUR, SampleExecution, claim_items, new_item, put_workspace, status
 
 __all__ = ["ACTS", "dump", "open_store", "prepare"]
 

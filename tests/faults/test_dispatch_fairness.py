@@ -16,7 +16,7 @@ from tests.support.queues import SHARED_STORES, shared_url
 from stepwell import QueueRequest, Stepwell, workflow
 from stepwell.model.queue_item import ClaimItems, Enqueue, ItemMark
 from stepwell.stores.redis.url import parse_url
-from stepwell.testing.conformance.queue_sample import new_item
+from stepwell.testing.conformance.samples import new_item
 
 __all__ = ["shared_url"]
 

@@ -16,7 +16,7 @@ from stepwell.contract.store import Store
 from stepwell.model.limits import Limits
 from stepwell.queue.dispatcher import Dispatcher
 from stepwell.stores.url import store_of
-from stepwell.testing.conformance.queue_sample import claim_items
+from stepwell.testing.conformance.samples import claim_items
 
 WAIT = 60
 

@@ -18,7 +18,7 @@ from stepwell.stores.postgres.connection_pool import connect_database
 from stepwell.stores.postgres.migrations import MIGRATIONS, Migration, migrate
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.stores.postgres.url import PostgresSettings, parse_url
-from stepwell.testing.conformance.sample import SampleExecution, put, walk, write_state
+from stepwell.testing.conformance.samples import SampleExecution, put, walk, write_state
 
 LAST = MIGRATIONS[-1].number
 NEXT = Migration(

@@ -21,7 +21,7 @@ from stepwell.model.commit import Acquire, Claim, Seen, StateBatch, Unit, Writte
 from stepwell.model.limits import Limits
 from stepwell.model.scoped_operations import Copy, Increment
 from stepwell.stores.postgres.store import PostgresStore
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     HOUR,
     NOTHING,
     SCOPE,

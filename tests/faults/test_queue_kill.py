@@ -16,7 +16,7 @@ from tests.faults.queue_case import ACTS, RETRYABLE, dump, open_store, prepare, 
 from stepwell.fault_points import QUEUE_POINTS, armed
 from stepwell.model.commit import Seen, Written
 from stepwell.model.queue_item import ItemQuery
-from stepwell.testing.conformance.queue_sample import claim_items, used
+from stepwell.testing.conformance.samples import claim_items, used
 
 
 @pytest.fixture(scope="module")

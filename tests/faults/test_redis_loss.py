@@ -16,7 +16,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.receipt_chain import rebuild
 from stepwell.model.scoped_operations import Increment
 from stepwell.stores.redis.store import RedisStore
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     HOUR,
     SCOPE,
     SampleExecution,

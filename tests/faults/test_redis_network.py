@@ -22,7 +22,7 @@ from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.stores.redis.connection import Wire
 from stepwell.stores.redis.scripts import SCRIPTS
 from stepwell.stores.redis.store import RedisStore
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     HOUR,
     SCOPE,
     SampleExecution,

@@ -19,8 +19,20 @@ from stepwell.model.mutation import Mutation
 from stepwell.model.queue_item import ClaimItems, Enqueue
 from stepwell.stores.postgres.connection import PostgresConnection
 from stepwell.stores.postgres.store import PostgresStore
-from stepwell.testing.conformance.queue_sample import new_item, put_workspace, statuses
-from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, landed, put, refused, status, step, walk
+from stepwell.testing.conformance.samples import (
+    HOUR,
+    SampleExecution,
+    answers,
+    landed,
+    new_item,
+    put,
+    put_workspace,
+    refused,
+    status,
+    statuses,
+    step,
+    walk,
+)
 
 store = postgres_store
 

@@ -19,8 +19,25 @@ from stepwell.model.commit import ClaimDue, Commit, Creation, Outcome, Rest, See
 from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, ItemMark, RecoverItems, ReturnItem
 from stepwell.stores.postgres import writer
 from stepwell.stores.postgres.store import PostgresStore
-from stepwell.testing.conformance.queue_sample import add, added, claim_items, new_item, put_workspace, recover, statuses, stored
-from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, landed, put, refused, status, walk, write
+from stepwell.testing.conformance.samples import (
+    HOUR,
+    SampleExecution,
+    add,
+    added,
+    answers,
+    claim_items,
+    landed,
+    new_item,
+    put,
+    put_workspace,
+    recover,
+    refused,
+    status,
+    statuses,
+    stored,
+    walk,
+    write,
+)
 
 store = postgres_store
 

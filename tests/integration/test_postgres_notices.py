@@ -20,17 +20,7 @@ from stepwell.model.commit import (
 )
 from stepwell.model.queue_item import Enqueue
 from stepwell.stores.postgres.store import PostgresStore
-from stepwell.testing.conformance.queue_sample import new_item
-from stepwell.testing.conformance.sample import (
-    HOUR,
-    SampleExecution,
-    acquire,
-    landed,
-    put,
-    refused,
-    write,
-    write_state,
-)
+from stepwell.testing.conformance.samples import HOUR, SampleExecution, acquire, landed, new_item, put, refused, write, write_state
 
 store = postgres_store
 other = other_postgres_store

@@ -19,7 +19,7 @@ from stepwell.errors import InvalidInput, StoreForeign, StoreUnavailable, StoreU
 from stepwell.model.limits import Limits
 from stepwell.stores.postgres.url import parse_url
 from stepwell.stores.url import store_of
-from stepwell.testing.conformance.sample import SampleExecution, landed, write
+from stepwell.testing.conformance.samples import SampleExecution, landed, write
 
 
 @pytest.fixture

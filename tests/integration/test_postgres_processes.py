@@ -24,15 +24,7 @@ from stepwell.model.commit import (
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Increment
 from stepwell.stores.postgres.store import PostgresStore
-from stepwell.testing.conformance.sample import (
-    HOUR,
-    SCOPE,
-    SampleExecution,
-    content,
-    put,
-    walk,
-    write,
-)
+from stepwell.testing.conformance.samples import HOUR, SCOPE, SampleExecution, content, put, walk, write
 
 store = postgres_store
 other = other_postgres_store

@@ -40,18 +40,22 @@ from stepwell.model.queue_item import (
     Workspace,
 )
 from stepwell.stores.postgres.store import PostgresStore
-from stepwell.testing.conformance.queue_sample import (
+from stepwell.testing.conformance.samples import (
+    SampleExecution,
     add,
     added,
+    answers,
     claim_items,
     ids_of,
+    landed,
     new_item,
+    put,
     put_workspace,
     recover,
     statuses,
     used,
+    write,
 )
-from stepwell.testing.conformance.sample import SampleExecution, answers, landed, put, write
 
 Session = psycopg.Connection[tuple[object, ...]]
 

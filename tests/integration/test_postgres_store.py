@@ -23,7 +23,7 @@ from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Increment
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.stores.postgres.url import parse_url
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     SCOPE,
     SampleExecution,
     acquire,

@@ -28,7 +28,7 @@ from stepwell.model.commit import (
 from stepwell.model.limits import Limits
 from stepwell.model.scoped_operations import Clear
 from stepwell.stores.postgres.store import PostgresStore
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     HOUR,
     SCOPE,
     SampleExecution,

@@ -17,7 +17,7 @@ from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Clear, Increment
 from stepwell.stores.redis.keys import Keys, slot_of
 from stepwell.stores.redis.store import RedisStore
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     HOUR,
     SampleExecution,
     acquire,

@@ -36,21 +36,28 @@ from stepwell.model.queue_item import (
     Tier,
 )
 from stepwell.stores.redis.store import RedisStore
-from stepwell.testing.conformance.queue_runs import run_of
-from stepwell.testing.conformance.queue_sample import (
+from stepwell.testing.conformance.queue_whole_runs import run_of
+from stepwell.testing.conformance.samples import (
+    HOUR,
+    SampleExecution,
     add,
     added,
+    answers,
     claim_items,
+    content,
     end,
     ids_of,
+    landed,
     new_item,
+    put,
     put_workspace,
     recover,
+    refused,
     statuses,
     stored,
     used,
+    write,
 )
-from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, content, landed, put, refused, write
 
 # The keys.
 

@@ -12,8 +12,8 @@ from stepwell.clock import FakeClock
 from stepwell.errors import LimitExceeded
 from stepwell.fault_points import armed
 from stepwell.model.commit import StateBatch
-from stepwell.testing.conformance.queue_state import MOST, OWN, TALK, held, limit, put
-from stepwell.testing.conformance.sample import SampleExecution, landed, refused, write
+from stepwell.testing.conformance.queue_limits import MOST, OWN, TALK, held, limit, put
+from stepwell.testing.conformance.samples import SampleExecution, landed, refused, write
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from stepwell.state.history import History
 from stepwell.stores.redis.scripts import SCRIPTS
 from stepwell.stores.redis.state_plan import StatePlan
 from stepwell.stores.redis.store import RedisStore
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     HOUR,
     SCOPE,
     SampleExecution,

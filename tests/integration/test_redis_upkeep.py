@@ -23,7 +23,7 @@ from stepwell.model.commit import (
 from stepwell.model.limits import Limits
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Clear, Delete
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     HOUR,
     SCOPE,
     SampleExecution,

@@ -18,15 +18,7 @@ from stepwell.model.commit import (
     Unlock,
 )
 from stepwell.stores.redis.store import RedisStore
-from stepwell.testing.conformance.sample import (
-    HOUR,
-    SampleExecution,
-    answers,
-    claim,
-    landed,
-    put,
-    write,
-)
+from stepwell.testing.conformance.samples import HOUR, SampleExecution, answers, claim, landed, put, write
 
 # What is due
 

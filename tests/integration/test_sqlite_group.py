@@ -15,7 +15,7 @@ from stepwell.model.commit import Outcome, Rest, Unit, Written
 from stepwell.model.limits import Limits
 from stepwell.stores.sqlite.fast_path import FIRST, LAST, MOST_AT_ONCE, PLAIN, statement_of
 from stepwell.stores.sqlite.store import SQL, SQLiteStore
-from stepwell.testing.conformance.sample import SampleExecution, status, walk
+from stepwell.testing.conformance.samples import SampleExecution, status, walk
 
 # Around a power of two, and around what one statement holds.
 SIZES = (2, 3, 4, 5, MOST_AT_ONCE, MOST_AT_ONCE + 1)

@@ -20,7 +20,7 @@ from stepwell.model.value import canonical
 from stepwell.stores.sql_files import read_schema
 from stepwell.stores.sqlite.queue import SQL
 from stepwell.stores.sqlite.store import SQLiteStore
-from stepwell.testing.conformance.queue_sample import add, claim_items, new_item, put_workspace
+from stepwell.testing.conformance.samples import add, claim_items, new_item, put_workspace
 
 # The first entry of an index is all that these read of it; and listings for people may read what they list.
 _FIRST_ENTRY = ("outlook", "ended_lanes", "old_items", "next_ready", "has_ready")

@@ -15,9 +15,7 @@ from stepwell.model.draft import Draft
 from stepwell.model.ids import new_commit_id
 from stepwell.model.mutation import Mutation
 from stepwell.stores.postgres import writer
-from stepwell.testing.conformance.sample import (
-    SampleExecution,
-)
+from stepwell.testing.conformance.samples import SampleExecution
 
 
 def take_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from stepwell.model.limits import Limits
 from stepwell.runtime.steps.context import StepContext
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing.clock import VirtualClock, as_monotonic
-from stepwell.testing.loop import SkippingPace, VirtualLoop
-from stepwell.testing.process import Fate, SharedStore, SimulatedProcess
+from stepwell.testing.event_loop import SkippingPace, VirtualLoop
+from stepwell.testing.simulated_process import Fate, SharedStore, SimulatedProcess
 
 LEASE_SECONDS = 30
 SWEEP_SECONDS = 5

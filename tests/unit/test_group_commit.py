@@ -202,7 +202,7 @@ def test_errands_of_one_turn_share_a_group_though_nobody_writes(disk: Disk) -> N
 
 
 def test_errands_of_a_long_turn_do_not_wait_for_its_end(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepwell.pipeline.gathering._LONGEST_SECONDS", 0)
+    monkeypatch.setattr("stepwell.pipeline.group_commit._LONGEST_SECONDS", 0)
     disk.is_held = True
 
     def wait() -> None:

@@ -11,7 +11,7 @@ from stepwell.model.commit import Deletion
 from stepwell.model.limits import Limits
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing.conformance.due import claim_due, names_of, nudge, rest, runnable
-from stepwell.testing.conformance.sample import landed, write
+from stepwell.testing.conformance.samples import landed, write
 
 
 class Broken(Exception):

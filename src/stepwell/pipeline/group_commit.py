@@ -1,4 +1,10 @@
-"""Tickets: units that wait to be written, each with the spot where its outcome is left, and how its caller is told.
+"""Gathering: the errands of a loop set out together, when its turn is over.
+
+Nobody waits for an errand. Set out one by one, they come to many small groups, and for each of these the writer thread asks the
+loop for the interpreter a few times. So the runs that end in one turn of a busy loop are one group, with the claim that is asked
+for then.
+
+Tickets: units that wait to be written, each with the spot where its outcome is left, and how its caller is told.
 
 Group commit: whatever is waiting is written in one transaction, and nobody waits for company.
 
@@ -33,7 +39,6 @@ from stepwell.contract.store import Answer, Begun
 from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
 from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.queue_item import Enqueue
-from stepwell.pipeline.gathering import Gathering
 from stepwell.pipeline.notifications import shut_gate
 from stepwell.pipeline.watch import Watch
 from stepwell.pipeline.way import Way, can_wait
@@ -42,11 +47,52 @@ from stepwell.stores.glance import Glance, is_worth_a_look, let_others_run
 
 __all__ = [
     "Errand",
+    "Gathering",
     "GroupCommit",
     "ThreadTicket",
     "Ticket",
     "Told",
 ]
+
+
+# How long an errand may wait for others, if the turn takes longer than that.
+_LONGEST_SECONDS = 0.02
+
+
+class _Load(msgspec.Struct, eq=False):
+    """What has gathered in this turn of a loop."""
+
+    errands: list[Errand]
+    latest: float
+    """When it sets out in any case, by the loop's clock."""
+
+
+class Gathering:
+    """Where errands wait for the end of the turn, loop by loop."""
+
+    def __init__(self, set_out: Callable[[list[Errand]], None]) -> None:
+        self._set_out = set_out
+        self._loads: dict[asyncio.AbstractEventLoop, _Load] = {}
+
+    def add(self, errand: Errand, loop: asyncio.AbstractEventLoop) -> None:
+        """Have an errand set out with the others of this turn. On its loop."""
+        now, load = loop.time(), self._loads.get(loop)
+        if load is None:
+            load = self._loads[loop] = _Load([], now + _LONGEST_SECONDS)
+            loop.call_soon(self._send_off, loop, load)
+        load.errands.append(errand)
+        if now >= load.latest:
+            self._send_off(loop, load)
+
+    def _send_off(self, loop: asyncio.AbstractEventLoop, load: _Load) -> None:
+        if self._loads.get(loop) is load:
+            del self._loads[loop]
+            try:
+                self._set_out(load.errands)
+            except Exception as error:  # noqa: BLE001 - told to each of those who submitted one
+                for errand in load.errands:
+                    errand.error = copy.copy(error)
+                    errand.tell()
 
 
 Told = Callable[[Callable[[], Outcome]], None]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from stepwell.lazy_import import fetching
 
 if TYPE_CHECKING:
-    from stepwell.testing.choices import Diverged, InOrder, Replay, SchedulingChoice, Seeded, TaskScheduler, read_log, write_log
-    from stepwell.testing.crashing import CrashReport, crash_everywhere
+    from stepwell.testing.crash_testing import CrashReport, crash_everywhere
     from stepwell.testing.rehearsal import Rehearsal, rehearse
+    from stepwell.testing.schedulers import Diverged, InOrder, Replay, SchedulingChoice, Seeded, TaskScheduler, read_log, write_log
     from stepwell.testing.well import SkippingClock, TestWell
 
 __all__ = [
@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "choices": ("SchedulingChoice", "Diverged", "InOrder", "Replay", "TaskScheduler", "Seeded", "read_log", "write_log"),
-    "crashing": ("CrashReport", "crash_everywhere"),
+    "schedulers": ("SchedulingChoice", "Diverged", "InOrder", "Replay", "TaskScheduler", "Seeded", "read_log", "write_log"),
+    "crash_testing": ("CrashReport", "crash_everywhere"),
     "rehearsal": ("Rehearsal", "rehearse"),
     "well": ("SkippingClock", "TestWell"),
 }

@@ -1,4 +1,7 @@
-"""Virtual time: a clock that moves only when it is told to, by the test or by the event loop that keeps time with it."""
+"""Virtual time: a clock that moves only when it is told to, by the test or by the event loop that keeps time with it.
+
+How far time can be moved without passing over anything: to when the next execution comes due.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,15 @@ from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 
 from stepwell.clock import to_ms
+from stepwell.contract.store import ExecutionQuery, Store
+from stepwell.model.status import FINAL
 
-__all__ = ["VirtualClock", "as_monotonic"]
+__all__ = [
+    "VirtualClock",
+    "as_monotonic",
+    "horizon",
+]
+
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -62,3 +72,12 @@ def as_monotonic(clock: VirtualClock) -> Generator[None]:
             if name.startswith("stepwell.") and vars(module).get("monotonic") is time.monotonic:
                 stack.enter_context(patch.object(module, "monotonic", lambda: clock.elapsed))
         yield
+
+
+def horizon(store: Store, clock: VirtualClock) -> float | None:
+    """Seconds until an execution comes due; None while one is held or due, infinite if none ever will without word from outside."""
+    now = clock.now_ms()
+    heads = [head for head in store.find(ExecutionQuery(limit=10_000)) if head.status not in FINAL]
+    if any(head.holder is not None or (head.wake_ms is not None and head.wake_ms <= now) for head in heads):
+        return None
+    return min((clock.until_ms(head.wake_ms) for head in heads if head.wake_ms is not None), default=math.inf)

@@ -39,6 +39,6 @@ def well(clock: SkippingClock) -> Iterator[TestWell]:
 @pytest.fixture
 def crash_everywhere() -> Any:
     """``crash_everywhere(workflow, input)``: kill the run at each of its commits, go on, and compare with a run without a crash."""
-    from stepwell.testing.crashing import crash_everywhere
+    from stepwell.testing.crash_testing import crash_everywhere
 
     return crash_everywhere

@@ -13,10 +13,10 @@ from stepwell.model.commit import Commit, Outcome, Unit
 from stepwell.model.trace import Trace, TraceLevel, trace_of
 from stepwell.model.value import Value
 from stepwell.runtime.steps.context import StepContext
-from stepwell.testing.choices import Diverged, InOrder, Replay, SchedulingChoice, TaskScheduler, seeded
 from stepwell.testing.clock import VirtualClock
-from stepwell.testing.crashing import Signals, changes_in, on_virtual_loop, sent_signals
-from stepwell.testing.process import Fate, SharedStore, SimulatedProcess
+from stepwell.testing.crash_testing import Signals, changes_in, on_virtual_loop, sent_signals
+from stepwell.testing.schedulers import Diverged, InOrder, Replay, SchedulingChoice, TaskScheduler, seeded
+from stepwell.testing.simulated_process import Fate, SharedStore, SimulatedProcess
 
 __all__ = ["Rehearsal", "rehearse"]
 

@@ -12,9 +12,8 @@ from stepwell.contract.store import Store
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
 from stepwell.pipeline.operations import Driver, Effect, Operation, WaitEffect
-from stepwell.testing.clock import VirtualClock
-from stepwell.testing.horizon import horizon
-from stepwell.testing.loop import VirtualLoop
+from stepwell.testing.clock import VirtualClock, horizon
+from stepwell.testing.event_loop import VirtualLoop
 
 __all__ = ["SkippingClock", "TestWell"]
 

@@ -21,8 +21,7 @@ from stepwell.pipeline.operations import AsyncDriver
 from stepwell.queue.dispatcher import BATCH, Dispatcher
 from stepwell.queue.dispatcher_wakeup import ClaimOffer, PiggybackedClaim, WriteNotices
 from stepwell.stores.memory.store import MemoryStore
-from stepwell.testing.conformance.queue_sample import add, new_item, statuses
-from stepwell.testing.conformance.sample import SampleExecution
+from stepwell.testing.conformance.samples import SampleExecution, add, new_item, statuses
 
 
 class Desk:

@@ -16,8 +16,7 @@ from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, ItemMark, It
 from stepwell.pipeline.notifications import QUEUE, Notifications
 from stepwell.queue.dispatcher_wakeup import DispatcherWakeup, WriteNotices
 from stepwell.stores.memory.store import MemoryStore
-from stepwell.testing.conformance.queue_sample import new_item
-from stepwell.testing.conformance.sample import SampleExecution, status
+from stepwell.testing.conformance.samples import SampleExecution, new_item, status
 
 ITEM = Claimed("i", "default", "orders", 1, "e", b"null", 1, 1, 0)
 ALONE = replace(ITEM, is_alone=True)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 # Loaded before any inner run: each takes what it loaded with it when it ends, and the next would get half of it anew.
-import stepwell.testing.crashing
+import stepwell.testing.crash_everywhere
+
 import stepwell.testing.well  # noqa: F401
 
 pytest_plugins = ["pytester"]

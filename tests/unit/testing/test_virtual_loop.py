@@ -11,8 +11,8 @@ import pytest
 from stepwell.model.limits import Limits
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing.clock import VirtualClock
-from stepwell.testing.loop import SkippingPace, Stuck, VirtualLoop
-from stepwell.testing.process import Fate, SharedStore, SimulatedProcess
+from stepwell.testing.event_loop import SkippingPace, Stuck, VirtualLoop
+from stepwell.testing.simulated_process import Fate, SharedStore, SimulatedProcess
 
 
 class Calm:

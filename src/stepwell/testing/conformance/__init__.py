@@ -30,29 +30,41 @@ from importlib import import_module
 
 import pytest
 
-ROLES = ("commit", "concurrency", "due", "group", "history", "lease", "lock", "machine", "scan", "sharing", "state", "ttl", "value")
+ROLES = (
+    "commit",
+    "concurrency",
+    "due",
+    "group_commit",
+    "history",
+    "lease",
+    "lock",
+    "reference_model",
+    "scan",
+    "scoped_state",
+    "sharing",
+    "ttl",
+    "value",
+)
 """The modules of the suite."""
 
 QUEUE_ROLES = (
-    "combinations",
+    "group_equivalence",
     "queue",
-    "queue_again",
     "queue_claim",
     "queue_commit",
-    "queue_depth",
-    "queue_life",
-    "queue_machine",
-    "queue_put",
-    "queue_rates",
-    "queue_request",
-    "queue_runs",
-    "queue_state",
+    "queue_lifecycle",
+    "queue_limits",
+    "queue_model",
+    "queue_piggyback",
+    "queue_retry",
+    "queue_settings",
+    "queue_whole_runs",
 )
 """What a store that has a queue must do, too; a test file imports from these what it wants to run."""
 
 # Before anything of them is imported, so that their asserts tell what they compared, as those of any test file do.
-pytest.register_assert_rewrite(*(f"{__name__}.{role}" for role in (*ROLES, *QUEUE_ROLES, "sample", "queue_sample")))
-pytest.register_assert_rewrite("stepwell.testing.machine")
+pytest.register_assert_rewrite(*(f"{__name__}.{role}" for role in (*ROLES, *QUEUE_ROLES, "samples")))
+pytest.register_assert_rewrite("stepwell.testing.reference_model")
 
 from stepwell.testing.conformance import fixtures  # noqa: E402
 from stepwell.testing.conformance.fixtures import *  # noqa: E402, F403 - what the tests take comes with them

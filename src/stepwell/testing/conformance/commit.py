@@ -22,7 +22,7 @@ from stepwell.model.commit import (
     Written,
 )
 from stepwell.model.scoped_operations import ABSENT, Increment, StateOp
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     NOTHING,
     SCOPE,
     SampleExecution,

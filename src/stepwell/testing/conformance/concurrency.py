@@ -16,7 +16,18 @@ from stepwell.model.commit import Acquire, Archiving, Claim, Commit, LockGuard, 
 from stepwell.model.receipt_chain import rebuild
 from stepwell.model.scoped_operations import Increment
 from stepwell.pipeline.group_commit import GroupCommit
-from stepwell.testing.conformance.sample import HOUR, SCOPE, SampleExecution, answers, content, landed, put, refused, variable, walk
+from stepwell.testing.conformance.samples import (
+    HOUR,
+    SCOPE,
+    SampleExecution,
+    answers,
+    content,
+    landed,
+    put,
+    refused,
+    variable,
+    walk,
+)
 
 RACES = 1_000
 THREADS = 8

@@ -11,16 +11,7 @@ from stepwell.errors import Conflict, LeaseLost, LockHeld
 from stepwell.model.commit import Claim, ClaimDue, Creation, Deletion, Extension, Lease, Release, Rest, StateBatch
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.testing.conformance.concurrency import write_together
-from stepwell.testing.conformance.sample import (
-    HOUR,
-    SampleExecution,
-    answers,
-    claim,
-    landed,
-    refused,
-    status,
-    write,
-)
+from stepwell.testing.conformance.samples import HOUR, SampleExecution, answers, claim, landed, refused, status, write
 
 
 def runnable(

@@ -10,7 +10,7 @@ from stepwell.clock import Clock, FakeClock
 from stepwell.contract.store import Store
 from stepwell.model.limits import Limits
 from stepwell.pipeline.group_commit import GroupCommit
-from stepwell.testing.conformance.sample import SampleExecution
+from stepwell.testing.conformance.samples import SampleExecution
 
 __all__ = [
     "MakeStore",

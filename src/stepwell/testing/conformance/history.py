@@ -13,7 +13,7 @@ from stepwell.model.commit import Archiving, Deletion, Head, Loaded, Seen, Store
 from stepwell.model.receipt import Receipt
 from stepwell.model.receipt_chain import rebuild
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     START,
     SampleExecution,
     claim,

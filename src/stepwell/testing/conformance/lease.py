@@ -8,7 +8,7 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import LeaseLost, LockHeld, NotFound
 from stepwell.model.commit import Acquire, Claim, Deletion, Extension, Lease, Release, StateBatch, Written
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     HOUR,
     SampleExecution,
     answers,

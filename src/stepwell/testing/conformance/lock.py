@@ -8,17 +8,7 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import LeaseLost, LockHeld
 from stepwell.model.commit import Acquire, LockGuard, Renew, StateBatch, Sweep, Unlock, Written
-from stepwell.testing.conformance.sample import (
-    HOUR,
-    SampleExecution,
-    acquire,
-    answers,
-    content,
-    landed,
-    put,
-    refused,
-    write,
-)
+from stepwell.testing.conformance.samples import HOUR, SampleExecution, acquire, answers, content, landed, put, refused, write
 
 
 def test_free_lock_is_granted(store: Store) -> None:

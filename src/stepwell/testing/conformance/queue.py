@@ -27,19 +27,25 @@ from stepwell.model.queue_item import (
     Tier,
     Workspace,
 )
-from stepwell.testing.conformance.queue_sample import (
+from stepwell.testing.conformance.samples import (
+    HOUR,
     add,
     added,
+    answers,
     claim_items,
     end,
+    fresh_id,
     ids_of,
+    landed,
     new_item,
+    pages_of,
     put_workspace,
     recover,
+    refused,
     statuses,
     stored,
+    write,
 )
-from stepwell.testing.conformance.sample import HOUR, answers, fresh_id, landed, pages_of, refused, write
 
 STRANGE = ["a", "A", " ", "a%", "a_", "a'b", '"', "\n", "a:b", "é", "ж", "日", "{x}", "[1]", "null", "1"]
 """Names that an unbound parameter, a pattern or a lossy encoding would mix up."""

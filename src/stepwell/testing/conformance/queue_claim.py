@@ -17,17 +17,21 @@ from stepwell.model.commit import Unit
 from stepwell.model.queue_item import ClaimItems, ItemMark, PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.testing.conformance.concurrency import write_together
-from stepwell.testing.conformance.queue_sample import (
+from stepwell.testing.conformance.samples import (
+    HOUR,
     add,
+    answers,
     claim_items,
     end,
+    fresh_id,
     ids_of,
+    landed,
     new_item,
     put_workspace,
     stored,
     used,
+    write,
 )
-from stepwell.testing.conformance.sample import HOUR, answers, fresh_id, landed, write
 
 CLAIMERS = 16
 

@@ -9,19 +9,27 @@ from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, Conflict, LeaseLost, LimitExceeded, NotFound
 from stepwell.model.commit import Claim, Creation, Deletion, Rest, Seen
 from stepwell.model.queue_item import CancelItem, Enqueue, ItemMark, Redrive
-from stepwell.testing.conformance.queue_sample import (
+from stepwell.testing.conformance.samples import (
+    HOUR,
+    SampleExecution,
     add,
+    answers,
     claim_items,
     claimed_item,
+    content,
     ids_of,
+    landed,
     new_item,
+    put,
     put_workspace,
     recover,
+    refused,
+    status,
     statuses,
     stored,
     used,
+    write,
 )
-from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, content, landed, put, refused, status, write
 
 
 def test_mark_lands_with_the_creation_of_its_execution(store: Store) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stepwell.contract.store import Store
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Clear, Delete
-from stepwell.testing.conformance.sample import SCOPE, content, fresh_id, pages_of, put, write_state
+from stepwell.testing.conformance.samples import SCOPE, content, fresh_id, pages_of, put, write_state
 
 # What range scans and patterns trip over: prefixes of each other, wildcards, separators, cases, order of UTF-8 against UTF-16.
 KEYS = [

@@ -15,7 +15,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.scoped_operations import ABSENT, Increment
 from stepwell.testing.conformance.concurrency import race, together
 from stepwell.testing.conformance.fixtures import MakeStore, OpenStore
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     HOUR,
     SCOPE,
     SampleExecution,

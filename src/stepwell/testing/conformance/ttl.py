@@ -10,7 +10,7 @@ from stepwell.errors import Conflict, LimitExceeded
 from stepwell.model.commit import StateBatch, Sweep
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increment, StateOp, StoredEntry, Touch
-from stepwell.testing.conformance.sample import HOUR, SCOPE, answers, content, put, refused, write, write_state
+from stepwell.testing.conformance.samples import HOUR, SCOPE, answers, content, put, refused, write, write_state
 
 OTHER = Scope.custom("other", "acme").path
 DAY_MS = 24 * HOUR * 1000

@@ -13,7 +13,7 @@ from stepwell.model.mutation import Mutation
 from stepwell.model.receipt import Receipt
 from stepwell.model.scope import Scope
 from stepwell.model.value import RULES, Value, canonical
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     HOUR,
     SampleExecution,
     acquire,

@@ -3,6 +3,6 @@
 ``python -m stepwell.testing.simulation --seeds 200`` simulates many, ``--replay SEED`` one, with all that happened in it.
 """
 
-from stepwell.testing.simulation.seed import Outcome, simulate
+from stepwell.testing.simulation.run import Outcome, simulate
 
 __all__ = ["Outcome", "simulate"]

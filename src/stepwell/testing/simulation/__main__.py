@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from stepwell.testing.simulation.seed import Outcome, simulate
+from stepwell.testing.simulation.run import Outcome, simulate
 
 __all__ = ["main"]
 

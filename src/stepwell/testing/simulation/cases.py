@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from stepwell.flow import Definition, Node, call, define, each, parallel, signal, wait
-from stepwell.testing.choices import TaskScheduler, happens, pick
-from stepwell.testing.simulation.plans import Plan, make_plan, plain_work, simulated, simulated_plain, work
+from stepwell.testing.schedulers import TaskScheduler, happens, pick
+from stepwell.testing.simulation.generated_workflows import Plan, make_plan, plain_work, simulated, simulated_plain, work
 
 __all__ = ["CAPACITY", "QUEUED_IN", "TIER", "SimulationCase", "make_case"]
 

@@ -14,7 +14,7 @@ from stepwell.model.queue_item import Item, ItemQuery
 from stepwell.model.receipt import Receipt
 from stepwell.model.status import FINAL
 from stepwell.model.value import decode
-from stepwell.testing.simulation.plans import LEDGER, Plan, is_possible
+from stepwell.testing.simulation.generated_workflows import LEDGER, Plan, is_possible
 from stepwell.testing.simulation.world import LEASE_SECONDS, World
 
 __all__ = ["check", "overdue", "unfinished", "waiting_items"]

@@ -16,9 +16,9 @@ from stepwell.model.commit import Claim, ClaimDue, Commit, Extension, Lease, Out
 from stepwell.model.queue_item import Claimed, ClaimItems
 from stepwell.model.value import decode
 from stepwell.runtime.steps.context import StepContext
-from stepwell.testing.choices import TaskScheduler, happens, pick
 from stepwell.testing.clock import VirtualClock
-from stepwell.testing.process import Fate, SharedStore, SimulatedProcess
+from stepwell.testing.schedulers import TaskScheduler, happens, pick
+from stepwell.testing.simulated_process import Fate, SharedStore, SimulatedProcess
 from stepwell.testing.simulation.cases import CAPACITY, QUEUED_IN
 
 __all__ = ["LEASE_SECONDS", "World", "WorldEvent"]

@@ -11,10 +11,10 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import LeaseLost, LockHeld
 from stepwell.model.commit import Acquire, Claim, Extension, Lease, Release, Renew, Unlock
-from stepwell.testing.conformance.sample import HOUR
-from stepwell.testing.machine.comparison import Comparison, has_executions
-from stepwell.testing.machine.draws import FENCES, HOUR_MS, doors, fences, hours, picks, writers
-from stepwell.testing.machine.plain import PlainLease
+from stepwell.testing.conformance.samples import HOUR
+from stepwell.testing.reference_model.comparison import Comparison, has_executions
+from stepwell.testing.reference_model.generators import FENCES, HOUR_MS, doors, fences, hours, picks, writers
+from stepwell.testing.reference_model.store import PlainLease
 
 __all__ = ["LeaseRules"]
 

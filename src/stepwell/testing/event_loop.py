@@ -18,7 +18,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any, Protocol, TypeVar
 
 from stepwell.testing.clock import VirtualClock
-from stepwell.testing.turns import ThreadCall, ThreadTurn, Turns
+from stepwell.testing.loop_threads import ThreadCall, ThreadTurn, Turns
 
 __all__ = ["Admission", "Belongs", "Pace", "SkippingPace", "Stuck", "VirtualLoop", "owner"]
 

@@ -17,13 +17,13 @@ from hypothesis.stateful import initialize, run_state_machine_as_test
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.testing.conformance.fixtures import OpenStore
-from stepwell.testing.conformance.sample import fresh_id
-from stepwell.testing.machine.commits import CommitRules
-from stepwell.testing.machine.comparison import Comparison
-from stepwell.testing.machine.executions import ExecutionRules
-from stepwell.testing.machine.leases import LeaseRules
-from stepwell.testing.machine.plain import PlainExecution, PlainState
-from stepwell.testing.machine.state import StateRules
+from stepwell.testing.conformance.samples import fresh_id
+from stepwell.testing.reference_model.commit_rules import CommitRules
+from stepwell.testing.reference_model.comparison import Comparison
+from stepwell.testing.reference_model.execution_rules import ExecutionRules
+from stepwell.testing.reference_model.lease_rules import LeaseRules
+from stepwell.testing.reference_model.state_rules import StateRules
+from stepwell.testing.reference_model.store import PlainExecution, PlainState
 
 
 class StoreMachine(ExecutionRules, CommitRules, LeaseRules, StateRules):

@@ -25,8 +25,8 @@ from stepwell.pipeline.operations import Driver, Operation
 from stepwell.state.copies import Copies
 from stepwell.state.executions import CommitTerms, Executions
 from stepwell.state.transaction import Transaction
-from stepwell.testing.conformance.sample import fresh_id
-from stepwell.testing.machine.plain import (
+from stepwell.testing.conformance.samples import fresh_id
+from stepwell.testing.reference_model.store import (
     PlainEntry,
     PlainExecution,
     PlainLease,

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from stepwell.errors import CommitUnknown, Conflict, NotFound, StoreUnavailable
-from stepwell.testing.choices import happens, pick
-from stepwell.testing.process import SimulatedProcess
+from stepwell.testing.schedulers import happens, pick
+from stepwell.testing.simulated_process import SimulatedProcess
 from stepwell.testing.simulation.cases import SimulationCase
+from stepwell.testing.simulation.generated_workflows import signals_of
 from stepwell.testing.simulation.invariants import unfinished
-from stepwell.testing.simulation.plans import signals_of
 from stepwell.testing.simulation.world import World
 
 __all__ = ["look_after", "post"]

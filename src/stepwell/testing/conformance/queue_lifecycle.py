@@ -11,21 +11,26 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, InvalidInput, LeaseLost, NotFound
 from stepwell.model.queue_item import CancelItem, Enqueue, ItemMark, RecoverItems, Redrive, ReturnItem
-from stepwell.testing.conformance.queue_sample import (
+from stepwell.testing.conformance.samples import (
+    HOUR,
+    SampleExecution,
     add,
     added,
+    answers,
     claim_items,
     claimed_item,
     end,
     give_back,
     ids_of,
+    landed,
     new_item,
     put_workspace,
     recover,
+    refused,
     statuses,
     stored,
+    write,
 )
-from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, landed, refused, write
 
 ENDS = ["COMPLETED", "FAILED", "CANCELLED"]
 

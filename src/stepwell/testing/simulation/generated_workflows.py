@@ -10,7 +10,7 @@ from stepwell import Retry, Scope, step, workflow
 from stepwell.errors import ExecutionCancelled, ExecutionFailed, StepFailed
 from stepwell.flow.function import Workflow
 from stepwell.runtime.steps.context import current
-from stepwell.testing.choices import TaskScheduler, pick
+from stepwell.testing.schedulers import TaskScheduler, pick
 
 __all__ = [
     "LEDGER",

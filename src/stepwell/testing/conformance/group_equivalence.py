@@ -13,8 +13,8 @@ import pytest
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.model.commit import Outcome, Unit
-from stepwell.testing.machine.twins import Twins
-from stepwell.testing.machine.units import Units
+from stepwell.testing.reference_model.side_by_side import Twins
+from stepwell.testing.reference_model.unit_generators import Units
 
 GROUPS = 100
 

@@ -11,8 +11,23 @@ from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import AlreadyExists, LeaseLost
 from stepwell.model.commit import Commit, Creation, Rest, Seen
 from stepwell.model.queue_item import CancelItem, Claimed, ClaimItems, ItemMark, ItemQuery, ReturnItem
-from stepwell.testing.conformance.queue_sample import add, claim_items, new_item, put_workspace, statuses, stored, used
-from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, landed, refused, status, walk, write
+from stepwell.testing.conformance.samples import (
+    HOUR,
+    SampleExecution,
+    add,
+    answers,
+    claim_items,
+    landed,
+    new_item,
+    put_workspace,
+    refused,
+    status,
+    statuses,
+    stored,
+    used,
+    walk,
+    write,
+)
 
 _WORKER = Creation("orders", 3, holder="w", lease_seconds=HOUR, is_runnable=True)
 

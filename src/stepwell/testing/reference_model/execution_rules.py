@@ -16,10 +16,10 @@ from stepwell.model.receipt_chain import rebuild
 from stepwell.model.snapshot import store_snapshot
 from stepwell.model.value import Value
 from stepwell.stores.memory import MemoryStore
-from stepwell.testing.conformance.sample import HOUR, fresh_id
-from stepwell.testing.machine.comparison import ComparedWriter, Comparison, assert_same, has_executions, has_room
-from stepwell.testing.machine.draws import batches, contexts, perform, picks, writers
-from stepwell.testing.machine.plain import Change, PlainExecution, PlainState, view_of
+from stepwell.testing.conformance.samples import HOUR, fresh_id
+from stepwell.testing.reference_model.comparison import ComparedWriter, Comparison, assert_same, has_executions, has_room
+from stepwell.testing.reference_model.generators import batches, contexts, perform, picks, writers
+from stepwell.testing.reference_model.store import Change, PlainExecution, PlainState, view_of
 
 __all__ = ["ExecutionRules"]
 

@@ -17,10 +17,9 @@ from stepwell.model.status import FINAL
 from stepwell.model.value import Value, decode
 from stepwell.runtime.steps.context import StepContext
 from stepwell.stores.memory import MemoryStore
-from stepwell.testing.clock import VirtualClock, as_monotonic
-from stepwell.testing.horizon import horizon
-from stepwell.testing.loop import SkippingPace, VirtualLoop
-from stepwell.testing.process import Fate, SharedStore, SimulatedProcess
+from stepwell.testing.clock import VirtualClock, as_monotonic, horizon
+from stepwell.testing.event_loop import SkippingPace, VirtualLoop
+from stepwell.testing.simulated_process import Fate, SharedStore, SimulatedProcess
 
 __all__ = ["CrashReport", "Signals", "changes_in", "crash_everywhere", "on_virtual_loop", "sent_signals"]
 

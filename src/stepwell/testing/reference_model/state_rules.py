@@ -9,10 +9,10 @@ from hypothesis.stateful import rule
 
 from stepwell.errors import LeaseLost
 from stepwell.model.commit import LockGuard, StateBatch, Sweep, Unit
-from stepwell.testing.conformance.sample import HOUR
-from stepwell.testing.machine.comparison import Comparison, Expected
-from stepwell.testing.machine.draws import FENCES, HOUR_MS, DrawnMove, doors, fences, moves, op_of, writers
-from stepwell.testing.machine.plain import PlainEntry, PlainLease
+from stepwell.testing.conformance.samples import HOUR
+from stepwell.testing.reference_model.comparison import Comparison, Expected
+from stepwell.testing.reference_model.generators import FENCES, HOUR_MS, DrawnMove, doors, fences, moves, op_of, writers
+from stepwell.testing.reference_model.store import PlainEntry, PlainLease
 
 __all__ = ["StateRules"]
 

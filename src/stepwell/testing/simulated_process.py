@@ -21,7 +21,7 @@ from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.pipeline.notifications import DUE, end_of
 from stepwell.pipeline.operations import AsyncDriver
 from stepwell.runtime.steps.context import StepContext, watcher
-from stepwell.testing.loop import Admission, owner
+from stepwell.testing.event_loop import Admission, owner
 
 __all__ = ["Fate", "ProcessFault", "SharedStore", "SimulatedProcess"]
 

@@ -30,9 +30,8 @@ from stepwell.model.queue_item import (
     ReturnItem,
 )
 from stepwell.testing.conformance.fixtures import OpenStore
-from stepwell.testing.conformance.queue_sample import ids_of, new_item, put_workspace, recover
-from stepwell.testing.conformance.sample import HOUR, answers, fresh_id, refused, write
-from stepwell.testing.machine.plain_queue import PlainItem, PlainQueue, PlainWorkspace
+from stepwell.testing.conformance.samples import HOUR, answers, fresh_id, ids_of, new_item, put_workspace, recover, refused, write
+from stepwell.testing.reference_model.queue import PlainItem, PlainQueue, PlainWorkspace
 
 QUEUES = ("mail", "bulk")
 picks = st.integers(0, 10_000)

@@ -12,8 +12,8 @@ from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increm
 from stepwell.model.status import Status
 from stepwell.model.value import Value, canonical
 from stepwell.state.transaction import Transaction
-from stepwell.testing.conformance.sample import HOUR, executed
-from stepwell.testing.machine.plain import Change, PlainScope
+from stepwell.testing.conformance.samples import HOUR, executed
+from stepwell.testing.reference_model.store import Change, PlainScope
 
 __all__ = [
     "FENCES",

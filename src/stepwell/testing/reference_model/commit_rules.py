@@ -14,10 +14,22 @@ from stepwell.model.receipt import Receipt
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value
 from stepwell.state.executions import CommitTerms
-from stepwell.testing.conformance.sample import fresh_id
-from stepwell.testing.machine.comparison import Comparison, has_executions
-from stepwell.testing.machine.draws import FENCES, DrawnMove, batches, doors, fences, moves, op_of, perform, picks, values, writers
-from stepwell.testing.machine.plain import Change, PlainLease
+from stepwell.testing.conformance.samples import fresh_id
+from stepwell.testing.reference_model.comparison import Comparison, has_executions
+from stepwell.testing.reference_model.generators import (
+    FENCES,
+    DrawnMove,
+    batches,
+    doors,
+    fences,
+    moves,
+    op_of,
+    perform,
+    picks,
+    values,
+    writers,
+)
+from stepwell.testing.reference_model.store import Change, PlainLease
 
 __all__ = ["CommitRules"]
 

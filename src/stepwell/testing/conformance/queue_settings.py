@@ -17,8 +17,7 @@ from stepwell.model.commit import Outcome, Unit, Written
 from stepwell.model.queue_item import PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.testing.conformance.concurrency import together
-from stepwell.testing.conformance.queue_sample import add, claim_items, new_item, put_workspace
-from stepwell.testing.conformance.sample import HOUR, landed, refused, write
+from stepwell.testing.conformance.samples import HOUR, add, claim_items, landed, new_item, put_workspace, refused, write
 
 Make = Callable[..., Unit]
 Writer = Callable[[Unit], Outcome]

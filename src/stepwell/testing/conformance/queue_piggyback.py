@@ -16,9 +16,8 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.model.commit import Unit
 from stepwell.model.queue_item import ClaimItems, Enqueue, PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
-from stepwell.testing.conformance.queue_sample import add, new_item, statuses
-from stepwell.testing.conformance.sample import HOUR, answers, landed, write
-from stepwell.testing.machine.twins import Twins
+from stepwell.testing.conformance.samples import HOUR, add, answers, landed, new_item, statuses, write
+from stepwell.testing.reference_model.side_by_side import Twins
 
 _LATER_MS = 4 * HOUR * 1000
 _WORKSPACES = ("acme", "zeta")

@@ -11,7 +11,7 @@ from stepwell.model.commit import StateBatch
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increment, Merge, ScopeTotals, StateOp, StoredEntry, Touch
 from stepwell.model.value import Value, canonical
-from stepwell.testing.conformance.sample import SCOPE, content, put, refused, write, write_state
+from stepwell.testing.conformance.samples import SCOPE, content, put, refused, write, write_state
 
 Raw = msgspec.Raw
 OTHER = Scope.custom("other", "acme").path

@@ -11,19 +11,27 @@ from stepwell.contract.store import Store
 from stepwell.errors import Conflict, LeaseLost
 from stepwell.model.commit import Commit, Creation, Rest, Seen
 from stepwell.model.queue_item import CancelItem, Enqueue, ItemMark, Redrive
-from stepwell.testing.conformance.queue_sample import (
+from stepwell.testing.conformance.samples import (
+    HOUR,
+    SampleExecution,
     add,
+    answers,
     claim_items,
     claimed_item,
+    content,
     ids_of,
+    landed,
     new_item,
+    put,
     put_workspace,
     recover,
+    refused,
+    status,
     statuses,
     stored,
     used,
+    write,
 )
-from stepwell.testing.conformance.sample import HOUR, SampleExecution, answers, content, landed, put, refused, status, write
 
 AGAIN = ItemMark("a", "PENDING")
 

@@ -26,7 +26,7 @@ from stepwell.model.commit import (
 )
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Increment, StateOp
-from stepwell.testing.conformance.sample import (
+from stepwell.testing.conformance.samples import (
     NOTHING,
     SCOPE,
     SampleExecution,

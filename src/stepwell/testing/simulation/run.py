@@ -12,13 +12,13 @@ import msgspec
 
 from stepwell.model.limits import Limits
 from stepwell.stores.memory import MemoryStore
-from stepwell.testing.choices import Lenient, Replay, SchedulingChoice, Seeded, TaskScheduler, seeded
 from stepwell.testing.clock import VirtualClock, as_monotonic
-from stepwell.testing.loop import SkippingPace, VirtualLoop
+from stepwell.testing.event_loop import SkippingPace, VirtualLoop
+from stepwell.testing.schedulers import Lenient, Replay, SchedulingChoice, Seeded, TaskScheduler, seeded
+from stepwell.testing.simulation.actors import look_after, post
 from stepwell.testing.simulation.cases import QUEUED_IN, TIER, make_case
+from stepwell.testing.simulation.generated_workflows import register
 from stepwell.testing.simulation.invariants import check, overdue, unfinished, waiting_items
-from stepwell.testing.simulation.people import look_after, post
-from stepwell.testing.simulation.plans import register
 from stepwell.testing.simulation.world import World, WorldEvent
 
 __all__ = ["Outcome", "simulate"]
