@@ -77,7 +77,7 @@ def test_surprise_is_one_line_and_with_debug_a_traceback(shell: Shell, monkeypat
     def fall(*_arguments: object) -> None:
         raise RuntimeError("the sky")
 
-    monkeypatch.setattr("stepwell.cli.options.Settings.check_place", fall)
+    monkeypatch.setattr("stepwell.cli.options.CliSettings.check_place", fall)
     done = shell("list")
     assert (done.code, done.err.count("\n")) == (70, 1)
     assert "RuntimeError: the sky" in done.err

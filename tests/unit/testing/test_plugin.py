@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 # Loaded before any inner run: each takes what it loaded with it when it ends, and the next would get half of it anew.
-import stepwell.testing.crash_everywhere
-
+import stepwell.testing.crash_testing
 import stepwell.testing.well  # noqa: F401
 
 pytest_plugins = ["pytester"]
