@@ -24,6 +24,7 @@ from stepwell import (
     Stepwell,
     StepwellError,
     errors,
+    flow,
 )
 from stepwell.app import ExecutionIndex
 from stepwell.clock import SystemClock
@@ -50,9 +51,11 @@ SHORTHAND = {"...", "dict", "function", "StepOutput", "LoopContext"}
 """Arguments that a page names by what they are."""
 FUNCTIONS = {
     name: getattr(stepwell, name)
-    for name in ("check", "map", "patched", "sleep", "step", "verify_proof", "wait_signal", "workflow")
+    for name in ("check", "explore", "map", "patched", "sleep", "step", "verify_proof", "wait_signal", "workflow")
 }
-"""What is called by itself, and not on an object."""
+"""Functions of ``stepwell`` that the reference shows with their parameters."""
+BUILDERS = {name: found for name in flow.__all__ if inspect.isfunction(found := getattr(flow, name))}
+"""Functions of ``stepwell.flow``."""
 
 
 def _text(*names: str) -> str:
@@ -124,8 +127,8 @@ def test_calls_on_the_pages_have_the_parameters_of_the_code():
     )
     for name, arguments in re.findall(r"`(\w+)\(([^`]*)\)`", _text(*(page.name for page in REFERENCE.glob("*.md")))):
         methods = [found for kind in kinds if inspect.isfunction(found := inspect.getattr_static(kind, name, None))]
-        methods += [FUNCTIONS[name]] if name in FUNCTIONS else []
-        written = {re.split("=", part.strip())[0] for part in arguments.split(",")} - {"", "*", *SHORTHAND}
+        methods += [functions[name] for functions in (FUNCTIONS, BUILDERS) if name in functions]
+        written = {re.split("=", part.strip(" *"))[0] for part in arguments.split(",")} - {"", "/", *SHORTHAND}
         if methods:
             assert any(written <= set(inspect.signature(method).parameters) for method in methods), f"{name}({arguments})"
 
