@@ -88,8 +88,8 @@ KINDS: dict[str, Any] = {"code": code, "plain": plain, "declared": DECLARED}
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for each in (calls, entered, release, on_first):
         each.clear()
-    for module in ("session", "declared"):
-        monkeypatch.setattr(f"stepwell.runtime.{module}.AGAIN_MS", 0)
+    for module in ("session", "declared_session"):
+        monkeypatch.setattr(f"stepwell.runtime.sessions.{module}.AGAIN_MS", 0)
     yield
     release.set()
 

@@ -19,7 +19,6 @@ from stepwell.queue.recovery import QueueRecovery
 from stepwell.queue.scheduler import ScheduleOperations, Scheduler
 from stepwell.queue.workspaces import WorkspaceOperations
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.loop_way import LoopWay
 from stepwell.runtime.worker import Worker
 from stepwell.state.executions import Executions
 from stepwell.state.locks import LockOperations
@@ -69,8 +68,6 @@ class QueueParts:
             patience=worker.patience,
         )
         engine.freed = dispatcher.freed
-        engine.way = LoopWay(self.standing.is_under_way)
-        self.standing.when_told = engine.way.clear
         self._dispatcher = dispatcher
         upkeep = QueueRecovery(
             queue=self.items,

@@ -7,8 +7,8 @@ sees of the execution is what the creation will come to.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from stepwell.errors import AlreadyExists, CommitUnknown, LeaseLost, StepwellError, StoreUnavailable
 from stepwell.model.commit import Creation, Rest
@@ -18,14 +18,11 @@ from stepwell.model.ids import NewId
 from stepwell.model.queue_item import Claimed, ItemMark, ItemStatus
 from stepwell.model.record import Metadata, encode_plain_trigger, encode_record
 from stepwell.pipeline.operations import AsyncDriver
-from stepwell.runtime.loop_way import LoopWay
 from stepwell.runtime.sessions.execution_writer import Recorder
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
 
 __all__ = ["FENCE", "FirstCommit", "Host"]
 
-_NOTHING = State()
-"""What an execution is before its first commit. Shared by those whose first commit is the last, which leaves it as it is."""
 FENCE = 1
 """The fence of the lease that a creation comes with."""
 
@@ -37,16 +34,8 @@ class Host(Protocol):
         """All that is left of the session is to wait for its last commit."""
         ...
 
-    def parted(self, recorder: FirstCommit, error: Exception | None) -> None:
-        """The commit that a session left behind is written, or why it could not be."""
-        ...
-
     def ended(self, recorder: FirstCommit) -> None:
-        """The session is over, and has left nothing behind."""
-        ...
-
-    def see_through(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done beside the sessions."""
+        """The session is over."""
         ...
 
 
@@ -62,13 +51,10 @@ class FirstCommit(Recorder):
         claimed: Claimed,
         identity: Metadata,
         creation: Creation,
-        way: LoopWay | None,
     ) -> None:
         preview = State()
         super().__init__(executions, driver, CachedExecution(identity.execution_id, identity.workspace_id, preview), FENCE, new_id)
         self._host, self.claimed, self._creation = host, claimed, creation
-        self.way = way
-        """Where its session gives way; None if its item came with the request that started it."""
         record, trigger = encode_record(identity), encode_plain_trigger(claimed.input)
         self._opening = opening_of(record, trigger)
         self._preview: State | None = preview
@@ -81,9 +67,6 @@ class FirstCommit(Recorder):
         """Whether all that is left of the session is to wait for its last commit."""
         self.is_hindered = False
         """Whether it was the store that could not take the first commit."""
-
-    def give_way(self) -> Awaitable[None] | None:
-        return None if self.way is None else self.way.give()
 
     def end(self) -> None:
         self._host.ended(self)
@@ -117,9 +100,9 @@ class FirstCommit(Recorder):
         self._preview, self._has_left = None, rest is not None
         return None
 
-    def _session(self, rest: Rest | None, nudges: tuple[str, ...] = (), *, is_last: bool = False) -> OpenTransaction:
+    def _session(self, rest: Rest | None, nudges: tuple[str, ...] = ()) -> OpenTransaction:
         mark = ItemMark(self.claimed.item_id, ItemStatus.DISPATCHED, self.claimed.fence)
-        return OpenTransaction(self._live, CommitTerms(None, None, (), rest, nudges, mark), self._new_id, is_last=is_last)
+        return OpenTransaction(self._live, CommitTerms(None, None, (), rest, nudges, mark), self._new_id)
 
     async def _meet(self, error: StepwellError, session: OpenTransaction) -> None:
         """See what it means that the first commit was not taken: raises, unless only its reply was lost."""
@@ -129,36 +112,6 @@ class FirstCommit(Recorder):
         self.is_hindered = self.is_hindered or isinstance(error, StoreUnavailable | CommitUnknown)
         if not isinstance(error, CommitUnknown) or not await self._settle_doubt(session):
             raise error
-
-    # A session that is over leaves its only commit here.
-
-    def part(self, batch: Sequence[Planned], rest: Rest) -> bool:
-        """Write the execution's only commit after its session is over: no task waits for it, however many there are."""
-        if self._preview is None or self.is_busy or not self._driver.may_hand_over:
-            return False
-        self._live.state = _NOTHING
-        session = self._session(rest, is_last=True)
-        commit = self._executions.commit(session, batch, self._creation, self._opening)
-        self._driver.hand_over(commit, lambda error: self._left(error, session))
-        self._is_writing = self.is_parting = True
-        return True
-
-    def _left(self, error: Exception | None, session: OpenTransaction) -> None:
-        if isinstance(error, StepwellError):
-            self._host.see_through(self._clear_up(error, session))
-            return
-        if error is None:
-            self._preview = None
-        self._host.parted(self, error)
-
-    async def _clear_up(self, error: StepwellError, session: OpenTransaction) -> None:
-        met: Exception | None = None
-        try:
-            await self._meet(error, session)
-            self._preview = None
-        except Exception as refusal:  # noqa: BLE001 - told to the worker, which waits for word of it
-            met = refusal
-        self._host.parted(self, met)
 
     async def make(self) -> None:
         """Make the execution now, if nothing has been committed yet."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from stepwell.clock import Clock
@@ -28,7 +28,6 @@ from stepwell.model.status import FINAL, Status
 from stepwell.pipeline.operations import AsyncDriver, Operation, write, write_or_raise
 from stepwell.queue.first_commit import FENCE, FirstCommit
 from stepwell.runtime.inbox import CANCEL, delivery, fresh_key
-from stepwell.runtime.loop_way import LoopWay
 from stepwell.runtime.run_retry import RunRetry
 from stepwell.runtime.start import Starting
 from stepwell.runtime.worker import Worker
@@ -116,8 +115,6 @@ class LocalEngine:
         self._suspected: FirstCommit | None = None
         self._finishing = 0
         self._timer: asyncio.TimerHandle | None = None
-        self.way: LoopWay | None = None
-        """Where items that waited in the queue give way to those that are started with their requests."""
         self.freed: Callable[[], None] = lambda: None
         """Called when there is room again."""
 
@@ -137,7 +134,7 @@ class LocalEngine:
         workflow = await self._worker.repertoire.find(claimed.workflow_id, claimed.version)
         _check_version(claimed, workflow)
         if not _may_have_run(claimed) or not await self._driver.run(self._resuming.resume(claimed)):
-            self._start(claimed, workflow, self.way)
+            self._start(claimed, workflow)
 
     def start_now(self, claimed: Claimed) -> bool:
         """The same, for a function of this process, and an item that has no execution yet for sure."""
@@ -151,13 +148,13 @@ class LocalEngine:
         self._start(claimed, workflow)
         return True
 
-    def _start(self, claimed: Claimed, workflow: Workflow[..., Any], way: LoopWay | None = None) -> None:
+    def _start(self, claimed: Claimed, workflow: Workflow[..., Any]) -> None:
         if claimed.attempts > 1:
             self._suspect(claimed)
         worker = self._worker
         identity = self._starting.identity_of_item(workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id)
         creation = self._creation_of(workflow)
-        recorder = FirstCommit(self._executions, self._driver, self._new_id, self, claimed, identity, creation, way)
+        recorder = FirstCommit(self._executions, self._driver, self._new_id, self, claimed, identity, creation)
         lease = Lease(claimed.execution_id, worker.holder, FENCE, self._clock.now_ms() + round(worker.lease_seconds * 1000))
         worker.take_new(recorder, lease, workflow)
         self._executions.endings.begin(claimed.execution_id, claimed.item_id)
@@ -200,17 +197,8 @@ class LocalEngine:
         self._finishing += 1
         self.freed()
 
-    def parted(self, recorder: FirstCommit, error: Exception | None) -> None:
-        """The commit that a session left behind is written, or could not be."""
-        self._worker.parted(recorder.claimed.execution_id, FENCE, error)
-        self.ended(recorder)
-
-    def see_through(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have the worker do something beside its sessions."""
-        self._worker.see_through(work)
-
     def ended(self, recorder: FirstCommit) -> None:
-        """A session is over."""
+        """Free what a session held; give its item back if nothing was committed."""
         if recorder.is_finishing:
             self._finishing -= 1
         began = self._unmade.pop(recorder, None)

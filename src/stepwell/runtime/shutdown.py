@@ -92,7 +92,6 @@ class HandBackRetry:
 
 
 _LOOK_SECONDS = 0.05
-_PARTING_LOOK_SECONDS = 0.001
 
 
 class Companion(Protocol):
@@ -132,23 +131,19 @@ class Shutdown:
         self,
         tasks: Callable[[], set[asyncio.Task[None]]],
         inside: set[asyncio.Task[Any] | None],
-        is_parting: Callable[[], bool],
         beside: list[asyncio.Task[None]],
     ) -> None:
         """Work until nothing is under way, or the grace is over. Of the ``tasks``, those ``inside`` run the code of executions; the
         companions ``beside`` end meanwhile."""
         self._patience.run_short()
         # One that was cancelled before it began is among them for good, since each takes itself out when it ends.
-        while (under_way := {each for each in (*tasks(), *beside) if not each.done()}) or is_parting():
+        while under_way := {each for each in (*tasks(), *beside) if not each.done()}:
             for session in list(self._sessions.values()):
                 session.hand_back()
             if self._is_grace_over():
                 await self._abandon_all(under_way - inside)
                 break
-            if under_way:
-                await asyncio.wait(under_way, timeout=_LOOK_SECONDS)
-            else:
-                await asyncio.sleep(_PARTING_LOOK_SECONDS)
+            await asyncio.wait(under_way, timeout=_LOOK_SECONDS)
         await asyncio.gather(*beside, return_exceptions=True)
 
     def _is_grace_over(self) -> bool:

@@ -220,8 +220,6 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._inside: set[asyncio.Task[Any] | None] = set()
         """Those of them that run the code of an execution."""
-        self._parting = 0
-        """How many sessions are over but for their last commits, which are with the store."""
         self._kept: dict[str, tuple[int, float]] = {}
         """The fences of what is being run, and until when the leases are held for sure, by ``time.monotonic``."""
         self._wakes = WakeTimes()
@@ -277,7 +275,7 @@ class Worker:
     def is_alone_with_one(self) -> bool:
         """Whether a single execution is being run, and it is making no step: then nothing but its next commit is to be done. Who is
         told to stop has a time to watch."""
-        if self._is_stopping or self._parting or len(self._tasks) != 1:
+        if self._is_stopping or len(self._tasks) != 1:
             return False
         return not any(session.is_making for session in self._sessions.values())
 
@@ -287,16 +285,8 @@ class Worker:
         return 0 if self._is_stopping else max(self._concurrency - len(self._tasks), 0)
 
     def take_new(self, recorder: Recorder, lease: Lease, workflow: Workflow[..., Any]) -> None:
-        """Run an execution that its recorder makes with the first commit. On the worker's loop. If the recorder parts from its
-        session, the worker must be told by ``parted`` when that commit is done with."""
+        """Run an execution that its recorder makes with the first commit. On the worker's loop."""
         self._start(lease, self._run(lease, True, recorder, workflow))
-
-    def parted(self, execution_id: str, fence: int, error: Exception | None) -> None:
-        """The last commit of a session that is over was written, or could not be."""
-        self._parting -= 1
-        if error is not None:
-            _log_end(execution_id, error)
-        self._let_go(execution_id, fence)
 
     def see_through(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside the sessions that the worker does not end before. On the worker's loop."""
@@ -384,8 +374,6 @@ class Worker:
             if recorder is None or workflow is None:
                 session = await self._prepare(lease, is_new)
             else:
-                if (turn := recorder.give_way()) is not None:
-                    await turn
                 session = self._session(workflow, recorder, lease, is_new)
             if session is not None:
                 self._sessions[lease.name] = session
@@ -400,13 +388,9 @@ class Worker:
         finally:
             self._inside.discard(task)
             self._tasks.discard(task)
-            if recorder is not None and recorder.is_parting:
-                self._parting += 1
-                self._sessions.pop(lease.name, None)
-            else:
-                self._let_go(lease.name, lease.fence)
-                if recorder is not None:
-                    recorder.end()
+            self._let_go(lease.name, lease.fence)
+            if recorder is not None:
+                recorder.end()
             if self._has_more or wake is not None:
                 self._woken()
 
@@ -468,7 +452,7 @@ class Worker:
 
     async def _drain(self, beside: list[asyncio.Task[None]]) -> None:
         draining = Shutdown(self._sessions, self.patience, lambda: self._grace_seconds)
-        await draining.run(lambda: self._tasks, self._inside, lambda: self._parting > 0, beside)
+        await draining.run(lambda: self._tasks, self._inside, beside)
         self.threads.shutdown(wait=False)
         self.code_threads.shutdown(wait=False)
         if self._processes is not None:

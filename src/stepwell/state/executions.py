@@ -147,15 +147,13 @@ _MOST_CONFLICTS = 20
 class OpenTransaction:
     """Where a transaction stands: an execution's state at hand, and the revision its commit must follow."""
 
-    __slots__ = ("commit_id", "is_last", "live", "may_have_landed", "revision", "terms")
+    __slots__ = ("commit_id", "live", "may_have_landed", "revision", "terms")
 
-    def __init__(self, live: CachedExecution, terms: CommitTerms, new_id: NewId, *, is_last: bool = False) -> None:
+    def __init__(self, live: CachedExecution, terms: CommitTerms, new_id: NewId) -> None:
         self.live, self.revision, self.terms = live, live.state.revision, terms
         self.may_have_landed = terms.commit_id is not None
         """Whether a commit of this id may be stored: its user named it, perhaps for a retry, or it was tried."""
         self.commit_id = terms.commit_id or new_commit_id(self.revision + 1, new_id())
-        self.is_last = is_last
-        """Whether nobody looks at this state after the commit, so that it need not be brought up to it."""
 
 
 class Executions(History):
@@ -276,8 +274,7 @@ class Executions(History):
             if isinstance(outcome, Seen):
                 self._live.forget(live.execution_id)
                 return Receipt.found(live.execution_id, session.commit_id, outcome.header, outcome.body)
-            if not session.is_last:
-                self._settle(live, draft, commit)
+            self._settle(live, draft, commit)
             if draft.status is not None and draft.status in FINAL and self.endings.is_watched(live.execution_id):
                 self.endings.tell(live.execution_id, Completion(draft.status, draft.get("result", ONLY)))
         except Conflict:

@@ -65,8 +65,6 @@ class Recorder:
         self._has_left = False
         """Whether the lease was given back: then nothing can follow."""
         self._leaving: asyncio.Future[None] | None = None
-        self.is_parting = False
-        """Whether the session has left the last commit to its recorder, and is over."""
 
     @property
     def state(self) -> State:
@@ -83,17 +81,8 @@ class Recorder:
         """Whether the execution exists."""
         return True
 
-    def give_way(self) -> Awaitable[None] | None:
-        """What to wait for, so that those pass who are in more of a hurry than this execution; None if there are none. Asked before
-        its session begins, and before it ends."""
-        return None
-
     def end(self) -> None:
-        """The session is over, and has not parted. One that was cancelled before it began does not say so."""
-
-    def part(self, batch: Sequence[Planned], rest: Rest) -> bool:  # noqa: ARG002 - this one cannot
-        """Have the last commit of all written without the session waiting for it; whether that is done. Nothing can follow it."""
-        return False
+        """Note that the session is over. A session that was cancelled before it began does not call this."""
 
     async def commit(self, batch: Sequence[Planned], *, rest: Rest | None = None, nudges: tuple[str, ...] = ()) -> None:
         """Have mutations committed, perhaps together with others of this execution."""
@@ -271,16 +260,6 @@ class Journal:
         self._is_kept = bool(mine) and not self._is_kept
         if self._is_kept:
             self._buffered = [*mine, *self._buffered]
-
-    def give_way(self) -> Awaitable[None] | None:
-        """What to wait for, so that those pass who are in more of a hurry."""
-        return self._recorder.give_way()
-
-    def part(self, batch: list[Planned], rest: Rest) -> bool:
-        """Leave the last commit to the recorder, if it can take it; whether it does. The session is over then."""
-        if self.end is not None:
-            raise self.end
-        return not self._buffered and self._recorder.part(batch, rest)
 
     def drop(self) -> None:
         """Forget what was buffered, since it is refused: an execution can always end."""

@@ -166,8 +166,6 @@ class Session(ABC):
 
     async def _finish(self, status: Status, result: bytes) -> None:
         """Record how it ended, with its canonical result, tell parent and children, and give the lease back: one commit."""
-        if (turn := self._journal.give_way()) is not None:
-            await turn
         batch: list[Planned] = []
         children: tuple[str, ...] = ()
         if tokens := self._journal.state.sections["tokens"]:
@@ -183,8 +181,7 @@ class Session(ABC):
             batch.append(WriteState(letter))
         batch.append(SetStatus(status))
         nudges = (*children, *(() if parent is None else (parent,)))
-        if nudges or not self._journal.part(batch, _END):
-            await self._journal.commit(batch, rest=_END, nudges=nudges)
+        await self._journal.commit(batch, rest=_END, nudges=nudges)
 
     def _farewell(self, *, is_end: bool = True) -> tuple[list[Planned], tuple[str, ...]]:
         """What tells the children that nobody waits for them any more: one letter each, and a mark that it was sent."""

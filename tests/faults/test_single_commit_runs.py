@@ -1,4 +1,4 @@
-"""Sessions that end with their only commit do not wait for it; what becomes of it is seen to all the same."""
+"""Runs from the queue whose only commit is also their last: lost replies, refusals and ids that are taken."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ COUNT = 20
 calls: Counter[int] = Counter()
 
 
-@workflow(name="parting.echo")
+@workflow(name="single.echo")
 async def echo(number: int) -> int:
     calls[number] += 1
     return number
 
 
-@workflow(name="parting.waits")
+@workflow(name="single.waits")
 async def waits() -> object:
     return await stepwell.wait_signal("go")
 
