@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -106,12 +105,3 @@ def test_request_of_another_process_that_came_meanwhile_starts_when_the_slot_is_
         second = other.enqueue(plain, 2, workspace="acme")
         in_vain(claims)
         assert [first.result(WAIT), second.result(WAIT)] == [1, 2]
-
-
-def test_worker_has_a_connection_for_requests_made_before_the_first_comes(fresh_postgres_url: str) -> None:
-    with Stepwell(fresh_postgres_url) as well:
-        well.workspaces.list()
-        ends = monotonic() + WAIT
-        while well._parts.store._requests.server_process is None and monotonic() < ends:  # type: ignore[attr-defined]
-            pass
-        assert monotonic() < ends

@@ -81,7 +81,7 @@ def kinds(outcomes: Sequence[Outcome]) -> list[type]:
 
 def round_trips(store: PostgresStore, units: list[Unit], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements, or the pipelines of them, that a write sends: one word for each round trip."""
-    link, sent = store._writer_of(units)._fresh_link(), []
+    link, sent = store._writer._fresh_link(), []
     ask_all, exchange = link.ask_all, link._exchange
     with monkeypatch.context() as patch:
         patch.setattr(link, "ask_all", lambda asked: sent.append("+".join(name for name, _ in asked)) or ask_all(asked))
@@ -137,7 +137,7 @@ def test_request_to_an_idle_queue_is_one_statement_with_its_claim(store: Postgre
     add(store, new_item("waits", workflow_id="other"))
     assert sent("b") == ["enqueue_claimed", both]
     assert sent("c") == [both]  # it is busy, as far as is known
-    store._requests._busy_until = 0  # a second later
+    store._writer._busy_until = 0  # a second later
     assert sent("d") == ["enqueue_claimed", both]
     assert statuses(store) == {"a": "CLAIMED", "waits": "PENDING", "b": "CLAIMED", "c": "CLAIMED", "d": "CLAIMED"}
 

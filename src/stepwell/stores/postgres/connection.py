@@ -13,7 +13,7 @@ import select
 import selectors
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 
 import psycopg
@@ -21,7 +21,6 @@ from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from stepwell.errors import Corrupted, StoreForeign, StoreFull, StoreUnavailable
-from stepwell.stores.glance import Glance
 from stepwell.stores.postgres.statements import Row, encode, rows_of
 from stepwell.stores.postgres.url import PostgresSettings
 
@@ -130,14 +129,7 @@ class PostgresConnection:
         self._database, self._pgconn, self._statements = database, database.pgconn, statements
         self._is_preparing, self._reply_timeout = settings.is_preparing, settings.reply_timeout
         self._prepared: set[str] = set()
-        self._begun: str | None = None
-        """The statement that was sent, and whose answer nobody has waited for yet."""
-        self.is_sent = False
-        """Whether all of that is on its way, so that nothing but the answer is to be waited for."""
-        self._came: list[PGresult | None] = []
-        """What has come of that answer, found by a look. None is its end."""
-        self._glance, self._look = Glance(), _looking_at(self._pgconn.socket)
-        self._look_now = partial(self._look, 0)
+        self._has_input = _input_check(self._pgconn.socket)
         self.used_at = 0.0
         """When it was last given back."""
         self.server_process = self._pgconn.backend_pid
@@ -156,17 +148,14 @@ class PostgresConnection:
         """
         if self.is_closed:
             return False
-        if self._begun is not None:  # whoever began it did not come back for the answer
-            self.close()
-            return False
-        if self._look_now():
+        if self._has_input(0):
             try:
                 self._pgconn.consume_input()
             except psycopg.Error:
                 self.close()
                 return False
             # Nothing is under way, so what came can only be a notice or the end.
-            if self._pgconn.status != ConnStatus.OK or self._look_now():
+            if self._pgconn.status != ConnStatus.OK or self._has_input(0):
                 self.close()
                 return False
         return True
@@ -175,47 +164,6 @@ class PostgresConnection:
         """Give the connection up; whatever was under way on it is undone or unknown."""
         if not self._database.closed:
             self._database.close()
-
-    def begin(self, name: str, *arguments: object) -> bool:
-        """Send one statement, and leave the waiting to the next ``ask``, which must be for the same. False, and nothing sent, if
-        there would be something else to wait for first."""
-        if self._is_preparing and name not in self._prepared:
-            return False
-        data = [encode(argument) for argument in arguments]
-        self._begun, self.is_sent = name, False
-        try:
-            self._send(name, data)
-            self.is_sent = not self._pgconn.flush()
-        except psycopg.Error:
-            self.close()  # it may have been sent all the same, and whoever asks is told
-        return True
-
-    @property
-    def descriptor(self) -> int:
-        """The connection's file descriptor."""
-        return self._pgconn.socket
-
-    def has_come(self) -> bool:
-        """Whether the answer to what was begun is here, to its end. It may be that the connection is gone."""
-        pgconn, came = self._pgconn, self._came
-        try:
-            if self._look_now():
-                pgconn.consume_input()
-            while not pgconn.is_busy():
-                came.append(pgconn.get_result())
-                if came[-1] is None:
-                    return True
-        except psycopg.Error:
-            return True  # which whoever asks is told
-        return False
-
-    def is_final(self) -> bool:
-        """Whether what has come is one answer, and something was written or found."""
-        match self._came:
-            case [result, None] if result is not None:
-                return result.status not in _FAILED and bool(result.command_tuples)
-            case _:
-                return False
 
     def ask(self, name: str, *arguments: object) -> list[Row]:
         """Run one statement and give its rows: one round trip."""
@@ -226,13 +174,12 @@ class PostgresConnection:
         return self._exchange(name, arguments).command_tuples or 0
 
     def _exchange(self, name: str, arguments: Sequence[object]) -> PGresult:
-        pgconn, was_sent, self._begun = self._pgconn, self._begun == name, None
-        data = [] if was_sent else [encode(argument) for argument in arguments]
+        pgconn, was_sent = self._pgconn, False
+        data = [encode(argument) for argument in arguments]
         try:
-            if not was_sent:
-                self._prepare(pgconn, name)
-                was_sent = True
-                self._send(name, data)
+            self._prepare(pgconn, name)
+            was_sent = True
+            self._send(name, data)
             return self._answer(pgconn)
         except psycopg.Error as error:
             self.close()
@@ -331,10 +278,9 @@ class PostgresConnection:
         return result
 
     def _next(self, pgconn: PGconn, deadline: float) -> PGresult | None:
-        if self._came:
-            return self._came.pop(0)
         while pgconn.is_busy():
-            self._glance.until_ready(self._look_now, partial(self._wait, deadline))
+            if not self._has_input(max(deadline - time.monotonic(), 0)):
+                raise self._too_late()
             pgconn.consume_input()
         return pgconn.get_result()
 
@@ -349,17 +295,16 @@ class PostgresConnection:
             if ready[0][1] & _READ:
                 pgconn.consume_input()
 
-    def _wait(self, deadline: float) -> None:
-        if not self._look(max(deadline - time.monotonic(), 0)):
-            raise self._too_late()
-
     def _too_late(self) -> PostgresConnectionLost:
         return PostgresConnectionLost(CONNECTION_FAILURE, f"no answer within {self._reply_timeout:g} s", was_sent=True)
 
 
-def _looking_at(socket: int) -> Callable[[float], object]:
-    """Says whether anything has come within some seconds. A selector could, but takes longer than the system's call inside it."""
-    if not hasattr(select, "poll"):
+def _input_check(socket: int) -> Callable[[float], object]:
+    """Return a function that waits up to some seconds for input on a socket, and returns something true if there is any.
+
+    It calls poll() directly: a selector around the same system call takes longer than the call.
+    """
+    if not hasattr(select, "poll"):  # Windows
         return lambda seconds: select.select([socket], (), (), seconds)[0]
     poll = select.poll()
     poll.register(socket, select.POLLIN)

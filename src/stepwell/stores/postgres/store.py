@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stepwell.clock import Clock
-from stepwell.contract.store import Begun, Capabilities, Durability, ExecutionQuery
+from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
 from stepwell.errors import StoreUnavailable
 from stepwell.model.checksum import unseal
 from stepwell.model.commit import Head, Loaded, Outcome, StoredCommit, Unit
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
-from stepwell.model.queue_item import Enqueue, Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier, Workspace
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
@@ -107,7 +107,7 @@ class PostgresStore(PostgresQueueReads):
         self._settings: PostgresSettings = parse_url(url)
         self._clock = clock
         statements = statements_of(self._settings.schema)
-        self._writer, self._requests = (PostgresWriter(self._settings, statements, clock, limits) for _ in range(2))
+        self._writer = PostgresWriter(self._settings, statements, clock, limits)
         self._readers = Readers(self._settings, statements)
         self._listener = Listener(self._settings, self._is_served_by)
         self._lock = threading.Lock()
@@ -127,10 +127,9 @@ class PostgresStore(PostgresQueueReads):
             self._listener.close()
             self._readers.close()
             self._writer.close()
-            self._requests.close()
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(is_shared=True, has_blocking_writes=True, takes_requests_beside=True, can_begin=True)
+        return Capabilities(is_shared=True, has_blocking_writes=True)
 
     def durability(self) -> Durability:
         [(fsync, synchronous_commit, full_page_writes)] = self._rows("durability")
@@ -142,17 +141,10 @@ class PostgresStore(PostgresQueueReads):
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         self._check_usable()
-        return self._writer_of(units).write(units) if units else []
-
-    def begin(self, units: Sequence[Unit]) -> Begun | None:
-        return None if self._is_closed or self._process != process_id() else self._writer_of(units).begin(units)
+        return self._writer.write(units) if units else []
 
     def _is_served_by(self, server_process: int) -> bool:
-        return server_process in (self._writer.server_process, self._requests.server_process)
-
-    def _writer_of(self, units: Sequence[Unit]) -> PostgresWriter:
-        """Requests have a connection of their own, opened when it is first needed."""
-        return self._requests if isinstance(units[0], Enqueue) else self._writer
+        return server_process == self._writer.server_process
 
     def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:  # noqa: ARG002 - any process may have written meanwhile
         return None

@@ -8,12 +8,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
 from stepwell.clock import Clock
-from stepwell.contract.store import Begun
 from stepwell.errors import CommitUnknown, InvalidInput, StepwellError, StoreUnavailable
 from stepwell.fault_points import fault, is_armed
 from stepwell.model.commit import Acquire, Commit, Lease, Outcome, Renew, Unit, Unlock, Written
@@ -134,32 +132,6 @@ class PostgresWriter:
         """Write each unit whole or not at all, in one transaction; the whole of it is tried again if others were in the way."""
         fault("store.before_begin")
         return self._write(units, self._way_of(units), self._fresh_link())
-
-    def begin(self, units: Sequence[Unit]) -> Begun | None:
-        """Send what is one statement off, without waiting for anything. None if that cannot be done."""
-        write, link = self._way_of(units), self._link
-        question = self._question(write, units)
-        if question is None or link is None or not link.is_fresh():
-            return None
-        try:
-            has_begun = link.begin(question[0], *question[1])
-        except InvalidInput:  # which the long way tells its caller
-            return None
-        # What is too large to be sent at once has to be seen through by somebody who waits.
-        return Begun(partial(self._write, units, write, link), link if link.is_sent else None) if has_begun else None
-
-    def _question(self, write: Way, units: Sequence[Any]) -> Question | None:
-        """What is asked first for a single commit or request; None for all else."""
-        if write == self._write_plain:
-            return plain_question(units[0])
-        if write == self._write_steps and is_one_more(units):
-            return alone_question(units[0])
-        ahead_ms = self._clock.ahead_ms()
-        if write == self._write_request:
-            return request_question(units[0], units[1], ahead_ms)
-        if write == self._write_enqueues and self._is_alone(units):
-            return one_question(units[0].items[0], ahead_ms, self._channel)
-        return None
 
     def _write(self, units: Sequence[Unit], write: Way, link: PostgresConnection) -> list[Outcome]:
         tries, has_reconnected = 0, False
