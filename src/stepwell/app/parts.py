@@ -16,7 +16,7 @@ from stepwell.config import DEFAULT_URL, choose_url, without_secrets
 from stepwell.contract.store import BeginningStore, Begun, ExecutionQuery, Store
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput, LockHeld, StepwellError, StoreUnavailable
-from stepwell.model.commit import Acquire, Commit, Head, Outcome, Unit
+from stepwell.model.commit import Acquire, Commit, CommitKind, Head, Outcome, Unit
 from stepwell.model.ids import check_key, new_id
 from stepwell.model.limits import Limits
 from stepwell.model.lock import probe_lock
@@ -115,7 +115,7 @@ class Parts:
         )
 
     def _write(self, units: Sequence[Unit]) -> list[Outcome]:
-        if len(units) == 1 and type(unit := units[0]) is Commit and unit.is_plain:
+        if len(units) == 1 and type(unit := units[0]) is Commit and unit.kind is CommitKind.STEP:
             return self._write_plain(units)
         ride, together = self._boarded(units)
         return self._written(units, ride, partial(self.store.write, together))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 
 import msgspec
 
 from stepwell.errors import StepwellError
+from stepwell.model.ids import revision_in
 from stepwell.model.queue_item import (
     CancelItem,
     ClaimItems,
@@ -31,6 +33,7 @@ __all__ = [
     "Claim",
     "ClaimDue",
     "Commit",
+    "CommitKind",
     "Creation",
     "Deletion",
     "Extension",
@@ -84,6 +87,27 @@ class LockGuard(msgspec.Struct, frozen=True, gc=False):
     fence: int
 
 
+class CommitKind(Enum):
+    """What a commit does beside adding a receipt, as far as a store's fast path cares.
+
+    Every kind but GENERAL promises: the commit id was made by Stepwell for this very revision, and the commit carries no state
+    operations, lock guards, nudges, queue items or snapshot. A store may write any kind as a GENERAL one.
+    """
+
+    STEP = "step"
+    """Only adds a receipt."""
+    ROW = "row"
+    """Also changes the status or rests, and moves no queue item."""
+    LAST = "last"
+    """Ends the execution, and with it the queue item that it came from, if any, whether or not that item was started."""
+    FIRST = "first"
+    """Creates the execution, which goes on, and moves the item that was claimed for it, if any."""
+    RUN = "run"
+    """Creates and ends the execution, and ends the item that was claimed for it."""
+    GENERAL = "general"
+    """Anything else."""
+
+
 class Commit(msgspec.Struct, frozen=True, gc=False):
     """An atomic batch of changes to one execution, ready to be stored."""
 
@@ -121,14 +145,50 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     is_named: bool = True
     """Whether its user chose the commit id; one that Stepwell made says its revision, and is used for no other."""
 
+    kind: CommitKind = CommitKind.GENERAL
+    """What the commit does; it follows from the other fields, whatever is given here."""
+
+    def __post_init__(self) -> None:
+        """Decide the commit's kind, once for every store and every copy of the commit."""
+        msgspec.structs.force_setattr(self, "kind", _kind_of(self))
+
     @property
     def is_plain(self) -> bool:
-        """Whether it does nothing but add a receipt to the chain."""
-        return (
-            self.creation is self.snapshot is self.status is self.rest is self.mark is None
-            and not self.is_named
-            and not (self.ops or self.guards or self.nudges or self.items)
-        )
+        """Return whether the commit only adds a receipt."""
+        return self.kind is CommitKind.STEP
+
+
+def _kind_of(commit: Commit) -> CommitKind:
+    if (
+        commit.is_named
+        or commit.snapshot is not None
+        or commit.ops
+        or commit.guards
+        or commit.nudges
+        or commit.items
+        or revision_in(commit.commit_id) != commit.revision
+    ):
+        return CommitKind.GENERAL
+    is_final = commit.rest is not None and commit.rest.is_final
+    if commit.creation is not None:
+        return _kind_of_first(commit, is_final=is_final)
+    if is_final and commit.status is not None and (commit.mark is None or _ends_item(commit.mark)):
+        return CommitKind.LAST
+    if commit.mark is not None:
+        return CommitKind.GENERAL
+    return CommitKind.STEP if commit.status is commit.rest is None else CommitKind.ROW
+
+
+def _kind_of_first(commit: Commit, *, is_final: bool) -> CommitKind:
+    has_claim = commit.mark is not None and commit.mark.fence is not None
+    if is_final:
+        return CommitKind.RUN if has_claim else CommitKind.GENERAL
+    return CommitKind.FIRST if commit.rest is None and (has_claim or commit.mark is None) else CommitKind.GENERAL
+
+
+def _ends_item(mark: ItemMark) -> bool:
+    """Return whether the mark ends an item that has had its turn: only a cancelled execution can end while its item waits."""
+    return mark.fence is None and mark.status not in ("CANCELLED", "PENDING")
 
 
 class StateBatch(msgspec.Struct, frozen=True, gc=False):

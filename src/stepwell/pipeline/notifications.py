@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from stepwell.contract.store import Store
-from stepwell.model.commit import Commit, Deletion, Outcome, StateBatch, Sweep, Unit, Unlock, Written
+from stepwell.model.commit import Commit, CommitKind, Deletion, Outcome, StateBatch, Sweep, Unit, Unlock, Written
 from stepwell.model.queue_item import (
     CancelItem,
     Enqueue,
@@ -176,7 +176,7 @@ class Notifications:
         topics: set[str] = set()
         for unit, outcome in zip(units, outcomes, strict=True):
             # An ordinary step is news for nobody, and most commits are that.
-            if isinstance(outcome, Written) and not (type(unit) is Commit and unit.is_plain):
+            if isinstance(outcome, Written) and not (type(unit) is Commit and unit.kind is CommitKind.STEP):
                 topics |= topics_of(unit)
         for topic in topics:
             self.beat(topic, but=but)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from stepwell.model.commit import Commit, Creation, Rest, Unit
+from stepwell.model.commit import Commit, CommitKind, Creation, Rest, Unit
 from stepwell.model.queue_lifecycle import storable
 
 __all__ = ["FIRST", "LAST", "MOST_AT_ONCE", "PLAIN", "commit_row", "kind_of", "kind_of_all", "lease_of", "row_of", "statement_of"]
@@ -27,29 +27,19 @@ than to run it."""
 _ROW = re.compile(r"^\(\?.*\)$", re.MULTILINE)
 
 
+_STATEMENTS = {
+    CommitKind.STEP: PLAIN,
+    CommitKind.FIRST: FIRST,
+    CommitKind.RUN: FIRST,
+    CommitKind.LAST: LAST,
+}
+
+
 def kind_of(unit: Unit, numbers: Mapping[str, int]) -> str | None:
     """Which statement a unit can be written by; None if it has to be written by itself."""
-    if (
-        type(unit) is not Commit
-        or unit.is_named
-        or unit.snapshot is not None
-        or unit.ops
-        or unit.guards
-        or unit.nudges
-        or unit.items
-    ):
+    if type(unit) is not Commit:
         return None
-    rest, mark = unit.rest, unit.mark
-    if rest is not None and not rest.is_final:
-        return None
-    if unit.creation is not None:
-        return FIRST if mark is None or mark.fence is not None else None
-    if unit.execution_id not in numbers:
-        return None
-    if rest is None:
-        return PLAIN if unit.status is mark is None else None
-    # Only who is cancelled can end while its item waits for its turn, and the statement looks for items that have theirs.
-    return LAST if unit.status is not None and (mark is None or (mark.fence is None and mark.status != "CANCELLED")) else None
+    return _STATEMENTS.get(unit.kind) if unit.creation is not None or unit.execution_id in numbers else None
 
 
 def kind_of_all(units: Sequence[Unit], numbers: Mapping[str, int]) -> str | None:

@@ -14,7 +14,7 @@ from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
 from stepwell.errors import CommitUnknown, StoreUnavailable
 from stepwell.fault_points import fault, is_armed
 from stepwell.model.checksum import unseal
-from stepwell.model.commit import Commit, Head, Loaded, Outcome, StoredCommit, Unit, Written
+from stepwell.model.commit import Commit, CommitKind, Head, Loaded, Outcome, StoredCommit, Unit, Written
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry, prefix_end
@@ -124,7 +124,7 @@ class SQLiteStore(SqliteQueueReads):
             self._roll_back(db)
             db = self._usable_writer()
         self._tips.is_writing = True
-        if len(units) == 1 and type(units[0]) is Commit and units[0].is_plain and self._write_alone(db, units[0]):
+        if len(units) == 1 and type(units[0]) is Commit and units[0].kind is CommitKind.STEP and self._write_alone(db, units[0]):
             return [_WRITTEN]
         writing = SqliteTransaction(db, SQL, self._clock.now_ms(), self._limits, self._numbers)
         fault("store.before_begin")
