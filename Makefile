@@ -8,8 +8,10 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup demo format lint types layers unit test bench scale rivals pictures lock rivals-lock clean
+.PHONY: help setup demo format lint types layers quick test coverage soak bench scale rivals pictures lock rivals-lock clean
 unexport PYTHONWARNINGS # what counts as an error is said in pyproject.toml alone
+unexport PYTHONDONTWRITEBYTECODE # without bytecode, each of the hundreds of processes that the tests start compiles Stepwell again
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -45,15 +47,31 @@ layers: $(STAMP) ## import-linter: imports go down the layers only
 	@echo "==> layers: import-linter, contracts in pyproject.toml"
 	@$(BIN)/lint-imports --no-cache --no-logo
 
-unit: $(STAMP) ## pytest, with branch coverage
-	@echo "==> unit: pytest in two processes, with branch coverage"
+quick: lint types layers ## lint, types, layers, and the tests in memory without faults: two minutes
+	@echo "==> quick: unit, conformance and acceptance tests on the store in memory"
+	@$(PYTEST) --quiet --stores memory tests/unit tests/conformance tests/acceptance
+
+test: lint types layers ## everything that must pass: lint, types, layers, and all tests on all stores
+	@echo "==> test: all tests on all stores"
+	@$(PYTEST)
+
+coverage: $(STAMP) ## all tests, measuring branch coverage; fails below the limit in pyproject.toml
+	@echo "==> coverage: all tests on all stores, with branch coverage"
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest -n 2 --dist worksteal
 	@find . -maxdepth 1 -name '.coverage.*' ! -name '*.H*h' -delete # unfinished: their process was killed
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report
 
-test: lint types layers unit ## everything that must pass: lint, types, layers, unit
+soak: $(STAMP) ## simulation, models, properties and random kills with ten times the examples, new ones each time
+	@echo "==> soak: simulation, models, properties and random kills"
+	@$(PYTEST) --hypothesis-profile=soak --timeout 3600 $(SOAK)
+
+SOAK := tests/simulation/test_seeds.py tests/faults/test_random_kills.py \
+    tests/conformance/test_stores.py::test_store_does_what_its_plain_model_does \
+    tests/conformance/test_stores.py::test_leases_and_locks_do_what_their_plain_model_does \
+    tests/conformance/test_queue.py::test_queue_does_what_its_plain_model_does \
+    tests/unit/kernel/test_properties.py tests/unit/kernel/test_exploration_properties.py
 
 bench: $(STAMP) ## benchmarks, as JSON lines
 	@$(BIN)/python -m benchmarks

@@ -6,7 +6,7 @@ import signal
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from tests.support.postgres_server import fresh_postgres_url, postgres_schema, postgres_server, postgres_url
 from tests.support.redis_server import redis_server, redis_url
 from tests.support.stores import STORES
@@ -17,9 +17,14 @@ from stepwell.testing.conformance.fixtures import MakeStore
 
 __all__ = ["fresh_postgres_url", "postgres_schema", "postgres_server", "postgres_url", "redis_server", "redis_url"]
 
-# Here as on any machine: the same examples each time, however slow they are. To search for others, with a seed of one's own:
+# Run the same examples on every machine, however slow they are. To search for others, with a seed of your own:
 # pytest --hypothesis-profile=default --hypothesis-seed=7
 settings.load_profile("ci")
+
+# New examples each time, and ten times as many of them wherever a test counts with `scaled`; see `make soak`.
+settings.register_profile(
+    "soak", max_examples=1000, derandomize=False, deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
+)
 
 
 @pytest.fixture(params=STORES)
@@ -31,10 +36,51 @@ def make_store(request: pytest.FixtureRequest) -> MakeStore:
 _simulated: dict[str, function.Step[..., Any]] = {}
 
 
-def pytest_configure() -> None:
-    """Have Ctrl-C end what it should: a run in the background of a shell has it ignored, and passes that on to its children."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--stores``: the stores to test, all of them by default."""
+    parser.addoption(
+        "--stores",
+        default=",".join(STORES),
+        metavar="NAMES",
+        help=f"test only these stores, separated by commas (default: {','.join(STORES)}); tests that name no store always run",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check ``--stores``, and let Ctrl-C end the run.
+
+    A run in the background of a shell ignores Ctrl-C, and passes that on to its children.
+    """
+    unknown = _chosen_stores(config) - set(STORES)
+    if unknown:
+        raise pytest.UsageError(f"--stores: no store is called {sorted(unknown)[0]!r}; choose from {', '.join(STORES)}")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the stores that ``--stores`` does not name, and tests of two processes on a store that has only one."""
+    chosen = _chosen_stores(config)
+    left_out = [item for item in items if not _stores_of(item) <= chosen or _shares_memory(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _chosen_stores(config: pytest.Config) -> set[str]:
+    return set(config.getoption("--stores").split(","))
+
+
+def _stores_of(item: pytest.Item) -> set[str]:
+    """Return the stores that a test runs on: those of its parameters, and those whose servers it uses."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    named = {each for each in parameters if isinstance(each, str) and each in STORES}
+    return named | {name for name in STORES if f"{name}_server" in getattr(item, "fixturenames", ())}
+
+
+def _shares_memory(item: pytest.Item) -> bool:
+    return "memory" in _stores_of(item) and "make_shared_store" in getattr(item, "fixturenames", ())
 
 
 def pytest_collectreport() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tests.support.command_line import Shell, shell
-from tests.support.places import skip_unshared, url
+from tests.support.places import on_shared_stores, url
 
 __all__ = ["shell", "url"]
 
 
+@on_shared_stores
 def test_run_is_started_signalled_finished_and_looked_at(shell: Shell, url: str):
-    skip_unshared(url)
     shell.url = url
     assert shell("start", "shop.py:approval", "--id", "a", "-i", '"ada"').code == 0
     assert shell("signal", "a", "approve", '"yes"').code == 0

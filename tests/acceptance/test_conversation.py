@@ -315,8 +315,8 @@ def test_a_state_set_under_a_lock_needs_that_lock(well: Stepwell, clock: FakeClo
     assert users(well) == []
 
 
+@places.on_shared_stores
 def test_conversations_are_those_of_the_store_and_not_of_the_well(open_well: OpenWell, url: str, clock: FakeClock) -> None:
-    places.skip_unshared(url)
     one, other = open_well(url, clock=clock), open_well(url, clock=clock)
     say(one, "c", "first", user="ada")
     say(other, "c", "second")
@@ -324,11 +324,11 @@ def test_conversations_are_those_of_the_store_and_not_of_the_well(open_well: Ope
     assert users(one) == users(other) == ["c"]
 
 
+@places.on_shared_stores
 def test_a_set_that_meets_a_turn_of_another_well_loses_none_of_its_history(
     url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The turn lands between what ``set`` reads and what it writes, and begins a new piece of the history."""
-    places.skip_unshared(url)
     monkeypatch.setattr(conversation, "_CHUNK_TURNS", 1)
     with Stepwell(url, clock=clock, worker=False) as one, Stepwell(url, clock=clock, worker=False) as other:
         say(one, "c", "first")

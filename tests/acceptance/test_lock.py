@@ -88,8 +88,8 @@ def test_a_held_lock_says_what_it_is(well: Stepwell) -> None:
         assert (held.guard.name, held.guard.fence) == (held.name, held.fence)
 
 
+@places.on_shared_stores
 def test_locks_hold_between_wells(open_well: OpenWell, url: str, clock: FakeClock) -> None:
-    places.skip_unshared(url)
     one, other = open_well(url, clock=clock), open_well(url, clock=clock)
     with one.lock("door") as first:
         assert not is_free(other, "door")

@@ -89,10 +89,10 @@ def test_a_waiter_without_a_timeout_waits_for_as_long_as_it_takes(
     assert waiter.result(LONG).fence > 0
 
 
+@places.on_shared_stores
 def test_a_waiter_is_woken_by_a_release_in_another_well(
     open_well: OpenWell, url: str, clock: FakeClock, waits: Waits, threads: ThreadPoolExecutor
 ) -> None:
-    places.skip_unshared(url)
     one, other = open_well(url, clock=clock), open_well(url, clock=clock)
     for _ in range(5):
         lock, other_lock = one.lock("door"), other.lock("door", timeout=LONG)
@@ -247,11 +247,10 @@ def test_a_block_that_is_cancelled_gives_its_lock_back(url: str, clock: FakeCloc
     run(url, clock, scenario)
 
 
+@places.on_shared_stores
 @pytest.mark.parametrize("point", ["store.before_begin", "store.before_commit", "store.committed"])
 def test_an_acquire_that_is_cancelled_while_it_is_written_holds_nothing(url: str, clock: FakeClock, point: str) -> None:
     """T25, T08: it may have been granted to somebody who went away; that one is given back."""
-    if url.startswith("memory:"):
-        pytest.skip("this store writes in an instant, so that nobody can be cancelled meanwhile")
 
     async def scenario(well: AsyncStepwell) -> None:
         async with well.lock("warm-up"):
@@ -276,10 +275,9 @@ def test_an_acquire_that_is_cancelled_while_it_is_written_holds_nothing(url: str
     run(url, clock, scenario)
 
 
+@places.on_shared_stores
 def test_an_acquire_that_is_cancelled_before_it_is_written_holds_nothing(url: str, clock: FakeClock) -> None:
     """T08: its turn to be written had not come."""
-    if url.startswith("memory:"):
-        pytest.skip("this store writes in an instant, so that nobody can be cancelled meanwhile")
 
     async def scenario(well: AsyncStepwell) -> None:
         loop, reached, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()

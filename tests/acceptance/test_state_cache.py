@@ -134,8 +134,8 @@ def test_threads_read_what_they_wrote(url: str) -> None:
             done.result(LONG)
 
 
+@places.on_shared_stores
 def test_a_write_of_another_well_drops_the_value(url: str, clock: FakeClock) -> None:
-    places.skip_unshared(url)
     with Stepwell(url, clock=clock) as one, Stepwell(url, clock=clock) as other:
         one.state.globals.set("k", 0)
         with one.state.globals.cached(max_age=3600) as cache:
@@ -145,9 +145,8 @@ def test_a_write_of_another_well_drops_the_value(url: str, clock: FakeClock) -> 
                 until(lambda: cache.get("k") == number)  # noqa: B023 - looked at inside the loop
 
 
+@places.on_shared_stores
 def test_a_task_hears_of_a_write_of_another_well(url: str, clock: FakeClock) -> None:
-    places.skip_unshared(url)
-
     async def main() -> None:
         async with AsyncStepwell(url, clock=clock) as one, AsyncStepwell(url, clock=clock) as other:
             await one.state.globals.set("k", 1)
@@ -163,10 +162,10 @@ def test_a_task_hears_of_a_write_of_another_well(url: str, clock: FakeClock) -> 
     asyncio.run(main())
 
 
+@places.on_shared_stores
 def test_a_value_is_never_served_beyond_its_age_even_if_the_news_was_lost(
     open_well: OpenWell, url: str, clock: FakeClock, seconds: Seconds
 ) -> None:
-    places.skip_unshared(url)
     one, other = open_well(url, clock=clock), open_well(url, clock=clock)
     one.state.globals.set("k", "old")
     cache = one.state.globals.cached(max_age=5)

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.acceptance.conftest import OpenWell
-from tests.support.places import skip_unshared
 
 from stepwell import (
     AlreadyExists,
@@ -188,10 +187,10 @@ def test_writer_that_is_late_gets_a_conflict(well: Stepwell) -> None:
     assert well.load("run").variables == {"by": "first"}
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("how", ["begun", "entered"])
 def test_what_was_begun_is_late_if_another_well_was_first(open_well: OpenWell, url: str, how: str) -> None:
     """T05: whoever looks at an execution after the beginning must not be overtaken."""
-    skip_unshared(url)
     mine, other = open_well(url), open_well(url)
     mine.create("run")
     late = mine.transaction("run")
@@ -203,9 +202,9 @@ def test_what_was_begun_is_late_if_another_well_was_first(open_well: OpenWell, u
     assert mine.load("run").variables == {"by": "other"}
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_commit_that_was_not_begun_follows_the_newest_whatever_is_at_hand(open_well: OpenWell, url: str) -> None:
     """Two wells in turn: neither has what the other one wrote, until it is told."""
-    skip_unshared(url)
     wells = open_well(url), open_well(url)
     wells[0].create("run")
     for number in range(6):
@@ -214,9 +213,9 @@ def test_commit_that_was_not_begun_follows_the_newest_whatever_is_at_hand(open_w
     assert wells[1].verify("run").ok
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 def test_commit_that_was_not_begun_is_refused_by_the_newest_state_alone(open_well: OpenWell, url: str) -> None:
     """What seems wrong by the state at hand is looked at again, and what is wrong stays so."""
-    skip_unshared(url)
     mine, other = open_well(url), open_well(url)
     mine.create("run")
     with other.transaction("run") as tx:

@@ -24,9 +24,9 @@ def test_threads_that_count_under_a_lock_lose_nothing(url: str, monkeypatch: pyt
         assert well.state.globals.get("n") == 96
 
 
+@places.on_shared_stores
 def test_processes_that_count_under_a_lock_lose_nothing(url: str) -> None:
     """T19: four processes that know nothing of each other but the store."""
-    places.skip_unshared(url)
     with Stepwell(url) as well:
         children = [Child("lock_counter", url, 20) for _ in range(4)]
         try:

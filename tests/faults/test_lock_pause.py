@@ -26,9 +26,9 @@ def state_of(well: Stepwell) -> tuple[object, object]:
     return well.state.globals.get("by"), well.load("run").variables.get("by")
 
 
+@places.on_shared_stores
 def test_a_process_stopped_past_its_lease_can_do_no_harm(url: str) -> None:
     """T20: real processes and SIGSTOP; whoever comes later does so by a clock that is two leases ahead."""
-    places.skip_unshared(url)
     later = FakeClock(SystemClock().now())
     later.advance(2 * SECONDS)
     with Stepwell(url) as now, Stepwell(url, clock=later) as successor, Child("lock_sleeper", url, SECONDS) as sleeper:

@@ -12,7 +12,9 @@ from tests.faults.children import Child
 from tests.faults.invariants import check_acks, check_chain
 from tests.faults.swarm import EXECUTIONS, LEDGER
 
-_ROUNDS = 12
+from stepwell.testing.effort import scaled
+
+_ROUNDS = scaled(8)
 _MOST_ACKS = 120
 
 
@@ -28,7 +30,7 @@ def check_whole(caller: Blocking) -> None:
 
 
 def test_no_acknowledged_commit_is_lost_and_none_is_partial_when_writers_are_killed_at_random(tmp_path: Path) -> None:
-    """T02, short: 8 writers, 50 executions, 12 rounds of kill -9 after a random number of acks; I1 to I5 on the ack log."""
+    """T02, short: 8 writers, 50 executions, rounds of kill -9 after a random number of acks; I1 to I5 on the ack log."""
     seed = random.SystemRandom().randrange(2**32)
     print("seed", seed)
     choice, path, acks = random.Random(seed), tmp_path / "well.db", tmp_path / "acks"

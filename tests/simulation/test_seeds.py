@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from stepwell.testing import Diverged, Replay, SchedulingChoice, read_log, write_log
+from stepwell.testing.effort import scaled
 from stepwell.testing.simulation import simulate
 from stepwell.testing.simulation.__main__ import main
 
 KEPT = Path(__file__).parent / "failing_seeds.txt"
-SEEDS, TOGETHER = 200, 20
+SEEDS, TOGETHER = scaled(80), 20
 
 
 def kept_seeds() -> list[int]:

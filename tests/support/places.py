@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from tests.support.stores import STORES
 
-__all__ = ["skip_unshared", "url", "url_of"]
+__all__ = ["on_shared_stores", "url", "url_of"]
+
+on_shared_stores = pytest.mark.parametrize("url", ["sqlite", "postgres", "redis"], indirect=True)
+"""Run a test that uses ``url`` on those stores only that two wells, or two processes, can open."""
 
 
 def url_of(name: str, request: pytest.FixtureRequest) -> str:
@@ -25,9 +28,3 @@ def url_of(name: str, request: pytest.FixtureRequest) -> str:
 def url(request: pytest.FixtureRequest) -> str:
     """Where the well is. Opened twice, it is the same well, unless it is one in memory."""
     return url_of(request.param, request)
-
-
-def skip_unshared(url: str) -> None:
-    """Skip a test of two wells on one place where there cannot be two."""
-    if url.startswith("memory:"):
-        pytest.skip("this store cannot be shared")

@@ -27,6 +27,7 @@ from stepwell.flow import (
 from stepwell.flow.definition.node import Action, Approval, Definition, Node, Signal, Wait
 from stepwell.flow.definition.outline import Outline
 from stepwell.kernel.soundness.explorer import explore
+from stepwell.testing.effort import scaled
 
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 
@@ -102,7 +103,7 @@ def dead_steps(definition: Definition, dead: set[str]) -> set[str]:
     return found
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=scaled(150), deadline=None, suppress_health_check=QUIET)
 @given(tree=trees, seed=st.integers(0, 2**32))
 def test_what_is_called_dead_is_never_run(tree: Node, seed: int) -> None:
     definition = named(tree)
@@ -116,7 +117,7 @@ def test_what_is_called_dead_is_never_run(tree: Node, seed: int) -> None:
         assert not dead & (ran - {name.partition("[")[0] for name in skipped})
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=scaled(150), deadline=None, suppress_health_check=QUIET)
 @given(tree=trees, seed=st.integers(0, 2**32))
 def test_what_has_no_fault_comes_to_its_end(tree: Node, seed: int) -> None:
     definition = named(tree)
@@ -128,7 +129,7 @@ def test_what_has_no_fault_comes_to_its_end(tree: Node, seed: int) -> None:
         assert driver.is_clean()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=QUIET)
+@settings(max_examples=scaled(100), deadline=None, suppress_health_check=QUIET)
 @given(tree=trees)
 def test_a_definition_is_explored_whole_and_always_alike(tree: Node) -> None:
     first, second = explore(named(tree)), explore(named(tree))

@@ -29,6 +29,7 @@ from stepwell.flow import (
 )
 from stepwell.flow.definition.node import Node
 from stepwell.kernel.protocol import RunStep
+from stepwell.testing.effort import scaled
 
 
 def boom(_: Any) -> Any:
@@ -135,7 +136,7 @@ def lived_through(driver: Driver, chance: random.Random, *, with_cancel: bool) -
     raise AssertionError(f"it does not end: {driver.view.tokens}")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=scaled(300), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(tree=trees, seed=st.integers(0, 2**32), flag=st.booleans(), with_cancel=st.booleans())
 def test_a_run_ends_and_leaves_nothing_behind(tree: Node, seed: int, flag: bool, with_cancel: bool) -> None:
     definition = define("w", uniquely(tree, [0]))
@@ -164,7 +165,7 @@ def undone(driver: Driver) -> set[str]:
     return {names[name] + bracket + rest for name, bracket, rest in parts if name in names}
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=scaled(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(tree=trees, seed=st.integers(0, 2**32), flag=st.booleans())
 def test_the_same_events_give_the_same_state(tree: Node, seed: int, flag: bool) -> None:
     definition = define("w", uniquely(tree, [0]))
@@ -204,7 +205,7 @@ def outcome(driver: Driver) -> tuple[object, ...]:
     return driver.end, view.steps, view.loops, view.tokens.keys(), asked_for(driver), driver.inbox, driver.kernel.soonest_ms
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=scaled(300), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(tree=trees, seed=st.integers(0, 2**32), flag=st.booleans())
 def test_a_run_that_is_taken_up_again_before_every_event_comes_to_the_same(tree: Node, seed: int, flag: bool) -> None:
     definition = define("w", uniquely(tree, [0]))

@@ -19,6 +19,7 @@ __all__ = [
     "clock",
     "committer",
     "execution",
+    "make_shared_store",
     "open_store",
     "other_store",
     "small_store",
@@ -61,10 +62,16 @@ def store(open_store: OpenStore) -> Store:
 
 
 @pytest.fixture
-def other_store(store: Store, open_store: OpenStore) -> Store:
-    """A second store on the same place, as another process would open it; skips stores that cannot be shared."""
-    if not store.capabilities().is_shared:
+def make_shared_store(make_store: MakeStore, clock: FakeClock) -> MakeStore:
+    """``make_store`` of a store that many processes can open on one place; skips stores that cannot be shared."""
+    if not make_store(clock, Limits()).capabilities().is_shared:
         pytest.skip("this store cannot be shared")
+    return make_store
+
+
+@pytest.fixture
+def other_store(make_shared_store: MakeStore, store: Store, open_store: OpenStore) -> Store:
+    """A second store on the same place, as another process would open it; skips stores that cannot be shared."""
     return open_store()
 
 

@@ -31,6 +31,7 @@ from stepwell.model.queue_item import (
 )
 from stepwell.testing.conformance.fixtures import OpenStore
 from stepwell.testing.conformance.samples import HOUR, answers, fresh_id, ids_of, new_item, put_workspace, recover, refused, write
+from stepwell.testing.effort import scaled
 from stepwell.testing.reference_model.queue import PlainItem, PlainQueue, PlainWorkspace
 
 QUEUES = ("mail", "bulk")
@@ -227,7 +228,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 EFFORT = settings(
-    max_examples=60,
+    max_examples=scaled(30),
     stateful_step_count=30,
     deadline=None,
     report_multiple_bugs=False,

@@ -1,8 +1,11 @@
-"""The machine: drives a store and a plain model of it side by side with random rules, and compares them after each one.
+"""Model-based tests: drive a store and a plain model of it side by side with random rules, and compare them after each one.
 
-Executions are written through the operations that users' calls come to, by two writers that know nothing of each other; where a
-store can be shared, they have a store each. What a rule touched is then read by a reader that was just started: its state, every
-receipt, the chain, the snapshot and the head; at the end of a run, everything is. The rules are in ``stepwell.testing.machine``.
+Executions are written through the operations that users' calls use, by two writers that know nothing of each other; where a store
+can be shared, each has a store of its own. What a rule touched is then read by a reader that was just started: its state, every
+receipt, the chain, the snapshot and the head; at the end of a run, everything is. The package
+``stepwell.testing.reference_model`` has the rules.
+
+Hypothesis' profile says how many examples are tried: ``pytest --hypothesis-profile=NAME``.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.testing.conformance.fixtures import OpenStore
 from stepwell.testing.conformance.samples import fresh_id
+from stepwell.testing.effort import scaled
 from stepwell.testing.reference_model.commit_rules import CommitRules
 from stepwell.testing.reference_model.comparison import Comparison
 from stepwell.testing.reference_model.execution_rules import ExecutionRules
@@ -42,7 +46,7 @@ class LeaseMachine(CommitRules, LeaseRules, StateRules):
 
 # A few seconds on a store in memory, some more on one behind a network.
 EFFORT = settings(
-    max_examples=25,
+    max_examples=scaled(20),
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,

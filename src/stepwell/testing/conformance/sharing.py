@@ -187,11 +187,9 @@ def test_everything_is_there_after_closing_and_opening_again(
     landed(write(again, execution.commit(fence=lease.fence, guards=(LockGuard("door", lock.fence),))))
 
 
-def test_stores_that_open_at_the_same_moment_share_one_place(make_store: MakeStore, clock: FakeClock) -> None:
-    """T49: both find nothing there and begin to set it up; one does."""
-    stores = [make_store(clock, Limits()) for _ in range(4)]
-    if not stores[0].capabilities().is_shared:
-        pytest.skip("this store cannot be shared")
+def test_stores_that_open_at_the_same_moment_share_one_place(make_shared_store: MakeStore, clock: FakeClock) -> None:
+    """T49: all find nothing there and begin to set it up; one does."""
+    stores = [make_shared_store(clock, Limits()) for _ in range(4)]
     together(*(store.open for store in stores))
     try:
         for store in stores:
