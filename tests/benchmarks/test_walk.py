@@ -1,0 +1,50 @@
+"""The walk tool traces three walks, and names files that exist."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import stepwell
+
+SOURCES = Path(stepwell.__file__).parent
+
+
+class Line(msgspec.Struct):
+    name: str
+    store: str
+    calls: int
+    modules: int
+    files: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def walks() -> list[Line]:
+    command = [sys.executable, "-m", "benchmarks.walk", "--json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    return [msgspec.json.decode(line, type=Line) for line in done.stdout.splitlines()]
+
+
+def test_every_walk_is_traced_on_memory_and_sqlite(walks: list[Line]):
+    names = [(walk.store, walk.name) for walk in walks]
+    assert names == [(store, name) for store in ("memory", "sqlite") for name in ("step", "item", "declared step")]
+
+
+def test_walks_count_the_calls_of_each_file_that_they_pass(walks: list[Line]):
+    for walk in walks:
+        assert walk.calls == sum(walk.files.values())
+        assert walk.modules == len(walk.files) > 10
+        assert all((SOURCES / file).is_file() for file in walk.files)
+
+
+def test_walks_include_the_threads_that_write_to_the_store(walks: list[Line]):
+    for walk in walks:
+        assert any(file.startswith(f"stores/{walk.store}/") for file in walk.files)
+
+
+def test_walks_leave_out_the_clock(walks: list[Line]):
+    assert not any("clock.py" in walk.files for walk in walks)
