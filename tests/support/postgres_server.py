@@ -246,7 +246,7 @@ def postgres_url(postgres_server: PostgresServer, postgres_schema: str) -> Itera
         tables = ("executions", "commits", "snapshots", "state_scopes", "state_entries", "state_held", "locks")
         queue_tables = ("items", "queues", "workspaces", "tiers")
         connection.execute("; ".join(f"DELETE FROM {postgres_schema}.{table}" for table in (*tables, *queue_tables)))
-        seeds = [text for text in _statements(MIGRATIONS[1].pre) if text.startswith("INSERT")]
+        seeds = [text for text in _statements(MIGRATIONS[0].pre) if text.startswith("INSERT")]
         connection.execute("; ".join(in_schema(text, postgres_schema) for text in seeds))
 
 
