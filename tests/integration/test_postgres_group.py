@@ -126,22 +126,6 @@ def test_claims_and_single_enqueues_are_one_statement(store: PostgresStore, monk
     assert list(statuses(store)) == ["a", "b", "c"]
 
 
-def test_request_to_an_idle_queue_is_one_statement_with_its_claim(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    both = "begin+set_bounds+take_desks+enqueue+claim_items+commit"
-    claim = ClaimItems("d", HOUR, 5, workflows=("orders",))
-
-    def sent(name: str, **fields: object) -> list[str]:
-        return round_trips(store, [Enqueue((new_item(name, **fields),)), claim], monkeypatch)
-
-    assert sent("a") == ["enqueue_claimed"]
-    add(store, new_item("waits", workflow_id="other"))
-    assert sent("b") == ["enqueue_claimed", both]
-    assert sent("c") == [both]  # it is busy, as far as is known
-    store._writer._busy_until = 0  # a second later
-    assert sent("d") == ["enqueue_claimed", both]
-    assert statuses(store) == {"a": "CLAIMED", "waits": "PENDING", "b": "CLAIMED", "c": "CLAIMED", "d": "CLAIMED"}
-
-
 def test_last_commit_alone_is_a_short_statement(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     execution = SampleExecution(store, "ends").create(status("RUNNING"), creation=_LEASED)
     last = execution.commit(status("COMPLETED"), rest=_END, fence=1)

@@ -99,12 +99,6 @@ class Outside:
         query = f"SELECT * FROM {self._schema}.claim_items('outside', 60000, %s, '{{}}', '{{}}', 0)"
         return connection.execute(query, [most]).fetchall()
 
-    def ask_and_claim(self, connection: Session, name: str, workspace: str) -> list[tuple[object, ...]]:
-        """What a request comes to that is claimed at once, in this transaction."""
-        body = "%s, %s, 'orders', 3, %s, '[]', 'default', 0, 'd1', 3"
-        query = f"SELECT * FROM {self._schema}.enqueue_claimed({body}, 'outside', 60000, '{{}}', '{{}}', false, 0)"
-        return connection.execute(query, [name, workspace, f"of-{name}"]).fetchall()
-
     def wait_for(self, work: Future[object]) -> None:
         """Until something is done, or waits for a lock."""
         with psycopg.connect(self._server.dsn, autocommit=True) as connection:
@@ -155,20 +149,6 @@ def test_second_claimer_takes_nothing_of_a_limited_queue_whose_claim_is_under_wa
         add(store, new_item("second", "b", queue="mail"), new_item("third", "b"))
         assert ids_of(claim_items(store)) == ["third"]
     assert ids_of(claim_items(store)) == ["first"]
-
-
-def test_request_takes_no_slot_of_a_workspace_in_which_another_is_being_claimed(store: Store, outside: Outside) -> None:
-    """T34: both are claimed at once, each in one statement, and neither sees the other's item; there is one slot."""
-    put_workspace(store, "acme", concurrency=1)
-    with outside.transaction() as first, ThreadPoolExecutor(1) as pool:
-        assert len(outside.ask_and_claim(first, "first", "acme")) == 1
-        units: list[Unit] = [Enqueue((new_item("second", "acme"),)), ClaimItems("d", 60, 1, is_riding=True)]
-        asking = pool.submit(store.write, units)
-        outside.wait_for(asking)
-        first.commit()
-        _, claim = asking.result(timeout=60)
-    assert answers(claim) == claim_items(store) == []
-    assert statuses(store, "acme") == {"first": "CLAIMED", "second": "PENDING"}
 
 
 def test_recovery_leaves_an_item_that_another_has_returned_and_that_was_claimed_anew(

@@ -18,12 +18,6 @@ WHERE w.workspace_id = $2::text AND t.queue_depth IS NULL
 ON CONFLICT (item_id) DO NOTHING
 RETURNING pg_notify($14::text, 'queue')::text;
 
--- name: enqueue_claimed
--- Adds an item by the function of this name. Queues and tiers are not changed meanwhile, as for claim_items.
-SELECT c.* FROM (SELECT pg_advisory_xact_lock_shared(5378)::text AS held) AS gate CROSS JOIN LATERAL {schema}.enqueue_claimed(
-    $1::text || held, $2::text, $3::text, $4::bigint, $5::text, $6::bytea, $7::text, $8::bigint, $9::text,
-    $10::bigint, $11::text, $12::bigint, $13::text[], $14::text[], $15::boolean, $16::bigint) AS c;
-
 -- name: claim_items
 -- Claims items by the function of this name. It looks at as many workspaces as it may take items; if some of them wait for a queue that
 -- became full by what it took, there may be others that do not, so it is called again for what is left. Queues and tiers are not

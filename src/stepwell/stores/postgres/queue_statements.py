@@ -25,12 +25,9 @@ __all__ = [
     "enqueue_question",
     "enqueued",
     "is_new",
-    "is_request_with_claim",
     "one_question",
     "recover_question",
     "recovered",
-    "request_claimed",
-    "request_question",
     "write_direct",
 ]
 
@@ -122,40 +119,9 @@ def one_question(new: NewItem, ahead_ms: int, channel: str) -> Question:
     return "enqueue_one", [new.item_id, new.workspace_id, *body, new.body_digest, new.max_attempts, ahead_ms, channel]
 
 
-def is_request_with_claim(units: Sequence[Unit]) -> bool:
-    """Whether the group is one item without names that may start at once, and a claim behind it."""
-    if len(units) != 2 or not isinstance(units[0], Enqueue) or not isinstance(units[1], ClaimItems) or len(units[0].items) != 1:
-        return False
-    [new] = units[0].items
-    return is_plain(new) and new.run_at_ms is None and not new.delay_ms and units[1].limit > 0
-
-
-def request_question(unit: Enqueue, claim: ClaimItems, ahead_ms: int) -> Question:
-    """The statement that adds such an item as one that is claimed, if the queue is idle; if it is not, nothing is written."""
-    [new] = unit.items
-    body = new.workflow_id, new.version, new.execution_id, new.input, new.queue
-    lanes = texts(claim.queues), texts(claim.workflows)
-    rest = new.priority, new.body_digest, new.max_attempts, claim.holder, round(claim.seconds * 1000)
-    return "enqueue_claimed", [new.item_id, new.workspace_id, *body, *rest, *lanes, claim.is_riding, ahead_ms]
-
-
-def request_claimed(unit: Enqueue, rows: Sequence[Row]) -> list[Outcome] | None:
-    """What became of the item and of the claim; None if nothing was written."""
-    if not rows:
-        return None
-    [new], [(fence, attempts, until_ms, enqueued_ms)] = unit.items, rows
-    body = new.item_id, new.workspace_id, new.workflow_id, new.version, new.execution_id, new.input
-    item = Claimed(*body, fence, attempts, until_ms, new.queue, enqueued_ms, is_alone=True)
-    return [*enqueued([unit], []), Written([item])]
-
-
 def enqueue_question(units: Sequence[Enqueue], ahead_ms: int, channel: str) -> Question:
-    """The statement that adds the items of all units. If there are none, it is one that does nothing, and has the server learn what
-    the first request needs: that comes from a workspace that cannot be."""
+    """The statement that adds the items of all units."""
     items = [new for unit in units for new in unit.items]
-    if not items:
-        nothing = NewItem(item_id="", workspace_id="", workflow_id="", version=0, execution_id="", input=b"")
-        return request_question(Enqueue((nothing,)), ClaimItems("", 0, 1, is_riding=True), ahead_ms)
     return "enqueue", [
         texts([new.item_id for new in items]),
         texts([new.workspace_id for new in items]),

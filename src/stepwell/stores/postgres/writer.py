@@ -50,10 +50,7 @@ from stepwell.stores.postgres.queue_statements import (
     enqueue_question,
     enqueued,
     is_new,
-    is_request_with_claim,
     one_question,
-    request_claimed,
-    request_question,
     write_direct,
 )
 from stepwell.stores.postgres.statements import Row, address, channel_of, fences_of, turn
@@ -106,7 +103,6 @@ _WRITTEN = Written()
 _MOST_NARROW = 10_000
 _TRIES = 5
 _FIRST_PAUSE_SECONDS = 0.005
-_BUSY_SECONDS = 1.0
 
 # The server refused a value, a constraint or a size: the general path finds the unit it was and refuses that one alone. Or another
 # transaction was in the way, and the session is so strict that waiting did not help; the general path says how strict it wants it.
@@ -125,8 +121,6 @@ class PostgresWriter:
         self._link: PostgresConnection | None = None
         self._narrow: set[str] = set()
         """Workspaces that had a limit when an item was added to them: what they say is asked for at once."""
-        self._busy_until = 0.0
-        """Until when the queue is taken to be busy, so that a request is not tried as one to an idle queue first."""
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         """Write each unit whole or not at all, in one transaction; the whole of it is tried again if others were in the way."""
@@ -165,8 +159,6 @@ class PostgresWriter:
             return self._write_enqueues
         if len(units) == 1 and isinstance(units[0], DIRECT):
             return self._write_direct
-        if is_request_with_claim(units) and time.monotonic() >= self._busy_until:
-            return self._write_request
         if is_ordinary(units):
             return self._write_steps
         return self._write_lock if is_one_lock(units) else self._write_long
@@ -298,18 +290,6 @@ class PostgresWriter:
         if len(self._narrow) < _MOST_NARROW and is_new(outcome):
             self._narrow.add(new.workspace_id)
         return outcome
-
-    def _write_request(self, link: PostgresConnection, units: Sequence[Any]) -> list[Outcome]:
-        """One request and the claim behind it: a single row if the queue is idle."""
-        try:
-            name, arguments = request_question(units[0], units[1], self._clock.ahead_ms())
-            outcomes = request_claimed(units[0], link.ask(name, *arguments))
-        except PostgresConnectionLost as lost:
-            raise self._doubt(lost) from lost
-        if outcomes is None:
-            self._busy_until = time.monotonic() + _BUSY_SECONDS
-            return self._write_steps(link, units)
-        return outcomes
 
     def _write_direct(self, link: PostgresConnection, units: Sequence[Direct]) -> list[Outcome]:
         try:
