@@ -18,6 +18,7 @@ from benchmarks import subjects
 from benchmarks.environment import environment_line
 from benchmarks.measurement import Measurement
 from benchmarks.plan import Plan
+from stepwell.runtime.host_tuning import host_tuning
 
 Measure = Callable[[Plan], Iterator[Measurement]]
 
@@ -67,8 +68,9 @@ def run(measures: dict[str, Measure], folder: Path | None, *, is_quick: bool, is
             print(f"[{number}/{len(measures)}] {name}", file=sys.stderr, flush=True)
             place, began = Path(parent, str(number)), time.perf_counter()
             place.mkdir()
-            for measurement in measure(Plan(name, place, is_quick)):
-                print(measurement.line(), flush=True)
+            with host_tuning():
+                for measurement in measure(Plan(name, place, is_quick)):
+                    print(measurement.line(), flush=True)
             print(f"  {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
 
 

@@ -28,6 +28,7 @@ from stepwell.clock import SystemClock
 from stepwell.model.commit import Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import Claimed, ClaimItems, ReturnItem
+from stepwell.runtime.host_tuning import host_tuning
 from stepwell.stores.postgres.store import PostgresStore
 
 _CHUNK = 20_000
@@ -183,7 +184,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="stepwell-scale-") as folder:
         print(environment_line(Path(folder), is_quick=False), flush=True)
-    with PostgresServer(shared_buffers="128MB") as server:
+    with host_tuning(), PostgresServer(shared_buffers="128MB") as server:
         measure(server, arguments.items, arguments.workspaces, arguments.waits, arguments.claims)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from benchmarks.rivals.player import Place
 from benchmarks.rivals.players.arrival import PAUSE_SECONDS, WORKSPACES, Arrivals
@@ -12,6 +13,7 @@ from benchmarks.rivals.players.pace import rate
 from benchmarks.rivals.players.stepwell_steps import url_of
 from stepwell import AsyncStepwell, Stepwell, StepwellError, workflow
 from stepwell.queue.requests import QueueRequest
+from stepwell.runtime.host_tuning import host_tuning
 
 __all__ = ["AsyncQueue", "BlockingQueue"]
 
@@ -49,6 +51,8 @@ class AsyncQueue:
     """One process, the awaited face: a well that enqueues, and another with a worker while there is work to be done."""
 
     def __init__(self, place: Place) -> None:
+        self._tuning = ExitStack()
+        self._tuning.enter_context(host_tuning())
         self._runner, self._url = asyncio.Runner(), url_of(place)
         self._enqueuing = AsyncStepwell(self._url, worker=False)
         self._runner.run(self._open())
@@ -115,12 +119,15 @@ class AsyncQueue:
         """Close the well."""
         self._runner.run(self._enqueuing.close())
         self._runner.close()
+        self._tuning.close()
 
 
 class BlockingQueue:
     """One process, the blocking face, with its worker in a thread."""
 
     def __init__(self, place: Place) -> None:
+        self._tuning = ExitStack()
+        self._tuning.enter_context(host_tuning())
         self._url = url_of(place)
         self._enqueuing = Stepwell(self._url, worker=False)
         for number in range(WORKSPACES):
@@ -179,3 +186,4 @@ class BlockingQueue:
     def close(self) -> None:
         """Close the well."""
         self._enqueuing.close()
+        self._tuning.close()

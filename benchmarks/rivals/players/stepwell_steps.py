@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 
 from benchmarks.rivals.contest import STEPS_EACH
 from benchmarks.rivals.player import Place
 from benchmarks.rivals.players.pace import step_rate
 from stepwell import AsyncStepwell, Stepwell, step, workflow
+from stepwell.runtime.host_tuning import host_tuning
 
 __all__ = ["AsyncSteps", "BlockingSteps", "url_of"]
 
@@ -59,6 +61,8 @@ class AsyncSteps:
     """The awaited face, with its worker on the same loop."""
 
     def __init__(self, place: Place) -> None:
+        self._tuning = ExitStack()
+        self._tuning.enter_context(host_tuning())
         self._runner = asyncio.Runner()
         self._workflow = counting_by_plain_steps if place.options.get("is_plain") else counting
         self._well = AsyncStepwell(url_of(place), concurrency=_CONCURRENCY)
@@ -89,12 +93,15 @@ class AsyncSteps:
         """Close the well."""
         self._runner.run(self._well.close())
         self._runner.close()
+        self._tuning.close()
 
 
 class BlockingSteps:
     """The blocking face, with its worker in a thread."""
 
     def __init__(self, place: Place) -> None:
+        self._tuning = ExitStack()
+        self._tuning.enter_context(host_tuning())
         self._workflow = counting_plainly if place.options.get("is_plain") else counting
         self._well = Stepwell(url_of(place), concurrency=_CONCURRENCY)
         self.works = {"alone": self.alone, "together": self.together}
@@ -115,3 +122,4 @@ class BlockingSteps:
     def close(self) -> None:
         """Close the well."""
         self._well.close()
+        self._tuning.close()

@@ -27,7 +27,6 @@ from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, ReturnItem
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver, read, write_or_raise
 from stepwell.queue.dispatcher_wakeup import ClaimOffer, DispatcherWakeup, PiggybackedClaim, WriteNotices
-from stepwell.runtime.host_tuning import SwitchIntervalTuning
 from stepwell.runtime.shutdown import HandBackRetry, is_away
 
 __all__ = ["BATCH", "POLL_SECONDS", "Dispatcher"]
@@ -112,7 +111,6 @@ class Dispatcher:
         self._is_busy = False
         """Whether the last claim gave all that was asked for: then there is likely more."""
         self._bell: DispatcherWakeup | None = None
-        self._turns = SwitchIntervalTuning()
 
     async def run(self) -> None:
         """Dispatch until stopped. A store that is away for a while is waited for."""
@@ -120,7 +118,7 @@ class Dispatcher:
         self._news.when_due = partial(bell.wake_later, _LOOK_SECONDS, lambda: self._news.is_look_due)
         if self._store.capabilities().takes_requests_beside:
             self._see_to(self._make_ready())
-        with bell, self._turns:
+        with bell:
             while not self.is_stopping:
                 bell.hush()
                 try:
@@ -172,7 +170,6 @@ class Dispatcher:
             return self._put_off(error)
         else:
             self._failures, self._is_busy = 0, len(claimed) == asked.limit
-            self._turns.want(len(claimed) > 1)
             if self._is_busy:
                 self._ask(names, bell)
         finally:
@@ -193,7 +190,6 @@ class Dispatcher:
         """The store is away: how long to wait before it is asked again."""
         log.warning("the dispatcher could not claim from its store: %s", error)
         self._is_busy, self._failures = False, self._failures + 1
-        self._turns.want(False)
         return _AWAY_SECONDS[min(self._failures, len(_AWAY_SECONDS)) - 1]
 
     def _ask(self, names: tuple[str, ...], bell: DispatcherWakeup) -> None:

@@ -38,7 +38,6 @@ from stepwell.model.value import Value
 from stepwell.pipeline.notifications import DUE, Notifications, is_running
 from stepwell.pipeline.operations import AsyncDriver, read, write
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.host_tuning import GcTuning
 from stepwell.runtime.inbox import Letter, letters, path_of
 from stepwell.runtime.lease_renewal import LeaseRenewal, monotonic
 from stepwell.runtime.run_retry import RunRetry
@@ -241,8 +240,7 @@ class Worker:
         claiming, told = self._loop.create_task(self._claim_all()), self._loop.create_task(self._told_to_stop.wait())
         beside = [claiming, *(self._loop.create_task(each.run()) for each in self.companions)]
         try:
-            with GcTuning():
-                await asyncio.wait((claiming, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((claiming, told), return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._is_stopping = True
             self._woken()

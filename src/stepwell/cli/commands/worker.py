@@ -29,6 +29,7 @@ def worker(modules: tuple[str, ...], grace_seconds: float, **options: Any) -> No
     A file with a definition (.yaml, .json) is put into the store. SIGTERM or Ctrl-C: no new runs are taken, steps under way are
     finished, and what is left is given back for other workers. A second one ends at once.
     """
+    from stepwell.runtime.host_tuning import host_tuning
     from stepwell.runtime.worker_host import serve
 
     given = settings()
@@ -39,7 +40,7 @@ def worker(modules: tuple[str, ...], grace_seconds: float, **options: Any) -> No
             raise click.UsageError("name the modules to work for, as in: stepwell worker shop.py")
         raise InvalidInput("these modules have no workflow and no step")
     definitions = [each for file in modules if is_document(file) for each in definitions_of(file, steps=registered_step_names())]
-    with given.open(creates=True, worker=True, **options) as well:
+    with host_tuning(), given.open(creates=True, worker=True, **options) as well:
         names = sorted({*registered_names(), *(well.definitions.put(each).name for each in definitions)})
 
         def say_ready() -> None:
