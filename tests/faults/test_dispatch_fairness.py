@@ -70,7 +70,7 @@ def old_transaction(store: str, url: str, request: pytest.FixtureRequest) -> Ite
 
         port = int(url.partition("127.0.0.1:")[2].partition("/")[0])
         with redis.Redis(port=port) as client, client.pipeline() as pipeline:
-            pipeline.watch(f"{parse_url(url).prefix}:{{i}}:queue:all")
+            pipeline.watch(f"{parse_url(url).prefix}:queue:all")
             pipeline.multi()
             yield
 

@@ -30,7 +30,7 @@ from stepwell.errors import (
 )
 from stepwell.model.limits import Limits
 from stepwell.stores.redis.connection import translate
-from stepwell.stores.redis.servers import durability_of
+from stepwell.stores.redis.server_facts import durability_of
 from stepwell.stores.redis.store import RedisStore
 from stepwell.stores.redis.url import RedisSettings
 
@@ -84,9 +84,9 @@ def prefix_of(url: str) -> str:
 def test_store_of_newer_code_is_refused(redis_server: RedisServer, redis_url: str) -> None:
     """T48: both versions are named, and nothing is written."""
     with redis_server.client() as client:
-        client.set(f"{prefix_of(redis_url)}:{{i}}:store", b"stepwell 9 abc")
+        client.set(f"{prefix_of(redis_url)}:store", b"stepwell 9 abc")
         refused(redis_url, StoreNewer, "schema 9", "up to 1", "upgrade")
-        assert client.keys(f"{prefix_of(redis_url)}:*") == [f"{prefix_of(redis_url)}:{{i}}:store".encode()]
+        assert client.keys(f"{prefix_of(redis_url)}:*") == [f"{prefix_of(redis_url)}:store".encode()]
 
 
 @pytest.mark.parametrize("put", [lambda client, key: client.set(key, "hello"), lambda client, key: client.lpush(key, "a")])
@@ -94,7 +94,7 @@ def test_key_of_another_program_is_left_alone(
     redis_server: RedisServer, redis_url: str, put: Callable[[object, str], None]
 ) -> None:
     with redis_server.client() as client:
-        put(client, f"{prefix_of(redis_url)}:{{i}}:store")
+        put(client, f"{prefix_of(redis_url)}:store")
         refused(redis_url, StoreForeign, "prefix")
 
 
@@ -103,7 +103,7 @@ def test_remains_of_a_store_without_its_mark_are_not_taken_for_a_new_one(redis_s
     with Stepwell(redis_url) as well:
         well.create("run")
     with redis_server.client() as client:
-        client.delete(f"{prefix_of(redis_url)}:{{i}}:store")
+        client.delete(f"{prefix_of(redis_url)}:store")
     refused(redis_url, Corrupted, "mark")
 
 
@@ -181,6 +181,13 @@ def test_primary_that_became_a_replica_refuses_writes_and_serves_again_when_it_i
             well._parts.store.check()
         client.replicaof("NO", "ONE")
         well.create("other")
+
+
+@pytest.mark.parametrize("database", [0, 3])
+def test_server_in_cluster_mode_is_refused_with_the_reason(tmp_path: Path, database: int) -> None:
+    with RedisServer(tmp_path, cluster_enabled="yes") as server:
+        url = server.url().replace("/0?", f"/{database}?")
+        refused(url, StoreUnavailable, "cluster mode", "redis+sentinel://")
 
 
 def test_server_that_is_too_old_is_refused(redis_server: RedisServer) -> None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.faults.hooks import at
 from tests.support.redis_indexes import check_indexes
-from tests.support.redis_server import RedisCluster, RedisServer, RedisSite
+from tests.support.redis_server import RedisServer, RedisSite
 
-from stepwell.clock import FakeClock, SystemClock
-from stepwell.contract.store import Store
-from stepwell.errors import Corrupted, InvalidInput, StepwellError
+from stepwell.clock import FakeClock
+from stepwell.errors import Corrupted, StepwellError
 from stepwell.fault_points import armed
 from stepwell.model.commit import Deletion, Unit, Written
-from stepwell.model.limits import Limits
 from stepwell.model.queue_item import (
     TIERS,
     CancelItem,
@@ -35,7 +32,6 @@ from stepwell.model.queue_item import (
     ReturnItem,
     Tier,
 )
-from stepwell.stores.redis.store import RedisStore
 from stepwell.testing.conformance.queue_whole_runs import run_of
 from stepwell.testing.conformance.samples import (
     HOUR,
@@ -373,7 +369,7 @@ def test_item_of_a_deleted_execution_frees_its_slot(site: RedisSite) -> None:
     check_indexes(site)
 
 
-# Crashes and clusters.
+# Crashes and damage.
 
 
 def test_a_queue_survives_a_crash_of_its_server(tmp_path: Path) -> None:
@@ -396,41 +392,6 @@ def test_a_queue_survives_a_crash_of_its_server(tmp_path: Path) -> None:
             landed(write(site.store, ItemMark(claimed.item_id, "COMPLETED", claimed.fence)))
             assert stored(site.store, claimed.item_id).status is ItemStatus.COMPLETED
         site.close()
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    with RedisCluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster
-
-
-def test_cluster_refuses_the_queue_and_says_what_to_use(cluster: RedisCluster) -> None:
-    store: Store = RedisStore(cluster.nodes[0].url(), SystemClock(), Limits())
-    store.open()
-    units: list[Unit] = [
-        *(Enqueue((new_item(),)), ClaimItems("d", HOUR, 1), ItemMark("a", "COMPLETED"), RecoverItems(), PutTier(Tier(name="own"))),
-        *(
-            SampleExecution(store, "a").creation(items=(new_item(),)),
-            SampleExecution(store, "b").creation(mark=ItemMark("a", "COMPLETED")),
-        ),
-    ]
-    for unit in units:
-        outcome = write(store, unit)
-        assert isinstance(outcome, InvalidInput)
-        assert "single Redis server" in str(outcome)
-    assert all(isinstance(outcome, InvalidInput) for outcome in store.write([Enqueue((new_item(),)), Enqueue((new_item(),))]))
-    assert (store.items(ItemQuery()), store.lanes(), store.queues(), store.next_ready_ms(), store.item("a")) == (
-        [],
-        [],
-        [],
-        None,
-        None,
-    )
-    assert (store.head("a"), store.head("b")) == (None, None)
-    assert [workspace.workspace_id for workspace in store.workspaces()] == ["default"]
-    assert isinstance(write(store, SampleExecution(store, "c").creation()), Written)
-    landed(write(store, Deletion("c")))
-    store.close()
 
 
 def test_item_whose_row_was_taken_away_holds_up_no_other(site: RedisSite) -> None:

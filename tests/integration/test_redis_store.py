@@ -23,7 +23,7 @@ from stepwell.model.commit import (
     StateBatch,
     Written,
 )
-from stepwell.model.draft import StatePlan as DraftOfState
+from stepwell.model.draft import Draft as DraftOfState
 from stepwell.model.ids import new_commit_id
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation

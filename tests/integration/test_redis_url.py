@@ -37,6 +37,21 @@ def test_url_says_everything() -> None:
     assert settings.name == "rediss://db.example:7000/3"
 
 
+def test_url_with_sentinels_says_everything() -> None:
+    settings = parse_url("rediss+sentinel://us%40er:pw@one:7000,two/my%2Fmaster/3?sentinel_password=s&prefix=a")
+    assert settings == RedisSettings(
+        sentinels=(("one", 7000), ("two", 26379)),
+        service="my/master",
+        sentinel_password="s",
+        database=3,
+        username="us@er",
+        password="pw",
+        is_encrypted=True,
+        prefix="a",
+    )
+    assert settings.name == "rediss+sentinel://one:7000,two:26379/my/master/3"
+
+
 def test_bare_url_is_the_local_server() -> None:
     assert parse_url("valkey://") == RedisSettings(host="localhost")
 
@@ -49,6 +64,10 @@ def test_bare_url_is_the_local_server() -> None:
         ("redis://host/mine", "database"),
         ("redis://host/-1", "database"),
         ("redis://host/?color=red", "color"),
+        ("redis://host/?sentinel_password=x", "sentinel_password"),
+        ("redis+sentinel://host", "service"),
+        ("redis+sentinel://host:99999/mymaster", "port"),
+        ("redis+sentinel://host/mymaster/mine", "database"),
         ("redis://host/?prefix=", "prefix"),
         ("redis://host/?prefix=" + "x" * 65, "prefix"),
         ("redis://host/?execution_ttl=0", "execution_ttl"),
@@ -64,9 +83,11 @@ def test_url_that_cannot_be_is_refused_before_anything_is_reached(url: str, word
         store_of(url, SystemClock(), Limits())
 
 
-@pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey", "valkeys"])
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey", "valkeys", "redis+sentinel", "valkeys+sentinel"])
 def test_each_scheme_of_redis_is_a_redis_store(scheme: str) -> None:
-    assert isinstance(store_of(f"{scheme}://localhost", SystemClock(), Limits()), RedisStore)
+    assert isinstance(
+        store_of(f"{scheme}://localhost/1/0" if "+" in scheme else f"{scheme}://localhost", SystemClock(), Limits()), RedisStore
+    )
 
 
 def test_without_the_driver_the_install_line_is_given() -> None:

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -25,7 +24,7 @@ from stepwell.model.limits import Limits
 from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.store import RedisStore
 
-__all__ = ["RedisCluster", "RedisServer", "RedisSite", "free_port", "redis_server", "redis_url", "server_program"]
+__all__ = ["RedisSentinel", "RedisServer", "RedisSite", "free_port", "redis_server", "redis_url", "server_program"]
 
 _prefixes = itertools.count()
 
@@ -49,7 +48,7 @@ def _die_with_parent() -> None:
 
 
 def free_port() -> int:
-    """A port that nobody listens on; the nodes of a cluster also use the one 10,000 higher."""
+    """A port that nothing listens on; a server in cluster mode also uses the one 10,000 higher."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -133,47 +132,63 @@ def _words(name: str, value: str) -> list[str]:
     return value.split() if name == "rename_command" and value.count(" ") else [value]
 
 
-class RedisCluster:
-    """Two nodes that share the slots between them."""
+class RedisSentinel:
+    """One Sentinel that watches a primary under the name ``mymaster`` and decides alone that it is down."""
 
-    def __init__(self, folder: Path) -> None:
-        self.nodes: list[RedisServer] = []
-        for name in ("one", "two"):
-            (folder / name).mkdir()
-            self.nodes.append(RedisServer(folder / name, cluster_enabled="yes", cluster_require_full_coverage="no"))
+    def __init__(self, folder: Path, primary: RedisServer) -> None:
+        self.port, self.prefix = free_port(), f"t{next(_prefixes)}"
+        self._config = folder / "sentinel.conf"
+        self._config.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
+            f"sentinel monitor mymaster 127.0.0.1 {primary.port} 1\n"
+            "sentinel down-after-milliseconds mymaster 300\nsentinel failover-timeout mymaster 2000\n"
+        )
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> RedisCluster:
-        for node, slots in zip(self.nodes, (range(8192), range(8192, 16384)), strict=True):
-            with node.start().client() as client:
-                client.execute_command("CLUSTER", "ADDSLOTS", *slots)
-        with self.nodes[0].client() as client:
-            client.execute_command("CLUSTER", "MEET", "127.0.0.1", self.nodes[1].port)
-        for node in self.nodes:
-            self._wait_until_ready(node)
-        return self
+    def url(self, database: int = 0, **options: object) -> str:
+        """A URL of the primary that this Sentinel watches."""
+        text = "&".join(f"{name}={value}" for name, value in {"prefix": self.prefix, **options}.items())
+        return f"redis+sentinel://127.0.0.1:{self.port}/mymaster/{database}?{text}"
 
-    @contextmanager
-    def without(self, number: int) -> Iterator[None]:
-        """The cluster while one of its nodes is down."""
-        self.nodes[number].kill()
-        try:
-            yield
-        finally:
-            self.nodes[number].start()
-            for node in self.nodes:
-                self._wait_until_ready(node)
+    def primary_port(self) -> int:
+        """The port of the primary, as the Sentinel knows it now."""
+        with redis.Redis(port=self.port) as client:
+            return int(client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster")[1])
 
-    def _wait_until_ready(self, node: RedisServer) -> None:
-        """Nodes gossip in their own time, and a new one takes no writes for its first two seconds."""
+    def fail_over(self) -> None:
+        """Have the replica promoted although the primary is alive."""
+        with redis.Redis(port=self.port) as client:
+            client.execute_command("SENTINEL", "FAILOVER", "mymaster")
+
+    def wait_for_replica(self) -> None:
+        """Wait until the Sentinel knows a replica that it can promote."""
         deadline = time.monotonic() + 30
-        with node.client() as client:
-            while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO", NEVER_DECODE=[]):
-                assert time.monotonic() < deadline, "the cluster did not come up"
+        with redis.Redis(port=self.port) as client:
+            while not any(each["master-link-status"] == "ok" for each in client.sentinel_slaves("mymaster")):
+                assert time.monotonic() < deadline, "the Sentinel found no replica"
+                threading.Event().wait(0.05)
+
+    def __enter__(self) -> RedisSentinel:
+        self._process = subprocess.Popen(
+            [server_program(), str(self._config), "--sentinel"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - it takes no lock: one call to the kernel
+        )
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self.primary_port()
+            except redis.ConnectionError:
+                assert time.monotonic() < deadline, "the Sentinel did not start"
                 threading.Event().wait(0.02)
+            else:
+                return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for node in self.nodes:
-            node.stop()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,16 @@ def store_of(url: str, clock: Clock, limits: Limits) -> Store:
                 raise InvalidInput(f"postgresql:// needs a driver; run pip install 'stepwell[postgres]' ({error})") from error
 
             return PostgresStore(url, clock, limits)
-        case "redis" | "rediss" | "valkey" | "valkeys":
+        case (
+            "redis"
+            | "rediss"
+            | "valkey"
+            | "valkeys"
+            | "redis+sentinel"
+            | "rediss+sentinel"
+            | "valkey+sentinel"
+            | "valkeys+sentinel"
+        ):
             try:
                 from stepwell.stores.redis.store import RedisStore
             except ModuleNotFoundError as error:

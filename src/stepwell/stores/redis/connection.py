@@ -1,14 +1,10 @@
-"""One connection to a Redis server: packets out, replies in.
+"""Send commands to a Redis server in one packet, read their replies in order, and translate its errors.
 
-The driver connects, which is the long part (TLS, passwords, databases); after that bytes are sent and parsed here, without what
-the driver does for every command and this store has no use for.
+The driver opens each connection (TLS, password, database). After that this module sends and parses the bytes itself, without the
+work per command that the driver does and this store does not need.
 
-What Redis's errors mean in our words, and what to do about them.
-
-Connections to a Redis server: commands go out in one packet, replies come back in order, and a doubtful connection is closed.
-
-A connection is lent to one thread at a time. Whatever goes wrong between the first byte sent and the last reply read, be it an
-error, a timeout or an interrupt, ends the connection: what is left in it could only be taken for somebody else's reply.
+A connection is lent to one thread at a time. An error, a timeout or an interrupt between the first byte sent and the last reply
+read closes the connection: a reply that is still on its way would otherwise be taken for that of the next command.
 """
 
 from __future__ import annotations
@@ -24,6 +20,7 @@ from typing import Any, cast
 import hiredis
 from redis import exceptions
 from redis.connection import Connection, SSLConnection
+from redis.sentinel import Sentinel
 
 from stepwell.errors import StoreForeign, StoreFull, StoreUnavailable
 from stepwell.stores.glance import Glance
@@ -48,12 +45,13 @@ _CHUNK = 65_536
 
 
 class Wire:
-    """A connection, for one thread at a time."""
+    """One open connection, used by one thread at a time."""
 
-    def __init__(self, settings: RedisSettings, reply_seconds: float | None) -> None:
+    def __init__(self, settings: RedisSettings, address: tuple[str, int], reply_seconds: float | None) -> None:
         kind = SSLConnection if settings.is_encrypted else Connection
-        # Its socket and parser are private and its types incomplete, but there is no other way to them.
-        self._connection: Any = kind(**settings.connection())
+        # The driver's socket and parser are private and its types incomplete, but there is no other way to them.
+        host, port = address
+        self._connection: Any = kind(host=host, port=port, **settings.driver_options())
         self._connection.connect()
         self._socket: Any = self._connection._sock
         # Until here the shorter timeout of connecting held, also for a server that accepts and then says nothing.
@@ -66,6 +64,8 @@ class Wire:
         self._reader = hiredis.Reader(protocolError=exceptions.InvalidResponse, replyError=error_of, notEnoughData=_NOTHING)
         self.used_at = 0.0
         """When it was last given back."""
+        self.is_read_only = False
+        """Whether the server has said that it is a replica now: the primary is elsewhere since a failover."""
 
     def send(self, packet: bytes) -> None:
         """Send everything."""
@@ -77,7 +77,7 @@ class Wire:
             raise exceptions.ConnectionError(f"Error while writing to socket: {error}") from error
 
     def read(self) -> Reply:
-        """The next reply. An error is a value, unless the server ends the connection with it."""
+        """Return the next reply; an error as a value, unless the server ends the connection with it."""
         reply = self._reader.gets()
         if reply is _NOTHING and self._glance is not None:
             self._glance.until_ready(self._receive_now, self._receive)
@@ -85,8 +85,10 @@ class Wire:
         while reply is _NOTHING:
             self._receive()
             reply = self._reader.gets()
-        if isinstance(reply, exceptions.ConnectionError):
-            raise reply
+        if isinstance(reply, exceptions.RedisError):
+            if isinstance(reply, exceptions.ConnectionError):
+                raise reply
+            self.is_read_only = self.is_read_only or isinstance(reply, exceptions.ReadOnlyError)
         return reply
 
     def _receive(self) -> None:
@@ -136,9 +138,6 @@ _CLASSES: tuple[tuple[type[exceptions.RedisError], str], ...] = (
     (exceptions.OutOfMemoryError, "OOM"),
     (exceptions.NoScriptError, "NOSCRIPT"),
     (exceptions.MasterDownError, "MASTERDOWN"),
-    (exceptions.ClusterDownError, "CLUSTERDOWN"),
-    (exceptions.MovedError, "MOVED"),
-    (exceptions.TryAgainError, "MOVED"),
     (exceptions.InvalidResponse, "protocol"),
     (exceptions.TimeoutError, "timeout"),
     (exceptions.ConnectionError, "connection"),
@@ -176,19 +175,21 @@ _MEANINGS: tuple[tuple[str, type[StoreUnavailable], str], ...] = (
     ("NOSCRIPT", StoreUnavailable, "forgets scripts as soon as they are loaded; allow SCRIPT LOAD and EVALSHA"),
     ("unknown command", StoreUnavailable, "lacks a command that this store needs; allow EVALSHA, SCRIPT and INFO"),
     ("DB index is out of range", StoreUnavailable, "has no such database; correct the number at the end of the URL"),
-    ("SELECT is not allowed in cluster mode", StoreUnavailable, "is a cluster, which has database 0 only; correct the URL"),
+    (
+        "SELECT is not allowed in cluster mode",
+        StoreUnavailable,
+        "is in cluster mode, which this store cannot use; point the URL at a single server, or use redis+sentinel:// for failover",
+    ),
     ("MISCONF", StoreUnavailable, "cannot write to its disk and has stopped all writing; see its log and free some space"),
     ("NOREPLICAS", StoreUnavailable, "has fewer replicas than min-replicas-to-write asks for; bring them back"),
-    ("BUSY", StoreUnavailable, "is busy with a script of somebody else; end it by SCRIPT KILL"),
-    ("CLUSTERDOWN", StoreUnavailable, "is a cluster that is down; bring its nodes back"),
+    ("BUSY", StoreUnavailable, "is busy with a script of another program; end it by SCRIPT KILL"),
     ("MASTERDOWN", StoreUnavailable, "is a replica that has lost its primary; bring the primary back"),
-    ("MOVED", StoreUnavailable, "is a cluster whose slots are moving; try again"),
     ("WRONGTYPE", StoreForeign, "has keys of another program under this prefix; choose another one by ?prefix= in the URL"),
 )
 
 
 def translate(error: BaseException, settings: RedisSettings) -> StoreUnavailable:
-    """The Stepwell error for one of Redis's."""
+    """Return the Stepwell error for an error of Redis or its driver."""
     if isinstance(error, StoreUnavailable):
         return error
     said = _said(error)
@@ -237,16 +238,22 @@ class RedisConnectionLost:
 
 
 class RedisConnection:
-    """A few connections to one server."""
+    """A pool of connections to the server, or to the present primary that the Sentinels name."""
 
     def __init__(self, settings: RedisSettings) -> None:
         self.settings = settings
+        self._sentinel: Any = None
+        if settings.sentinels:
+            self._sentinel = Sentinel(settings.sentinels, sentinel_kwargs=settings.sentinel_options())
         self._lock = threading.Lock()
         self._idle: list[Wire] = []
         self._is_closed = False
 
     def exchange(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send commands in one packet and read a reply for each; errors, ``Unsent`` and ``Lost`` stand in the place of replies."""
+        """Send commands in one packet and return a reply for each.
+
+        An error of the server, ``RedisRequestUnsent`` and ``RedisConnectionLost`` stand in the place of replies.
+        """
         try:
             wire = self._take()
         except exceptions.RedisError as error:
@@ -262,12 +269,17 @@ class RedisConnection:
         except BaseException:
             wire.close()
             raise
-        self._give_back(wire)
+        if wire.is_read_only:
+            # After a failover the primary is another server: every connection to this one is of no use any more.
+            wire.close()
+            self._close_idle()
+        else:
+            self._give_back(wire)
         return replies
 
     @staticmethod
     def pack(commands: Sequence[Command]) -> bytes:
-        """Commands as they are sent."""
+        """Return the bytes of commands, as they are sent."""
         return b"".join(map(_pack, commands))
 
     def _missing(self, error: exceptions.RedisError) -> RedisConnectionLost | RedisRequestUnsent:
@@ -277,8 +289,15 @@ class RedisConnection:
         return RedisRequestUnsent(ours) if is_refusal else RedisConnectionLost(ours)
 
     def connect(self, reply_seconds: float | None) -> Wire:
-        """A new connection, for whoever needs one alone; the caller closes it."""
-        return Wire(self.settings, reply_seconds)
+        """Open a connection outside the pool; the caller closes it."""
+        return Wire(self.settings, self._address(), reply_seconds)
+
+    def _address(self) -> tuple[str, int]:
+        """Return where the server is now; the Sentinels are asked each time, since a failover moves the primary."""
+        if self._sentinel is None:
+            return self.settings.host, self.settings.port
+        host, port = self._sentinel.discover_master(self.settings.service)
+        return host, port
 
     def _take(self) -> Wire:
         while True:
@@ -302,6 +321,12 @@ class RedisConnection:
         """Close every connection that is not lent; a lent one is closed when it comes back."""
         with self._lock:
             self._is_closed = True
+        self._close_idle()
+        for client in () if self._sentinel is None else self._sentinel.sentinels:
+            client.close()
+
+    def _close_idle(self) -> None:
+        with self._lock:
             idle, self._idle = self._idle, []
         for wire in idle:
             wire.close()

@@ -1,11 +1,6 @@
-"""The short path: a group of nothing but ordinary commits to different executions, each by the smallest script there is.
+"""Write the two commonest kinds of commit by small scripts: plain steps, and whole runs of queue items.
 
-It says which commits landed. Why the others did not is asked by the general path, which is tried with them afterwards: that is
-rare, and since the group's executions are all different, their order does not matter.
-
-Whole runs of queue items, each the only commit of its execution: those that stand together in a group are one script.
-
-It says which of them landed. Why the others did not is asked by the general path, which is tried with them afterwards.
+The scripts only say which commits landed. The writer tries the others again by the general path, which finds the reason.
 """
 
 from __future__ import annotations
@@ -40,17 +35,17 @@ def is_ordinary(units: Sequence[Unit]) -> TypeGuard[Sequence[Commit]]:
 
 
 class PlainCommits:
-    """Builds the calls of ``append.lua`` for one store on a single server."""
+    """Build the calls of ``append.lua``."""
 
     def __init__(self, keys: Keys, store_id: bytes, ttl_ms: int) -> None:
         self._keys, self._id, self._ttl_ms = keys, store_id, ttl_ms
         self._sha = SCRIPTS["append"].sha
 
-    def command(self, commit: Commit) -> tuple[bytes, Command]:
-        """The call of one commit, with the key that says where to."""
+    def command(self, commit: Commit) -> Command:
+        """Return the call of one commit."""
         keys, revision = self._keys.execution(commit.execution_id), commit.revision
         row = pack_commit(commit.commit_id, commit.header, commit.body)
-        return keys.head, (
+        return (
             *("EVALSHA", self._sha, 5, *keys, self._keys.store, self._id, revision - 1, commit.previous),
             *(revision, commit.digest, row, commit.committed_ms, commit.signature or b""),
             *("" if commit.fence is None else commit.fence, self._ttl_ms),
@@ -92,7 +87,7 @@ class WholeRunsCall(ScriptCall):
 
 
 class WholeRuns:
-    """Builds the calls of ``runs.lua`` for one store on a single server."""
+    """Build the calls of ``runs.lua``."""
 
     def __init__(self, keys: Keys, store_id: bytes, ttl_ms: int, ahead_ms: Callable[[], int]) -> None:
         self._keys, self._id, self._ttl_ms, self._ahead_ms = keys, store_id, ttl_ms, ahead_ms

@@ -1,14 +1,13 @@
-"""The names of this store's keys: built in one place, each part encoded, so that no two things can ever share one.
+"""Build the names of a store's keys.
 
-Ids and names are percent-encoded; what separates them never occurs inside. The part in braces decides the node on a cluster: all
-keys of an execution have one, all of a scope, all of a lock, and so have the central keys, which list everything else (no KEYS or
-SCAN is ever needed).
+Ids and names are percent-encoded, and the colon that separates the parts is encoded inside them, so two things never share a key.
+Sorted sets list every execution, scope and lock: no KEYS or SCAN is needed.
 
-    prefix:{x:execution}:head|commits|ids|snapshots
-    prefix:{s:scope}:rows|keys|revisions|ends|tombs
-    prefix:{l:lock}:lock|fence
-    prefix:{i}:store|executions|scopes|ends|tombs|held|locks|fence|stop|due:workflow
-    prefix:{i}:queue:...    see ``parts/items.lua``
+    prefix:execution:ID:head|commits|ids|snapshots
+    prefix:scope:PATH:rows|keys|revisions|ends|tombs
+    prefix:lock:NAME
+    prefix:store|executions|scopes|ends|tombs|held|locks|fence|stop|due:WORKFLOW
+    prefix:queue:...    see ``parts/items.lua``
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
-from redis.crc import key_slot
-
-__all__ = ["AGE_BYTES", "ExecutionKeys", "Keys", "LockKeys", "ScopeKeys", "age_place", "in_place", "slot_of", "workspace_place"]
+__all__ = ["AGE_BYTES", "ExecutionKeys", "Keys", "ScopeKeys", "age_place", "in_place", "workspace_place"]
 
 _MOST_KNOWN = 4_096
 
@@ -47,13 +44,6 @@ class ScopeKeys(NamedTuple):
     tombs: bytes
 
 
-class LockKeys(NamedTuple):
-    """A lock, and the last fence that it had (on a cluster, where there is no common one)."""
-
-    lock: bytes
-    fence: bytes
-
-
 class Keys:
     """Builds the names of one store's keys."""
 
@@ -63,7 +53,7 @@ class Keys:
         self.execution = lru_cache(_MOST_KNOWN)(self._execution)
         """The keys of an execution."""
         self.lock = lru_cache(_MOST_KNOWN)(self._lock)
-        """The keys of a lock."""
+        """The key of a lock."""
         self.store = self._central("store")
         """Says that this is a Stepwell store, of which schema, and which one."""
         self.executions = self._central("executions")
@@ -94,25 +84,19 @@ class Keys:
         self.queue_channel = self._central("queued")
 
     def _central(self, name: str) -> bytes:
-        return f"{self.prefix}:{{i}}:{name}".encode()
+        return f"{self.prefix}:{name}".encode()
 
     def _execution(self, execution_id: str) -> ExecutionKeys:
-        tag = f"{self.prefix}:{{x:{quote(execution_id, safe='')}}}:".encode()
+        tag = f"{self.prefix}:execution:{quote(execution_id, safe='')}:".encode()
         return ExecutionKeys(tag + b"head", tag + b"commits", tag + b"ids", tag + b"snapshots")
 
     def scope(self, path: str) -> ScopeKeys:
         """The keys of a scope."""
-        tag = f"{self.prefix}:{{s:{quote(path, safe='')}}}:".encode()
+        tag = f"{self.prefix}:scope:{quote(path, safe='')}:".encode()
         return ScopeKeys(tag + b"rows", tag + b"keys", tag + b"revisions", tag + b"ends", tag + b"tombs")
 
-    def _lock(self, name: str) -> LockKeys:
-        tag = f"{self.prefix}:{{l:{quote(name, safe='')}}}:".encode()
-        return LockKeys(tag + b"lock", tag + b"fence")
-
-
-def slot_of(key: bytes) -> int:
-    """The slot of a cluster that a key belongs to."""
-    return key_slot(key)
+    def _lock(self, name: str) -> bytes:
+        return f"{self.prefix}:lock:{quote(name, safe='')}".encode()
 
 
 def age_place(created_ms: int, execution_id: str) -> bytes:

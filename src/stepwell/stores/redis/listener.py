@@ -1,4 +1,4 @@
-"""Listens to what other processes publish: a thread with a connection of its own, which comes back after every failure."""
+"""Listen to the messages that other processes publish, in a thread with a connection of its own that reconnects after failures."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 5.0
 
 
 class RedisListener:
-    """One listener: calls ``wake`` with the topic of each message until it is ended."""
+    """Call ``wake`` with the topic of each message, until it is ended."""
 
-    def __init__(self, link: RedisConnection, topics: Mapping[bytes, str], wake: Callable[[str], None]) -> None:
-        self._link, self._topics, self._wake = link, topics, wake
+    def __init__(self, connection: RedisConnection, topics: Mapping[bytes, str], wake: Callable[[str], None]) -> None:
+        self._connection, self._topics, self._wake = connection, topics, wake
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._wire: Wire | None = None
@@ -45,19 +45,19 @@ class RedisListener:
             except (exceptions.RedisError, OSError, ValueError) as error:
                 failures += 1
                 if not self._ended.is_set():
-                    log.debug("listening to %s failed: %s", self._link.settings.name, error)
+                    log.debug("listening to %s failed: %s", self._connection.settings.name, error)
             self._close()
             longest = min(_FIRST_PAUSE_SECONDS * 2**failures, _LONGEST_PAUSE_SECONDS)
             self._ended.wait(random.uniform(longest / 2, longest))  # noqa: S311 - so that not all processes come back at once
 
     def _subscribe(self) -> None:
-        wire = self._link.connect(reply_seconds=None)
+        wire = self._connection.connect(reply_seconds=None)
         with self._lock:
             self._wire = wire
-        wire.send(self._link.pack([("SUBSCRIBE", *self._topics)]))
+        wire.send(self._connection.pack([("SUBSCRIBE", *self._topics)]))
         for _ in self._topics:
             wire.read()
-        # What was published before this moment was missed; let everybody look.
+        # Messages published before this moment were missed, so wake every waiter once.
         self._wake("")
 
     def _hear(self) -> None:

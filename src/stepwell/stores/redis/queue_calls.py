@@ -1,9 +1,4 @@
-"""From the reply of one of the queue's scripts to the outcome of its unit.
-
-From a unit of the queue to the script that writes it, with its keys and arguments.
-
-Enqueues of one group, as few of them as possible: many callers that add an item each share a script, as they share a packet.
-"""
+"""Build the script calls of the queue's units, read their outcomes, and merge the enqueues of one group into few scripts."""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ from typing import Any, TypeGuard, TypeVar
 
 import msgspec
 
-from stepwell.errors import InvalidInput, NotFound, StepwellError
+from stepwell.errors import NotFound, StepwellError
 from stepwell.model.commit import Commit, Outcome, Unit, Written
 from stepwell.model.queue_item import (
     CancelItem,
@@ -150,24 +145,18 @@ _GONE = "its execution was not written to for as long as execution_ttl keeps one
 
 
 class QueueCalls:
-    """What the queue's scripts of one store are called with.
+    """Build the calls of the queue's scripts of one store. The scripts build the names of most keys themselves."""
 
-    They build the names of most keys themselves, so they are for a single server. A cluster could keep the queue on one node, but
-    never write it together with executions on others.
-    """
-
-    def __init__(self, keys: Keys, *, is_cluster: bool, store_id: bytes, ttl_ms: int, ahead_ms: Callable[[], int]) -> None:
-        self._keys, self._is_cluster, self._id, self._ttl_ms, self._ahead_ms = keys, is_cluster, store_id, ttl_ms, ahead_ms
+    def __init__(self, keys: Keys, *, store_id: bytes, ttl_ms: int, ahead_ms: Callable[[], int]) -> None:
+        self._keys, self._id, self._ttl_ms, self._ahead_ms = keys, store_id, ttl_ms, ahead_ms
 
     def of(self, unit: Any) -> tuple[str, tuple[bytes, ...], Arguments]:
-        """The script of a unit, its keys and its arguments."""
-        self._refuse_cluster()
+        """Return the script of a unit, its keys and its arguments."""
         script, arguments = _BUILDERS[type(unit)](self, unit)
         return script, (self._keys.store, self._keys.queue), arguments
 
     def riding(self, commit: Commit) -> bytes:
         """What a commit does to the queue, as ``parts/riding.lua`` takes it."""
-        self._refuse_cluster()
         keys, mark = self._keys, commit.mark
         return pack(
             (
@@ -175,12 +164,6 @@ class QueueCalls:
                 *([request(new) for new in commit.items], mark and pack_mark(mark, storable(mark.error))),
             )
         )
-
-    def _refuse_cluster(self) -> None:
-        if self._is_cluster:
-            raise InvalidInput(
-                "the queue needs a single Redis server or PostgreSQL; a Redis cluster cannot write it with executions"
-            )
 
     def _start(self) -> Arguments:
         return self._id, self._ahead_ms(), self._keys.queue_channel

@@ -1,8 +1,7 @@
-"""Asks the servers: reads that can be repeated, with the scripts loaded and the store still the one that was opened.
+"""Read executions, scoped state and the queue from Redis.
 
-The reads of the Redis store.
-
-Reads the queue from Redis. What must be one view is one script.
+Each read checks in the same packet that the server still has the store that was opened, and is repeated once when the connection
+breaks. A read that must see one consistent view is one script.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ from stepwell.stores.redis.rows import (
 )
 from stepwell.stores.redis.script_calls import Argument, ScriptCall, lost_store
 from stepwell.stores.redis.scripts import SCRIPTS
-from stepwell.stores.redis.servers import Servers, value_of
-from stepwell.stores.redis.url import RedisSettings
+from stepwell.stores.redis.server_facts import value_of
 
 __all__ = [
     "Asking",
@@ -51,65 +49,59 @@ __all__ = [
 ]
 
 
-def load_scripts(link: RedisConnection) -> None:
-    """Give a server all scripts."""
-    for reply in link.exchange([("SCRIPT", "LOAD", script.text) for script in SCRIPTS.values()]):
-        value_of(reply, link.settings)
+def load_scripts(connection: RedisConnection) -> None:
+    """Load all scripts; a server forgets them with a restart, a failover or SCRIPT FLUSH."""
+    for reply in connection.exchange([("SCRIPT", "LOAD", script.text) for script in SCRIPTS.values()]):
+        value_of(reply, connection.settings)
 
 
 class Asking:
-    """Reads of one store. A read that was interrupted is asked again, once: it changes nothing."""
+    """Send reads to one store; repeat once a read whose connection broke."""
 
-    def __init__(self, servers: Servers, keys: Keys, settings: RedisSettings, store_id: bytes) -> None:
-        self.servers, self.keys, self.settings, self._id = servers, keys, settings, store_id
-        # On a cluster the mark of the store is on a node of its own, and asking it each time would double every read.
-        self._checks: list[tuple[bytes, Command]] = [] if servers.is_cluster else [(keys.store, ("GET", keys.store))]
+    def __init__(self, connection: RedisConnection, keys: Keys, store_id: bytes) -> None:
+        self.connection, self.keys, self.settings, self._id = connection, keys, connection.settings, store_id
+        self._check: Command = ("GET", keys.store)
 
-    def ask(self, commands: Sequence[tuple[bytes, Command]]) -> list[Reply]:
-        """A reply for each command, each given with a key that says where to; the first error is raised."""
+    def ask(self, commands: Sequence[Command]) -> list[Reply]:
+        """Return a reply for each command; raise the first error, or ``Corrupted`` if the server lost the store."""
         replies = self._send(commands)
         if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
-            self.load_scripts()
+            load_scripts(self.connection)
             replies = self._send(commands)
         elif any(isinstance(reply, RedisConnectionLost) for reply in replies):
             replies = self._send(commands)
         values = [value_of(reply, self.settings) for reply in replies]
-        if self._checks and values.pop(0) != self._id:
+        if values.pop(0) != self._id:
             raise lost_store()
         return values
 
-    def _send(self, commands: Sequence[tuple[bytes, Command]]) -> list[Reply]:
-        return self.servers.send([*self._checks, *commands])
+    def _send(self, commands: Sequence[Command]) -> list[Reply]:
+        return self.connection.exchange([self._check, *commands])
 
-    def one(self, *command: bytes | str | int, key: bytes) -> Reply:
-        """The reply to one command."""
-        return self.ask([(key, command)])[0]
+    def one(self, *command: bytes | str | int) -> Reply:
+        """Return the reply to one command."""
+        return self.ask([command])[0]
 
     def script(self, name: str, keys: Sequence[bytes], *arguments: Argument) -> Reply:
-        """The reply of a script that reads."""
-        return self.ask([(keys[0], ScriptCall(name, keys, arguments).command())])[0]
-
-    def load_scripts(self) -> None:
-        """Give all servers all scripts; they forget them with a restart, a failover or SCRIPT FLUSH."""
-        for link in self.servers.links():
-            load_scripts(link)
+        """Return the reply of a script that reads."""
+        return self.ask([ScriptCall(name, keys, arguments).command()])[0]
 
 
 _PAGE = 500
 
 
 class RedisReads:
-    """Reads one store. What must be one view is one script."""
+    """Read executions and scoped state of one store."""
 
-    def __init__(self, asking: Asking, keys: Keys, *, is_cluster: bool) -> None:
-        self._asking, self._keys, self._is_cluster = asking, keys, is_cluster
+    def __init__(self, asking: Asking, keys: Keys) -> None:
+        self._asking, self._keys = asking, keys
 
     def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
         """The digests of newest receipts. A tombstone has none."""
         keys = [self._keys.execution(execution_id).head for execution_id in execution_ids]
-        commands: list[tuple[bytes, Command]] = [(key, ("HGET", key, b"digest")) for key in keys]
-        # A digest is that of one chain alone, so only what is missing raises the question whether this is still the same store.
-        digests = self._asking.servers.send(commands) if commands else []
+        commands: list[Command] = [("HGET", key, b"digest") for key in keys]
+        # A digest belongs to one chain alone: only a missing one leaves open whether this is still the store that was opened.
+        digests = self._asking.connection.exchange(commands) if commands else []
         for digest in digests:
             if type(digest) is not bytes:
                 digests = self._asking.ask(commands)
@@ -119,13 +111,13 @@ class RedisReads:
     def nudged(self, execution_ids: Sequence[str]) -> list[str]:
         """Which of these executions somebody wants looked at."""
         keys = [self._keys.execution(execution_id).head for execution_id in execution_ids]
-        commands: list[tuple[bytes, Command]] = [(key, ("HGET", key, b"nudged")) for key in keys]
+        commands: list[Command] = [("HGET", key, b"nudged") for key in keys]
         marks = self._asking.ask(commands) if commands else []
         return [execution_id for execution_id, mark in zip(execution_ids, marks, strict=True) if mark is not None]
 
     def head(self, execution_id: str) -> Head | None:
         key = self._keys.execution(execution_id).head
-        return read_head(execution_id, self._asking.one("HGETALL", key, key=key))
+        return read_head(execution_id, self._asking.one("HGETALL", key))
 
     def load(self, execution_id: str, at: int | None, since: int | None) -> Loaded | None:
         keys = self._keys.execution(execution_id)
@@ -159,9 +151,7 @@ class RedisReads:
         found: list[Head] = []
         size = min(query.limit, _PAGE)
         while len(found) < query.limit:
-            page: list[bytes] = self._asking.one(
-                *("ZREVRANGEBYLEX", self._keys.executions, high, b"[" + start, "LIMIT", 0, size), key=self._keys.executions
-            )
+            page: list[bytes] = self._asking.one("ZREVRANGEBYLEX", self._keys.executions, high, b"[" + start, "LIMIT", 0, size)
             found += [head for head in self._heads([place[len(start) + AGE_BYTES :] for place in page]) if query.matches(head)]
             if len(page) < size:
                 break
@@ -170,29 +160,28 @@ class RedisReads:
 
     def _index_of(self, query: ExecutionQuery) -> bytes:
         by_workspace = None if query.workspace_id is None else workspace_place(query.workspace_id)
-        # A cluster has no index by status: its entries would have to change together with heads on other nodes.
-        by_status = None if query.status is None or self._is_cluster else f"s/{query.status}/".encode()
+        by_status = None if query.status is None else f"s/{query.status}/".encode()
         starts = [start for start in (by_workspace, by_status) if start is not None]
         if len(starts) < 2:
             return starts[0] if starts else b"a/"
         name = self._keys.executions
-        counts = self._asking.ask([(name, ("ZLEXCOUNT", name, b"[" + start, b"(" + start + b"\xff")) for start in starts])
+        counts = self._asking.ask([("ZLEXCOUNT", name, b"[" + start, b"(" + start + b"\xff") for start in starts])
         return starts[counts.index(min(counts))]
 
     def _heads(self, ids: Sequence[bytes]) -> list[Head]:
         names = [execution_id.decode() for execution_id in ids]
         keys = [self._keys.execution(name).head for name in names]
-        commands: list[tuple[bytes, Command]] = [(key, ("HGETALL", key)) for key in keys]
+        commands: list[Command] = [("HGETALL", key) for key in keys]
         rows = self._asking.ask(commands) if commands else []
         heads = (read_head(name, row) for name, row in zip(names, rows, strict=True))
-        # An execution whose TTL ended leaves its place in the index; one that is being made on a cluster has it already.
+        # An execution whose TTL ended leaves its place in the index until a sweep.
         return [head for head in heads if head is not None]
 
     def entries(self, scope: str, keys: Sequence[str], ahead_ms: int) -> dict[str, StoredEntry]:
         table = self._keys.scope(scope).rows
         if not keys:
             return {}
-        (seconds, micros), rows = self._asking.ask([(table, ("TIME",)), (table, ("HMGET", table, *keys))])
+        (seconds, micros), rows = self._asking.ask([("TIME",), ("HMGET", table, *keys)])
         now = int(seconds) * 1000 + int(micros) // 1000 + ahead_ms
         found = ((key, alive(read_entry(scope, key, row), now)) for key, row in zip(keys, rows, strict=True))
         return {key: entry.checked(scope, key) for key, entry in found if entry is not None}
@@ -209,13 +198,13 @@ class RedisReads:
 
     def totals(self, scope: str) -> ScopeTotals:
         table = self._keys.scope(scope).rows
-        return read_totals(scope, self._asking.one("HGET", table, "", key=table))[1]
+        return read_totals(scope, self._asking.one("HGET", table, ""))[1]
 
     def scopes(self, workspace_id: str | None) -> Iterator[str]:
         start = b"a/" if workspace_id is None else workspace_place(workspace_id)
         low, key = b"[" + start, self._keys.scopes
         while True:
-            page: list[bytes] = self._asking.one("ZRANGEBYLEX", key, low, b"(" + start + b"\xff", "LIMIT", 0, _PAGE, key=key)
+            page: list[bytes] = self._asking.one("ZRANGEBYLEX", key, low, b"(" + start + b"\xff", "LIMIT", 0, _PAGE)
             paths = [place[len(start) :].decode() for place in page]
             yield from (path for path, keys in zip(paths, self._counts(paths), strict=True) if keys)
             if len(page) < _PAGE:
@@ -224,7 +213,7 @@ class RedisReads:
 
     def _counts(self, paths: Sequence[str]) -> list[int]:
         tables = [self._keys.scope(path).rows for path in paths]
-        commands: list[tuple[bytes, Command]] = [(table, ("HGET", table, "")) for table in tables]
+        commands: list[Command] = [("HGET", table, "") for table in tables]
         rows = self._asking.ask(commands) if commands else []
         return [read_totals(path, row)[1].keys for path, row in zip(paths, rows, strict=True)]
 
@@ -242,11 +231,11 @@ _INDEXES: dict[str, str] = {
 }
 
 
-def first_rows(keys: Keys) -> list[tuple[bytes, Command]]:
-    """What makes the tiers and the workspace that every store has; what is there already stays as it is."""
+def first_rows(keys: Keys) -> list[Command]:
+    """Return the commands that make the tiers and the workspace that every store has; existing rows stay as they are."""
     rows = [(b":tiers", tier.name, pack_tier(tier)) for tier in TIERS]
     rows.append((b":workspaces", encoded(_DEFAULT.workspace_id), pack_workspace(_DEFAULT)))
-    return [(keys.store, ("HSETNX", keys.queue + table, name, row)) for table, name, row in rows]
+    return [("HSETNX", keys.queue + table, name, row) for table, name, row in rows]
 
 
 class RedisQueueReads:
@@ -280,12 +269,12 @@ class RedisQueueReads:
 
     def next_ready_ms(self) -> int | None:
         delayed = self._keys.queue + b":delayed"
-        first = self._asking.one("ZRANGE", delayed, 0, 0, "WITHSCORES", key=delayed)
+        first = self._asking.one("ZRANGE", delayed, 0, 0, "WITHSCORES")
         return int(float(first[1])) if first else None
 
     def has_ready(self) -> bool:
         ready = self._keys.queue + b":ready"
-        return bool(self._asking.one("EXISTS", ready, key=ready))
+        return bool(self._asking.one("EXISTS", ready))
 
     def workspaces(self) -> list[Workspace]:
         return read_workspaces(self._table(b":workspaces"))
@@ -298,7 +287,7 @@ class RedisQueueReads:
 
     def _table(self, name: bytes) -> list[bytes]:
         table = self._keys.queue + name
-        return self._asking.one("HGETALL", table, key=table)
+        return self._asking.one("HGETALL", table)
 
 
 def _index_of(query: ItemQuery) -> str:

@@ -1,12 +1,9 @@
-"""From the reply of a script to the outcome of its unit.
-
-From a unit to the call of its script.
-"""
+"""Build the script call of a unit, and read the unit's outcome from the script's reply."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from stepwell.errors import Conflict, Corrupted, InvalidInput, LeaseLost, StepwellError
 from stepwell.model.commit import (
@@ -33,7 +30,7 @@ from stepwell.model.commit import (
 from stepwell.model.ids import revision_in
 from stepwell.model.refusals import guard_lost, id_taken, leased, lock_held, lock_lost, no_execution, no_revision
 from stepwell.stores.redis.connection import Command, Reply
-from stepwell.stores.redis.keys import Keys, age_place, slot_of, workspace_place
+from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.queue_calls import QUEUE_UNITS, QueueCalls, queue_refusal, queue_written
 from stepwell.stores.redis.rows import commit_beginning, pack_commit, pack_snapshot, read_found_commit
 from stepwell.stores.redis.scripts import SCRIPTS
@@ -150,15 +147,13 @@ Argument = bytes | str | int
 class ScriptCall:
     """A script with its keys and arguments."""
 
-    __slots__ = ("answers", "arguments", "is_planned", "keys", "notes", "script")
+    __slots__ = ("answers", "arguments", "is_planned", "keys", "script")
 
     def __init__(self, script: str, keys: Sequence[bytes], arguments: Sequence[Argument]) -> None:
         self.script, self.keys, self.arguments = script, keys, arguments
         self.answers: Sequence[object] = ()
         self.is_planned = False
-        """Whether it was worked out on scoped state as it was read before."""
-        self.notes: list[Command] = []
-        """What the central node of a cluster must know of this write."""
+        """Whether it was planned on scoped state as it was read before."""
 
     def command(self, group: str = "", stop: bytes = b"") -> Command:
         """The call as it is sent; with the name of its group, if units before it may stop it (see ``parts/order.lua``)."""
@@ -169,52 +164,28 @@ class ScriptCall:
         """The reply as each of the units has it that the call is for."""
         return [reply]
 
-    def is_of_one_slot(self) -> bool:
-        """Whether a cluster can run it: all its keys are on one node, now and always."""
-        return len({slot_of(key) for key in self.keys}) == 1
-
 
 class ScriptCaller:
-    """Builds the calls of one store. On a cluster the central keys are left out: they are on a node of their own."""
+    """Build the script calls of one store."""
 
-    def __init__(self, keys: Keys, *, is_cluster: bool, store_id: bytes, ttl_ms: int, ahead_ms: Callable[[], int]) -> None:
-        self._keys, self._is_cluster, self._ttl_ms, self._ahead_ms = keys, is_cluster, ttl_ms, ahead_ms
-        self._id = b"" if is_cluster else store_id
-        self._queue = QueueCalls(keys, is_cluster=is_cluster, store_id=store_id, ttl_ms=ttl_ms, ahead_ms=ahead_ms)
+    def __init__(self, keys: Keys, *, store_id: bytes, ttl_ms: int, ahead_ms: Callable[[], int]) -> None:
+        self._keys, self._id, self._ttl_ms, self._ahead_ms = keys, store_id, ttl_ms, ahead_ms
+        self._queue = QueueCalls(keys, store_id=store_id, ttl_ms=ttl_ms, ahead_ms=ahead_ms)
 
     def of(self, unit: Unit, writes: Sequence[ScopeWrite], now_ms: int) -> ScriptCall | StepwellError:
-        """The call of a unit, with what it does to scoped state; or the reason why it cannot be made."""
+        """Return the call of a unit with its writes to scoped state, or the refusal of a unit that cannot be written."""
         try:
             match unit:
                 case Commit():
-                    call = self._riding(unit, self._commit(unit, _scope_arguments(writes, now_ms), writes))
+                    return self._riding(unit, self._commit(unit, _scope_arguments(writes, now_ms), writes))
                 case StateBatch():
-                    call = self._state(unit, _scope_arguments(writes, now_ms), writes)
+                    return self._state(unit, _scope_arguments(writes, now_ms), writes)
                 case _ if type(unit) in QUEUE_UNITS:
-                    call = ScriptCall(*self._queue.of(unit))
+                    return ScriptCall(*self._queue.of(unit))
                 case _:
-                    call = _BUILDERS[type(unit)](self, unit)
+                    return _BUILDERS[type(unit)](self, unit)
         except InvalidInput as refusal:
             return refusal
-        if self._is_cluster:
-            if not call.is_of_one_slot():
-                return InvalidInput(
-                    "a Redis cluster cannot write an execution, scopes and locks together when they are on different nodes; "
-                    "write them apart, or use a single Redis server or PostgreSQL"
-                )
-            call.notes += [command for write in writes for command in write.notes(self._keys, now_ms)]
-        return call
-
-    def notes_after(self, call: ScriptCall, reply: Reply) -> list[Command]:
-        """What the central node of a cluster must know once the script has answered."""
-        if call.script == "delete" and isinstance(reply, list):
-            _, created, workspace = cast("tuple[bytes, bytes, bytes]", reply)
-            place = age_place(int(created), str(call.arguments[1]))
-            return [("ZREM", self._keys.executions, b"a/" + place, workspace_place(workspace.decode()) + place)]
-        return call.notes
-
-    def _central(self, *keys: bytes) -> tuple[bytes, ...]:
-        return () if self._is_cluster else keys
 
     def _commit(self, unit: Commit, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> ScriptCall:
         keys, said = self._keys, revision_in(unit.commit_id)
@@ -230,7 +201,7 @@ class ScriptCaller:
         names = (
             *keys.execution(unit.execution_id),
             *self._scoped_keys(unit, writes),
-            *self._central(keys.store, keys.executions, keys.due, keys.scopes, keys.ends, keys.tombs, keys.held),
+            *(keys.store, keys.executions, keys.due, keys.scopes, keys.ends, keys.tombs, keys.held),
         )
         if unit.creation is not None:
             return self._create(unit, names, start, row, tail)
@@ -254,9 +225,7 @@ class ScriptCaller:
             *(creation.holder or "", _ms(creation.lease_seconds) if creation.holder else 0, int(creation.is_runnable)),
             _rest(unit.rest),
         )
-        call = ScriptCall("create", names, (*start, *middle, *tail))
-        call.notes.append(self._note(unit.committed_ms, unit.execution_id, unit.workspace_id))
-        return call
+        return ScriptCall("create", names, (*start, *middle, *tail))
 
     def _riding(self, unit: Commit, call: ScriptCall) -> ScriptCall:
         """The call of a commit, by a script that also writes what it does to the queue, if that is anything."""
@@ -265,34 +234,28 @@ class ScriptCaller:
         kind = "items" if unit.items else "mark"
         return ScriptCall(f"{call.script}_{kind}", call.keys, (*call.arguments, self._queue.riding(unit)))
 
-    def _note(self, created_ms: int, execution_id: str, workspace_id: str) -> Command:
-        place = age_place(created_ms, execution_id)
-        return ("ZADD", self._keys.executions, 0, b"a/" + place, 0, workspace_place(workspace_id) + place)
-
     def adopt(self, unit: Adoption) -> ScriptCall:
         keys, made = self._keys, unit.creation
-        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.executions))
+        names = (*keys.execution(unit.execution_id), keys.store, keys.executions)
         arguments = (
             *(self._id, unit.execution_id, unit.snapshot.revision, unit.digest, pack_snapshot(unit.snapshot), unit.adopted_ms),
             *(unit.status, unit.signature or b"", self._ttl_ms),
             *(unit.workspace_id, made.workflow_id, made.version, made.parent_id or ""),
         )
-        call = ScriptCall("adopt", names, arguments)
-        call.notes.append(self._note(unit.adopted_ms, unit.execution_id, unit.workspace_id))
-        return call
+        return ScriptCall("adopt", names, arguments)
 
     def archive(self, unit: Archiving) -> ScriptCall:
-        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store))
+        names = (*self._keys.execution(unit.execution_id), self._keys.store)
         return ScriptCall("archive", names, (self._id, unit.snapshot.revision, pack_snapshot(unit.snapshot), self._ttl_ms))
 
     def delete(self, unit: Deletion) -> ScriptCall:
         keys = self._keys
-        names = (*keys.execution(unit.execution_id), *self._central(keys.store, keys.executions, keys.due, keys.queue))
+        names = (*keys.execution(unit.execution_id), keys.store, keys.executions, keys.due, keys.queue)
         return ScriptCall("delete", names, (self._id, unit.execution_id, self._ahead_ms(), self._ttl_ms, keys.queue_channel))
 
     def _state(self, unit: StateBatch, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> ScriptCall:
         keys = self._keys
-        central = self._central(keys.store, keys.due, keys.scopes, keys.ends, keys.tombs, keys.held)
+        central = (keys.store, keys.due, keys.scopes, keys.ends, keys.tombs, keys.held)
         arguments = (
             *(self._id, self._ahead_ms(), keys.state_channel, keys.due_channel),
             *(len(unit.nudges), *unit.nudges, *_guard_arguments(unit.guards), *scopes),
@@ -303,17 +266,15 @@ class ScriptCaller:
         if not unit.nudges and not unit.guards and not writes:
             return []
         heads = [self._keys.execution(execution_id).head for execution_id in unit.nudges]
-        locks = [self._keys.lock(guard.name).lock for guard in unit.guards]
+        locks = [self._keys.lock(guard.name) for guard in unit.guards]
         return heads + locks + [key for write in writes for key in write.keys]
 
     def claim(self, unit: Claim) -> ScriptCall:
-        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.due))
+        names = (*self._keys.execution(unit.execution_id), self._keys.store, self._keys.due)
         arguments = (self._id, unit.execution_id, unit.holder, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms)
         return ScriptCall("claim", names, arguments)
 
     def take(self, unit: ClaimDue) -> ScriptCall:
-        if self._is_cluster:
-            raise InvalidInput("workers need a single Redis server or PostgreSQL; a Redis cluster has no list of what is due")
         names = (self._keys.store, self._keys.due)
         arguments = (
             *(self._id, self._keys.prefix, unit.holder, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms, unit.limit),
@@ -322,27 +283,26 @@ class ScriptCaller:
         return ScriptCall("take", names, arguments)
 
     def extend(self, unit: Extension) -> ScriptCall:
-        names = (*self._keys.execution(unit.execution_id), *self._central(self._keys.store, self._keys.due))
+        names = (*self._keys.execution(unit.execution_id), self._keys.store, self._keys.due)
         arguments = (self._id, unit.execution_id, unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms)
         return ScriptCall("extend", names, arguments)
 
     def release(self, unit: Release) -> ScriptCall:
         keys = self._keys
-        names = (keys.execution(unit.execution_id).head, *self._central(keys.store, keys.due))
+        names = (keys.execution(unit.execution_id).head, keys.store, keys.due)
         arguments = (self._id, unit.execution_id, unit.holder, unit.fence, self._ahead_ms(), keys.due_channel)
         return ScriptCall("release", names, arguments)
 
     def acquire(self, unit: Acquire) -> ScriptCall:
-        lock, fence = self._keys.lock(unit.name)
-        names = (lock, fence) if self._is_cluster else (lock, self._keys.fence, self._keys.locks)
+        names = (self._keys.lock(unit.name), self._keys.fence, self._keys.locks)
         return ScriptCall("acquire", names, (unit.holder, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS, unit.name))
 
     def renew(self, unit: Renew) -> ScriptCall:
-        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.locks))
+        names = (self._keys.lock(unit.name), self._keys.locks)
         return ScriptCall("renew", names, (unit.holder, unit.fence, _ms(unit.seconds), self._ahead_ms(), _LOCK_GRACE_MS, unit.name))
 
     def unlock(self, unit: Unlock) -> ScriptCall:
-        names = (self._keys.lock(unit.name).lock, *self._central(self._keys.locks))
+        names = (self._keys.lock(unit.name), self._keys.locks)
         least = _ms(unit.at_least_seconds) if unit.at_least_seconds else 0
         return ScriptCall("unlock", names, (unit.holder, unit.fence, least, self._ahead_ms(), self._keys.lock_channel, unit.name))
 

@@ -1,8 +1,9 @@
-"""Works out scoped state for a group of units: reads what their operations need, and says what the scripts are to write.
+"""Plan the scoped-state writes of a group of units: read the rows that their operations need, and compute the rows to write.
 
-The rules are ``model.entry.resolve``. What it worked out lands only if each scope is still as it was read, which the script
-compares by the scope's totals: every write changes them, a sliding TTL started anew by their edition. A unit builds on the ones
-before it in the group as if they had landed; if one does not, the comparison fails and the unit is worked out again.
+``model.scoped_operations.resolve`` has the rules. A planned write lands only if each scope is still as it was read. The script
+compares the scope's totals, which every write changes (a sliding TTL that starts anew changes their edition). A unit builds on
+the units before it in the group as if they had landed; if one of them does not land, the comparison fails and the writer plans
+the unit again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from stepwell.stores.redis.scripts import SCRIPTS
 
 __all__ = ["ScopeWrite", "StatePlan", "workspace_of"]
 
-Ask = Callable[[Sequence[tuple[bytes, Command]]], list[Reply]]
+Ask = Callable[[Sequence[Command]], list[Reply]]
 
 
 def workspace_of(path: str) -> str:
@@ -59,18 +60,6 @@ class ScopeWrite:
             flat += (key, pack_entry(self.path, key, entry), entry.revision, ends, 0 if entry.data is not None else 1)
         return flat
 
-    def notes(self, keys: Keys, now_ms: int) -> list[Command]:
-        """What a cluster's central node is told, since the script cannot reach it: that the scope exists, and when to sweep it."""
-        commands: list[Command] = []
-        if self.is_new:
-            commands.append(("ZADD", keys.scopes, 0, b"a/" + self.path.encode(), 0, self._place()))
-        ends = [entry.expires_ms for entry in self.rows.values() if entry.data is not None and entry.expires_ms is not None]
-        if ends:
-            commands.append(("ZADD", keys.ends, "LT", min(ends), self.path))
-        if self.cleared is not None or any(entry.data is None for entry in self.rows.values()):
-            commands.append(("ZADD", keys.tombs, "LT", now_ms, self.path))
-        return commands
-
 
 class _Scope:
     """A scope as it was read, and as the units so far leave it."""
@@ -87,8 +76,8 @@ class _Scope:
 class StatePlan:
     """The scoped state that a group of units needs, in one reading."""
 
-    def __init__(self, ask: Ask, keys: Keys, limits: Limits, ahead_ms: int, *, is_cluster: bool) -> None:
-        self._ask, self._keys, self._limits, self._ahead_ms, self._is_cluster = ask, keys, limits, ahead_ms, is_cluster
+    def __init__(self, ask: Ask, keys: Keys, limits: Limits, ahead_ms: int) -> None:
+        self._ask, self._keys, self._limits, self._ahead_ms = ask, keys, limits, ahead_ms
         self._scopes: dict[str, _Scope] = {}
         self._rooms: dict[str, StateRoom] = {}
         self._filled: set[str] = set()
@@ -104,10 +93,10 @@ class StatePlan:
             if isinstance(op, Copy):
                 wanted.setdefault(op.to_scope, {})[op.to_key] = None
         tables = {path: self._keys.scope(path).rows for path in wanted}
-        reads: list[tuple[bytes, Command]] = [(tables[path], ("HMGET", tables[path], "", *keys)) for path, keys in wanted.items()]
+        reads: list[Command] = [("HMGET", tables[path], "", *keys) for path, keys in wanted.items()]
         owners = sorted({name for name in map(owner_of, wanted) if name})
-        rooms = [] if self._is_cluster or not owners else [(self._keys.queue, self._room_call(owners))]
-        (seconds, micros), *found = self._ask([(reads[0][0], ("TIME",)), *reads, *rooms])
+        rooms = [self._room_call(owners)] if owners else []
+        (seconds, micros), *found = self._ask([("TIME",), *reads, *rooms])
         if rooms:
             self._read_rooms(owners, found.pop())
         self.now_ms = int(seconds) * 1000 + int(micros) // 1000 + self._ahead_ms
@@ -134,7 +123,7 @@ class StatePlan:
         scope = self._scopes[path]
         if key not in scope.rows and not scope.is_cleared:
             table = self._keys.scope(path).rows
-            scope.rows[key] = read_entry(path, key, self._ask([(table, ("HGET", table, key))])[0])
+            scope.rows[key] = read_entry(path, key, self._ask([("HGET", table, key)])[0])
         return scope.rows.get(key)
 
     def _expired(self, path: str) -> list[str]:
@@ -142,7 +131,7 @@ class StatePlan:
         scope, ends = self._scopes[path], self._keys.scope(path).ends
         if scope.is_cleared:
             return []
-        [names] = self._ask([(ends, ("ZRANGEBYSCORE", ends, "-inf", self.now_ms))])
+        [names] = self._ask([("ZRANGEBYSCORE", ends, "-inf", self.now_ms)])
         return [key for key in map(bytes.decode, names) if key not in scope.rows or self._is_expired(scope.rows[key])]
 
     def _is_expired(self, stored: StoredEntry | None) -> bool:

@@ -1,4 +1,4 @@
-"""The Redis store: one server, or a cluster, that any number of processes share."""
+"""Keep executions, scoped state and the queue in one Redis server, which any number of processes share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.listener import RedisListener
 from stepwell.stores.redis.reads import Asking, RedisQueueReads, RedisReads, first_rows, load_scripts
 from stepwell.stores.redis.script_calls import ScriptCall, ScriptCaller
-from stepwell.stores.redis.servers import Cluster, Servers, SingleServer, check_fit, read_survey, value_of, weakest
+from stepwell.stores.redis.server_facts import check_fit, read_facts, value_of
 from stepwell.stores.redis.sweeper import Sweeping
 from stepwell.stores.redis.url import RedisSettings, parse_url
 from stepwell.stores.redis.writer import RedisWriter
@@ -37,7 +37,7 @@ class RedisStore:
 
     Each unit is one script, which lands whole or not at all. The units of a group go out in one packet and land one after another,
     not in one transaction: if the connection breaks in the middle, those whose replies came are known, and the others come to
-    ``CommitUnknown``. On a cluster a unit's execution, scopes and locks must be on one node; one whose are not is refused.
+    ``CommitUnknown``. A server in cluster mode is refused when the store is opened.
     """
 
     def __init__(self, url: str, clock: Clock, limits: Limits) -> None:
@@ -45,55 +45,42 @@ class RedisStore:
         self._clock, self._limits = clock, limits
         self._keys = Keys(self._settings.prefix)
         self._process = process_id()
-        self._servers: Servers | None = None
+        self._connection: RedisConnection | None = None
         self._durability = Durability("none", "the store is not open yet")
 
     def open(self) -> None:
-        link = RedisConnection(self._settings)
-        servers: Servers = SingleServer(link)
+        connection = RedisConnection(self._settings)
         try:
-            survey = read_survey(link)
-            check_fit(survey, self._settings)
-            if survey.is_cluster:
-                servers = Cluster(link)
-            surveys = [read_survey(each) for each in servers.links()]
-            for each in surveys:
-                check_fit(each, self._settings)
-            self._durability = weakest(surveys)
-            self._prepare(servers)
+            facts = read_facts(connection)
+            check_fit(facts, self._settings)
+            self._durability = facts.durability
+            self._prepare(connection)
         except BaseException:
-            servers.close()
+            connection.close()
             raise
 
-    def _prepare(self, servers: Servers) -> None:
-        for link in servers.links():
-            load_scripts(link)
-        store_id = self._identify(servers)
-        self._set_up(servers)
-        self._asking = Asking(servers, self._keys, self._settings, store_id)
-        self._reading = RedisReads(self._asking, self._keys, is_cluster=servers.is_cluster)
+    def _prepare(self, connection: RedisConnection) -> None:
+        load_scripts(connection)
+        store_id = self._identify(connection)
+        self._set_up(connection)
+        self._asking = Asking(connection, self._keys, store_id)
+        self._reading = RedisReads(self._asking, self._keys)
         self._queue = RedisQueueReads(self._asking, self._keys)
-        caller = ScriptCaller(
-            self._keys,
-            is_cluster=servers.is_cluster,
-            store_id=store_id,
-            ttl_ms=self._settings.execution_ttl_ms,
-            ahead_ms=self._clock.ahead_ms,
-        )
         ttl_ms, ahead_ms = self._settings.execution_ttl_ms, self._clock.ahead_ms
-        appending = None if servers.is_cluster else PlainCommits(self._keys, store_id, ttl_ms)
-        runs = None if servers.is_cluster else WholeRuns(self._keys, store_id, ttl_ms, ahead_ms)
+        caller = ScriptCaller(self._keys, store_id=store_id, ttl_ms=ttl_ms, ahead_ms=ahead_ms)
+        appending = PlainCommits(self._keys, store_id, ttl_ms)
+        runs = WholeRuns(self._keys, store_id, ttl_ms, ahead_ms)
         self._writing = RedisWriter(self._asking, self._reading, caller, self._limits, ahead_ms, appending, runs)
         self._sweeping = Sweeping(self._asking, store_id)
-        self._servers = servers
+        self._connection = connection
 
-    def _identify(self, servers: Servers) -> bytes:
-        """The mark of the store that is there, or of a new one; never a new one among the remains of another."""
+    def _identify(self, connection: RedisConnection) -> bytes:
+        """Return the mark of the store that is there, or of a new one; never make a new one among the remains of another."""
         keys = self._keys
         parts = (keys.executions, keys.scopes, keys.queue + b":ids")
         mark, *remains = (
             value_of(reply, self._settings)
-            for reply in servers.send([(keys.store, ("GET", keys.store)), *((key, ("EXISTS", key)) for key in parts)])
+            for reply in connection.exchange([("GET", keys.store), *(("EXISTS", key) for key in parts)])
         )
         if mark is None:
             if any(remains):
@@ -102,7 +89,7 @@ class RedisStore:
                     "restore it from a backup, or choose another prefix"
                 )
             fresh = b"%b %d %b" % (_MARK, SCHEMA_VERSION, secrets.token_hex(16).encode())
-            replies = servers.send([(keys.store, ("SET", keys.store, fresh, "NX")), (keys.store, ("GET", keys.store))])
+            replies = connection.exchange([("SET", keys.store, fresh, "NX"), ("GET", keys.store)])
             mark = [value_of(reply, self._settings) for reply in replies][1]
         self._check_mark(mark)
         return mark
@@ -118,20 +105,19 @@ class RedisStore:
                 "upgrade Stepwell"
             )
 
-    def _set_up(self, servers: Servers) -> None:
-        """Try the commands, and write what every store has."""
-        key = self._keys.probe
-        call = ScriptCall("probe", (key,), ())
+    def _set_up(self, connection: RedisConnection) -> None:
+        """Try every command that the scripts use, and write the rows that every store has."""
+        call = ScriptCall("probe", (self._keys.probe,), ())
         try:
-            for reply in servers.send([(key, call.command()), *first_rows(self._keys)]):
+            for reply in connection.exchange([call.command(), *first_rows(self._keys)]):
                 value_of(reply, self._settings)
         except StoreFull:
-            return  # what is there can still be read, and each write will say so itself
+            return  # a full server still serves reads, and each write raises this error itself
 
     def close(self) -> None:
-        servers, self._servers = self._servers, None
-        if servers is not None:
-            servers.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def capabilities(self) -> Capabilities:
         return Capabilities(is_shared=True, has_blocking_writes=True)
@@ -139,21 +125,21 @@ class RedisStore:
     def durability(self) -> Durability:
         return self._durability
 
-    def _open_servers(self) -> Servers:
-        if self._servers is None:
+    def _opened(self) -> RedisConnection:
+        if self._connection is None:
             raise StoreUnavailable("the store is closed; open it again")
         if self._process != process_id():
             raise StoreUnavailable(
                 "the store was opened before a fork; a connection cannot be shared, so open it again in the child"
             )
-        return self._servers
+        return self._connection
 
     def _reads(self) -> RedisReads:
-        self._open_servers()
+        self._opened()
         return self._reading
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
-        self._open_servers()
+        self._opened()
         fault("store.before_begin")
         if not any(isinstance(unit, Sweep) for unit in units):
             return self._writing.write(units)
@@ -213,7 +199,7 @@ class RedisStore:
         return self._reads().scopes(workspace_id)
 
     def _queue_reads(self) -> RedisQueueReads:
-        self._open_servers()
+        self._opened()
         return self._queue
 
     def item(self, item_id: str) -> Item | None:
@@ -241,19 +227,16 @@ class RedisStore:
         return self._queue_reads().queues()
 
     def now_ms(self) -> int:
-        self._open_servers()
-        seconds, micros = self._asking.one("TIME", key=self._keys.store)
+        self._opened()
+        seconds, micros = self._asking.one("TIME")
         return int(seconds) * 1000 + int(micros) // 1000 + self._clock.ahead_ms()
 
     def check(self) -> None:
-        servers = self._open_servers()
-        self._asking.one("GET", self._keys.store, key=self._keys.store)
-        for link in servers.links():
-            survey = read_survey(link)
-            check_fit(survey, link.settings)
+        connection = self._opened()
+        self._asking.one("GET", self._keys.store)
+        check_fit(read_facts(connection), self._settings)
 
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
-        link = self._open_servers().links()[0]
-        keys = self._keys
+        connection, keys = self._opened(), self._keys
         channels = {keys.lock_channel: "lock", keys.state_channel: "state", keys.due_channel: "due", keys.queue_channel: "queue"}
-        return RedisListener(link, channels, wake).end
+        return RedisListener(connection, channels, wake).end

@@ -1,4 +1,4 @@
-"""Writes units: each is one script, which lands whole or not at all; a group is one packet of scripts, answered in order."""
+"""Write groups of units: each unit is one script, which lands whole or not at all; a group is one packet of scripts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from stepwell.fault_points import fault
 from stepwell.model.commit import Commit, Outcome, Seen, StateBatch, Unit, Written
 from stepwell.model.limits import Limits
 from stepwell.model.scoped_operations import StateOp
-from stepwell.stores.redis.connection import Command, RedisConnectionLost, RedisRequestUnsent, Reply, translate
+from stepwell.stores.redis.connection import RedisConnectionLost, RedisRequestUnsent, Reply, translate
 from stepwell.stores.redis.fast_path import PlainCommits, WholeRuns, is_ordinary
 from stepwell.stores.redis.queue_calls import Merged, are_enqueues
-from stepwell.stores.redis.reads import Asking, RedisReads
+from stepwell.stores.redis.reads import Asking, RedisReads, load_scripts
 from stepwell.stores.redis.script_calls import ScriptCall, ScriptCaller, outcome_of
 from stepwell.stores.redis.state_plan import StatePlan
 
@@ -49,37 +49,37 @@ class RedisWriter:
         caller: ScriptCaller,
         limits: Limits,
         ahead_ms: Callable[[], int],
-        appending: PlainCommits | None,
-        runs: WholeRuns | None,
+        appending: PlainCommits,
+        runs: WholeRuns,
     ) -> None:
         self._appending, self._runs = appending, runs
         self._asking, self._reading, self._caller, self._limits = asking, reading, caller, limits
         self._ahead_ms = ahead_ms
-        self._servers, self._keys, self._settings = asking.servers, asking.keys, asking.settings
+        self._connection, self._keys, self._settings = asking.connection, asking.keys, asking.settings
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         """An outcome for each unit. If none can be known, the error is raised instead."""
         if not units:
             return []
-        if self._appending is not None and is_ordinary(units):
-            return self._write_ordinary(self._appending, units)
+        if is_ordinary(units):
+            return self._write_ordinary(units)
         if len(units) > 1 and are_enqueues(units):
             merged = Merged(units)
             return merged.outcomes(self._write_few(merged.units))
         return self._write_few(units)
 
     def _write_few(self, units: Sequence[Unit]) -> list[Outcome]:
-        if len(units) == 1 and not self._servers.is_cluster:
+        if len(units) == 1:
             outcome = self._write_alone(units[0])
             if outcome is not None:
                 return [outcome]
         return self._write_all(units)
 
-    def _write_ordinary(self, appending: PlainCommits, commits: Sequence[Commit]) -> list[Outcome]:
+    def _write_ordinary(self, commits: Sequence[Commit]) -> list[Outcome]:
         fault("store.begun")
-        commands = [appending.command(commit) for commit in commits]
+        commands = [self._appending.command(commit) for commit in commits]
         fault("store.before_commit")
-        replies = self._servers.send(commands)
+        replies = self._connection.exchange(commands)
         _raise_if_none_answered(replies)
         _note_committed()
         pairs = zip(commits, replies, strict=True)
@@ -100,7 +100,7 @@ class RedisWriter:
         if isinstance(call, StepwellError):
             return call
         fault("store.before_commit")
-        replies = self._servers.send(((call.keys[0], call.command()),))
+        replies = self._connection.exchange((call.command(),))
         _raise_if_none_answered(replies)
         _note_committed()
         return self._outcome(unit, call, replies[0])
@@ -127,13 +127,11 @@ class RedisWriter:
         fault("store.begun")
         plans = self._plan([units[index] for index in waiting], is_first=is_first)
         calls = list(dict.fromkeys(plan for plan in plans if isinstance(plan, ScriptCall)))
-        self._note([note for call in calls for note in call.notes])
         fault("store.before_commit")
         replies = self._send(calls)
         _note_committed()
         shares = (share for call, reply in zip(calls, replies, strict=True) for share in call.shares(reply))
         outcomes = self._outcomes([units[index] for index in waiting], plans, shares)
-        self._note_after(calls, replies)
         return {index: outcome for index, outcome in zip(waiting, outcomes, strict=True) if outcome is not None}
 
     def _outcomes(
@@ -157,13 +155,12 @@ class RedisWriter:
 
     def _plan(self, units: Sequence[Unit], *, is_first: bool) -> list[ScriptCall | _Refused]:
         ops = [op for unit in units if isinstance(unit, Commit | StateBatch) for op in unit.ops]
-        if not ops and is_first and self._runs is not None:
+        if not ops and is_first:
             pieces = self._runs.found_in(units)
             return [call or self._plan_plain(unit) for piece, call in pieces for unit in piece]
         if not ops:
             return [self._plan_plain(unit) for unit in units]
-        is_cluster = self._servers.is_cluster
-        draft = StatePlan(self._asking.ask, self._keys, self._limits, self._ahead_ms(), is_cluster=is_cluster)
+        draft = StatePlan(self._asking.ask, self._keys, self._limits, self._ahead_ms())
         draft.read(ops)
         return [
             self._plan_scoped(unit, unit.ops, draft)
@@ -199,11 +196,11 @@ class RedisWriter:
         if not calls:
             return []
         # Only a call that was worked out on state read before can find it changed, and stop those after it.
-        may_stop = len(calls) > 1 and not self._servers.is_cluster and any(call.is_planned for call in calls)
+        may_stop = len(calls) > 1 and any(call.is_planned for call in calls)
         group = secrets.token_hex(8) if may_stop else ""
-        replies = self._servers.send([(call.keys[0], call.command(group, self._keys.stop)) for call in calls])
+        replies = self._connection.exchange([call.command(group, self._keys.stop) for call in calls])
         if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
-            self._asking.load_scripts()
+            load_scripts(self._connection)
         _raise_if_none_answered(replies)
         return replies
 
@@ -218,17 +215,6 @@ class RedisWriter:
             return _unanswered(unit, CommitUnknown(_UNKNOWN))
         is_failure = isinstance(reply, exceptions.RedisError) and not isinstance(reply, exceptions.NoScriptError)
         return translate(reply, self._settings) if is_failure else None
-
-    def _note(self, notes: Sequence[Command]) -> None:
-        """Tell a cluster's central node what is about to be written. An index may name what is not there, never lack what is."""
-        if notes and self._servers.is_cluster:
-            self._asking.ask([(self._keys.store, note) for note in notes])
-
-    def _note_after(self, calls: Sequence[ScriptCall], replies: Sequence[Reply]) -> None:
-        """Say it again, in case a sweep has just taken it out. What is written stays, whatever comes here."""
-        if calls and self._servers.is_cluster:
-            notes = [note for call, reply in zip(calls, replies, strict=True) for note in self._caller.notes_after(call, reply)]
-            self._servers.send([(self._keys.store, note) for note in notes])
 
 
 def _raise_if_none_answered(replies: Sequence[Reply]) -> None:

@@ -1,6 +1,6 @@
 -- acquire.lua: grants a lock that is free or expired, with a fence higher than any before; a holder that asks again (its first
 -- reply was lost) gets the fence it has. Nothing of a lock outlives its end by more than the grace that late guards need.
--- KEYS  lock, last fence; on a single server also locks
+-- KEYS  lock, last fence; locks
 -- ARGV  1 holder  2 milliseconds  3 milliseconds that the clock is ahead  4 grace in ms  5 name
 -- Gives {'ok', fence, end} or {'held', end}.
 --@include order.lua
@@ -19,10 +19,5 @@ if not is_held then
 end
 redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'fence', digits(fence), 'acquired', acquired, 'until', digits(ends))
 redis.call('PEXPIRE', KEYS[1], ARGV[2] + ARGV[4])
-if KEYS[3] then
-  redis.call('ZADD', KEYS[3], digits(ends), ARGV[5])
-else
-  -- A cluster has a counter for each lock. The time keeps fences growing without it, so it may go some time after the lock.
-  redis.call('PEXPIRE', KEYS[2], ARGV[2] + ARGV[4])
-end
+redis.call('ZADD', KEYS[3], digits(ends), ARGV[5])
 return {'ok', fence, ends}

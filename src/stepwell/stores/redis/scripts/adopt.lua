@@ -1,6 +1,6 @@
 -- adopt.lua: takes in an execution whose chain begins with a snapshot, unless its id was ever used: all of it, or nothing.
--- KEYS  head, commits, ids, snapshots; on a single server also store, executions
--- ARGV  1 store's id or ''  2 execution id  3 revision  4 digest  5 snapshot  6 time  7 status  8 signature or ''
+-- KEYS  head, commits, ids, snapshots; store, executions
+-- ARGV  1 store's id  2 execution id  3 revision  4 digest  5 snapshot  6 time  7 status  8 signature or ''
 --       9 TTL in ms or '0'  10 workspace  11 workflow  12 version  13 parent or ''
 -- Gives 'ok', 'exists', 'torn' or 'lost'.
 --@include order.lua
@@ -21,8 +21,6 @@ redis.call('ZADD', KEYS[4], ARGV[3], ARGV[5])
 redis.call('HSET', KEYS[1], 'workspace', ARGV[10], 'workflow', ARGV[11], 'version', ARGV[12], 'parent', ARGV[13], 'status', ARGV[7],
   'revision', ARGV[3], 'digest', ARGV[4], 'signature', ARGV[8], 'fence', '0', 'base', ARGV[3], 'created', ARGV[6], 'updated', ARGV[6])
 keep(ARGV[9])
-if ARGV[1] ~= '' then
-  local by_age, by_workspace, by_status = places(ARGV[2], ARGV[6], ARGV[10], ARGV[7])
-  redis.call('ZADD', KEYS[6], 0, by_age, 0, by_workspace, 0, by_status)
-end
+local by_age, by_workspace, by_status = places(ARGV[2], ARGV[6], ARGV[10], ARGV[7])
+redis.call('ZADD', KEYS[6], 0, by_age, 0, by_workspace, 0, by_status)
 return 'ok'

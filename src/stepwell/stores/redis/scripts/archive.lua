@@ -1,7 +1,7 @@
 -- archive.lua: drops the commits up to a snapshot's revision and makes the snapshot the start of the chain; never one that is
 -- behind the present start or ahead of the head. Ids that users chose stay, so that a very late retry is recognised.
--- KEYS  head, commits, ids, snapshots; on a single server also store
--- ARGV  1 store's id or ''  2 revision  3 snapshot  4 TTL in ms or '0'
+-- KEYS  head, commits, ids, snapshots; store
+-- ARGV  1 store's id  2 revision  3 snapshot  4 TTL in ms or '0'
 -- Gives 'ok', 'missing', 'torn' or 'lost'.
 --@include order.lua
 --@include store.lua

@@ -1,6 +1,6 @@
 -- claim.lua: leases an execution that is free, expired or already the holder's, with a fence higher than any before.
--- KEYS  head, commits, ids, snapshots; on a single server also store, due
--- ARGV  1 store's id or ''  2 execution id  3 holder  4 milliseconds  5 milliseconds that the clock is ahead  6 TTL in ms or '0'
+-- KEYS  head, commits, ids, snapshots; store, due
+-- ARGV  1 store's id  2 execution id  3 holder  4 milliseconds  5 milliseconds that the clock is ahead  6 TTL in ms or '0'
 -- Gives {'ok', fence, end}, {'held', end}, 'missing' or 'lost'.
 --@include order.lua
 --@include store.lua
@@ -24,7 +24,7 @@ redis.call('HSET', KEYS[1], 'fence', digits(fence), 'holder', ARGV[3], 'until', 
 redis.call('HINCRBY', KEYS[1], 'claims', 1)
 redis.call('HDEL', KEYS[1], 'nudged')
 if head[5] then
-  wake_at(KEYS[1], ARGV[1] ~= '' and KEYS[6], ARGV[2], head[6], ends)
+  wake_at(KEYS[1], KEYS[6], ARGV[2], head[6], ends)
 end
 keep(ARGV[6])
 return {'ok', fence, ends}

@@ -1,7 +1,7 @@
 -- commit.lua: lands a commit at the end of its execution's chain, with its snapshot and scoped state: all of it, or nothing.
 -- KEYS  head, commits, ids, snapshots; the head of each nudged execution; a lock for each guard; five for each scope;
---       on a single server also store, executions, due, scopes, ends, tombs, held
--- ARGV  1 store's id or ''  2 execution id  3 commit id  4 revision that the id says or ''  5 beginning of a row with this id
+--       store, executions, due, scopes, ends, tombs, held
+-- ARGV  1 store's id  2 execution id  3 commit id  4 revision that the id says or ''  5 beginning of a row with this id
 --       6 revision  7 digest that must be the head  8 digest  9 row  10 time  11 status or ''  12 fence or ''  13 signature or ''
 --       14 TTL in ms or '0'  15 snapshot or ''  16 its revision  17 rest: '' (no), 'final', 'nudge' or when to wake
 --       18 milliseconds that the clock is ahead  19 channel for state  20 channel for what is due

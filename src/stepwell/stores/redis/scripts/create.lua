@@ -1,6 +1,6 @@
 -- create.lua: makes an execution with its first commit and scoped state, unless its id was ever used: all of it, or nothing.
 -- KEYS  as commit.lua
--- ARGV  1 store's id or ''  2 execution id  3 commit id  4 revision that the id says or ''  5 beginning of a row with this id
+-- ARGV  1 store's id  2 execution id  3 commit id  4 revision that the id says or ''  5 beginning of a row with this id
 --       6 revision  7 digest  8 row  9 time  10 status  11 signature or ''  12 TTL in ms or '0'  13 workspace  14 workflow
 --       15 version  16 parent or ''  17 holder or ''  18 milliseconds of its lease  19 whether workers look after it: '1' or '0'
 --       20 rest as in commit.lua  21 milliseconds that the clock is ahead  22 channel for state  23 channel for what is due

@@ -1,8 +1,8 @@
 -- delete.lua: removes an execution with its history and leaves a tombstone, so that its id is never used again.
 -- The queue item that it came from, if that has not ended, is CANCELLED with it; one that only has the same id waits on.
--- KEYS  head, commits, ids, snapshots; on a single server also store, executions, due, queue
--- ARGV  1 store's id or ''  2 execution id  3 milliseconds that the clock is ahead  4 TTL in ms or '0'  5 channel for the queue
--- Gives {'ok', created, workspace} (where it stood in the index), 'missing' or 'lost'.
+-- KEYS  head, commits, ids, snapshots; store, executions, due, queue
+-- ARGV  1 store's id  2 execution id  3 milliseconds that the clock is ahead  4 TTL in ms or '0'  5 channel for the queue
+-- Gives 'ok', 'missing' or 'lost'.
 --@include order.lua
 --@include store.lua
 --@include time.lua
@@ -22,13 +22,11 @@ end
 redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 redis.call('HSET', KEYS[1], 'deleted', digits(now_ms(ARGV[3])))
 keep(ARGV[4])
-if ARGV[1] ~= '' then
-  redis.call('ZREM', KEYS[6], places(ARGV[2], head[2], head[3], head[4]))
-  redis.call('ZREM', due_of(KEYS[7], head[5]), ARGV[2])
-  local item = item_at(redis.call('HGET', queue .. ':executions', ARGV[2]))
-  if item and item.status == 'DISPATCHED' then
-    end_item(item, 'CANCELLED', item.error, now_ms(ARGV[3]))
-    tell_of_room(ARGV[5])
-  end
+redis.call('ZREM', KEYS[6], places(ARGV[2], head[2], head[3], head[4]))
+redis.call('ZREM', due_of(KEYS[7], head[5]), ARGV[2])
+local item = item_at(redis.call('HGET', queue .. ':executions', ARGV[2]))
+if item and item.status == 'DISPATCHED' then
+  end_item(item, 'CANCELLED', item.error, now_ms(ARGV[3]))
+  tell_of_room(ARGV[5])
 end
-return {'ok', head[2], head[3]}
+return 'ok'

@@ -1,6 +1,6 @@
 -- extend.lua: prolongs a lease that is still held; a lease that ended or was taken stays as it is.
--- KEYS  head, commits, ids, snapshots; on a single server also store, due
--- ARGV  1 store's id or ''  2 execution id  3 holder  4 fence  5 milliseconds  6 milliseconds that the clock is ahead
+-- KEYS  head, commits, ids, snapshots; store, due
+-- ARGV  1 store's id  2 execution id  3 holder  4 fence  5 milliseconds  6 milliseconds that the clock is ahead
 --       7 TTL in ms or '0'
 -- Gives {'ok', end}, 'fence' or 'lost'.
 --@include order.lua
@@ -20,7 +20,7 @@ end
 local ends = now + ARGV[5]
 redis.call('HSET', KEYS[1], 'until', digits(ends))
 if head[4] then
-  wake_at(KEYS[1], ARGV[1] ~= '' and KEYS[6], ARGV[2], head[5], ends)
+  wake_at(KEYS[1], KEYS[6], ARGV[2], head[5], ends)
 end
 keep(ARGV[7])
 return {'ok', ends}

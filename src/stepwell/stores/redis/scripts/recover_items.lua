@@ -80,7 +80,7 @@ end
 local function end_orphans()
   for _, number in ipairs(redis.call('ZRANGE', queue .. ':active', 0, -1)) do
     local item = item_at(number)
-    if item and item.status == 'DISPATCHED' and redis.call('EXISTS', ARGV[7] .. ':{x:' .. encoded(item.execution) .. '}:head') == 0 then
+    if item and item.status == 'DISPATCHED' and redis.call('EXISTS', ARGV[7] .. ':execution:' .. encoded(item.execution) .. ':head') == 0 then
       end_item(item, 'CANCELLED', ARGV[8], now)
       tell_of_room(ARGV[3])
     end

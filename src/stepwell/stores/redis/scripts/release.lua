@@ -1,6 +1,6 @@
 -- release.lua: frees a lease, only for its holder; the fence stays, so that the next one is higher. Workers may look at once.
--- KEYS  head; on a single server also store, due
--- ARGV  1 store's id or ''  2 execution id  3 holder  4 fence  5 milliseconds that the clock is ahead  6 channel for what is due
+-- KEYS  head; store, due
+-- ARGV  1 store's id  2 execution id  3 holder  4 fence  5 milliseconds that the clock is ahead  6 channel for what is due
 -- Gives 'ok', 'fence' or 'lost'.
 --@include order.lua
 --@include store.lua
@@ -16,7 +16,7 @@ end
 
 redis.call('HDEL', KEYS[1], 'holder', 'until')
 if head[3] then
-  wake_at(KEYS[1], ARGV[1] ~= '' and KEYS[3], ARGV[2], head[4], now_ms(ARGV[5]))
+  wake_at(KEYS[1], KEYS[3], ARGV[2], head[4], now_ms(ARGV[5]))
   redis.call('PUBLISH', ARGV[6], '')
 end
 return 'ok'

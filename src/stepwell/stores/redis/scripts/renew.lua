@@ -1,5 +1,5 @@
 -- renew.lua: prolongs a lock that is still held; one that ended or was taken stays as it is.
--- KEYS  lock; on a single server also locks
+-- KEYS  lock; locks
 -- ARGV  1 holder  2 fence  3 milliseconds  4 milliseconds that the clock is ahead  5 grace in ms  6 name
 -- Gives {'ok', end} or 'fence'.
 --@include order.lua
@@ -13,7 +13,5 @@ end
 local ends = now + ARGV[3]
 redis.call('HSET', KEYS[1], 'until', digits(ends))
 redis.call('PEXPIRE', KEYS[1], ARGV[3] + ARGV[5])
-if KEYS[2] then
-  redis.call('ZADD', KEYS[2], digits(ends), ARGV[6])
-end
+redis.call('ZADD', KEYS[2], digits(ends), ARGV[6])
 return {'ok', ends}

@@ -1,7 +1,7 @@
 -- state.lua: lands operations on scoped state together, and nudges executions: all of it, on rows as they were read, or nothing.
 -- KEYS  the head of each nudged execution; a lock for each guard; five for each scope;
---       on a single server also store, due, scopes, ends, tombs, held
--- ARGV  1 store's id or ''  2 milliseconds that the clock is ahead  3 channel for state  4 channel for what is due
+--       store, due, scopes, ends, tombs, held
+-- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for state  4 channel for what is due
 --       5 number of nudged, their ids; number of guards, their fences; number of scopes, the scopes (see rows.lua)
 -- Gives 'ok', {'guard', which}, 'stale' or 'lost'.
 --@include order.lua

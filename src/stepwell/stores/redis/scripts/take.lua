@@ -1,5 +1,5 @@
 -- take.lua: leases executions that are due, the longest due first, each with a fence higher than any before; never one that is
--- leased, nor one of a workflow or a version that was not asked for. For a single server: the names of the heads are built here.
+-- leased, nor one of a workflow or a version that was not asked for. The names of the heads are built here.
 -- KEYS  store, due
 -- ARGV  1 store's id  2 what every key begins with  3 holder  4 milliseconds  5 milliseconds that the clock is ahead
 --       6 TTL in ms or '0'  7 most to lease  8 number of workflows, each of them, the newest version of each
@@ -33,7 +33,7 @@ local function candidates()
 end
 
 local function lease(id, workflow, newest)
-  local name = ARGV[2] .. ':{x:' .. encoded(id) .. '}:'
+  local name = ARGV[2] .. ':execution:' .. encoded(id) .. ':'
   local head = redis.call('HMGET', name .. 'head', 'fence', 'wake', 'holder', 'until', 'version')
   if not head[2] then
     -- Its TTL ended: what is left of it is this entry.

@@ -1,6 +1,6 @@
 -- unlock.lua: gives a lock back, only for its holder, and wakes those who wait. Until `at least` after it was acquired it stays
 -- taken, by nobody.
--- KEYS  lock; on a single server also locks
+-- KEYS  lock; locks
 -- ARGV  1 holder  2 fence  3 at least, in ms  4 milliseconds that the clock is ahead  5 channel for locks  6 name
 -- Gives 'ok' or 'fence'.
 --@include order.lua
@@ -17,9 +17,7 @@ if ends > now then
   redis.call('PEXPIRE', KEYS[1], digits(ends - now))
 else
   redis.call('UNLINK', KEYS[1])
-  if KEYS[2] then
-    redis.call('ZREM', KEYS[2], ARGV[6])
-  end
+  redis.call('ZREM', KEYS[2], ARGV[6])
 end
 redis.call('PUBLISH', ARGV[5], '')
 return 'ok'

@@ -1,5 +1,5 @@
--- due.lua: when a worker should look at an execution. The time stands in the execution's head and, on a single server, in a sorted
--- set for each workflow, whose name is built here because only the head knows the workflow. A cluster has no such sets.
+-- due.lua: sets when a worker should look at an execution: in the execution's head, and in a sorted set for each workflow, whose name
+-- is built here because only the head knows the workflow.
 local function encoded(text)
   return (string.gsub(text, '[^A-Za-z0-9_.~-]', function(char)
     return string.format('%%%02X', string.byte(char))
@@ -13,13 +13,9 @@ end
 local function wake_at(head, due, id, workflow, at)
   if at then
     redis.call('HSET', head, 'wake', digits(at))
-    if due then
-      redis.call('ZADD', due_of(due, workflow), digits(at), id)
-    end
+    redis.call('ZADD', due_of(due, workflow), digits(at), id)
   else
     redis.call('HDEL', head, 'wake')
-    if due then
-      redis.call('ZREM', due_of(due, workflow), id)
-    end
+    redis.call('ZREM', due_of(due, workflow), id)
   end
 end

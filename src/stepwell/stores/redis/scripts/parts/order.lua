@@ -1,6 +1,6 @@
 -- order.lua: units of a group take effect in order. One that was worked out on state that has changed since stops all those after
 -- it, to be tried again together. The last of ARGV names the group, and the last of KEYS is where a stop is left; '' for a unit
--- alone, for a group that cannot stop, and on a cluster, where there is no order between nodes.
+-- alone and for a group that cannot stop.
 if ARGV[#ARGV] ~= '' and redis.call('GET', KEYS[#KEYS]) == ARGV[#ARGV] then
   return 'behind'
 end
