@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.unit.kernel.driver import Driver
@@ -26,6 +28,7 @@ from stepwell.flow import (
 )
 from stepwell.flow.definition.node import Action, Approval, Definition, Node, Signal, Wait
 from stepwell.flow.definition.outline import Outline
+from stepwell.flow.language.expression import compile_expression
 from stepwell.kernel.soundness.explorer import explore
 from stepwell.testing.effort import scaled
 
@@ -44,14 +47,26 @@ def flaky(seed: int) -> dict[str, Any]:
     return dict.fromkeys(("ok", "bad", "undo"), step)
 
 
+def joined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Conditions that join others."""
+    several = st.lists(parts, min_size=2, max_size=3)
+    return st.one_of(
+        st.builds(lambda each, word: f"({f' {word} '.join(each)})", several, st.sampled_from(["and", "or"])),
+        parts.map(lambda part: f"not {part}"),
+    )
+
+
+atoms = st.sampled_from(["true", "false", "trigger.input.a", "trigger.input.b", "trigger.input.c"])
+conditions = st.recursive(atoms, joined, max_leaves=5)
+
+
 def constants(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     """Nodes with something in them that is the same always."""
-    words = st.sampled_from(["true", "false", "trigger.input", "trigger.input and false", "not trigger.input"])
     return st.one_of(
         composites(inner),
-        st.builds(lambda node, other, word: choice(when(word, node), otherwise(other)), inner, inner, words),
-        st.builds(lambda node, word: loop(node, while_=word, max_iterations=3), inner, words),
-        st.builds(lambda node, word: loop(node, until=word, max_iterations=3), inner, words),
+        st.builds(lambda node, other, word: choice(when(word, node), otherwise(other)), inner, inner, conditions),
+        st.builds(lambda node, word: loop(node, while_=word, max_iterations=3), inner, conditions),
+        st.builds(lambda node, word: loop(node, until=word, max_iterations=3), inner, conditions),
         st.builds(lambda node, count: loop(node, count=count), inner, st.integers(0, 3)),
         st.builds(lambda node, count, join: each(node, count=count, join=join), inner, st.integers(0, 3), st.integers(1, 3)),
         st.builds(lambda node, other: deferred({"go": node}, timeout="2s", on_timeout=other), inner, inner),
@@ -78,7 +93,7 @@ def named(tree: Node) -> Definition:
 def lived(definition: Definition, seed: int) -> Driver:
     """A run in which anything may happen in any order."""
     chance = random.Random(seed)
-    driver = Driver(definition, chance.random() < 0.5, flaky(seed), seed=seed)
+    driver = Driver(definition, {name: chance.random() < 0.5 for name in "abc"}, flaky(seed), seed=seed)
     for _ in range(400):
         if driver.end is not None:
             break
@@ -136,6 +151,26 @@ def test_a_definition_is_explored_whole_and_always_alike(tree: Node) -> None:
     assert first == second
     assert first.is_complete
     assert not [fault for fault in first.faults if fault.kind == "improper"]
+
+
+@settings(max_examples=scaled(150), deadline=None, suppress_health_check=QUIET)
+@given(condition=st.recursive(st.sampled_from(["true", "false", "X"]), joined, max_leaves=6))
+def test_exactly_the_branches_that_no_data_leads_to_are_called_dead(condition: str) -> None:
+    names = [f"n{number}" for number in range(condition.count("X"))]
+    for name in names:  # each reference once, so that none excludes another
+        condition = condition.replace("X", f"trigger.input.{name}", 1)
+    holds = compile_expression(condition).holds
+    inputs = (dict(zip(names, values, strict=True)) for values in product([True, False], repeat=len(names)))
+    outcomes = {holds({"trigger": {"input": each}}) for each in inputs}
+    found = explore(named(choice(when(condition, call("ok", name="yes")), otherwise(call("ok", name="no")))))
+    never = {name for name, outcome in (("yes", True), ("no", False)) if outcome not in outcomes}
+    assert {fault.node for fault in found.faults if fault.kind == "dead"} == never
+
+
+@pytest.mark.parametrize("condition", ["trigger.input.a and trigger.input.b", "trigger.input.a or not trigger.input.b"])
+def test_a_loop_that_data_can_end_is_no_livelock(condition: str) -> None:
+    for word in ("while_", "until"):
+        assert explore(named(loop(call("ok"), **{word: condition}))).faults == ()
 
 
 def test_two_hundred_runs_never_meet_a_dead_step() -> None:

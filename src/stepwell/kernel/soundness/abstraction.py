@@ -127,9 +127,10 @@ def _possible(tree: Syntax) -> set[bool]:
             return {not value for value in _possible(tree.operand)}
         case JoinedExpression():
             parts = [_possible(part) for part in tree.operands]
-            decides = tree.operator == "or"  # one part with this value decides the whole
+            decides = tree.operator == "or"  # one operand with this value decides the whole
             found = {decides} if any(decides in part for part in parts) else set[bool]()
-            return found | ({not decides} if all(decides not in part for part in parts) else set[bool]())
+            # The other value needs every operand to be able to take it.
+            return found | ({not decides} if all((not decides) in part for part in parts) else set[bool]())
         case _:
             return {True, False}
 
