@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from stepwell.lazy_import import fetching
 
 if TYPE_CHECKING:
-    from stepwell.app import AsyncStepwell, ExecutionSummary, Health, Stepwell
+    from stepwell.app.awaited import AsyncQueueItem, AsyncRun, AsyncStepwell
+    from stepwell.app.blocking import QueueItem, Run, Stepwell
+    from stepwell.app.parts import ExecutionSummary, Health
     from stepwell.clock import FakeClock, SystemClock
     from stepwell.errors import (
         AddressRefused,
@@ -69,17 +71,16 @@ if TYPE_CHECKING:
     from stepwell.model.scoped_operations import Entry, StateChange
     from stepwell.model.status import Status, StepStatus
     from stepwell.queue.diagnosis import WaitingReason
-    from stepwell.queue.item import AsyncQueueItem, ItemSummary, QueueItem
+    from stepwell.queue.item import ItemSummary
     from stepwell.queue.requests import QueueRequest, enqueue, workspace_queue
     from stepwell.queue.schedule import ScheduleSummary
     from stepwell.queue.statistics import Demand, LaneStats
     from stepwell.queue.worker_presence import WorkerPresence
     from stepwell.runtime.definitions import DefinitionSummary
     from stepwell.runtime.progress import Offer, Progress, Waiting
-    from stepwell.runtime.run_operations import AsyncRun, Run
     from stepwell.runtime.sessions.workflow_api import compensate, map, patched, sleep, wait_signal
     from stepwell.runtime.steps.context import current
-    from stepwell.state.conversation import Answer, ConversationSummary, Turn, TurnResult
+    from stepwell.state.conversations import Answer, ConversationSummary, Turn, TurnResult
     from stepwell.state.data_store import DataStore
     from stepwell.state.locks import HeldLock
 
@@ -188,7 +189,9 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "app": ("AsyncStepwell", "ExecutionSummary", "Health", "Stepwell"),
+    "app.awaited": ("AsyncQueueItem", "AsyncRun", "AsyncStepwell"),
+    "app.blocking": ("QueueItem", "Run", "Stepwell"),
+    "app.parts": ("ExecutionSummary", "Health"),
     "clock": ("FakeClock", "SystemClock"),
     "errors": (
         "AddressRefused",
@@ -249,7 +252,7 @@ _HOMES = {
     "model.status": ("Status", "StepStatus"),
     "model.queue_item": ("ItemStatus", "QueueSettings", "Tier", "Workspace"),
     "queue.statistics": ("Demand", "LaneStats"),
-    "queue.item": ("AsyncQueueItem", "ItemSummary", "QueueItem"),
+    "queue.item": ("ItemSummary",),
     "queue.worker_presence": ("WorkerPresence",),
     "queue.diagnosis": ("WaitingReason",),
     "queue.requests": ("QueueRequest", "enqueue", "workspace_queue"),
@@ -257,9 +260,8 @@ _HOMES = {
     "runtime.steps.context": ("current",),
     "runtime.sessions.workflow_api": ("compensate", "map", "patched", "sleep", "wait_signal"),
     "runtime.definitions": ("DefinitionSummary",),
-    "runtime.run_operations": ("AsyncRun", "Run"),
     "runtime.progress": ("Offer", "Progress", "Waiting"),
-    "state.conversation": ("Answer", "ConversationSummary", "Turn", "TurnResult"),
+    "state.conversations": ("Answer", "ConversationSummary", "Turn", "TurnResult"),
     "state.data_store": ("DataStore",),
     "state.locks": ("HeldLock",),
 }

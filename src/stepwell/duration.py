@@ -24,6 +24,7 @@ __all__ = [
     "moment_of",
     "seconds_of",
     "time_of",
+    "timeout_seconds",
     "waited_seconds",
     "written_seconds",
 ]
@@ -77,6 +78,11 @@ def held_seconds(span: Span, what: str) -> float:
 def waited_seconds(span: Span | None, what: str) -> float:
     """For how long something is waited for: 0 is not at all, None as long as it takes."""
     return inf if span is None else seconds_of(span, what, most=_LEAP_YEAR_SECONDS)
+
+
+def timeout_seconds(timeout: Span | None) -> float | None:
+    """Return a timeout in seconds; None: wait for as long as it takes."""
+    return None if timeout is None else seconds_of(timeout, "timeout")
 
 
 Seconds = Annotated[float, Meta(ge=0, extra={"written": "seconds"})]

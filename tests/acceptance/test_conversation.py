@@ -16,7 +16,7 @@ from tests.support import places
 
 from stepwell import Answer, Conflict, FakeClock, HeldLock, InvalidInput, LeaseLost, LockHeld, Stepwell
 from stepwell.fault_points import armed
-from stepwell.state import conversation
+from stepwell.state import conversations
 
 url = places.url
 
@@ -97,7 +97,7 @@ def test_every_use_starts_the_day_anew_for_all_of_a_conversation(
     well: Stepwell, clock: FakeClock, use: Callable[[Stepwell], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A state without its history, or in no user's list, would be half a conversation: its parts end together."""
-    monkeypatch.setattr(conversation, "_CHUNK_TURNS", 1)
+    monkeypatch.setattr(conversations, "_CHUNK_TURNS", 1)
     for message in "abc":
         say(well, "c", message, user="ada")
     for _ in range(3):
@@ -153,7 +153,7 @@ def _silent(well: Stepwell) -> Any:
 def test_all_of_a_conversation_takes_the_ttl_of_its_last_write(
     well: Stepwell, clock: FakeClock, write: Callable[[Stepwell, Any], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "_CHUNK_TURNS", 1)
+    monkeypatch.setattr(conversations, "_CHUNK_TURNS", 1)
     for message in "abc":
         well.conversations.lasting(60).turn("c", _silent(well), message, user="ada")
     write(well, well.conversations)
@@ -175,7 +175,7 @@ def test_what_outlived_its_conversation_does_not_come_back_with_a_new_one(
     well: Stepwell, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A part that is read by itself, as one of its scope's keys, lives longer than the others."""
-    monkeypatch.setattr(conversation, "_CHUNK_TURNS", 1)
+    monkeypatch.setattr(conversations, "_CHUNK_TURNS", 1)
     for message in ("old", "older"):
         say(well, "c", message)
     scope = well.state.conversation("c")
@@ -329,7 +329,7 @@ def test_a_set_that_meets_a_turn_of_another_well_loses_none_of_its_history(
     url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The turn lands between what ``set`` reads and what it writes, and begins a new piece of the history."""
-    monkeypatch.setattr(conversation, "_CHUNK_TURNS", 1)
+    monkeypatch.setattr(conversations, "_CHUNK_TURNS", 1)
     with Stepwell(url, clock=clock, worker=False) as one, Stepwell(url, clock=clock, worker=False) as other:
         say(one, "c", "first")
         pending = ["second"]

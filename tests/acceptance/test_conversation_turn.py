@@ -30,7 +30,7 @@ from stepwell.fault_points import armed
 from stepwell.model.commit import Acquire, Written
 from stepwell.model.lock import conversation_lock
 from stepwell.model.value import canonical
-from stepwell.state import conversation
+from stepwell.state import conversations
 
 url = places.url
 
@@ -109,7 +109,7 @@ def test_a_turn_says_when_it_was_how_long_it_took_and_which_one_it_is(well: Step
 
 def test_the_time_a_turn_takes_is_measured(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(conversation, "monotonic", lambda: now)
+    monkeypatch.setattr(conversations, "monotonic", lambda: now)
 
     def run(state: dict[str, Any], message: Any) -> Answer:
         nonlocal now
@@ -121,7 +121,7 @@ def test_the_time_a_turn_takes_is_measured(url: str, monkeypatch: pytest.MonkeyP
 
 
 def test_history_goes_on_over_many_chunks_and_none_is_lost(well: Stepwell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "_CHUNK_TURNS", 3)
+    monkeypatch.setattr(conversations, "_CHUNK_TURNS", 3)
     for number in range(10):
         take_turn(well, echo, number)
     assert [turn.message for turn in well.conversations.history("c")] == list(range(10))
@@ -160,7 +160,7 @@ def test_a_chunk_is_filled_up_to_the_limit_of_values_and_no_further(spare: int) 
     chunk, record = ["a" * 100], "b" * 100
     limits = Limits(value_bytes=len(canonical([*chunk, record])) + spare)
     full = ([*chunk, record], 7) if spare >= 0 else ([record], 8)
-    assert conversation._append(chunk, 7, record, limits) == full
+    assert conversations._append(chunk, 7, record, limits) == full
 
 
 def test_a_message_over_the_limit_is_refused_before_the_function_runs(well: Stepwell) -> None:

@@ -13,7 +13,7 @@ from tests.acceptance.conftest import OpenWell
 from tests.support.queues import clocked_url, queue_url
 
 from stepwell import Corrupted, FakeClock, InvalidInput, NotFound, workflow
-from stepwell.app import Stepwell
+from stepwell.app.blocking import Stepwell
 from stepwell.model.commit import StateBatch
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Put

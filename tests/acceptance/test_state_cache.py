@@ -14,10 +14,10 @@ from tests.support import places
 from tests.support.waiting import until
 
 from stepwell import AsyncStepwell, CommitUnknown, Entry, FakeClock, InvalidInput, Scope, Stepwell
+from stepwell.app.blocking import CachedState
 from stepwell.fault_points import armed
 from stepwell.pipeline.notifications import STATE
-from stepwell.state import cache as cache_module
-from stepwell.state.cache import CachedState
+from stepwell.state import read_cache as cache_module
 
 url = places.url
 

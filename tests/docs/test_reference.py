@@ -26,22 +26,27 @@ from stepwell import (
     errors,
     flow,
 )
-from stepwell.app import ExecutionIndex
+from stepwell.app.blocking import (
+    CachedState,
+    Conversations,
+    ExecutionIndex,
+    Lock,
+    Queue,
+    QueueItem,
+    Schedules,
+    ScopedState,
+    State,
+    StateTransaction,
+    Transaction,
+    Workspaces,
+)
 from stepwell.clock import SystemClock
 from stepwell.fault_points import POINTS
 from stepwell.model.status import TRANSITIONS
 from stepwell.model.value import RULES
-from stepwell.queue.face import Queue
-from stepwell.queue.item import QueueItem
-from stepwell.queue.scheduler import Schedules
-from stepwell.queue.workspaces import Workspaces
 from stepwell.runtime.steps.context import ExecutionContext, StepContext, WorkflowContext
 from stepwell.runtime.steps.scoped_state import StepState
-from stepwell.state.blocking import ScopedState, State
-from stepwell.state.cache import CachedState
-from stepwell.state.conversations import Conversations
-from stepwell.state.locks import HeldLock, Lock
-from stepwell.state.transaction import StateTransaction, Transaction
+from stepwell.state.locks import HeldLock
 from stepwell.state.transaction_buffer import BufferedScope
 from stepwell.stores.url import store_of
 

@@ -14,8 +14,8 @@ from tests.faults.children import Child
 from tests.faults.invariants import check_chain
 
 from stepwell import AlreadyExists, AsyncStepwell, Conflict, Scope, Stepwell
+from stepwell.app.awaited import AsyncTransaction
 from stepwell.fault_points import armed
-from stepwell.state.transaction import AsyncTransaction
 
 _COUNTER = Scope.globals()
 _THREADS = 4

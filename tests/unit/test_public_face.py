@@ -15,10 +15,9 @@ from types import ModuleType
 import pytest
 
 import stepwell
-import stepwell.app
-import stepwell.queue
-import stepwell.runtime
-import stepwell.state
+import stepwell.app.awaited
+import stepwell.app.blocking
+import stepwell.state.transaction_buffer
 
 HEAVY = {
     "apsw",
@@ -39,7 +38,7 @@ KNOWN_ALREADY = {"BufferedScope", "Durability"}
 
 
 def face_modules() -> list[ModuleType]:
-    packages = (stepwell.app, stepwell.queue, stepwell.runtime, stepwell.state)
+    packages = (stepwell.app.awaited, stepwell.app.blocking)
     names = [module.name for each in packages for module in pkgutil.iter_modules(each.__path__, f"{each.__name__}.")]
     return [importlib.import_module(name) for name in names]
 
@@ -58,7 +57,7 @@ def pairs() -> dict[str, tuple[type, type]]:
     return twins
 
 
-PAIRS = {name: pair for name, pair in pairs().items() if name != "Driver"}
+PAIRS = pairs()
 
 
 def test_the_pairs_are_found() -> None:

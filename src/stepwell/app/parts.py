@@ -29,7 +29,7 @@ from stepwell.queue.assembly import QueueParts
 from stepwell.queue.dispatcher_wakeup import PiggybackedClaim, WriteNotices
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.worker import Worker
-from stepwell.state.conversation import DAY_SECONDS, ConversationOperations
+from stepwell.state.conversations import DAY_SECONDS, ConversationOperations
 from stepwell.state.copies import Copies
 from stepwell.state.executions import Executions
 from stepwell.state.locks import Keeper, LockOperations

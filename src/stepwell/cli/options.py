@@ -26,7 +26,7 @@ from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value, parse
 
 if TYPE_CHECKING:
-    from stepwell.app import Stepwell
+    from stepwell.app.blocking import Stepwell
 
 __all__ = [
     "ID",
@@ -139,7 +139,7 @@ class CliSettings:
     @contextmanager
     def open(self, *, worker: bool = False, creates: bool = False, **options: Any) -> Generator[Stepwell]:
         """The well, with the named modules imported first; it is closed at the end, whatever happens."""
-        from stepwell.app import Stepwell
+        from stepwell.app.blocking import Stepwell
 
         if not creates:
             self.check_place(choose_url(self.url)[0])

@@ -26,7 +26,7 @@ from stepwell.model.value import Value
 from stepwell.runtime.progress import Offer, Waiting
 
 if TYPE_CHECKING:
-    from stepwell.app import Stepwell
+    from stepwell.app.blocking import Stepwell
     from stepwell.runtime.progress import Progress
 
 __all__ = [

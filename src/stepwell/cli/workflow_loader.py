@@ -14,7 +14,7 @@ from stepwell.errors import InvalidDefinition, InvalidInput, NotFound, Problem
 from stepwell.flow.function import Workflow, registered_names
 
 if TYPE_CHECKING:
-    from stepwell.app import Stepwell
+    from stepwell.app.blocking import Stepwell
     from stepwell.flow.definition.findings import Findings
     from stepwell.flow.definition.node import Definition
     from stepwell.runtime.definitions import Startable

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from stepwell.app import Stepwell
+from stepwell.app.blocking import Stepwell
 from stepwell.demo.screen import DemoScreen
 from stepwell.errors import Corrupted
 from stepwell.fault_points import armed

@@ -43,8 +43,9 @@ from stepwell.pipeline.completions import Completion, CompletionWaiter
 from stepwell.pipeline.notifications import QUEUE, Notifications, end_of
 from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
 from stepwell.queue.diagnosis import ItemContext, WaitingReason, reason_of, surroundings_of
+from stepwell.queue.item import QUEUED, ItemSummary
 from stepwell.queue.requests import QueueRequest, new_item
-from stepwell.queue.statistics import Demand, LaneStats, caps_of, demand_of, stats_of
+from stepwell.queue.statistics import Demand, LaneStats, caps_of, demand_of, metrics_of, stats_of
 from stepwell.queue.worker_presence import Presences, WorkerPresence
 from stepwell.queue.workspaces import change, kept_or_changed
 from stepwell.runtime.definitions import DefinitionOperations
@@ -58,10 +59,6 @@ _MOST_IN_UNIT = 1_000
 
 _UNDONE = frozenset((ItemStatus.FAILED, ItemStatus.CANCELLED))
 _STARTED = _UNDONE | {ItemStatus.DISPATCHED, ItemStatus.COMPLETED}
-
-
-QUEUED = "QUEUED"
-"""What the answer to a request says of an item that waits: PENDING, in the users' word."""
 
 
 class QueueOperations:
@@ -224,6 +221,11 @@ class QueueOperations:
                 raise
             return None
 
+    def handle(self, item_id: str) -> Operation[Enqueued]:
+        """Return what a handle of an item is made from."""
+        item = yield from self.item(item_id)
+        return Enqueued(item.item_id, item.execution_id, item.status, is_new=False)
+
     def cancel(self, item_id: str) -> Operation[Item]:
         """Cancel an item that waits, with its run if that is to go on; ask the execution of one that runs to end."""
         check_key(item_id, "item_id")
@@ -302,6 +304,24 @@ class QueueOperations:
         query = ItemQuery(workspace_id=workspace, queue=queue, status=status, workflow_id=workflow, before=before, limit=limit)
         return (yield from read(lambda: self._store.items(query)))
 
+    def summaries(
+        self,
+        workspace: str | None,
+        queue: str | None,
+        status: str | None,
+        workflow: str | None,
+        before: ItemSummary | None,
+        limit: int,
+    ) -> Operation[list[ItemSummary]]:
+        """Return a page of the items that match, newest first."""
+        if not isinstance(before, ItemSummary | None):
+            raise InvalidInput(f"before is the last item of the page before, as list gave it, not {before!r}")
+        number = None if before is None else before.number
+        items = yield from self.items(
+            workspace=workspace, queue=queue, status=status, workflow=workflow, before=number, limit=limit
+        )
+        return [ItemSummary.of(item) for item in items]
+
     def recover(self, seconds: float = inf) -> Operation[list[str]]:
         """Return items whose claim has expired, and drop ended ones that are old enough; the ids of those returned.
 
@@ -362,9 +382,20 @@ class QueueOperations:
     def _demand(self) -> Demand:
         return demand_of(self._stats(None), self._store.workspaces(), self._store.tiers(), self._store.queues())
 
+    def metrics(self) -> Operation[str]:
+        """Return the figures of all lanes and the demand in the text format of Prometheus."""
+        stats = yield from self.stats(None)
+        demand = yield from self.demand()
+        return metrics_of(stats, demand)
+
     def workers(self) -> Operation[list[WorkerPresence]]:
         """Those that take items from the queue."""
         return (yield from read(self._presences.workers))
+
+    def drain(self, name: str, timeout: float | None) -> Operation[bool]:
+        """Pause a queue and wait until none of its items runs; False if some still run after ``timeout`` seconds."""
+        yield from self.change_queue(name, is_paused=True)
+        return (yield from self.idle(name, timeout))
 
     def idle(self, name: str, timeout: float | None) -> Operation[bool]:
         """Wait until nothing of a queue runs; whether that came about in time."""

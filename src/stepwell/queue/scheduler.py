@@ -1,22 +1,19 @@
-"""The face ``well.schedules``. Schedules are kept in a scope of state of their own. Blocking and awaited.
+"""Stored schedules, and the scheduler that fires them. Every worker has one, and each tick is fired once all the same.
 
-The scheduler: fires schedules whose time has come. Every worker has one, and each tick is fired once all the same.
-
-A tick becomes a queue item under a key of its own, so whoever fires it second gets the first one's item; then the schedule is moved
-to its next tick by compare-and-set. A crash between the two leaves the tick to somebody else, who finds the item. All times are the
-store's, so how the clocks of the machines differ does not matter.
+Schedules are rows of scoped state, in a scope of their own. A tick becomes a queue item under a key of its own, so a second
+scheduler that fires it gets the first one's item; then the schedule is moved to its next tick by compare-and-set. After a crash
+between the two, another scheduler fires the tick and finds the item. All times are the store's, whatever the machines' clocks say.
 """
 
 from __future__ import annotations
 
 import asyncio
-import builtins
 import logging
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -26,17 +23,15 @@ from stepwell.duration import Span
 from stepwell.errors import Conflict, Corrupted, InvalidInput, NotFound, StepwellError
 from stepwell.model.commit import StateBatch, Written
 from stepwell.model.ids import NewId, check_key
-from stepwell.model.queue_item import DEFAULT_QUEUE, Enqueued, NewItem
+from stepwell.model.queue_item import Enqueued, NewItem
 from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
 from stepwell.model.scoped_operations import ABSENT, Delete, Put
-from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, read, write_or_raise
-from stepwell.queue.item import AsyncQueueItem, QueueItem
+from stepwell.pipeline.operations import AsyncDriver, Operation, read, write_or_raise
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.requests import QueueRequest, moment_ms
 from stepwell.queue.schedule import (
     CATCH_UP,
     Schedule,
-    ScheduleSummary,
     due_ticks,
     item_of,
     paused,
@@ -48,10 +43,8 @@ from stepwell.queue.worker_presence import scan_sound
 
 __all__ = [
     "PATH",
-    "AsyncSchedules",
     "ScheduleOperations",
     "Scheduler",
-    "Schedules",
     "decode_schedule",
     "encode_schedule",
     "fire_due",
@@ -270,136 +263,6 @@ def _scan(store: Store) -> tuple[list[tuple[str, bytes, int]], list[str]]:
     """All schedules as they are stored, and the names of those that are damaged."""
     rows, damaged = scan_sound(store, PATH)
     return [(name, row.data, row.revision) for name, row in rows if row.data is not None], damaged
-
-
-class Schedules:
-    """The schedules of a store."""
-
-    def __init__(self, operations: ScheduleOperations, queue: QueueOperations, driver: Driver) -> None:
-        self._do, self._queue, self._driver = operations, queue, driver
-
-    def put(
-        self,
-        name: str,
-        workflow: Any,
-        value: Any = msgspec.UNSET,
-        *,
-        cron: str | None = None,
-        zone: str | None = None,
-        every: Span | None = None,
-        at: datetime | None = None,
-        catch_up: str = "none",
-        workspace: str = DEFAULT_WORKSPACE,
-        queue: str = DEFAULT_QUEUE,
-        priority: int = 0,
-        max_attempts: int = 3,
-    ) -> ScheduleSummary:
-        """Have a workflow run by a cron expression in a time zone, every so often, or once; one of the same name is replaced.
-
-        ``catch_up`` says what becomes of ticks that were missed while nobody was there: ``none`` of them, the ``last``, or ``all``.
-        """
-        request = QueueRequest(
-            workflow=workflow, value=value, workspace=workspace, queue=queue, priority=priority, max_attempts=max_attempts
-        )
-        return ScheduleSummary.of(self._driver.run(self._do.put(name, request, cron, zone, every, at, catch_up)))
-
-    def get(self, name: str) -> ScheduleSummary:
-        """A schedule; ``NotFound`` if there is none."""
-        return ScheduleSummary.of(self._driver.run(self._do.get(name)))
-
-    def list(self) -> list[ScheduleSummary]:
-        """All schedules, by name."""
-        return [ScheduleSummary.of(each) for each in self._driver.run(self._do.all())]
-
-    def delete(self, name: str) -> bool:
-        """Fire no more; whether it was there. Runs that it asked for are not touched."""
-        return self._driver.run(self._do.delete(name))
-
-    def pause(self, name: str) -> ScheduleSummary:
-        """Fire nothing until it is resumed."""
-        return ScheduleSummary.of(self._driver.run(self._do.pause(name, is_paused=True)))
-
-    def resume(self, name: str) -> ScheduleSummary:
-        """Fire again; what it missed is caught up as its policy says."""
-        return ScheduleSummary.of(self._driver.run(self._do.pause(name, is_paused=False)))
-
-    def run_now(self, name: str) -> QueueItem:
-        """Have it run now, beside its ticks."""
-        return QueueItem(self._driver.run(self._do.run_now(name)), self._queue, self._driver)
-
-    def backfill(self, name: str, start: datetime, end: datetime) -> builtins.list[QueueItem]:
-        """Have it run for all ticks from one moment to another; those that were fired already are not fired again."""
-        answers = self._driver.run(self._do.backfill(name, start, end))
-        return [QueueItem(answer, self._queue, self._driver) for answer in answers]
-
-    def next(self, name: str, count: int = 5) -> builtins.list[datetime]:
-        """The next moments at which it fires."""
-        return self._driver.run(self._do.next(name, count))
-
-
-class AsyncSchedules:
-    """The schedules of a store."""
-
-    def __init__(self, operations: ScheduleOperations, queue: QueueOperations, driver: AsyncDriver) -> None:
-        self._do, self._queue, self._driver = operations, queue, driver
-
-    async def put(
-        self,
-        name: str,
-        workflow: Any,
-        value: Any = msgspec.UNSET,
-        *,
-        cron: str | None = None,
-        zone: str | None = None,
-        every: Span | None = None,
-        at: datetime | None = None,
-        catch_up: str = "none",
-        workspace: str = DEFAULT_WORKSPACE,
-        queue: str = DEFAULT_QUEUE,
-        priority: int = 0,
-        max_attempts: int = 3,
-    ) -> ScheduleSummary:
-        """Have a workflow run by a cron expression in a time zone, every so often, or once; one of the same name is replaced.
-
-        ``catch_up`` says what becomes of ticks that were missed while nobody was there: ``none`` of them, the ``last``, or ``all``.
-        """
-        request = QueueRequest(
-            workflow=workflow, value=value, workspace=workspace, queue=queue, priority=priority, max_attempts=max_attempts
-        )
-        return ScheduleSummary.of(await self._driver.run(self._do.put(name, request, cron, zone, every, at, catch_up)))
-
-    async def get(self, name: str) -> ScheduleSummary:
-        """A schedule; ``NotFound`` if there is none."""
-        return ScheduleSummary.of(await self._driver.run(self._do.get(name)))
-
-    async def list(self) -> list[ScheduleSummary]:
-        """All schedules, by name."""
-        return [ScheduleSummary.of(each) for each in await self._driver.run(self._do.all())]
-
-    async def delete(self, name: str) -> bool:
-        """Fire no more; whether it was there. Runs that it asked for are not touched."""
-        return await self._driver.run(self._do.delete(name))
-
-    async def pause(self, name: str) -> ScheduleSummary:
-        """Fire nothing until it is resumed."""
-        return ScheduleSummary.of(await self._driver.run(self._do.pause(name, is_paused=True)))
-
-    async def resume(self, name: str) -> ScheduleSummary:
-        """Fire again; what it missed is caught up as its policy says."""
-        return ScheduleSummary.of(await self._driver.run(self._do.pause(name, is_paused=False)))
-
-    async def run_now(self, name: str) -> AsyncQueueItem:
-        """Have it run now, beside its ticks."""
-        return AsyncQueueItem(await self._driver.run(self._do.run_now(name)), self._queue, self._driver)
-
-    async def backfill(self, name: str, start: datetime, end: datetime) -> builtins.list[AsyncQueueItem]:
-        """Have it run for all ticks from one moment to another; those that were fired already are not fired again."""
-        answers = await self._driver.run(self._do.backfill(name, start, end))
-        return [AsyncQueueItem(answer, self._queue, self._driver) for answer in answers]
-
-    async def next(self, name: str, count: int = 5) -> builtins.list[datetime]:
-        """The next moments at which it fires."""
-        return await self._driver.run(self._do.next(name, count))
 
 
 _AGAIN_SECONDS = 1.0

@@ -1,6 +1,7 @@
-"""Changes of what is set up (tiers, workspaces, named queues), so that two who change it at the same moment both get their way.
+"""Operations on workspaces and tiers, and optimistic changes of settings (tiers, workspaces, named queues).
 
-Workspaces and tiers: who may have how much. Changes are effective at once. Blocking and awaited.
+A change is written only if the settings are still those that it is based on, and is made again otherwise: of two changes at the
+same moment both land.
 """
 
 from __future__ import annotations
@@ -14,15 +15,13 @@ from stepwell.contract.store import Store
 from stepwell.errors import Conflict, InvalidInput, NotFound, StepwellError
 from stepwell.model.ids import check_key
 from stepwell.model.queue_item import PutQueue, PutTier, PutWorkspace, Tier, Workspace
-from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, read, write
+from stepwell.pipeline.operations import Operation, read, write
 
 __all__ = [
     "KEEP",
-    "AsyncWorkspaces",
     "Number",
     "Rate",
     "WorkspaceOperations",
-    "Workspaces",
     "change",
     "kept_or_changed",
 ]
@@ -132,109 +131,3 @@ def _whether(value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidInput(f"is_paused is True or False, not {value!r}")
     return value
-
-
-class Workspaces:
-    """The workspaces of a store and their tiers."""
-
-    def __init__(self, operations: WorkspaceOperations, driver: Driver) -> None:
-        self._do, self._driver = operations, driver
-
-    def put(self, workspace_id: str, *, tier: str | None = None, is_paused: bool | None = None) -> Workspace:
-        """Make a workspace (tier ``free`` unless you say another), or change what you give of it."""
-        return self._driver.run(self._do.put(workspace_id, tier, is_paused))
-
-    def get(self, workspace_id: str) -> Workspace:
-        """A workspace; ``NotFound`` if there is none."""
-        return self._driver.run(self._do.get(workspace_id))
-
-    def list(self) -> list[Workspace]:
-        """All workspaces, by id."""
-        return self._driver.run(self._do.all())
-
-    def pause(self, workspace_id: str) -> Workspace:
-        """Have its items wait, whatever capacity there is; what runs goes on."""
-        return self._driver.run(self._do.pause(workspace_id, is_paused=True))
-
-    def resume(self, workspace_id: str) -> Workspace:
-        """Have its items start again."""
-        return self._driver.run(self._do.pause(workspace_id, is_paused=False))
-
-    def tiers(self) -> list[Tier]:
-        """All tiers, by name."""
-        return self._driver.run(self._do.tiers())
-
-    def put_tier(
-        self,
-        name: str,
-        *,
-        concurrency: Number = KEEP,
-        weight: float | msgspec.UnsetType = KEEP,
-        rate_per_second: Rate = KEEP,
-        queue_depth: Number = KEEP,
-        state_bytes: Number = KEEP,
-        retention_seconds: Rate = KEEP,
-    ) -> Tier:
-        """Make a tier, or change what you give of it (None: no limit), at once for all its workspaces."""
-        given = {
-            "concurrency": concurrency,
-            "weight": weight,
-            "rate_per_second": rate_per_second,
-            "queue_depth": queue_depth,
-            "state_bytes": state_bytes,
-            "retention_seconds": retention_seconds,
-        }
-        return self._driver.run(self._do.put_tier(name, given))
-
-
-class AsyncWorkspaces:
-    """The workspaces of a store and their tiers."""
-
-    def __init__(self, operations: WorkspaceOperations, driver: AsyncDriver) -> None:
-        self._do, self._driver = operations, driver
-
-    async def put(self, workspace_id: str, *, tier: str | None = None, is_paused: bool | None = None) -> Workspace:
-        """Make a workspace (tier ``free`` unless you say another), or change what you give of it."""
-        return await self._driver.run(self._do.put(workspace_id, tier, is_paused))
-
-    async def get(self, workspace_id: str) -> Workspace:
-        """A workspace; ``NotFound`` if there is none."""
-        return await self._driver.run(self._do.get(workspace_id))
-
-    async def list(self) -> list[Workspace]:
-        """All workspaces, by id."""
-        return await self._driver.run(self._do.all())
-
-    async def pause(self, workspace_id: str) -> Workspace:
-        """Have its items wait, whatever capacity there is; what runs goes on."""
-        return await self._driver.run(self._do.pause(workspace_id, is_paused=True))
-
-    async def resume(self, workspace_id: str) -> Workspace:
-        """Have its items start again."""
-        return await self._driver.run(self._do.pause(workspace_id, is_paused=False))
-
-    async def tiers(self) -> list[Tier]:
-        """All tiers, by name."""
-        return await self._driver.run(self._do.tiers())
-
-    async def put_tier(
-        self,
-        name: str,
-        *,
-        concurrency: Number = KEEP,
-        weight: float | msgspec.UnsetType = KEEP,
-        rate_per_second: Rate = KEEP,
-        queue_depth: Number = KEEP,
-        state_bytes: Number = KEEP,
-        retention_seconds: Rate = KEEP,
-    ) -> Tier:
-        """Make a tier, or change what you give of it (None: no limit), at once for all its workspaces."""
-        given = {
-            "concurrency": concurrency,
-            "weight": weight,
-            "rate_per_second": rate_per_second,
-            "queue_depth": queue_depth,
-            "state_bytes": state_bytes,
-            "retention_seconds": retention_seconds,
-        }
-        return await self._driver.run(self._do.put_tier(name, given))

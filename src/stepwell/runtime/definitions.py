@@ -26,9 +26,12 @@ from stepwell.model.ids import check_key
 from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
 from stepwell.model.scoped_operations import ABSENT, Put, StoredEntry
 from stepwell.model.value import canonical
-from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, read, write_or_raise
+from stepwell.pipeline.operations import Operation, read, write_or_raise
 
-__all__ = ["AsyncDefinitions", "DefinitionOperations", "DefinitionSummary", "Definitions"]
+__all__ = [
+    "DefinitionOperations",
+    "DefinitionSummary",
+]
 
 _SCOPE = Scope("definition", DEFAULT_WORKSPACE).path
 _NAME, _BODY = "name/", "body/"
@@ -269,59 +272,3 @@ def _row(name: str, names: _Names, revision: int) -> Put:
 
 def _data(row: StoredEntry) -> bytes:
     return row.data or b"null"
-
-
-class Definitions:
-    """The definitions in a store."""
-
-    def __init__(self, operations: DefinitionOperations, driver: Driver) -> None:
-        self._do, self._driver = operations, driver
-
-    def put(self, definition: Definition | str | Path) -> Definition:
-        """Store a definition, given as such, as YAML or JSON text, or as the path of a file. The same again changes nothing;
-        ``AlreadyExists`` if its version is stored with another body."""
-        return self._driver.run(self._do.put(definition))
-
-    def get(self, name: str, version: int | None = None) -> Definition:
-        """A stored definition; without a version, the newest."""
-        return self._driver.run(self._do.get(name, version))
-
-    def list(self) -> list[DefinitionSummary]:
-        """All stored workflows, by name."""
-        return self._driver.run(self._do.list())
-
-    def pause(self, name: str) -> None:
-        """Let no version of a workflow be started; runs that have begun go on."""
-        self._driver.run(self._do.pause(name))
-
-    def activate(self, name: str) -> None:
-        """Let a workflow be started; its newest version becomes active, if it was a draft."""
-        self._driver.run(self._do.activate(name))
-
-
-class AsyncDefinitions:
-    """The definitions in a store."""
-
-    def __init__(self, operations: DefinitionOperations, driver: AsyncDriver) -> None:
-        self._do, self._driver = operations, driver
-
-    async def put(self, definition: Definition | str | Path) -> Definition:
-        """Store a definition, given as such, as YAML or JSON text, or as the path of a file. The same again changes nothing;
-        ``AlreadyExists`` if its version is stored with another body."""
-        return await self._driver.run(self._do.put(definition))
-
-    async def get(self, name: str, version: int | None = None) -> Definition:
-        """A stored definition; without a version, the newest."""
-        return await self._driver.run(self._do.get(name, version))
-
-    async def list(self) -> list[DefinitionSummary]:
-        """All stored workflows, by name."""
-        return await self._driver.run(self._do.list())
-
-    async def pause(self, name: str) -> None:
-        """Let no version of a workflow be started; runs that have begun go on."""
-        await self._driver.run(self._do.pause(name))
-
-    async def activate(self, name: str) -> None:
-        """Let a workflow be started; its newest version becomes active, if it was a draft."""
-        await self._driver.run(self._do.activate(name))

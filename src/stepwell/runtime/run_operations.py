@@ -1,7 +1,4 @@
-"""What keeps this process from running an execution: it has no such workflow, only an older version, or not all steps.
-
-Handles: what ``start`` gives back, to ask for a run's result and to act on it. Blocking and awaited.
-"""
+"""Operations on one run: its result and status, signals, progress, pictures, retry. And what keeps this process from running it."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from math import inf
 from time import monotonic
 from typing import Any, cast
 
-from stepwell.duration import Span, seconds_of
 from stepwell.errors import ExecutionCancelled, ExecutionEnded, ExecutionFailed, NotFound, Problem
 from stepwell.flow.function import Workflow, registered, registered_names, registered_step, registered_versions
 from stepwell.kernel.plan import Plan
@@ -19,11 +15,10 @@ from stepwell.model.ids import NewId, check_key
 from stepwell.model.receipt import Receipt
 from stepwell.model.receipt_chain import Verification
 from stepwell.model.status import FINAL, Status
-from stepwell.model.trace import Trace, TraceLevel, trace_of
 from stepwell.model.value import Value, canonical, decode, recode
 from stepwell.pipeline.completions import Completion
 from stepwell.pipeline.notifications import Notifications, end_of
-from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, wait, write_or_raise
+from stepwell.pipeline.operations import Operation, wait, write_or_raise
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
 from stepwell.runtime.progress import Progress, progress_of
@@ -40,8 +35,6 @@ from stepwell.state.data_store import DataStore
 from stepwell.state.executions import Executions
 
 __all__ = [
-    "AsyncRun",
-    "Run",
     "RunOperations",
     "missing_steps",
     "obstacle_of",
@@ -219,149 +212,3 @@ class RunOperations:
     def verify(self) -> Operation[Verification]:
         """Walk the run's receipt chain."""
         return (yield from self._executions.verify(self.execution_id))
-
-
-def _seconds(timeout: Span | None) -> float | None:
-    return None if timeout is None else seconds_of(timeout, "timeout")
-
-
-class Run:
-    """A run of a workflow."""
-
-    def __init__(self, operations: RunOperations, driver: Driver) -> None:
-        self._do, self._driver = operations, driver
-        self.execution_id = operations.execution_id
-
-    def result(self, timeout: Span | None = None) -> Any:
-        """Wait for the end of the run; what it gave. ``ExecutionFailed`` or ``ExecutionCancelled`` say how else it ended."""
-        return self._driver.run(self._do.result(_seconds(timeout)))
-
-    def status(self) -> Status:
-        """Where the run stands."""
-        return self._driver.run(self._do.status())
-
-    def signal(self, name: str, value: Value = None) -> None:
-        """Send a signal; it is kept until the run takes it."""
-        self._driver.run(self._do.signal(name, value))
-
-    def cancel(self) -> None:
-        """Ask the run to end. Its code learns of it at its next call and can clean up."""
-        self._driver.run(self._do.cancel())
-
-    def retry(self) -> None:
-        """Run it again after it failed, from the step that failed: what was recorded before is kept. If it came from a queue item,
-        that is QUEUED again, and the run goes on when it has its turn; ``Conflict`` if the item was driven again or dropped."""
-        self._driver.run(self._do.retry())
-
-    def obstacle(self) -> str | None:
-        """Why this process does not run it, and what to do: it has no such workflow, or an older version; None if it can."""
-        return self._driver.run(self._do.obstacle())
-
-    def progress(self) -> Progress:
-        """How far the run is, what it does and waits for, and what may be answered."""
-        return self._driver.run(self._do.progress())
-
-    def draw(self, format: PictureFormat = "svg") -> str:
-        """A picture of the run, as SVG or as Mermaid text: its definition with the progress in it, or a function's calls."""
-        return self._driver.run(self._do.draw(format))
-
-    def check(self) -> tuple[Problem, ...]:
-        """Every fault of the definition that the run follows, or of the calls that a function has made; none: it is sound."""
-        return self._driver.run(self._do.check())
-
-    def state(self) -> DataStore:
-        """The run's trigger, steps, variables and loops, read-only."""
-        return self._driver.run(self._do.state())
-
-    def receipts(self) -> list[Receipt]:
-        """The receipts of all commits of the run."""
-        return self._driver.run(self._do.receipts())
-
-    def history(self) -> list[dict[str, Value]]:
-        """What the run did, commit by commit, as plain data."""
-        receipts = self.receipts()
-        return [
-            {"revision": each.revision, "at": each.committed_at.isoformat(), "mutations": list(each.mutations)} for each in receipts
-        ]
-
-    def trace(self, level: TraceLevel = "full") -> Trace:
-        """What the run did, in order: ``full``, or ``min`` without times and values, so that runs can be compared."""
-        return trace_of(self.receipts(), level)
-
-    def verify(self) -> Verification:
-        """Walk the run's receipt chain."""
-        return self._driver.run(self._do.verify())
-
-    def __repr__(self) -> str:
-        return f"<Run {self._do.title}>"
-
-
-class AsyncRun:
-    """A run of a workflow."""
-
-    def __init__(self, operations: RunOperations, driver: AsyncDriver) -> None:
-        self._do, self._driver = operations, driver
-        self.execution_id = operations.execution_id
-
-    async def result(self, timeout: Span | None = None) -> Any:
-        """Wait for the end of the run; what it gave. ``ExecutionFailed`` or ``ExecutionCancelled`` say how else it ended."""
-        return await self._driver.run(self._do.result(_seconds(timeout)))
-
-    async def status(self) -> Status:
-        """Where the run stands."""
-        return await self._driver.run(self._do.status())
-
-    async def signal(self, name: str, value: Value = None) -> None:
-        """Send a signal; it is kept until the run takes it."""
-        await self._driver.run(self._do.signal(name, value))
-
-    async def cancel(self) -> None:
-        """Ask the run to end. Its code learns of it at its next call and can clean up."""
-        await self._driver.run(self._do.cancel())
-
-    async def retry(self) -> None:
-        """Run it again after it failed, from the step that failed: what was recorded before is kept. If it came from a queue item,
-        that is QUEUED again, and the run goes on when it has its turn; ``Conflict`` if the item was driven again or dropped."""
-        await self._driver.run(self._do.retry())
-
-    async def obstacle(self) -> str | None:
-        """Why this process does not run it, and what to do: it has no such workflow, or an older version; None if it can."""
-        return await self._driver.run(self._do.obstacle())
-
-    async def progress(self) -> Progress:
-        """How far the run is, what it does and waits for, and what may be answered."""
-        return await self._driver.run(self._do.progress())
-
-    async def draw(self, format: PictureFormat = "svg") -> str:
-        """A picture of the run, as SVG or as Mermaid text: its definition with the progress in it, or a function's calls."""
-        return await self._driver.run(self._do.draw(format))
-
-    async def check(self) -> tuple[Problem, ...]:
-        """Every fault of the definition that the run follows, or of the calls that a function has made; none: it is sound."""
-        return await self._driver.run(self._do.check())
-
-    async def state(self) -> DataStore:
-        """The run's trigger, steps, variables and loops, read-only."""
-        return await self._driver.run(self._do.state())
-
-    async def receipts(self) -> list[Receipt]:
-        """The receipts of all commits of the run."""
-        return await self._driver.run(self._do.receipts())
-
-    async def history(self) -> list[dict[str, Value]]:
-        """What the run did, commit by commit, as plain data."""
-        receipts = await self.receipts()
-        return [
-            {"revision": each.revision, "at": each.committed_at.isoformat(), "mutations": list(each.mutations)} for each in receipts
-        ]
-
-    async def trace(self, level: TraceLevel = "full") -> Trace:
-        """What the run did, in order: ``full``, or ``min`` without times and values, so that runs can be compared."""
-        return trace_of(await self.receipts(), level)
-
-    async def verify(self) -> Verification:
-        """Walk the run's receipt chain."""
-        return await self._driver.run(self._do.verify())
-
-    def __repr__(self) -> str:
-        return f"<AsyncRun {self._do.title}>"

@@ -1,156 +1,313 @@
-"""The faces of conversations: blocking and awaited, the same names, driving the same operations."""
+"""Conversations: a state and a history each, that live for a day after their last turn, with one turn at a time."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from datetime import datetime
+from time import monotonic
 from typing import TypeVar
 
-from stepwell.duration import Span
-from stepwell.model.lock import conversation_lock
-from stepwell.model.value import Value
-from stepwell.pipeline.operations import AsyncDriver, Driver
-from stepwell.state.conversation import Answer, ConversationOperations, ConversationSummary, Turn, TurnResult, check_runnable
-from stepwell.state.locks import DEFAULT_SECONDS, AsyncLock, HeldLock, Lock, LockOperations, lock_request
+import msgspec
 
-__all__ = ["AsyncConversations", "Conversations"]
+from stepwell.clock import Clock, from_ms
+from stepwell.duration import Span, held_seconds
+from stepwell.errors import Conflict, InvalidInput
+from stepwell.model.ids import check_key
+from stepwell.model.limits import Limits
+from stepwell.model.scope import Scope
+from stepwell.model.scoped_operations import ABSENT, Clear, Delete, Put, StateOp, StoredEntry, Touch
+from stepwell.model.value import Value, canonical, decode, from_value, recode
+from stepwell.pipeline.operations import Operation, read
+from stepwell.state.locks import HeldLock, guards_of
+from stepwell.state.scoped_state import StateOperations, must_slide
+
+__all__ = [
+    "DAY_SECONDS",
+    "Answer",
+    "ConversationOperations",
+    "ConversationSummary",
+    "OpenTurn",
+    "Turn",
+    "TurnResult",
+    "check_runnable",
+]
 
 T = TypeVar("T")
+Raw = msgspec.Raw
+DAY_SECONDS = 24 * 3600.0
+
+_STATE, _ABOUT, _HISTORY = "state", "about", "history/"
+
+# Turns are kept in chunks, so that a long history neither meets the limit of one value nor takes a row for every turn.
+_CHUNK_TURNS = 50
+_CHUNK_BYTES = 64 * 1024
 
 
-class Conversations:
-    """The conversations of one workspace."""
+class About(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What Stepwell keeps about a conversation beside its state."""
 
-    def __init__(self, operations: ConversationOperations, locks: LockOperations, driver: Driver) -> None:
-        self._do, self._locks, self._driver = operations, locks, driver
+    user: str | None = None
+    turns: int = 0
+    updated_ms: int = 0
+    last_turn_ms: int = 0
+    progress: float | None = None
+    chunk: int = 0
 
-    def __repr__(self) -> str:
-        return f"<Conversations workspace={self._do.workspace!r}>"
 
-    def within(self, workspace: str) -> Conversations:
-        """The conversations of another workspace."""
-        return Conversations(self._do.within(workspace), self._locks, self._driver)
+class Answer(msgspec.Struct, frozen=True):
+    """What the function of a turn gives back."""
 
-    def lasting(self, ttl: Span) -> Conversations:
-        """The same conversations, living for so long after each use instead of 24 hours."""
-        return Conversations(self._do.lasting(ttl), self._locks, self._driver)
+    reply: Value = None
+    """What is said; kept in the history."""
+    collected: Mapping[str, Value] = {}
+    """What is merged into the conversation's state, key by key."""
+    progress: float | None = None
+    """How far the conversation is, from 0 to 1."""
 
-    def get(self, conversation_id: str) -> Value:
-        """The state of a conversation, or None."""
-        return self._driver.run(self._do.get(conversation_id))
 
-    def get_as(self, conversation_id: str, kind: type[T]) -> T | None:
-        """The state checked against a type and given as an instance of it; ``InvalidInput`` says where it does not fit."""
-        return self._driver.run(self._do.get_as(conversation_id, kind))
+class Turn(msgspec.Struct, frozen=True):
+    """One message and its reply, as the history keeps them."""
 
-    def set(
-        self, conversation_id: str, state: Mapping[str, Value], *, user: str | None = None, lock: HeldLock | None = None
-    ) -> None:
-        """Save a state; it then lives for the whole TTL again. Under a ``lock``, only if that is still held."""
-        return self._driver.run(self._do.set(conversation_id, state, user, lock))
+    number: int
+    message: Value
+    reply: Value
+    at: datetime
+    duration_ms: int
 
-    def delete(self, conversation_id: str) -> bool:
+
+class TurnResult(msgspec.Struct, frozen=True):
+    """What a turn came to."""
+
+    reply: Value
+    state: dict[str, Value]
+    turn: Turn
+    progress: float | None
+
+
+class ConversationSummary(msgspec.Struct, frozen=True):
+    """A conversation as a user's list shows it."""
+
+    conversation_id: str
+    updated_at: datetime
+
+
+class OpenTurn(msgspec.Struct, frozen=True):
+    """A turn under way: what was loaded, and when it began."""
+
+    conversation_id: str
+    state: dict[str, Value]
+    about: About
+    revision: int
+    """Of what is kept about the conversation: the save lands only if nobody has written it since."""
+    chunk: list[Value]
+    user: str | None
+    began: float
+
+
+class ConversationOperations:
+    """Operations on the conversations of one workspace."""
+
+    def __init__(self, shared: StateOperations, clock: Clock, workspace: str, ttl_seconds: float) -> None:
+        self._shared, self._store, self._limits, self._clock = shared, shared.store, shared.limits, clock
+        self.workspace, self._ttl_ms = check_key(workspace, "a workspace id"), round(ttl_seconds * 1000)
+
+    def within(self, workspace: str) -> ConversationOperations:
+        """The same for another workspace."""
+        return ConversationOperations(self._shared, self._clock, workspace, self._ttl_ms / 1000)
+
+    def lasting(self, ttl: Span) -> ConversationOperations:
+        """The same with another time to live."""
+        return ConversationOperations(self._shared, self._clock, self.workspace, held_seconds(ttl, "ttl"))
+
+    def get(self, conversation_id: str) -> Operation[Value]:
+        """The state of a conversation, or None. A use: it then lives for the whole TTL again."""
+        found = yield from self._rows(conversation_id, _STATE, _ABOUT)
+        yield from self._slide(conversation_id, found.get(_ABOUT))
+        return _value(found.get(_STATE)) if _ABOUT in found else None
+
+    def get_as(self, conversation_id: str, kind: type[T]) -> Operation[T | None]:
+        """The state checked against a type and given as an instance of it."""
+        value = yield from self.get(conversation_id)
+        return None if value is None else from_value(value, kind)
+
+    def set(self, conversation_id: str, state: Mapping[str, Value], user: str | None, lock: HeldLock | None) -> Operation[None]:
+        """Save a state, which then lives for the whole TTL again."""
+        if not isinstance(state, Mapping):
+            raise InvalidInput(f"the state of a conversation is a dict, not {type(state).__name__}")
+        while True:
+            found = yield from self._rows(conversation_id, _ABOUT)
+            before = _about(found.get(_ABOUT))
+            about = msgspec.structs.replace(before, user=user or before.user, updated_ms=self._clock.now_ms())
+            ops = self._state_ops(conversation_id, dict(state), before, about, _revision(found.get(_ABOUT)))
+            ops += self._touch_chunks(conversation_id, about, self._ttl_ms)
+            try:
+                yield from self._shared.write(*ops, guards=guards_of(lock))
+            except Conflict:
+                # A turn was saved meanwhile; what it keeps about its history must not be undone.
+                continue
+            return
+
+    def delete(self, conversation_id: str) -> Operation[bool]:
         """Forget a conversation with its history; whether there was one."""
-        return self._driver.run(self._do.delete(conversation_id))
+        found = yield from self._rows(conversation_id, _ABOUT)
+        about = _about(found.get(_ABOUT))
+        ops: list[StateOp] = [Clear(self._path(conversation_id))]
+        if about.user is not None:
+            ops.append(Delete(self._user_path(about.user), conversation_id))
+        yield from self._shared.write(*ops)
+        return _ABOUT in found
 
-    def history(self, conversation_id: str, limit: int | None = None) -> list[Turn]:
+    def history(self, conversation_id: str, limit: int | None) -> Operation[list[Turn]]:
         """The turns in order; with a limit, the last ones."""
-        return self._driver.run(self._do.history(conversation_id, limit))
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise InvalidInput(f"limit is a whole number, 0 or more, not {limit!r}")
+        path = self._path(conversation_id)
+        found = yield from self._rows(conversation_id, _ABOUT)
+        yield from self._slide(conversation_id, found.get(_ABOUT))
+        rows = yield from read(lambda: self._store.scan(path, prefix=_HISTORY, limit=self._limits.scope_keys))
+        # Of a conversation that was there before, chunks may be left that live longer than the rest of it did.
+        own = set(_chunk_keys(_about(found.get(_ABOUT))))
+        turns = [from_value(each, Turn) for key, row in rows if key in own for each in decode(row.data or b"[]")]
+        return turns if limit is None else turns[max(len(turns) - limit, 0) :]
 
-    def of_user(self, user: str) -> list[ConversationSummary]:
+    def of_user(self, user: str) -> Operation[list[ConversationSummary]]:
         """A user's conversations, the one used last first."""
-        return self._driver.run(self._do.of_user(user))
+        path = self._user_path(user)
+        rows = yield from read(lambda: self._store.scan(path, limit=self._limits.scope_keys))
+        found = [ConversationSummary(key, from_ms(decode(row.data or b"0"))) for key, row in rows]
+        return sorted(found, key=lambda summary: (summary.updated_at, summary.conversation_id), reverse=True)
 
-    def lock(self, conversation_id: str, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> Lock:
-        """The right to be the only one at work on a conversation: fails fast, or waits for up to ``timeout`` seconds."""
-        name = conversation_lock(conversation_id, self._do.workspace)
-        return Lock(self._locks, lock_request(name, conversation_id, seconds, timeout), self._driver)
+    def open_turn(self, conversation_id: str, user: str | None, message: Value) -> Operation[OpenTurn]:
+        """Load what a turn needs, and refuse now what could not be saved afterwards."""
+        canonical(message, self._limits, what="the message")
+        if user is not None:
+            check_key(user, "a user")
+        found = yield from self._rows(conversation_id, _ABOUT)
+        about, revision = _about(found.get(_ABOUT)), _revision(found.get(_ABOUT))
+        yield from self._slide(conversation_id, found.get(_ABOUT))
+        # Where there is no conversation, nothing that is left of an earlier one goes into the new one.
+        parts = _STATE, *_chunk_keys(about)[-1:]
+        found = {} if revision == ABSENT else (yield from self._rows(conversation_id, *parts))
+        state: dict[str, Value] = _value(found.get(_STATE)) or {}
+        chunk: list[Value] = _value(found.get(_chunk_key(about.chunk))) or []
+        return OpenTurn(conversation_id, state, about, revision, chunk, user or about.user, monotonic())
 
-    def turn(
-        self,
-        conversation_id: str,
-        run: Callable[[dict[str, Value], Value], Answer],
-        message: Value = None,
-        *,
-        user: str | None = None,
-        seconds: Span = DEFAULT_SECONDS,
-        timeout: Span | None = None,
-    ) -> TurnResult:
-        """One turn, alone on the conversation: lock, load, ``run(state, message)``, merge, save state and history as one.
+    def close_turn(self, turn: OpenTurn, lock: HeldLock, message: Value, answer: object) -> Operation[TurnResult]:
+        """Merge what was collected and save state and history together, only if the lock is still held."""
+        checked = _check_answer(answer)
+        took_ms = round((monotonic() - turn.began) * 1000)
+        now = self._clock.now_ms()
+        record = Turn(turn.about.turns + 1, message, checked.reply, from_ms(now), took_ms)
+        state = {**turn.state, **checked.collected}
+        chunk, number = _append(turn.chunk, turn.about.chunk, _record(record), self._limits)
+        about = About(turn.user, record.number, now, took_ms, checked.progress, number)
+        ops = self._state_ops(turn.conversation_id, state, turn.about, about, turn.revision)
+        ops += self._touch_chunks(turn.conversation_id, about, self._ttl_ms)
+        ops.append(self._put(self._path(turn.conversation_id), _chunk_key(number), chunk))
+        try:
+            yield from self._shared.write(*ops, guards=guards_of(lock))
+        except Conflict as conflict:
+            raise _interfered(turn.conversation_id, conflict) from None
+        return TurnResult(checked.reply, state, record, checked.progress)
 
-        If ``run`` raises, or the lock is lost before the save, the conversation stays as it was.
-        """
-        check_runnable(run)
-        with self.lock(conversation_id, seconds=seconds, timeout=timeout) as held:
-            opened = self._driver.run(self._do.open_turn(conversation_id, user, message))
-            answer = run(copy.deepcopy(opened.state), message)
-            return self._driver.run(self._do.close_turn(opened, held, message, answer))
+    def _state_ops(
+        self, conversation_id: str, state: dict[str, Value], before: About, about: About, revision: int
+    ) -> list[StateOp]:
+        """What saves a state, if nobody has saved another since the revision."""
+        path = self._path(conversation_id)
+        kept = msgspec.structs.replace(self._put(path, _ABOUT, msgspec.to_builtins(about)), expected=revision)
+        ops: list[StateOp] = [kept, self._put(path, _STATE, state)]
+        if before.user is not None and before.user != about.user:
+            ops.append(Delete(self._user_path(before.user), conversation_id))
+        if about.user is not None:
+            ops.append(self._put(self._user_path(about.user), conversation_id, about.updated_ms))
+        return ops
+
+    def _touch_chunks(self, conversation_id: str, about: About, ttl_ms: int | None = None) -> list[StateOp]:
+        path = self._path(conversation_id)
+        return [Touch(path, key, ttl_ms) for key in _chunk_keys(about)]
+
+    def _slide(self, conversation_id: str, row: StoredEntry | None) -> Operation[None]:
+        """Start the time to live of all parts of a conversation anew, if enough of it has gone by: they must end together."""
+        if row is None or not must_slide(row, self._store.now_ms):
+            return
+        path, about = self._path(conversation_id), _about(row)
+        ops = [Touch(path, _STATE), Touch(path, _ABOUT), *self._touch_chunks(conversation_id, about)]
+        if about.user is not None:
+            ops.append(Touch(self._user_path(about.user), conversation_id))
+        yield from self._shared.write(*ops)
+
+    def _put(self, path: str, key: str, value: Value) -> Put:
+        data = canonical(value, self._limits, what=f"the {key} of the conversation")
+        return Put(path, key, Raw(data), ttl_ms=self._ttl_ms, sliding=True)
+
+    def _rows(self, conversation_id: str, *keys: str) -> Operation[dict[str, StoredEntry]]:
+        path = self._path(conversation_id)
+        return (yield from read(lambda: self._store.entries(path, keys)))
+
+    def _path(self, conversation_id: str) -> str:
+        return Scope.of_conversation(conversation_id, self.workspace).path
+
+    def _user_path(self, user: str) -> str:
+        return Scope.of_user(user, self.workspace).path
 
 
-class AsyncConversations:
-    """The conversations of one workspace."""
+def _interfered(conversation_id: str, conflict: Conflict) -> Conflict:
+    who = "by somebody without its lock; nothing of the turn was saved"
+    message = f"conversation {conversation_id!r} was saved or deleted during the turn, {who}"
+    return Conflict(message, expected=conflict.expected, actual=conflict.actual)
 
-    def __init__(self, operations: ConversationOperations, locks: LockOperations, driver: AsyncDriver) -> None:
-        self._do, self._locks, self._driver = operations, locks, driver
 
-    def __repr__(self) -> str:
-        return f"<AsyncConversations workspace={self._do.workspace!r}>"
+def check_runnable(run: object) -> None:
+    """Refuse what cannot be called before the conversation is locked for it."""
+    if not callable(run):
+        raise InvalidInput(f"a turn is run by a function of state and message, not {run!r}")
 
-    def within(self, workspace: str) -> AsyncConversations:
-        """The conversations of another workspace."""
-        return AsyncConversations(self._do.within(workspace), self._locks, self._driver)
 
-    def lasting(self, ttl: Span) -> AsyncConversations:
-        """The same conversations, living for so long after each use instead of 24 hours."""
-        return AsyncConversations(self._do.lasting(ttl), self._locks, self._driver)
+def _check_answer(answer: object) -> Answer:
+    if not isinstance(answer, Answer):
+        raise InvalidInput(f"the function of a turn gives back an Answer, not {type(answer).__name__}")
+    if not isinstance(answer.collected, Mapping):
+        raise InvalidInput(f"what a turn collected is a dict, not {type(answer.collected).__name__}")
+    progress = answer.progress
+    if progress is not None and (isinstance(progress, bool) or not isinstance(progress, int | float) or not 0 <= progress <= 1):
+        raise InvalidInput(f"progress is a number from 0 to 1, not {progress!r}")
+    return answer
 
-    async def get(self, conversation_id: str) -> Value:
-        """The state of a conversation, or None."""
-        return await self._driver.run(self._do.get(conversation_id))
 
-    async def get_as(self, conversation_id: str, kind: type[T]) -> T | None:
-        """The state checked against a type and given as an instance of it; ``InvalidInput`` says where it does not fit."""
-        return await self._driver.run(self._do.get_as(conversation_id, kind))
+def _record(turn: Turn) -> Value:
+    """A turn as it is stored. By hand: what the user said goes in as it is, for the rules of values to judge."""
+    at = msgspec.to_builtins(turn.at)
+    return {"number": turn.number, "message": turn.message, "reply": turn.reply, "at": at, "duration_ms": turn.duration_ms}
 
-    async def set(
-        self, conversation_id: str, state: Mapping[str, Value], *, user: str | None = None, lock: HeldLock | None = None
-    ) -> None:
-        """Save a state; it then lives for the whole TTL again. Under a ``lock``, only if that is still held."""
-        return await self._driver.run(self._do.set(conversation_id, state, user, lock))
 
-    async def delete(self, conversation_id: str) -> bool:
-        """Forget a conversation with its history; whether there was one."""
-        return await self._driver.run(self._do.delete(conversation_id))
+def _append(chunk: list[Value], number: int, record: Value, limits: Limits) -> tuple[list[Value], int]:
+    """The chunk that a turn goes to: the last one, or a new one when that is full."""
+    longer = [*chunk, record]
+    most_bytes = min(_CHUNK_BYTES, limits.value_bytes)
+    # The one is a comma. A chunk that is over a limit that was lowered since stays as it is, and is not held against the turn.
+    if len(longer) > _CHUNK_TURNS or (chunk and len(recode(chunk)) + 1 + len(canonical(record, limits)) > most_bytes):
+        return [record], number + 1
+    return longer, number
 
-    async def history(self, conversation_id: str, limit: int | None = None) -> list[Turn]:
-        """The turns in order; with a limit, the last ones."""
-        return await self._driver.run(self._do.history(conversation_id, limit))
 
-    async def of_user(self, user: str) -> list[ConversationSummary]:
-        """A user's conversations, the one used last first."""
-        return await self._driver.run(self._do.of_user(user))
+def _chunk_key(number: int) -> str:
+    return f"{_HISTORY}{number:08d}"
 
-    def lock(self, conversation_id: str, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> AsyncLock:
-        """The right to be the only one at work on a conversation: fails fast, or waits for up to ``timeout`` seconds."""
-        name = conversation_lock(conversation_id, self._do.workspace)
-        return AsyncLock(self._locks, lock_request(name, conversation_id, seconds, timeout), self._driver)
 
-    async def turn(
-        self,
-        conversation_id: str,
-        run: Callable[[dict[str, Value], Value], Awaitable[Answer]],
-        message: Value = None,
-        *,
-        user: str | None = None,
-        seconds: Span = DEFAULT_SECONDS,
-        timeout: Span | None = None,
-    ) -> TurnResult:
-        """One turn, alone on the conversation: lock, load, ``run(state, message)``, merge, save state and history as one.
+def _chunk_keys(about: About) -> list[str]:
+    """The chunks of a conversation's history, oldest first."""
+    return [_chunk_key(number) for number in range(about.chunk + 1) if about.turns]
 
-        If ``run`` raises, or the lock is lost before the save, the conversation stays as it was.
-        """
-        check_runnable(run)
-        async with self.lock(conversation_id, seconds=seconds, timeout=timeout) as held:
-            opened = await self._driver.run(self._do.open_turn(conversation_id, user, message))
-            answer = await run(copy.deepcopy(opened.state), message)
-            return await self._driver.run(self._do.close_turn(opened, held, message, answer))
+
+def _value(row: StoredEntry | None) -> Value:
+    return None if row is None or row.data is None else decode(row.data)
+
+
+def _about(row: StoredEntry | None) -> About:
+    value = _value(row)
+    return About() if value is None else from_value(value, About)
+
+
+def _revision(row: StoredEntry | None) -> int:
+    return ABSENT if row is None else row.revision

@@ -13,7 +13,6 @@ import logging
 import threading
 from math import inf
 from time import monotonic
-from types import TracebackType
 
 import msgspec
 
@@ -23,15 +22,15 @@ from stepwell.model.commit import Acquire, Lease, LockGuard, Outcome, Renew, Unl
 from stepwell.model.ids import NewId
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.pipeline.notifications import LOCK, Notifications
-from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, wait, write
+from stepwell.pipeline.operations import Operation, wait, write
 
 __all__ = [
     "DEFAULT_SECONDS",
-    "AsyncLock",
     "HeldLock",
     "Keeper",
-    "Lock",
+    "LockHandle",
     "LockOperations",
+    "LockRequest",
     "guards_of",
     "lock_request",
     "schedule_request",
@@ -264,8 +263,11 @@ def schedule_request(name: str, label: str, at_most: Span, at_least: Span) -> Lo
     return LockRequest(name=name, label=label, seconds=most, timeout=0, renew=False, at_least_seconds=least)
 
 
-class _LockBase:
-    """A lock that is asked for, and then perhaps held. Threads and tasks may share it; each gives back what it took itself."""
+class LockHandle:
+    """A lock to be acquired, with the holds taken through it.
+
+    Threads and tasks may share it: each gives back what it took itself.
+    """
 
     def __init__(self, operations: LockOperations, request: LockRequest) -> None:
         self._operations, self._request = operations, request
@@ -298,47 +300,3 @@ class _LockBase:
             return None
         holds.remove(own[-1])
         return own[-1][1]
-
-
-class Lock(_LockBase):
-    """A lock to be taken with ``with``, or with ``acquire`` and ``release``."""
-
-    def __init__(self, operations: LockOperations, request: LockRequest, driver: Driver) -> None:
-        super().__init__(operations, request)
-        self._driver = driver
-
-    def acquire(self) -> HeldLock:
-        """Take it; ``LockHeld`` if somebody else has it."""
-        return self._driver.run(self._acquire(threading.get_ident()))
-
-    def release(self) -> bool:
-        """Give it back; whether it was still held. If it had expired, a warning is logged and nobody else's hold is touched."""
-        return self._driver.run(self._release(threading.get_ident()))
-
-    def __enter__(self) -> HeldLock:
-        return self.acquire()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._driver.run(self._leave(threading.get_ident()))
-
-
-class AsyncLock(_LockBase):
-    """A lock to be taken with ``async with``, or with ``acquire`` and ``release``."""
-
-    def __init__(self, operations: LockOperations, request: LockRequest, driver: AsyncDriver) -> None:
-        super().__init__(operations, request)
-        self._driver = driver
-
-    async def acquire(self) -> HeldLock:
-        """Take it; ``LockHeld`` if somebody else has it."""
-        return await self._driver.run(self._acquire(asyncio.current_task()))
-
-    async def release(self) -> bool:
-        """Give it back; whether it was still held. If it had expired, a warning is logged and nobody else's hold is touched."""
-        return await self._driver.run(self._release(asyncio.current_task()))
-
-    async def __aenter__(self) -> HeldLock:
-        return await self.acquire()
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self._driver.run(self._leave(asyncio.current_task()))

@@ -1,31 +1,26 @@
-"""Transactions on an execution and on scoped state, in both colours."""
+"""Transactions on an execution and on scoped state, as operations."""
 
 from __future__ import annotations
-
-from types import TracebackType
-from typing import Generic, TypeVar
 
 from stepwell.errors import Conflict, InvalidInput, ValidationFailed
 from stepwell.model.commit import LockGuard
 from stepwell.model.limits import Limits
 from stepwell.model.receipt import Receipt
 from stepwell.model.scope import Scope
-from stepwell.pipeline.operations import AsyncDriver, Driver, Operation
+from stepwell.pipeline.operations import Operation
 from stepwell.state.executions import CommitTerms, Executions, OpenTransaction
 from stepwell.state.scoped_state import StateOperations
 from stepwell.state.transaction_buffer import Buffer, BufferedScope, HasScope
 
-__all__ = ["AsyncStateTransaction", "AsyncTransaction", "StateTransaction", "Transaction"]
-
-D = TypeVar("D", Driver, AsyncDriver)
+__all__ = ["StateTransactionOperations", "TransactionOperations"]
 
 
-class _TransactionBase(Buffer, Generic[D]):
-    """What both colours share: the buffer, where the transaction stands, and how it ends."""
+class TransactionOperations(Buffer):
+    """Changes to one execution: collected in a buffer, and committed by operations."""
 
-    def __init__(self, executions: Executions, execution_id: str, terms: CommitTerms, limits: Limits, driver: D) -> None:
+    def __init__(self, executions: Executions, execution_id: str, terms: CommitTerms, limits: Limits) -> None:
         super().__init__(limits)
-        self._executions, self.execution_id, self._terms, self._driver = executions, execution_id, terms, driver
+        self._executions, self.execution_id, self._terms = executions, execution_id, terms
         self._session: OpenTransaction | None = None
         self._is_rolled_back = False
         self.receipt: Receipt | None = None
@@ -83,60 +78,8 @@ class _TransactionBase(Buffer, Generic[D]):
         return self.receipt
 
 
-class Transaction(_TransactionBase[Driver]):
-    """An atomic batch of changes to one execution. As a context manager it commits on leaving, or rolls back on an exception."""
-
-    def commit(self) -> Receipt:
-        """Validate, store and apply everything buffered, as one; ``ValidationFailed`` names all faults and changes nothing."""
-        return self._driver.run(self._commit())
-
-    def begin(self) -> Transaction:
-        """Fix the revision that the commit must follow: the newest now. Entering the block does it, too; without either, ``commit``
-        follows whatever is the newest then."""
-        if not self._is_begun():
-            self._driver.run(self._begin())
-        return self
-
-    def __enter__(self) -> Transaction:
-        return self.begin()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is not None:
-            self.rollback()
-        elif self._is_open():
-            self.commit()
-
-
-class AsyncTransaction(_TransactionBase[AsyncDriver]):
-    """An atomic batch of changes to one execution. ``async with`` commits on leaving, or rolls back on an exception."""
-
-    async def commit(self) -> Receipt:
-        """Validate, store and apply everything buffered, as one; ``ValidationFailed`` names all faults and changes nothing."""
-        return await self._driver.run(self._commit())
-
-    async def begin(self) -> AsyncTransaction:
-        """Fix the revision that the commit must follow: the newest now. Entering the block does it, too; without either, ``commit``
-        follows whatever is the newest then."""
-        if not self._is_begun():
-            await self._driver.run(self._begin())
-        return self
-
-    # A block does not go through begin and commit: every coroutine in between is passed at each awaiting.
-
-    async def __aenter__(self) -> AsyncTransaction:
-        if not self._is_begun():
-            await self._driver.run(self._begin())
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is not None:
-            self.rollback()
-        elif self._is_open():
-            await self._driver.run(self._commit())
-
-
-class _StateTransactionBase:
-    """Writes to many keys and scopes that land together."""
+class StateTransactionOperations:
+    """Writes to many keys and scopes: collected in a buffer, and committed together by an operation."""
 
     def __init__(self, operations: StateOperations, guards: tuple[LockGuard, ...]) -> None:
         self._operations, self._guards = operations, guards
@@ -156,42 +99,3 @@ class _StateTransactionBase:
     def _commit(self) -> Operation[None]:
         yield from self._operations.commit(self._buffer, self._guards)
         self._buffer.drop()
-
-
-class StateTransaction(_StateTransactionBase):
-    """Writes to many keys and scopes, all or none. As a context manager it commits on leaving, or rolls back on an exception."""
-
-    def __init__(self, operations: StateOperations, driver: Driver, guards: tuple[LockGuard, ...] = ()) -> None:
-        super().__init__(operations, guards)
-        self._driver = driver
-
-    def commit(self) -> None:
-        """Write everything buffered, as one."""
-        self._driver.run(self._commit())
-
-    def __enter__(self) -> StateTransaction:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.rollback() if kind is not None else self.commit()
-
-
-class AsyncStateTransaction(_StateTransactionBase):
-    """Writes to many keys and scopes, all or none. ``async with`` commits on leaving, or rolls back on an exception."""
-
-    def __init__(self, operations: StateOperations, driver: AsyncDriver, guards: tuple[LockGuard, ...] = ()) -> None:
-        super().__init__(operations, guards)
-        self._driver = driver
-
-    async def commit(self) -> None:
-        """Write everything buffered, as one."""
-        await self._driver.run(self._commit())
-
-    async def __aenter__(self) -> AsyncStateTransaction:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is not None:
-            self.rollback()
-        else:
-            await self.commit()

@@ -12,7 +12,7 @@ from contextvars import Context, copy_context
 from enum import Enum
 from typing import Any, Protocol, TypeVar, cast
 
-from stepwell.app import AsyncStepwell
+from stepwell.app.awaited import AsyncStepwell
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from stepwell.app import Stepwell
+from stepwell.app.blocking import Stepwell
 from stepwell.contract.store import Store
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput

@@ -34,9 +34,8 @@ from stepwell.model.execution_state import ExecutionState
 from stepwell.model.status import Status
 
 if TYPE_CHECKING:
-    from stepwell.app import Stepwell
+    from stepwell.app.blocking import Run, Stepwell
     from stepwell.runtime.definitions import Startable
-    from stepwell.runtime.run_operations import Run
 
 __all__ = [
     "cancel",

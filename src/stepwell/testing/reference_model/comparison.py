@@ -11,6 +11,7 @@ from typing import TypeVar
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 
+from stepwell.app.blocking import Transaction
 from stepwell.clock import FakeClock
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import StepwellError
@@ -24,7 +25,6 @@ from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.pipeline.operations import Driver, Operation
 from stepwell.state.copies import Copies
 from stepwell.state.executions import CommitTerms, Executions
-from stepwell.state.transaction import Transaction
 from stepwell.testing.conformance.samples import fresh_id
 from stepwell.testing.reference_model.store import (
     PlainEntry,

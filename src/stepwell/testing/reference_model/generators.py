@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import msgspec
 from hypothesis import strategies as st
 
+from stepwell.app.blocking import Transaction
 from stepwell.model.record import LoopContext
 from stepwell.model.scoped_operations import ABSENT, Clear, Copy, Delete, Increment, Merge, Put, StateOp, Touch
 from stepwell.model.status import Status
 from stepwell.model.value import Value, canonical
-from stepwell.state.transaction import Transaction
 from stepwell.testing.conformance.samples import HOUR, executed
 from stepwell.testing.reference_model.store import Change, PlainScope
 

@@ -1,23 +1,28 @@
-"""Scoped state for callers that await: the same names as in ``blocking``, driving the same operations."""
+"""Scoped state, cached reads, and transactions on executions and on state."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from types import TracebackType
 from typing import TypeVar
 
 from stepwell.duration import Span
+from stepwell.model.commit import LockGuard
+from stepwell.model.limits import Limits
+from stepwell.model.receipt import Receipt
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Entry, StateChange
-from stepwell.model.value import Value
-from stepwell.pipeline.notifications import STATE
+from stepwell.model.value import Value, decode
+from stepwell.pipeline.notifications import STATE, Notifications
 from stepwell.pipeline.operations import AsyncDriver
-from stepwell.state.cache import AsyncCachedState
+from stepwell.state.executions import CommitTerms, Executions
 from stepwell.state.locks import HeldLock, guards_of
+from stepwell.state.read_cache import ReadCache
 from stepwell.state.scoped_state import ScopeOperations, StateOperations, as_scope, child_scope
-from stepwell.state.transaction import AsyncStateTransaction
+from stepwell.state.transaction import StateTransactionOperations, TransactionOperations
 from stepwell.state.transaction_buffer import HasScope, scope_of
 
-__all__ = ["AsyncScopedState", "AsyncState"]
+__all__ = ["AsyncCachedState", "AsyncScopedState", "AsyncState", "AsyncStateTransaction", "AsyncTransaction"]
 
 T = TypeVar("T")
 Ttl = Span | None
@@ -189,3 +194,74 @@ class AsyncState:
     async def sweep(self) -> int:
         """Give back the space of expired keys now; how many there were. It also happens by itself."""
         return await self._driver.run(self._operations.sweep())
+
+
+class AsyncCachedState(ReadCache):
+    """One scope, read from memory where that is fresh."""
+
+    def __init__(self, state: AsyncScopedState, pulse: Notifications, max_age: Span) -> None:
+        super().__init__(pulse, max_age)
+        self._state = state
+
+    async def get(self, key: str, default: Value = None) -> Value:
+        """The value of a key, or ``default`` if it is not there; at most ``max_age`` seconds old."""
+        found = self._find(key)
+        if found is not None:
+            return default if found[2] is None else decode(found[2])
+        asked = self._ask()
+        entry = await self._state.entry(key)
+        self._keep(key, asked, entry)
+        return default if entry is None else entry.value
+
+
+class AsyncTransaction(TransactionOperations):
+    """An atomic batch of changes to one execution. ``async with`` commits on leaving, or rolls back on an exception."""
+
+    def __init__(self, executions: Executions, execution_id: str, terms: CommitTerms, limits: Limits, driver: AsyncDriver) -> None:
+        super().__init__(executions, execution_id, terms, limits)
+        self._driver = driver
+
+    async def commit(self) -> Receipt:
+        """Validate, store and apply everything buffered, as one; ``ValidationFailed`` names all faults and changes nothing."""
+        return await self._driver.run(self._commit())
+
+    async def begin(self) -> AsyncTransaction:
+        """Fix the revision that the commit must follow: the newest now. Entering the block does it, too; without either, ``commit``
+        follows whatever is the newest then."""
+        if not self._is_begun():
+            await self._driver.run(self._begin())
+        return self
+
+    # A block does not go through begin and commit: every coroutine in between is passed at each awaiting.
+
+    async def __aenter__(self) -> AsyncTransaction:
+        if not self._is_begun():
+            await self._driver.run(self._begin())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.rollback()
+        elif self._is_open():
+            await self._driver.run(self._commit())
+
+
+class AsyncStateTransaction(StateTransactionOperations):
+    """Writes to many keys and scopes, all or none. ``async with`` commits on leaving, or rolls back on an exception."""
+
+    def __init__(self, operations: StateOperations, driver: AsyncDriver, guards: tuple[LockGuard, ...] = ()) -> None:
+        super().__init__(operations, guards)
+        self._driver = driver
+
+    async def commit(self) -> None:
+        """Write everything buffered, as one."""
+        await self._driver.run(self._commit())
+
+    async def __aenter__(self) -> AsyncStateTransaction:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.rollback()
+        else:
+            await self.commit()

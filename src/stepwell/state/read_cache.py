@@ -7,23 +7,21 @@ value is read again once it is older than ``max_age``. So ``max_age`` is the bou
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from time import monotonic
 from types import TracebackType
-from typing import Protocol
 
 from stepwell.duration import Span, held_seconds
 from stepwell.model.scoped_operations import Entry
-from stepwell.model.value import Value, decode, recode
+from stepwell.model.value import recode
 from stepwell.pipeline.notifications import STATE, Notifications, Subscription
 
-__all__ = ["AsyncCachedState", "CachedState"]
+__all__ = ["ReadCache"]
 
 # Keys that are not there are remembered, too, and of those there is no end.
 _MOST_KEYS = 10_000
 
 
-class _Cache(Subscription):
+class ReadCache(Subscription):
     """Values by key, each with the time it was asked for; None for a key that is not there."""
 
     def __init__(self, pulse: Notifications, max_age: Span) -> None:
@@ -56,6 +54,10 @@ class _Cache(Subscription):
         is_fresh = found is not None and found[0] is self._era and monotonic() - found[1] < self._max_age
         return found if is_fresh else None
 
+    def _ask(self) -> tuple[object, float]:
+        """Return what `_keep` needs to know about the moment before a read."""
+        return self._era, monotonic()
+
     def _keep(self, key: str, asked: tuple[object, float], entry: Entry | None) -> None:
         era, asked_at = asked
         if era is self._era:
@@ -63,47 +65,3 @@ class _Cache(Subscription):
                 self._values.clear()
             # The age counts from the question, since the answer may be as old as that.
             self._values[key] = (era, asked_at, None if entry is None else recode(entry.value))
-
-
-class _Readable(Protocol):
-    def entry(self, key: str) -> Entry | None: ...
-
-
-class _AsyncReadable(Protocol):
-    def entry(self, key: str) -> Awaitable[Entry | None]: ...
-
-
-class CachedState(_Cache):
-    """One scope, read from memory where that is fresh."""
-
-    def __init__(self, state: _Readable, pulse: Notifications, max_age: Span) -> None:
-        super().__init__(pulse, max_age)
-        self._state = state
-
-    def get(self, key: str, default: Value = None) -> Value:
-        """The value of a key, or ``default`` if it is not there; at most ``max_age`` seconds old."""
-        found = self._find(key)
-        if found is not None:
-            return default if found[2] is None else decode(found[2])
-        asked = self._era, monotonic()
-        entry = self._state.entry(key)
-        self._keep(key, asked, entry)
-        return default if entry is None else entry.value
-
-
-class AsyncCachedState(_Cache):
-    """One scope, read from memory where that is fresh."""
-
-    def __init__(self, state: _AsyncReadable, pulse: Notifications, max_age: Span) -> None:
-        super().__init__(pulse, max_age)
-        self._state = state
-
-    async def get(self, key: str, default: Value = None) -> Value:
-        """The value of a key, or ``default`` if it is not there; at most ``max_age`` seconds old."""
-        found = self._find(key)
-        if found is not None:
-            return default if found[2] is None else decode(found[2])
-        asked = self._era, monotonic()
-        entry = await self._state.entry(key)
-        self._keep(key, asked, entry)
-        return default if entry is None else entry.value

@@ -1,9 +1,10 @@
-"""The blocking face: every call returns when it is done."""
+"""`AsyncStepwell`: a store with its executions, state and queue."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,11 @@ from typing import Any
 
 from msgspec import UNSET
 
+from stepwell.app.awaited.conversations import AsyncConversations
+from stepwell.app.awaited.locks import AsyncLock
+from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedules, AsyncWorkspaces
+from stepwell.app.awaited.runs import AsyncDefinitions, AsyncRun
+from stepwell.app.awaited.state import AsyncState, AsyncTransaction
 from stepwell.app.parts import ExecutionSummary, Health, Parts, check_settings, file_of, grace_of, lease_of
 from stepwell.clock import Clock
 from stepwell.contract.store import Durability, Store
@@ -27,37 +33,29 @@ from stepwell.model.receipt import Receipt
 from stepwell.model.receipt_chain import Verification
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
-from stepwell.pipeline.operations import Driver
+from stepwell.pipeline.operations import AsyncDriver
 from stepwell.queue.assembly import check_queues
-from stepwell.queue.face import Queue
-from stepwell.queue.item import QueueItem
 from stepwell.queue.requests import QueueRequest
-from stepwell.queue.scheduler import Schedules
-from stepwell.queue.workspaces import Workspaces
-from stepwell.runtime.definitions import Definitions, Startable
-from stepwell.runtime.run_operations import Run, RunOperations
+from stepwell.runtime.definitions import Startable
+from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.start import Starting
 from stepwell.runtime.worker import Worker
-from stepwell.runtime.worker_host import LoopFactory, WorkerThread
-from stepwell.state.blocking import State
-from stepwell.state.conversations import Conversations
 from stepwell.state.executions import MANUAL, CommitTerms
-from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, Lock, guards_of, lock_request, schedule_request
-from stepwell.state.transaction import Transaction
+from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, guards_of, lock_request, schedule_request
 
-__all__ = ["ExecutionIndex", "Stepwell"]
+__all__ = ["AsyncExecutionIndex", "AsyncStepwell"]
 
 
-class ExecutionIndex:
+class AsyncExecutionIndex:
     """The executions of a store, to be listed."""
 
-    def __init__(self, parts: Parts, driver: Driver) -> None:
+    def __init__(self, parts: Parts, driver: AsyncDriver) -> None:
         self._parts, self._driver = parts, driver
 
     def __repr__(self) -> str:
-        return f"<ExecutionIndex of {self._parts.address!r}>"
+        return f"<AsyncExecutionIndex of {self._parts.address!r}>"
 
-    def list(
+    async def list(
         self,
         *,
         status: str | None = None,
@@ -67,18 +65,16 @@ class ExecutionIndex:
         limit: int = 100,
     ) -> list[ExecutionSummary]:
         """Executions that match, newest first; the next page comes ``after`` the last one of this."""
-        return self._driver.run(self._parts.list_executions(status, workspace, workflow, after, limit))
+        return await self._driver.run(self._parts.list_executions(status, workspace, workflow, after, limit))
 
 
-class Stepwell:
-    """Durable executions and state in one store. Every call blocks until it is done; any thread may call.
+class AsyncStepwell:
+    """Durable executions and state in one store. What does I/O is awaited.
 
     ``url`` is ``sqlite:///path``, ``postgresql://...``, ``redis://...`` or ``memory://``; without one, ``STEPWELL_URL``, else
     ``REDIS_URL``, else ``sqlite:///.stepwell/well.db``. With a ``signing_key`` (kept outside the store) the newest receipt of each
     execution is signed.
     """
-
-    _loop_factory: LoopFactory | None = None  # the loop of the worker; a test has one of its own
 
     def __init__(
         self,
@@ -96,45 +92,41 @@ class Stepwell:
         self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_of(lease_seconds)
         self.queues = check_queues(queues)
         self._parts = Parts(url, clock, limits, signing_key)
-        self._driver = Driver(self._parts.group)
-        self._parts.store.open()
-        self._thread: WorkerThread | None = None
+        self._driver = AsyncDriver(self._parts.group, self._parts.store)
+        self._work: tuple[Worker, asyncio.Task[None]] | None = None
         self._is_closed = False
-        self._starting_worker = threading.Lock()
-        self._end_watching = on_registration(self._working)
-        if registered_names() or registered_step_names():
-            self._working()
+        self._end_watching: Callable[[], None] = lambda: None
 
     @property
-    def state(self) -> State:
+    def state(self) -> AsyncState:
         """Scoped state: ``globals``, ``workspace(id)``, ``workflow(id)`` and so on."""
-        return State(self._parts.state, self._driver)
+        return AsyncState(self._parts.state, self._driver)
 
     @property
-    def conversations(self) -> Conversations:
+    def conversations(self) -> AsyncConversations:
         """Conversations of the default workspace: state, history, one turn at a time."""
-        return Conversations(self._parts.conversations, self._parts.locks, self._driver)
+        return AsyncConversations(self._parts.conversations, self._parts.locks, self._driver)
 
-    def lock(self, name: str, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> Lock:
+    def lock(self, name: str, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> AsyncLock:
         """A name that one holder has at a time, wherever it runs: fails fast with ``LockHeld``, or waits for up to ``timeout``
         seconds (None: as long as it takes). While it is held it is renewed; it ends ``seconds`` after its holder died."""
-        return Lock(self._parts.locks, lock_request(user_lock(name), name, seconds, timeout), self._driver)
+        return AsyncLock(self._parts.locks, lock_request(user_lock(name), name, seconds, timeout), self._driver)
 
-    def scheduled_lock(self, name: str, *, at_most: Span, at_least: Span = 0) -> Lock:
+    def scheduled_lock(self, name: str, *, at_most: Span, at_least: Span = 0) -> AsyncLock:
         """A lock for a job that many nodes start at the same time: one of them gets it, the others ``LockHeld``. It ends by itself
         after ``at_most``, and is not free again before ``at_least``, by the store's clock, so that a late node finds it taken."""
-        return Lock(self._parts.locks, schedule_request(scheduled_lock(name), name, at_most, at_least), self._driver)
+        return AsyncLock(self._parts.locks, schedule_request(scheduled_lock(name), name, at_most, at_least), self._driver)
 
     @property
-    def definitions(self) -> Definitions:
+    def definitions(self) -> AsyncDefinitions:
         """Definitions of declared workflows that are kept in this store."""
-        return Definitions(self._parts.definitions, self._driver)
+        return AsyncDefinitions(self._parts.definitions, self._driver)
 
-    def health(self) -> Health:
+    async def health(self) -> Health:
         """Whether the store can be read and written now, and a worker here starts what it should; part by part."""
-        return self._driver.run(self._parts.health())
+        return await self._driver.run(self._parts.health())
 
-    def start(
+    async def start(
         self,
         workflow: Startable,
         value: Any = UNSET,
@@ -142,32 +134,32 @@ class Stepwell:
         workspace: str = DEFAULT_WORKSPACE,
         execution_id: str | None = None,
         governance: Governance | None = None,
-    ) -> Run:
+    ) -> AsyncRun:
         """Start a run of a workflow (a function, a definition, or the name of either), with one value as its input. With an
         ``execution_id`` that this workflow has in this workspace already, it is that run; ``AlreadyExists`` if anybody else has it.
         ``governance`` limits what it may use up and do."""
-        found = self._driver.run(self._parts.definitions.startable(workflow))
+        found = await self._driver.run(self._parts.definitions.startable(workflow))
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
         starting = Starting(self._parts.executions, self._parts.clock)
         try:
             worker = self._working()
-            self._driver.run(
+            await self._driver.run(
                 starting.start(found, found.input_of(value), run.execution_id, workspace, governance=governance, worker=worker)
             )
         except AlreadyExists as error:
-            self._driver.run(starting.check_same(found, run.execution_id, workspace, error))
+            await self._driver.run(starting.check_same(found, run.execution_id, workspace, error))
         return run
 
-    def run(self, execution_id: str) -> Run:
+    def run(self, execution_id: str) -> AsyncRun:
         """The handle of an execution that was started before."""
         return self._run_of(execution_id, None)
 
-    def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> Run:
+    def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> AsyncRun:
         parts = self._parts
         operations = RunOperations(parts.executions, parts.pulse, new_id, execution_id, workflow, parts.definitions)
-        return Run(operations, self._driver)
+        return AsyncRun(operations, self._driver)
 
-    def enqueue(
+    async def enqueue(
         self,
         workflow: Any,
         value: Any = UNSET,
@@ -182,7 +174,7 @@ class Stepwell:
         run_at: datetime | None = None,
         execution_id: str | None = None,
         max_attempts: int = 3,
-    ) -> QueueItem:
+    ) -> AsyncQueueItem:
         """Ask for a run of a workflow, when its workspace has capacity. The answer comes at once, with status ``QUEUED``.
 
         The same ``key`` again is the same item; while an item of a ``singleton`` has not ended, that one is the answer; with
@@ -204,40 +196,40 @@ class Stepwell:
             max_attempts=max_attempts,
         )
         self._working()
-        answer = self._driver.run(self._parts.queue.items.enqueue(request))
-        return QueueItem(answer, self._parts.queue.items, self._driver, workflow)
+        answer = await self._driver.run(self._parts.queue.items.enqueue(request))
+        return AsyncQueueItem(answer, self._parts.queue.items, self._driver, workflow)
 
-    def enqueue_many(self, requests: Iterable[QueueRequest]) -> list[QueueItem | StepwellError]:
+    async def enqueue_many(self, requests: Iterable[QueueRequest]) -> list[AsyncQueueItem | StepwellError]:
         """Ask for many runs in a few writes. All are checked before any is stored; then each gets its handle, or the error that it
         was refused with, in the same order."""
         asked = list(requests)
         self._working()
-        answers = self._driver.run(self._parts.queue.items.enqueue_many(asked))
+        answers = await self._driver.run(self._parts.queue.items.enqueue_many(asked))
         items, driver = self._parts.queue.items, self._driver
         return [
-            answer if isinstance(answer, StepwellError) else QueueItem(answer, items, driver, request.workflow)
+            answer if isinstance(answer, StepwellError) else AsyncQueueItem(answer, items, driver, request.workflow)
             for answer, request in zip(answers, asked, strict=True)
         ]
 
     @property
-    def queue(self) -> Queue:
+    def queue(self) -> AsyncQueue:
         """The queue of this store: its items, named queues, and insight."""
-        return Queue(self._parts.queue.items, self._driver)
+        return AsyncQueue(self._parts.queue.items, self._driver)
 
     @property
-    def workspaces(self) -> Workspaces:
+    def workspaces(self) -> AsyncWorkspaces:
         """The workspaces of this store and their tiers."""
-        return Workspaces(self._parts.queue.workspaces, self._driver)
+        return AsyncWorkspaces(self._parts.queue.workspaces, self._driver)
 
     @property
-    def schedules(self) -> Schedules:
+    def schedules(self) -> AsyncSchedules:
         """The schedules of this store."""
-        return Schedules(self._parts.queue.schedules, self._parts.queue.items, self._driver)
+        return AsyncSchedules(self._parts.queue.schedules, self._parts.queue.items, self._driver)
 
     @property
-    def executions(self) -> ExecutionIndex:
+    def executions(self) -> AsyncExecutionIndex:
         """The executions of this store."""
-        return ExecutionIndex(self._parts, self._driver)
+        return AsyncExecutionIndex(self._parts, self._driver)
 
     def durability(self) -> Durability:
         """What an acknowledged commit survives on this store."""
@@ -245,13 +237,13 @@ class Stepwell:
 
     def transaction(
         self, execution_id: str, *, commit_id: str | None = None, fence: int | None = None, lock: HeldLock | None = None
-    ) -> Transaction:
+    ) -> AsyncTransaction:
         """An atomic batch of changes to an execution. A ``commit_id`` of your own makes a retry safe: it lands once. Under a
         ``lock``, it lands only if that is still held."""
         terms = CommitTerms(commit_id, fence, guards_of(lock))
-        return Transaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
+        return AsyncTransaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
 
-    def create(
+    async def create(
         self,
         execution_id: str,
         workspace: str = "default",
@@ -262,88 +254,100 @@ class Stepwell:
         commit_id: str | None = None,
     ) -> Receipt:
         """Make an execution whose state is driven by hand, with ``transaction``. An id is never used twice."""
-        return self._driver.run(
+        return await self._driver.run(
             self._parts.executions.create(execution_id, workspace, {} if context is None else context, workflow, version, commit_id)
         )
 
-    def load(self, execution_id: str, at: int | None = None) -> ExecutionState:
+    async def load(self, execution_id: str, at: int | None = None) -> ExecutionState:
         """The state of an execution now, or as it was at a revision."""
-        return self._driver.run(self._parts.executions.load(execution_id, at))
+        return await self._driver.run(self._parts.executions.load(execution_id, at))
 
-    def receipts(self, execution_id: str, *, after: int = -1, limit: int | None = None) -> list[Receipt]:
+    async def receipts(self, execution_id: str, *, after: int = -1, limit: int | None = None) -> list[Receipt]:
         """The receipts of all commits after a revision, in order."""
-        return self._driver.run(self._parts.executions.receipts(execution_id, after, limit))
+        return await self._driver.run(self._parts.executions.receipts(execution_id, after, limit))
 
-    def receipt(self, execution_id: str, commit_id: str) -> Receipt | None:
+    async def receipt(self, execution_id: str, commit_id: str) -> Receipt | None:
         """The receipt of one commit id, or None if it did not land: the answer to ``CommitUnknown``. ``ReceiptArchived`` if it
         did, and the receipt is in an archive."""
-        return self._driver.run(self._parts.executions.receipt(execution_id, commit_id))
+        return await self._driver.run(self._parts.executions.receipt(execution_id, commit_id))
 
-    def verify(self, execution_id: str, *, anchors: Iterable[Receipt] = ()) -> Verification:
+    async def verify(self, execution_id: str, *, anchors: Iterable[Receipt] = ()) -> Verification:
         """Walk the whole receipt chain; with receipts that you kept (``anchors``), rewriting and cutting are found, too."""
-        return self._driver.run(self._parts.executions.verify(execution_id, anchors))
+        return await self._driver.run(self._parts.executions.verify(execution_id, anchors))
 
-    def snapshot(self, execution_id: str) -> bytes:
+    async def snapshot(self, execution_id: str) -> bytes:
         """The execution's state now as bytes, for ``restore``."""
-        return self._driver.run(self._parts.copies.snapshot(execution_id))
+        return await self._driver.run(self._parts.copies.snapshot(execution_id))
 
-    def restore(self, execution_id: str, data: bytes) -> ExecutionState:
+    async def restore(self, execution_id: str, data: bytes) -> ExecutionState:
         """Bring an execution to a snapshot's state by a new commit; if it is not in this store, take it in."""
-        return self._driver.run(self._parts.copies.restore(execution_id, data))
+        return await self._driver.run(self._parts.copies.restore(execution_id, data))
 
-    def fork(self, execution_id: str, new_id: str, *, at: int | None = None) -> Receipt:
+    async def fork(self, execution_id: str, new_id: str, *, at: int | None = None) -> Receipt:
         """Start a new execution from the state of another, now or at a revision. That of a run goes on from there."""
-        return self._driver.run(self._parts.copies.fork(execution_id, new_id, at))
+        return await self._driver.run(self._parts.copies.fork(execution_id, new_id, at))
 
-    def diff(self, execution_id: str, a: int, b: int) -> list[Change]:
+    async def diff(self, execution_id: str, a: int, b: int) -> list[Change]:
         """What differs between two revisions."""
-        return self._driver.run(self._parts.copies.diff(execution_id, a, b))
+        return await self._driver.run(self._parts.copies.diff(execution_id, a, b))
 
-    def export(self, execution_id: str) -> bytes:
+    async def export(self, execution_id: str) -> bytes:
         """The execution's receipts as a file that ``stepwell.verify_proof`` checks without the store."""
-        return self._driver.run(self._parts.executions.export(execution_id))
+        return await self._driver.run(self._parts.executions.export(execution_id))
 
-    def archive(self, execution_id: str, to: str | Path, *, through: int | None = None) -> int:
+    async def archive(self, execution_id: str, to: str | Path, *, through: int | None = None) -> int:
         """Move receipts up to a revision into a proof file; a snapshot takes their place. How many were moved."""
-        return self._driver.run(self._parts.copies.archive(execution_id, file_of(to), through))
+        return await self._driver.run(self._parts.copies.archive(execution_id, file_of(to), through))
 
-    def delete(self, execution_id: str) -> None:
+    async def delete(self, execution_id: str) -> None:
         """Delete an execution with its history. Its id is never used again, and a late writer cannot revive it."""
-        return self._driver.run(self._parts.executions.delete(execution_id))
+        return await self._driver.run(self._parts.executions.delete(execution_id))
 
     def _working(self) -> Worker | None:
-        """The worker of this process, started when it is first needed."""
+        """The worker on this loop, started when it is first needed."""
         if not self.worker or self._is_closed:
             return None
-        with self._starting_worker:
-            if self._thread is None:
-                parts = self._parts
-                self._thread = WorkerThread(
-                    lambda: parts.worker_alone(self.concurrency, self.lease_seconds, self.queues), self._loop_factory
-                )
-            return self._thread.worker
+        if self._work is None:
+            made = self._parts.worker(self._driver, self.concurrency, self.lease_seconds, self.queues)
+            self._work = made, asyncio.get_running_loop().create_task(made.run())
+        return self._work[0]
 
-    def drain(self, grace_seconds: Span | None = None) -> None:
+    async def drain(self, grace_seconds: Span | None = None) -> None:
         """Claim no more, and hand running executions back: at once those that wait, others at their next call. After a grace, steps
         still under way are left, to be made again elsewhere. Returns at once; ``close`` waits. A second call may end the grace."""
         grace, self.worker = grace_of(grace_seconds), False
-        if self._thread is not None and self._thread.worker is not None:
-            self._thread.worker.stop(grace)
+        if self._work is not None:
+            self._work[0].stop(grace)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Finish what is under way, hand running executions back, and give everything back."""
         self._end_watching()
         self._is_closed = True
-        if self._thread is not None:
-            self._thread.stop()
-            self._thread = None
-        self._parts.close()
+        if self._work is not None:
+            work, task = self._work
+            if not work.is_stopping:
+                work.stop()
+            await task
+            self._work = None
+        await self._driver.close(self._parts.close)
 
     def __repr__(self) -> str:
-        return f"<Stepwell {self._parts.address!r}{' closed' * self._is_closed}>"
+        return f"<AsyncStepwell {self._parts.address!r}{' closed' * self._is_closed}>"
 
-    def __enter__(self) -> Stepwell:
+    async def __aenter__(self) -> AsyncStepwell:
+        await self._driver.open()
+        self._is_closed = False
+        loop = asyncio.get_running_loop()
+        self._end_watching = on_registration(lambda: _tell(loop, self._working))
+        if registered_names() or registered_step_names():
+            self._working()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """Have a function called on a loop; one that was closed with a well still open has nobody left to tell."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)

@@ -1,23 +1,28 @@
-"""Scoped state for callers that block."""
+"""Scoped state, cached reads, and transactions on executions and on state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
 from typing import TypeVar
 
 from stepwell.duration import Span
+from stepwell.model.commit import LockGuard
+from stepwell.model.limits import Limits
+from stepwell.model.receipt import Receipt
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Entry, StateChange
-from stepwell.model.value import Value
-from stepwell.pipeline.notifications import STATE
+from stepwell.model.value import Value, decode
+from stepwell.pipeline.notifications import STATE, Notifications
 from stepwell.pipeline.operations import Driver
-from stepwell.state.cache import CachedState
+from stepwell.state.executions import CommitTerms, Executions
 from stepwell.state.locks import HeldLock, guards_of
+from stepwell.state.read_cache import ReadCache
 from stepwell.state.scoped_state import ScopeOperations, StateOperations, as_scope, child_scope
-from stepwell.state.transaction import StateTransaction
+from stepwell.state.transaction import StateTransactionOperations, TransactionOperations
 from stepwell.state.transaction_buffer import HasScope, scope_of
 
-__all__ = ["ScopedState", "State"]
+__all__ = ["CachedState", "ScopedState", "State", "StateTransaction", "Transaction"]
 
 T = TypeVar("T")
 Ttl = Span | None
@@ -189,3 +194,67 @@ class State:
     def sweep(self) -> int:
         """Give back the space of expired keys now; how many there were. It also happens by itself."""
         return self._driver.run(self._operations.sweep())
+
+
+class CachedState(ReadCache):
+    """One scope, read from memory where that is fresh."""
+
+    def __init__(self, state: ScopedState, pulse: Notifications, max_age: Span) -> None:
+        super().__init__(pulse, max_age)
+        self._state = state
+
+    def get(self, key: str, default: Value = None) -> Value:
+        """The value of a key, or ``default`` if it is not there; at most ``max_age`` seconds old."""
+        found = self._find(key)
+        if found is not None:
+            return default if found[2] is None else decode(found[2])
+        asked = self._ask()
+        entry = self._state.entry(key)
+        self._keep(key, asked, entry)
+        return default if entry is None else entry.value
+
+
+class Transaction(TransactionOperations):
+    """An atomic batch of changes to one execution. As a context manager it commits on leaving, or rolls back on an exception."""
+
+    def __init__(self, executions: Executions, execution_id: str, terms: CommitTerms, limits: Limits, driver: Driver) -> None:
+        super().__init__(executions, execution_id, terms, limits)
+        self._driver = driver
+
+    def commit(self) -> Receipt:
+        """Validate, store and apply everything buffered, as one; ``ValidationFailed`` names all faults and changes nothing."""
+        return self._driver.run(self._commit())
+
+    def begin(self) -> Transaction:
+        """Fix the revision that the commit must follow: the newest now. Entering the block does it, too; without either, ``commit``
+        follows whatever is the newest then."""
+        if not self._is_begun():
+            self._driver.run(self._begin())
+        return self
+
+    def __enter__(self) -> Transaction:
+        return self.begin()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.rollback()
+        elif self._is_open():
+            self.commit()
+
+
+class StateTransaction(StateTransactionOperations):
+    """Writes to many keys and scopes, all or none. As a context manager it commits on leaving, or rolls back on an exception."""
+
+    def __init__(self, operations: StateOperations, driver: Driver, guards: tuple[LockGuard, ...] = ()) -> None:
+        super().__init__(operations, guards)
+        self._driver = driver
+
+    def commit(self) -> None:
+        """Write everything buffered, as one."""
+        self._driver.run(self._commit())
+
+    def __enter__(self) -> StateTransaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.rollback() if kind is not None else self.commit()

@@ -1,0 +1,26 @@
+"""What a program holds that awaits: `AsyncStepwell` and the objects that it gives."""
+
+from stepwell.app.awaited.conversations import AsyncConversations
+from stepwell.app.awaited.locks import AsyncLock
+from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedules, AsyncWorkspaces
+from stepwell.app.awaited.runs import AsyncDefinitions, AsyncRun
+from stepwell.app.awaited.state import AsyncCachedState, AsyncScopedState, AsyncState, AsyncStateTransaction, AsyncTransaction
+from stepwell.app.awaited.well import AsyncExecutionIndex, AsyncStepwell
+
+__all__ = [
+    "AsyncCachedState",
+    "AsyncConversations",
+    "AsyncDefinitions",
+    "AsyncExecutionIndex",
+    "AsyncLock",
+    "AsyncQueue",
+    "AsyncQueueItem",
+    "AsyncRun",
+    "AsyncSchedules",
+    "AsyncScopedState",
+    "AsyncState",
+    "AsyncStateTransaction",
+    "AsyncStepwell",
+    "AsyncTransaction",
+    "AsyncWorkspaces",
+]

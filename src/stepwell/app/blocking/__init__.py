@@ -1,0 +1,26 @@
+"""What a program holds that blocks: `Stepwell` and the objects that it gives."""
+
+from stepwell.app.blocking.conversations import Conversations
+from stepwell.app.blocking.locks import Lock
+from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
+from stepwell.app.blocking.runs import Definitions, Run
+from stepwell.app.blocking.state import CachedState, ScopedState, State, StateTransaction, Transaction
+from stepwell.app.blocking.well import ExecutionIndex, Stepwell
+
+__all__ = [
+    "CachedState",
+    "Conversations",
+    "Definitions",
+    "ExecutionIndex",
+    "Lock",
+    "Queue",
+    "QueueItem",
+    "Run",
+    "Schedules",
+    "ScopedState",
+    "State",
+    "StateTransaction",
+    "Stepwell",
+    "Transaction",
+    "Workspaces",
+]

@@ -1,0 +1,33 @@
+"""Named locks: acquire, renew and release."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+from stepwell.pipeline.operations import Driver
+from stepwell.state.locks import HeldLock, LockHandle, LockOperations, LockRequest
+
+__all__ = ["Lock"]
+
+
+class Lock(LockHandle):
+    """A lock to be taken with ``with``, or with ``acquire`` and ``release``."""
+
+    def __init__(self, operations: LockOperations, request: LockRequest, driver: Driver) -> None:
+        super().__init__(operations, request)
+        self._driver = driver
+
+    def acquire(self) -> HeldLock:
+        """Take it; ``LockHeld`` if somebody else has it."""
+        return self._driver.run(self._acquire(threading.get_ident()))
+
+    def release(self) -> bool:
+        """Give it back; whether it was still held. If it had expired, a warning is logged and nobody else's hold is touched."""
+        return self._driver.run(self._release(threading.get_ident()))
+
+    def __enter__(self) -> HeldLock:
+        return self.acquire()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._driver.run(self._leave(threading.get_ident()))
