@@ -1,6 +1,6 @@
-"""What a workflow is: nodes, the builder, documents, templates, expressions, the checker and pictures.
+"""Definitions of workflows: functions, declared nodes, documents, templates, expressions, checks and pictures.
 
-Names are fetched from their modules when they are first used, so that ``import stepwell`` stays light.
+A name is imported from its module when it is first used, so that ``import stepwell`` stays fast.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""A declared workflow as something that can be started, beside workflows that are functions."""
+"""Run a declared workflow wherever a workflow function can run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DeclaredWorkflow"]
 
 
 class DeclaredWorkflow(Workflow[..., Any]):
-    """A definition in the place of a function: it takes one value, which its ``input_schema`` checks, and gives one."""
+    """A ``Workflow`` made of a definition. It has one input, which ``input_schema`` validates, and one result."""
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
@@ -34,28 +34,28 @@ class DeclaredWorkflow(Workflow[..., Any]):
         return self._refuse() if inside is None else inside.call_workflow(self, self.value_of(arguments, keywords))
 
     def value_of(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
-        """The input of a call as one value."""
+        """Return the input of a call as one value."""
         return to_value(keywords) if keywords else to_value(arguments[0] if arguments else None)
 
     def input_of(self, value: object) -> Value:
-        """What is given to start it, or ``UNSET``, as its input."""
+        """Return the input to start with; ``UNSET`` becomes None."""
         return None if value is UNSET else value
 
     def encode_input(self, value: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
-        """An input as canonical bytes, checked against the schema before anything is stored."""
+        """Return an input as canonical bytes. Raise ``InvalidInput`` if it does not match the schema."""
         plain = to_value(value)
         if self.definition.input_schema is not None:
             check_schema(plain, self.definition.input_schema)
         return canonical(plain, limits, what=f"the input of workflow {self.name!r}")
 
     def bind(self, value: Value) -> dict[str, Any]:
-        """A definition has no parameters."""
+        """Return the input under the name ``input``, since a definition has no parameters."""
         return {"input": value}
 
     def encode(self, result: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
-        """The workflow's result as canonical bytes."""
+        """Return the result as canonical bytes."""
         return canonical(result, limits)
 
     def decode(self, data: bytes) -> Any:
-        """The result."""
+        """Return the result from its canonical bytes."""
         return decode(data)

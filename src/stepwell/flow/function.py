@@ -1,9 +1,7 @@
-"""Where a workflow's function is defined: two of one name are one workflow that was loaded again, or a mistake.
+"""``@step`` and ``@workflow``: what the decorators return, and the registry that finds workflows and steps by name.
 
-An execution finds its workflow by name. Were a second function to take the name silently, executions of the first would go on with
-the code of the second.
-
-Workflows and steps written as functions: what the decorators make of them, and where they are found by name.
+An execution finds its workflow by name. If a second function could silently take a name, executions of the first function would
+continue with the code of the second, so ``check_place`` refuses that unless the module was reloaded.
 """
 
 from __future__ import annotations
@@ -46,16 +44,18 @@ __all__ = [
 
 
 class HasFunction(Protocol):
-    """A workflow that is a function."""
+    """A workflow made of a function."""
 
     name: str
     function: Callable[..., Any]
 
 
 def check_place(found: HasFunction | None, made: HasFunction) -> None:
-    """Refuse a workflow whose name another function has. A module that is loaded again and a function that is defined again, as in
-    a notebook, take the place of what they were. What is defined inside of a function, as in tests of a program that changes, is
-    that function's own affair. What nobody can reach any more gives its name away."""
+    """Raise ``InvalidInput`` if another function already has the workflow's name.
+
+    These may replace the function that has it: the same function after its module was reloaded or its notebook cell ran again, a
+    function defined inside another function (as in tests), and any function if the registered one is no longer reachable.
+    """
     if found is None or _is_inner(made.function) or _is_same(found.function, made.function) or not _is_reachable(found):
         return
     raise InvalidInput(
@@ -69,13 +69,16 @@ def _is_inner(function: Callable[..., Any]) -> bool:
 
 
 def _is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """The same name in the same module, or in the same file: a program is ``__main__`` when it is run and itself when imported."""
+    """Return whether both are one function: the same qualified name in the same module or file.
+
+    The file counts because a program is ``__main__`` when it is run and has its own module name when it is imported.
+    """
     is_named_alike = one.__qualname__ == other.__qualname__
     return is_named_alike and (one.__module__ == other.__module__ or _file(one) == _file(other) is not None)
 
 
 def _is_reachable(found: HasFunction) -> bool:
-    """Whether its module still has it; what is defined inside of a function, it never has."""
+    """Return whether the function's module still holds it. A function defined inside another one is never reachable."""
     module = sys.modules.get(found.function.__module__)
     try:
         there = attrgetter(found.function.__qualname__)(module)
@@ -101,30 +104,30 @@ R = TypeVar("R")
 _NO_RETRY = Retry(attempts=1)
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _NEWEST = 2**53
-"""The greatest whole number that every store, and whatever reads what it wrote, can count up to."""
+"""The largest integer that every store, and every reader of its JSON, represents exactly."""
 
 _PLAIN = (int, str, bool, float, type(None))
 _NAMELESS = (*_VARIABLE, inspect.Parameter.POSITIONAL_ONLY)
 
 
 class Caller(Protocol):
-    """An execution that is running a workflow function: calls of steps and workflows inside it go through this."""
+    """The session that runs a workflow function. Calls of steps and workflows inside the function go through it."""
 
     def call_step(self, step: Step[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Run a step once, or answer from the record."""
+        """Run a step, or return its recorded output."""
         ...
 
     def call_workflow(self, workflow: Workflow[..., Any], value: Value) -> Any:
-        """Run another workflow as a child execution."""
+        """Run another workflow as a child execution, or return its recorded result."""
         ...
 
 
 caller: ContextVar[Caller | None] = ContextVar("stepwell_caller", default=None)
-"""Who is running the code of a workflow; None outside of one, and inside of a step."""
+"""The session whose workflow code runs here; None outside a workflow and inside a step."""
 
 
 class _Annotated:
-    """The types that a function names for its parameters and its result; read late, since they may name things defined later."""
+    """The annotations of a function, resolved on first use, because they may name types that are defined later."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -137,19 +140,19 @@ class _Annotated:
             return {}
 
     def encode(self, result: object, limits: Limits) -> bytes:
-        """A result as canonical bytes: by its annotation if there is one, else only if it is a plain value."""
+        """Return a result as canonical bytes: converted by its annotation, or as it is if it is a plain value."""
         is_typed = type(result) not in _PLAIN and self.hints.get("return", Any) is not Any
         return canonical(to_value(result) if is_typed else result, limits, what=f"what {self._function.__qualname__} gave")
 
     def decode(self, data: bytes) -> Any:
-        """The result again, as its annotation says."""
+        """Return the result, converted to its annotated type."""
         kind = self.hints.get("return", Any)
         value = decode(data)
         return value if kind is Any or kind is type(value) or kind is type(None) else from_value(value, kind)
 
 
 class Step(Generic[P, R]):
-    """A function whose output is recorded once in an execution. Called outside of a workflow, it is just the function."""
+    """A function whose output an execution records once. Called outside a workflow, it runs as an ordinary function."""
 
     def __init__(
         self,
@@ -175,13 +178,13 @@ class Step(Generic[P, R]):
         return cast("R", inside.call_step(self, arguments, dict(keywords)))
 
     def encode_call(self, arguments: tuple[Any, ...], keywords: dict[str, Any], limits: Limits = DEFAULT_LIMITS) -> bytes:
-        """The arguments of a call as canonical bytes, to be made in another process."""
+        """Return the arguments of a call as canonical bytes for another process."""
         bound = inspect.signature(self.function).bind(*arguments, **keywords)
         plain = [[to_value(value) for value in bound.args], {name: to_value(value) for name, value in bound.kwargs.items()}]
         return canonical(plain, limits, what=f"the arguments of step {self.name!r}")
 
     def decode_call(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments again, decoded to their annotations."""
+        """Return the arguments from ``encode_call``, converted to their annotated types."""
         values, named = decode(data)
         bound = inspect.signature(self.function).bind(*values, **named)
         for name, value in bound.arguments.items():
@@ -191,8 +194,11 @@ class Step(Generic[P, R]):
         return bound.args, bound.kwargs
 
     def bind(self, value: Value) -> dict[str, Any]:
-        """The arguments by name that one value comes to, as a declared workflow gives it: an object whose keys are names of the
-        parameters is given by name; anything else is the first parameter's, if there is any."""
+        """Return the arguments by name for the one value that a declared workflow passes.
+
+        An object whose keys are parameter names is passed by name. Any other value becomes the first parameter. Raise
+        ``InvalidInput`` if other parameters have no default then.
+        """
         signature = inspect.signature(self.function).parameters
         parameters = {name: each for name, each in signature.items() if each.kind not in _VARIABLE}
         needed = {name for name, each in parameters.items() if each.default is inspect.Parameter.empty}
@@ -209,15 +215,15 @@ class Step(Generic[P, R]):
 
     @property
     def policy(self) -> Retry | None:
-        """The policy of retries that it was registered with; None: none of its own."""
+        """The retry policy it was registered with, or None."""
         return None if self.retry is _NO_RETRY else self.retry
 
     def encode(self, result: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
-        """An output as canonical bytes; ``InvalidInput`` for one that would not come back as it was."""
+        """Return an output as canonical bytes. Raise ``InvalidInput`` if decoding would not return an equal value."""
         return self._annotated.encode(result, limits)
 
     def decode(self, data: bytes) -> R:
-        """A recorded output, as the step's annotation says."""
+        """Return a recorded output, converted to the annotated type."""
         return self._annotated.decode(data)
 
     def __repr__(self) -> str:
@@ -225,7 +231,7 @@ class Step(Generic[P, R]):
 
 
 class Workflow(Generic[P, R]):
-    """A function that runs as a durable execution. Called inside of another workflow, it runs as its child."""
+    """A function that runs as a durable execution. Called inside another workflow, it runs as a child execution."""
 
     def __init__(
         self,
@@ -251,7 +257,7 @@ class Workflow(Generic[P, R]):
         return cast("R", inside.call_workflow(self, self.value_of(arguments, dict(keywords))))
 
     def value_of(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Value:
-        """The input of a call as one value: the argument of a single parameter, or a mapping by name."""
+        """Return the input of a call as one value: the argument of a single parameter, or an object by name."""
         bound = inspect.signature(self.function).bind(*arguments, **keywords)
         if len(self._parameters) == 1:
             given = bound.arguments.get(self._parameters[0].name, UNSET)
@@ -259,33 +265,36 @@ class Workflow(Generic[P, R]):
         return {name: to_value(value) for name, value in bound.arguments.items()}
 
     def _none(self) -> Value:
-        """None for a single parameter: where that has another default, a trigger of its own, since null means no input."""
+        """Return the input that passes None to a single parameter.
+
+        A stored null means "no input". If the parameter has another default, None must be distinguishable from that.
+        """
         others = [
             each.name for each in self._parameters if each.default is not inspect.Parameter.empty and each.default is not None
         ]
         return FunctionTrigger({others[0]: None}) if len(self._parameters) == len(others) == 1 else None
 
     def input_of(self, value: object) -> Value:
-        """What is given to start it, or ``UNSET``, as its input. None is one where the parameter takes it."""
+        """Return the input to start with; ``UNSET`` is no input, and None is passed if the parameter accepts it."""
         if value is not None:
             return None if value is UNSET else value
         none = self._none()
         try:
             self.bind(none)
-        except InvalidInput:  # what it is without an input
+        except InvalidInput:  # the parameter refuses None, so it means "no input"
             return None
         return none
 
     def encode_input(self, value: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
-        """An input as canonical bytes, checked against the parameters' types before anything is stored."""
+        """Return an input as canonical bytes. Raise ``InvalidInput`` if it does not match the parameters' types."""
         plain = to_value(value)
-        if plain not in (None, {}) and not self._parameters:  # a call as a child gives all its arguments by name: none
+        if plain not in (None, {}) and not self._parameters:  # a child without arguments has the input {}
             raise InvalidInput(f"workflow {self.name!r} has no parameter, so it takes no input; give its function one")
         self.bind(plain)
         return canonical(plain, limits, what=f"the input of workflow {self.name!r}")
 
     def bind(self, value: Value) -> dict[str, Any]:
-        """The arguments by name that an input comes to, decoded to their annotations."""
+        """Return the arguments by name for an input, converted to their annotated types."""
         names = self._names
         if isinstance(value, FunctionTrigger):
             return {name: self._convert(name, each) for name, each in value.arguments.items()}
@@ -307,7 +316,7 @@ class Workflow(Generic[P, R]):
         try:
             return value if kind is Any or kind is type(value) else from_value(value, kind)
         except InvalidInput as error:
-            # What it says before the colon is about stored values, and nothing of this is stored.
+            # The text before the colon is about stored values, and an input is refused before it is stored.
             told = error.message.partition(": ")[2]
             wanted = kind.__name__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind)
             raise InvalidInput(
@@ -315,11 +324,11 @@ class Workflow(Generic[P, R]):
             ) from None
 
     def encode(self, result: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
-        """The workflow's result as canonical bytes."""
+        """Return the workflow's result as canonical bytes."""
         return self._annotated.encode(result, limits)
 
     def decode(self, data: bytes) -> R:
-        """The result again, as the workflow's annotation says."""
+        """Return the result, converted to the annotated type."""
         return self._annotated.decode(data)
 
     def __repr__(self) -> str:
@@ -334,7 +343,7 @@ def _check_function(target: object, what: str) -> None:
     if isinstance(target, type) or not callable(target) or not hasattr(target, "__name__"):
         raise InvalidInput(f"a {what} is a function, def or async def, not {target!r}")
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
-        raise InvalidInput(f"{what} {target.__name__!r} yields; it gives back one value, such as a list")
+        raise InvalidInput(f"{what} {target.__name__!r} is a generator; return one value, such as a list")
 
 
 _workflows: dict[str, Workflow[..., Any]] = {}
@@ -342,20 +351,20 @@ _steps: dict[str, Step[..., Any]] = {}
 _watchers: dict[object, Callable[[], object]] = {}
 
 
-def _tell() -> None:
+def _notify_watchers() -> None:
     for call in list(_watchers.values()):
         call()
 
 
 def on_registration(call: Callable[[], object]) -> Callable[[], None]:
-    """Have a function called whenever a workflow or step is registered; the function that is returned ends it."""
+    """Call a function after each registration of a workflow or step; return a function that stops this."""
     key = object()
     _watchers[key] = call
     return lambda: _watchers.pop(key, None) and None
 
 
 def registered(name: str) -> Workflow[..., Any]:
-    """The workflow of this process with a name."""
+    """Return the workflow of this process with a name. Raise ``NotFound`` if its module was not imported."""
     found = _workflows.get(name)
     if found is None:
         raise NotFound(f"this process has no workflow {name!r}; import the module that defines it")
@@ -363,22 +372,22 @@ def registered(name: str) -> Workflow[..., Any]:
 
 
 def registered_step(name: str) -> Step[..., Any] | None:
-    """The step of this process with a name, if it has one. Of two with the same name, the later."""
+    """Return the step of this process with a name, or None; the later one if two have the same name."""
     return _steps.get(name)
 
 
 def registered_step_names() -> tuple[str, ...]:
-    """The names of all steps of this process."""
+    """Return the names of all steps of this process."""
     return tuple(_steps)
 
 
 def registered_names() -> tuple[str, ...]:
-    """The names of all workflows of this process."""
+    """Return the names of all workflows of this process."""
     return tuple(_workflows)
 
 
 def registered_versions() -> dict[str, int]:
-    """The version of each workflow of this process: it can run that one and those before it."""
+    """Return the version of each workflow. This process can run that version and all earlier ones."""
     return {name: each.version for name, each in _workflows.items()}
 
 
@@ -403,10 +412,19 @@ def step(
     process: bool = False,
     effect: str | None = None,
 ) -> Step[P, R] | Callable[[Callable[P, R]], Step[P, R]]:
-    """Make a function a step: its output is recorded once per call in an execution, and answered from the record after a crash.
+    """Turn a function into a step, whose output is recorded once per call in an execution.
 
-    With ``process`` it is run in a process of its own, for work that keeps a processor busy or may crash. ``effect`` names the kind
-    of effect that it has, for ``Governance``.
+    After a crash, the recorded output is returned and the function does not run again. Outside a workflow, a call just runs it.
+
+    - ``name``: the name in the record; the function's name by default.
+    - ``retry``: the retry policy; one attempt by default.
+    - ``timeout_seconds``: how long one attempt may take, as seconds or a span such as ``"30s"``.
+    - ``process``: run in a separate process, for CPU-bound code or code that may crash the interpreter. The function must be at
+      the
+    top level of a module.
+    - ``effect``: the kind of effect it has, which ``Governance(effects=...)`` can allow or refuse.
+
+    Raise ``InvalidInput`` for anything but a function, for a generator function, and for invalid arguments.
     """
     limit = None if timeout_seconds is None else seconds_of(timeout_seconds, "timeout_seconds")
 
@@ -419,7 +437,7 @@ def step(
             raise InvalidInput(f"step {target.__qualname__!r} cannot run in a process: define it at the top of a module")
         made = Step(target, target.__name__ if name is None else name, retry or _NO_RETRY, limit, process=process, effect=effect)
         _steps[made.name] = made
-        _tell()
+        _notify_watchers()
         return made
 
     return make if function is None else make(function)
@@ -440,9 +458,14 @@ def workflow(
     timeout: Span | None = None,
     governance: Governance | None = None,
 ) -> Workflow[P, R] | Callable[[Callable[P, R]], Workflow[P, R]]:
-    """Make a function a workflow: started with ``well.start``, it runs to its end whatever crashes in between.
+    """Turn a function into a workflow, which ``well.start`` and ``well.enqueue`` run as a durable execution.
 
-    ``timeout`` is for a whole run, waits among it. ``governance`` is for runs that are started without one of their own.
+    - ``name``: the name by which executions find it; the function's name by default.
+    - ``version``: a process runs executions of this version and of earlier ones.
+    - ``timeout``: how long a run may take, including its waits.
+    - ``governance``: budgets and permissions of runs that are started without their own.
+
+    Raise ``InvalidInput`` if another function has the name, and for parameters that have no names (``*``, ``**`` or ``/``).
     """
     limit = None if timeout is None else seconds_of(timeout, "timeout")
 
@@ -456,7 +479,7 @@ def workflow(
         made = Workflow(target, target.__name__ if name is None else name, version, timeout_seconds=limit, governance=governance)
         check_place(_workflows.get(made.name), made)
         _workflows[made.name] = made
-        _tell()
+        _notify_watchers()
         return made
 
     return make if function is None else make(function)

@@ -1,4 +1,4 @@
-"""Governance: what one execution may use up, and which kinds of effects its steps may have."""
+"""Governance: budgets of one execution, and the kinds of effects that its steps may have."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["Governance"]
 
 
 class Governance(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Budgets and permissions of an execution, fixed when it starts. What is None is not limited."""
+    """Budgets and permissions of an execution, fixed when it starts. None means no limit."""
 
     steps: int | None = None
-    """Steps that it may make; recorded ones count, their attempts do not."""
+    """The number of steps it may run. Recorded steps count; their attempts do not."""
     seconds: Seconds | None = None
-    """Time from its start, waits among it; then it is told, as by the workflow's own ``timeout``."""
+    """Time since its start, including waits. After it, the execution times out as by the workflow's own ``timeout``."""
     cost: float | None = None
-    """What its steps may spend in all, as they tell with ``current().spend(...)``; once it is reached, no further step is made."""
+    """The sum that its steps may report with ``current().spend(...)``. Once it is reached, no further step starts."""
     effects: tuple[str, ...] | None = None
-    """The kinds of effects that its steps may have (``@step(effect=...)``); steps without a kind are always allowed."""
+    """The kinds of effects its steps may have (``@step(effect=...)``). Steps without a kind are always allowed."""
 
-    if TYPE_CHECKING:  # the fields as they can be given: spans are kept as seconds
+    if TYPE_CHECKING:  # parameter types: spans may be given, seconds are stored
 
         def __init__(
             self,
@@ -62,7 +62,7 @@ def _is_number(number: object) -> bool:
 
 
 def _kinds(kinds: object) -> tuple[str, ...]:
-    """Kinds of effects as a tuple; an empty one for what is none."""
+    """Return kinds of effects as a tuple, with an empty text in place of anything that is not a text."""
     if not isinstance(kinds, Iterable) or isinstance(kinds, str):
         return ("",)
     return tuple(kind if isinstance(kind, str) else "" for kind in cast("Iterable[object]", kinds))

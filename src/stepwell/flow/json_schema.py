@@ -1,7 +1,7 @@
-"""JSON Schema, the common keywords of it: whether a value fits, with every fault and where it is.
+"""Validate values against JSON Schema (its common keywords) and report every fault with its path.
 
-A keyword that is not known here is an error of the schema, never passed over: a check that silently checks nothing is worse than
-none. ``format`` is a remark, as the standard has it by default.
+An unknown keyword is an error of the schema, because a check that silently checks nothing is worse than no check. ``format`` is
+an annotation, which is the standard's default.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from stepwell.model.value import Value, canonical
 __all__ = ["KEYWORDS", "REMARKS", "check_schema", "schema_faults"]
 
 _DEEPEST = 100
-"""A schema may refer to itself; a value is at most this deep, so more is a circle."""
+"""A schema may refer to itself. No value is deeper than this, so deeper recursion is an endless reference."""
 _MOST_FAULTS = 100
 _LONGEST_MATCHED = 10_000
-"""A pattern may take time that grows faster than the text, and nothing else is done meanwhile."""
+"""Longer texts are refused: a regular expression can take exponential time and would block the event loop."""
 
 REMARKS = frozenset(
     {
@@ -40,11 +40,11 @@ REMARKS = frozenset(
         "writeOnly",
     }
 )
-"""Keywords that say something to people, and nothing about what fits."""
+"""Annotation keywords, which do not affect validation."""
 
 
 class _Here(NamedTuple):
-    """A part of the value, where it is, and the whole schema that references lead into."""
+    """A part of the value, its path, and the whole schema, which references resolve against."""
 
     value: Value
     path: str
@@ -59,7 +59,12 @@ Faults = Iterator[tuple[str, str]]
 
 
 def check_schema(value: Value, schema: Value, *, what: str = "the input") -> None:
-    """Make sure that a value fits; ``InvalidInput`` has every fault. ``InvalidDefinition`` if the schema itself is wrong."""
+    """Validate a value against a schema.
+
+    - ``what``: what the messages call the value.
+
+    Raise ``InvalidInput`` with every fault (at most 100), or ``InvalidDefinition`` if the schema itself is invalid.
+    """
     faults: list[Problem] = []
     for path, message in _faults(_Here(value, "", schema), schema):
         faults.append(Problem(InvalidInput.code, message, what + path))
@@ -70,7 +75,7 @@ def check_schema(value: Value, schema: Value, *, what: str = "the input") -> Non
 
 
 def schema_faults(schema: Value) -> list[str]:
-    """What is wrong with a schema itself: keywords that are not known, at any depth."""
+    """Return what is wrong with a schema itself: unknown keywords and malformed parts, at any depth."""
     faults: list[str] = []
     pending: list[tuple[str, Value]] = [("", schema)]
     while pending:
@@ -88,7 +93,7 @@ def schema_faults(schema: Value) -> list[str]:
 
 
 def _inside(keyword: str, inner: Any, path: str) -> list[tuple[str, Any]]:
-    """The schemas inside a keyword."""
+    """Return the subschemas of a keyword with their paths."""
     if keyword in ("properties", "patternProperties", "$defs", "definitions") and isinstance(inner, Mapping):
         return [(f"{path}/{key}", each) for key, each in cast("Mapping[str, Any]", inner).items()]
     if keyword in ("anyOf", "allOf", "oneOf", "prefixItems") and isinstance(inner, list):
@@ -162,7 +167,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _object(here: _Here) -> Mapping[str, Any]:
-    """The value if it is an object; what is none has no keys to look at."""
+    """Return the value if it is an object, else an empty object."""
     return cast("Mapping[str, Any]", here.value) if isinstance(here.value, Mapping) else {}
 
 
@@ -298,7 +303,7 @@ def _if(here: _Here, rule: Any, around: Mapping[str, Any]) -> Faults:
 
 
 def _passed_over(_here: _Here, _rule: Any, _around: Any) -> Faults:
-    """Part of another keyword, which looks at it."""
+    """Check nothing: another keyword handles this one."""
     return iter(())
 
 
@@ -353,4 +358,4 @@ KEYWORDS: dict[str, Callable[[_Here, Any, Any], Faults]] = {
     "else": _passed_over,
     "$ref": _ref,
 }
-"""Every keyword that is checked."""
+"""The check for each supported keyword."""

@@ -1,7 +1,4 @@
-"""Classes of errors: what kind of failure it was, whether another attempt may help, and what a person can do about it.
-
-When a failed attempt is tried again, and after how long.
-"""
+"""Retries: classify a failure, and decide whether another attempt follows it and after how long."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ __all__ = [
 
 
 class ErrorClass(StrEnum):
-    """What kind of failure it was. The names can stand in ``Retry(non_retryable=...)``."""
+    """The kind of a failure. ``Retry(non_retryable=...)`` accepts these names."""
 
     HTTP_CLIENT = "http_client"
     HTTP_SERVER = "http_server"
@@ -54,7 +51,7 @@ class ErrorClass(StrEnum):
 
 
 class Classification(NamedTuple):
-    """What is known of an error without reading its message."""
+    """What is known about an error without reading its message."""
 
     error_class: ErrorClass
     is_retryable: bool
@@ -76,7 +73,7 @@ _SUGGESTIONS = {
 
 _FINAL = frozenset({ErrorClass.HTTP_CLIENT, ErrorClass.VALIDATION, ErrorClass.CONTROL_FLOW, ErrorClass.SECURITY, ErrorClass.LIMIT})
 
-# The first that fits; ValueError is not among them, since it is raised for passing troubles, too.
+# The first match counts. ValueError is missing on purpose: transient problems raise it, too.
 _BY_TYPE: tuple[tuple[tuple[type[BaseException], ...], ErrorClass], ...] = (
     ((LimitExceeded, GovernanceViolated), ErrorClass.LIMIT),
     ((ValidationFailed, NoScriptEngine), ErrorClass.VALIDATION),
@@ -87,7 +84,7 @@ _BY_TYPE: tuple[tuple[tuple[type[BaseException], ...], ErrorClass], ...] = (
     ((ConnectionError,), ErrorClass.NETWORK),
 )
 
-# Errors of libraries that need not be installed, by the names of their classes.
+# Errors of optional libraries, by class name, since importing them here would require them.
 _BY_NAME = {
     "SSLError": ErrorClass.SECURITY,
     "InterfaceError": ErrorClass.DATABASE,
@@ -99,12 +96,12 @@ _BY_NAME = {
     "TimeoutException": ErrorClass.TIMEOUT,
 }
 
-# Too early, and too many: the same request may be taken later.
+# 425 Too Early and 429 Too Many Requests: the same request may succeed later.
 _RETRYABLE_STATUSES = frozenset({408, 425, 429})
 
 
 def classify(error: BaseException) -> Classification:
-    """The class of an error, whether another attempt may help, and what to do."""
+    """Return the class of an error, whether a retry may help, and advice."""
     status = _http_status(error)
     if status is not None:
         found = ErrorClass.HTTP_CLIENT if status < 500 else ErrorClass.HTTP_SERVER
@@ -125,29 +122,29 @@ def _class_of(error: BaseException) -> ErrorClass:
 
 
 def _http_status(error: BaseException) -> int | None:
-    """The status of an HTTP client's error, as the usual ones carry it."""
+    """Return the status code of an HTTP client's error, under the names that common clients use."""
     holders = (error, getattr(error, "response", None))
     numbers = (getattr(holder, name, None) for holder in holders for name in ("status_code", "status", "code"))
     return next((number for number in numbers if type(number) is int and 400 <= number < 600), None)
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A policy of retries: how many attempts in all, and waits that grow between them."""
+    """A retry policy: the number of attempts, with exponential backoff and jitter between them."""
 
     attempts: int = 3
-    """Attempts in all, the first among them; 1 means no retry."""
+    """The number of attempts including the first; 1 means no retry."""
     first_seconds: Seconds = 1.0
-    """The wait after the first failed attempt."""
+    """The delay after the first failed attempt."""
     factor: float = 2.0
-    """Each further wait is this many times longer."""
+    """Each further delay is this many times longer."""
     max_seconds: Seconds = 300.0
-    """No wait is longer."""
+    """The longest delay."""
     jitter: float = 0.1
-    """The part of a wait that is left to chance, so that many retries do not come at once: 0 to 1."""
+    """The random part of a delay, from 0 to 1, so that many retries do not happen at the same moment."""
     non_retryable: tuple[str, ...] = ()
-    """Errors that are final, by class name, code or error class. Classes may be given too."""
+    """Errors that are never retried: class names, error codes, error classes or exception classes."""
 
-    if TYPE_CHECKING:  # the fields as they can be given: classes of errors are kept by their names
+    if TYPE_CHECKING:  # parameter types: exception classes may be given, names are stored
 
         def __init__(
             self,
@@ -183,17 +180,21 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
             raise InvalidInput(faults)
 
     def delay(self, attempt: int, random: float) -> float:
-        """Seconds to wait after the failed attempt of this number (from 1), given a random number from 0 to 1."""
+        """Return the delay in seconds after a failed attempt.
+
+        - ``attempt``: the number of the failed attempt, from 1.
+        - ``random``: a number from 0 to 1, which decides the jitter.
+        """
         return self._longest(attempt) * (1 - self.jitter * random)
 
     def allows(self, attempt: int, errors: Iterable[str] = ()) -> bool:
-        """Whether another attempt follows the failed one of this number (from 1); ``errors`` are all names of what it raised."""
+        """Return whether another attempt follows failed attempt ``attempt`` (from 1), given all names of its error."""
         return attempt < self.attempts and not set(errors) & set(self.non_retryable)
 
     def _longest(self, attempt: int) -> float:
         if not self.first_seconds or self.first_seconds >= self.max_seconds:
             return min(self.first_seconds, self.max_seconds)
-        # By logarithms first: the power itself overflows a float after some hundred attempts.
+        # Compare logarithms first: the power overflows a float after some hundred attempts.
         if (attempt - 1) * math.log(self.factor) >= math.log(self.max_seconds) - math.log(self.first_seconds):
             return self.max_seconds
         return self.first_seconds * self.factor ** (attempt - 1)
@@ -204,7 +205,7 @@ def _within(number: object, low: float, high: float) -> bool:
 
 
 def _names_of(errors: object) -> tuple[str, ...]:
-    """The names of errors given by name or as classes; an empty name for what is neither."""
+    """Return the names of errors that are given by name or as classes; an empty text for anything else."""
     if not isinstance(errors, Iterable) or isinstance(errors, str):
         return ("",)
     return tuple(

@@ -76,7 +76,7 @@ def test_a_sound_definition_has_no_faults() -> None:
     [
         (Sequence(nodes=()), "do: the sequence is empty"),
         (Parallel(branches={}), "do: there are no branches"),
-        (parallel("a", "b", join=3), "do.join: it waits for 3 of 2 branches, which can never be"),
+        (parallel("a", "b", join=3), "do.join: it waits for 3 of 2 branches, which can never happen"),
         (parallel("a", optional=["c"]), "do.optional[0]: there is no branch 'c'"),
         (Choice(cases=()), "do: the choice has no cases"),
         (choice(when("1 > 2", "a")), "do.choice[0].when: this case can never be chosen: its condition is always false"),
@@ -101,16 +101,16 @@ def test_a_sound_definition_has_no_faults() -> None:
         ),
         (loop("a", count="three"), "do.count: expected a whole number or a template, not the text 'three'"),
         (loop("a", items="abc"), "do.items: items must be a list or a template that gives one"),
-        (loop("a", count=1, collect=Keep()), "do.collect: keep either the first or the last so many"),
+        (loop("a", count=1, collect=Keep()), "do.collect: give either 'first' or 'last'"),
         (each("a"), "do: each needs either items or a count"),
         (each("a", count=1001), "do: 1,001 instances are more than the limit of 1,000"),
-        (each("a", items=[1, 2], join=3), "do.join: it waits for 3 of 2 instances, which can never be"),
+        (each("a", items=[1, 2], join=3), "do.join: it waits for 3 of 2 instances, which can never happen"),
         (deferred({}), "do: there are no branches"),
         (deferred({"a": "x"}, on_timeout="y"), "do.on_timeout: this can never run: there is no timeout_seconds"),
         (deferred({"on_timeout": "x"}), "do.deferred.on_timeout: a signal cannot have the name 'on_timeout' here"),
-        (approval("ok?", timeout=1, on_timeout="default"), "do.on_timeout: which default? Give one with the key 'default'"),
-        (approval("ok?", timeout=1, on_timeout="escalate"), "do.on_timeout: escalate to whom? Give 'escalate_to'"),
-        (approval("ok?", default=1), "do: what to do at the timeout is said, but there is no timeout_seconds"),
+        (approval("ok?", timeout=1, on_timeout="default"), "do.on_timeout: on_timeout 'default' needs the key 'default'"),
+        (approval("ok?", timeout=1, on_timeout="escalate"), "do.on_timeout: on_timeout 'escalate' needs the key 'escalate_to'"),
+        (approval("ok?", default=1), "do: the settings for a timeout need timeout_seconds"),
         (approval("ok?", approvers=["a"], needed=2), "do.needed: 2 of 1 approvers can never agree"),
         (
             approval("ok?", approvers=["a", "b"], needed=2, timeout=1, on_timeout="escalate", escalate_to=["c"]),
@@ -118,7 +118,7 @@ def test_a_sound_definition_has_no_faults() -> None:
         ),
         (approval("ok?", needed=2, timeout=1, on_timeout="escalate", escalate_to=["{{ variables.boss }}"]), ONE_BOSS),
         (signal(""), "do.signal: a signal needs a name"),
-        (call("a", compensate=call("b", compensate="c")), "do.compensate.compensate: what undoes a step cannot itself be undone"),
+        (call("a", compensate=call("b", compensate="c")), "do.compensate.compensate: a compensation cannot have a compensation"),
         (sequence(throw("no"), "after"), "do.sequence[1]: this can never run: the node before it always fails"),
         (call("stepwell.lgo"), "do.step: there is no built-in step 'lgo'; did you mean 'log'?"),
         (call("stepwell.log"), "do.with: log needs 'message'"),
@@ -161,11 +161,11 @@ def test_every_fault_of_a_graph_is_in_one_report() -> None:
     assert faults(node) == [
         "do.edges[3].to: there is no node 'x' in the graph",
         "do.edges[4].from: there is no node 'y' in the graph",
-        "do.edges[5]: there is a second arrow from 'a' to 'b'; join their conditions with 'or'",
+        "do.edges[5]: there is a second edge from 'a' to 'b'; join their conditions with 'or'",
         "do.start[1]: there is no node 'q' in the graph",
-        "do.edges: the arrows go round in a circle: b -> c -> b",
-        "do.edges: the arrows go round in a circle: d -> d",
-        "do.graph.alone: no arrow leads to 'alone' or away from it",
+        "do.edges: the graph has a cycle: b -> c -> b",
+        "do.edges: the graph has a cycle: d -> d",
+        "do.graph.alone: no edge leads to 'alone' or away from it",
     ]
 
 
@@ -177,14 +177,14 @@ def test_every_fault_of_a_graph_is_in_one_report() -> None:
             graph({"a": "a", "b": "b", "c": "c"}, [("a", "b"), ("c", "b")], start=["a"]),
             "do.graph.c: 'c' can never be reached from the start",
         ),
-        (graph({"a": "a", "b": "b"}, [("a", "b")], start=["a", "b"]), "do.start: 'b' is a start, so no arrow may lead to it"),
+        (graph({"a": "a", "b": "b"}, [("a", "b")], start=["a", "b"]), "do.start: 'b' is a start, so no edge may lead to it"),
         (
             graph({"a": "a", "b": "b"}, [edge("a", "b", "trigger.input", otherwise=True)]),
-            "do.edges[0]: an arrow has a condition or is the one taken otherwise, not both",
+            "do.edges[0]: an edge has a condition or is 'otherwise', not both",
         ),
         (
             graph({"a": "a", "b": "b"}, [edge("a", "b", otherwise=True)]),
-            "do.edges[0].otherwise: 'otherwise' needs another arrow from 'a' with a condition",
+            "do.edges[0].otherwise: 'otherwise' needs another edge from 'a' with a condition",
         ),
     ],
 )
@@ -198,7 +198,7 @@ def test_long_graphs_are_checked_without_recursion() -> None:
     chain = [edge(a, b) for a, b in pairwise(names)]
     assert faults(Graph(nodes=nodes, edges=tuple(chain))) == []
     closed = Graph(nodes=nodes, edges=(*chain, edge(names[-1], names[0])))
-    assert [fault[:45] for fault in faults(closed)] == ["do.edges: the arrows go round in a circle: n0"]
+    assert [fault[:35] for fault in faults(closed)] == ["do.edges: the graph has a cycle: n0"]
 
 
 # References.
@@ -223,7 +223,7 @@ def test_long_graphs_are_checked_without_recursion() -> None:
         ),
         (
             graph({"a": "x", "b": asks("steps.a.output")}, start=["a", "b"]),
-            "no arrows lead from 'a' to 'asking': it may not be done",
+            "no edges lead from 'a' to 'asking': it may not be done",
         ),
         (
             sequence(each("a", items=[1]), asks("steps.a.output")),
@@ -291,7 +291,7 @@ def test_an_arrow_may_ask_for_its_source_and_what_leads_to_it_only() -> None:
     fine = graph(nodes, [("a", "b"), ("b", "c", "steps.a.output and steps.b.output"), ("a", "d")])
     assert faults(fine) == []
     early = graph(nodes, [("a", "b"), ("b", "c", "steps.d.output"), ("a", "d")])
-    assert faults(early) == ["do.edges[1].when: no arrows lead from 'd' to 'b': it may not be done"]
+    assert faults(early) == ["do.edges[1].when: no edges lead from 'd' to 'b': it may not be done"]
 
 
 def test_the_output_of_the_definition_is_checked_too() -> None:

@@ -1,4 +1,4 @@
-"""Functions that build what is carried out by code: steps, subworkflows, scripts and the built-in steps."""
+"""Build the nodes that run code: steps, subworkflows, scripts and built-in steps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,17 @@ def call(
     on_error: OnError = "fail",
     compensate: Steplike | None = None,
 ) -> StepNode:
-    """A call of a step with its input, which may have templates in it."""
+    """Return a node that calls a step.
+
+    - ``step``: a decorated step function, or a step's name.
+    - ``args``: its input, which may contain templates; by default the output of the node before it.
+    - ``retry``, ``timeout_seconds``: the policy and the time limit of one attempt; by default the step's own.
+    - ``on_error``: after the last attempt ``"fail"``, or ``"continue"`` with the output None; ``"retry"`` uses the default
+      policy.
+    - ``compensate``: the step that undoes it if the execution or an enclosing scope fails or is cancelled.
+
+    Raise ``InvalidDefinition`` if ``step`` is not a step, ``InvalidInput`` for arguments that cannot be stored.
+    """
     return StepNode(
         uses=step_name(step),
         args=as_value(args, "args"),
@@ -66,7 +76,15 @@ def subworkflow(
     on_error: OnError = "fail",
     compensate: Steplike | None = None,
 ) -> Subworkflow:
-    """Another workflow as a child of this execution."""
+    """Return a node that runs another workflow as a child execution.
+
+    - ``workflow``: a definition, a decorated function, or a name.
+    - ``version``: by default the newest active version when the child starts.
+    - ``context``: ``"inherit"``, ``"isolate"``, ``"copy"`` or ``"share"``, see ``Subworkflow``.
+    - ``detached``: continue at once, with the child's id as output.
+
+    The other parameters are those of ``call``.
+    """
     return Subworkflow(
         workflow=step_name(workflow),
         args=as_value(args, "args"),
@@ -94,7 +112,7 @@ def script(
     on_error: OnError = "fail",
     compensate: Steplike | None = None,
 ) -> ScriptNode:
-    """A piece of code in a sandboxed language."""
+    """Return a node that runs a script in a sandbox. The other parameters are those of ``call``."""
     return ScriptNode(
         code=code,
         args=as_value(args, "args"),
@@ -109,27 +127,27 @@ def script(
 
 
 def set_variables(variables: Mapping[str, Value] | None = None, /, **more: Value) -> StepNode:
-    """Give variables new values, which may have templates in them."""
+    """Return a node that sets variables to values, which may contain templates."""
     return call(BUILTINS["set_variables"].uses, {**(variables or {}), **more})
 
 
 def map_data(value: Value, *, name: str = "") -> StepNode:
-    """Make a value out of others: the output is the value with its templates filled."""
+    """Return a node whose output is the value with its templates filled."""
     return call(BUILTINS["map_data"].uses, value, name=name)
 
 
 def log(message: str, *, level: str = "info", data: Value | UnsetType = UNSET, name: str = "") -> StepNode:
-    """Write a message to the execution's log."""
+    """Return a node that writes a message to the execution's log."""
     return call(BUILTINS["log"].uses, _given(message=message, level=level, data=data), name=name)
 
 
 def throw(message: str, *, kind: str | UnsetType = UNSET, data: Value | UnsetType = UNSET, name: str = "") -> StepNode:
-    """Fail with a message."""
+    """Return a node that fails with a message. ``kind`` names the kind of error."""
     return call(BUILTINS["throw"].uses, _given(message=message, kind=kind, data=data), name=name)
 
 
 def validate(value: Value, schema: Mapping[str, Value], *, name: str = "") -> StepNode:
-    """Fail unless a value fits a JSON Schema; the output is the value."""
+    """Return a node that fails unless a value matches a JSON Schema; its output is the value."""
     return call(BUILTINS["validate"].uses, {"value": value, "schema": dict(schema)}, name=name)
 
 
@@ -148,7 +166,14 @@ def http_request(
     timeout_seconds: Span | None = None,
     on_error: OnError = "fail",
 ) -> StepNode:
-    """Call a server; the output has ``status``, ``headers`` and ``body``."""
+    """Return a node that calls an HTTP server; its output has ``status``, ``headers`` and ``body``.
+
+    - ``secret_headers``: headers that appear in no record and no message, and are not sent to another host after a redirect.
+    - ``json``, ``body``: the request's body, as a value or as a text.
+    - ``expect``: the status codes that count as success.
+
+    The other parameters are those of ``call``.
+    """
     args = _given(
         url=url,
         method=method,
@@ -164,7 +189,7 @@ def http_request(
 
 
 def cancel_scope(scope: str, *, name: str = "") -> StepNode:
-    """Cancel the scope of this name with everything inside it; ``root`` is the execution."""
+    """Return a node that cancels the scope of this name with everything inside it; ``root`` is the execution."""
     return call(BUILTINS["cancel_scope"].uses, {"scope": scope}, name=name)
 
 

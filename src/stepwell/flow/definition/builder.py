@@ -1,6 +1,4 @@
-"""What may stand for a node, a span or a value when a definition is built in Python.
-
-Functions that build a definition in Python; they give the same tree as a document does.
+"""Build a definition in Python. The result is the same tree that ``parse`` reads from a document.
 
     define(
         "checkout",
@@ -9,7 +7,8 @@ Functions that build a definition in Python; they give the same tree as a docume
         choice(when("steps.charge.output.total > 100", approval("Large order")), otherwise("ship")),
     )
 
-Wherever a node is wanted, a step may stand by its name or as the decorated function.
+Wherever a node is expected, a step's name or a decorated step function is accepted, too. Every node function takes a ``name``
+(unique in the definition) and a ``description`` for people.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ _NODES = cast("tuple[type[Node], ...]", Node.__args__)
 
 
 def step_name(step: object) -> str:
-    """The name of a step or workflow: given as such, or that of a decorated function."""
+    """Return the name of a step or workflow. Raise ``InvalidDefinition`` if it is neither a name nor a decorated function."""
     name = step if isinstance(step, str) else getattr(step, "name", None)
     if isinstance(name, str) and name:
         return name
@@ -97,36 +96,36 @@ def step_name(step: object) -> str:
 
 
 def as_node(thing: Nodelike) -> Node:
-    """A node, or the step that a name or a decorated function stands for."""
+    """Return a node as it is; convert a name or decorated function to a step node."""
     return thing if isinstance(thing, _NODES) else StepNode(uses=step_name(thing))
 
 
 def as_step(thing: Steplike | None) -> StepNode | None:
-    """A step, or None."""
+    """Return a step node for anything step-like, or None."""
     if thing is None or isinstance(thing, StepNode):
         return thing
     return StepNode(uses=step_name(thing))
 
 
 def body_of(nodes: Sequence[Nodelike]) -> Node:
-    """One node as it is; several, or none, as a sequence."""
+    """Return a single node as it is, and any other number of nodes as a sequence."""
     return as_node(nodes[0]) if len(nodes) == 1 else SequenceNode(nodes=tuple(as_node(node) for node in nodes))
 
 
 def as_seconds(span: Span | None, what: str) -> float | None:
-    """A span in seconds, or None."""
+    """Return a span in seconds, or None."""
     return None if span is None else seconds_of(span, what)
 
 
 def as_value(value: Value | UnsetType, what: str) -> Value | UnsetType:
-    """The value itself; ``InvalidInput`` if it is none that can be stored."""
+    """Return the value. Raise ``InvalidInput`` if it cannot be stored."""
     if value is not UNSET:
         canonical(value, what=what)
     return value
 
 
 class Otherwise:
-    """What a choice does when no condition holds."""
+    """The branch of a choice that runs if no condition holds."""
 
     __slots__ = ("do",)
 
@@ -147,7 +146,19 @@ def define(
     output: Value | UnsetType = UNSET,
     steps: Collection[str] | None = None,
 ) -> Definition:
-    """A checked definition of these nodes, one after another; ``InvalidDefinition`` has every fault."""
+    """Return a checked definition that runs the nodes one after another.
+
+    - ``version``: a positive integer; an execution keeps the version that it started with.
+    - ``status``: ``ACTIVE``, or ``DRAFT`` or ``PAUSED``, which cannot be started.
+    - ``input_schema``: a JSON Schema for the input.
+    - ``variables``: variables with their initial values.
+    - ``retry``: the retry policy of steps without their own.
+    - ``timeout``: how long an execution may take.
+    - ``output``: the result, which may contain templates; by default the last node's output.
+    - ``steps``: known step names; any other name is then a fault.
+
+    Raise ``InvalidDefinition`` with every fault.
+    """
     definition = Definition(
         name=workflow,
         version=version,
@@ -164,7 +175,7 @@ def define(
 
 
 def sequence(*nodes: Nodelike, name: str = "", description: str = "") -> SequenceNode:
-    """Nodes one after another."""
+    """Return a node that runs nodes one after another; its output is that of the last."""
     return SequenceNode(nodes=tuple(as_node(node) for node in nodes), name=name, description=description)
 
 
@@ -181,7 +192,13 @@ def parallel(
     merge: Merge = "by_name",
     **named: Nodelike,
 ) -> Parallel:
-    """Branches at the same time. A branch without a name has that of its node or step, or else its number from 1."""
+    """Return a node that runs branches concurrently.
+
+    Branches are given as nodes, in ``branches`` by name, or as keyword arguments. A node without a branch name is called after
+    its name or step, or else by its number from 1. ``optional``, ``join``, ``cancel_losers``, ``fail_fast`` and ``merge`` are
+    described in ``Parallel``; ``max_concurrency`` limits how many run at the same time. Raise ``InvalidDefinition`` for two
+    branches of one name.
+    """
     found: dict[str, Node] = {}
     for number, each_node in enumerate(nodes, 1):
         node = as_node(each_node)
@@ -205,12 +222,12 @@ def parallel(
 
 
 def when(condition: str, *nodes: Nodelike) -> Case:
-    """A case of a choice: what to do when a condition holds."""
+    """Return a case of a choice: the nodes to run if the condition holds."""
     return Case(when=condition, do=body_of(nodes))
 
 
 def otherwise(*nodes: Nodelike) -> Otherwise:
-    """What a choice does when no condition holds."""
+    """Return the branch of a choice that runs if no condition holds."""
     return Otherwise(body_of(nodes))
 
 
@@ -221,7 +238,10 @@ def choice(
     mode: Literal["first", "all"] = "first",
     merge: Merge = "by_name",
 ) -> Choice:
-    """The first case whose condition holds, or all of them."""
+    """Return a node that runs the first case whose condition holds, or with ``mode="all"`` every such case.
+
+    Raise ``InvalidDefinition`` for anything but ``when(...)`` and at most one ``otherwise(...)``.
+    """
     last = [case for case in cases if isinstance(case, Otherwise)]
     if len(last) > 1 or not all(isinstance(case, Case | Otherwise) for case in cases):
         raise InvalidDefinition("a choice takes when(...) and at most one otherwise(...)")
@@ -249,7 +269,12 @@ def loop(
     name: str = "",
     description: str = "",
 ) -> Loop:
-    """Nodes again and again; ``range`` takes what Python's ``range`` does, as a tuple."""
+    """Return a node that repeats nodes, one iteration after another.
+
+    Give exactly one of ``count``, ``range`` (a tuple of the arguments of Python's ``range``), ``items``, ``while_`` and
+    ``until``. The last two need ``max_iterations``. ``break_when`` ends any loop early, ``delay`` waits between iterations, and
+    ``collect`` selects the output.
+    """
     return Loop(
         do=body_of(nodes),
         count=count,
@@ -278,7 +303,11 @@ def each(
     name: str = "",
     description: str = "",
 ) -> Each:
-    """Instances of nodes at the same time: one for each item, or so many."""
+    """Return a node that runs nodes concurrently, once per item or ``count`` times.
+
+    ``concurrency`` limits how many instances run at the same time, and more than ``limit`` instances are a failure. ``join``,
+    ``cancel_losers`` and ``fail_fast`` are described in ``Each``.
+    """
     return Each(
         do=body_of(nodes),
         items=as_value(items, "items"),
@@ -294,7 +323,7 @@ def each(
 
 
 def edge(source: str, target: str, when: str | None = None, *, otherwise: bool = False) -> Edge:
-    """An arrow of a graph: taken always, under a condition, or when no condition of the other arrows from its source holds."""
+    """Return an edge of a graph: taken always, if ``when`` holds, or as ``otherwise`` if no sibling's condition holds."""
     return Edge(source=source, target=target, when=when, is_otherwise=otherwise)
 
 
@@ -308,7 +337,11 @@ def graph(
     name: str = "",
     description: str = "",
 ) -> Graph:
-    """Nodes by id, and arrows between them: ``(source, target)``, ``(source, target, condition)`` or ``edge(...)``."""
+    """Return a node that runs a graph: nodes by id, connected by edges.
+
+    An edge is ``(source, target)``, ``(source, target, condition)`` or ``edge(...)``. ``start`` names the first nodes; by default
+    all without an incoming edge.
+    """
     return Graph(
         nodes={key: as_node(node) for key, node in nodes.items()},
         edges=tuple(arrow if isinstance(arrow, Edge) else edge(*arrow) for arrow in edges),
@@ -328,7 +361,7 @@ def scope(
     name: str = "",
     description: str = "",
 ) -> CancelScopeNode:
-    """Nodes that are cancelled as one: by a timeout, by a signal, or by ``cancel_scope``."""
+    """Return a scope: nodes that are cancelled together, by ``timeout``, by the signal ``cancel_on``, or by ``cancel_scope``."""
     return CancelScopeNode(
         do=body_of(nodes),
         timeout_seconds=as_seconds(timeout, "timeout"),
@@ -340,7 +373,7 @@ def scope(
 
 
 def wait(time: Span, *, name: str = "", description: str = "") -> Wait:
-    """A durable timer: a span such as ``"2h"``, a timestamp with a zone, or a template that gives one of these."""
+    """Return a durable timer: seconds, a span such as ``"2h"``, a timestamp with a zone, or a template of one of these."""
     return Wait(time=time if isinstance(time, str) else seconds_of(time, "the wait"), name=name, description=description)
 
 
@@ -353,7 +386,11 @@ def signal(
     name: str = "",
     description: str = "",
 ) -> Signal:
-    """Wait for a signal; its value is the output."""
+    """Return a node that waits for a signal; the signal's value is its output.
+
+    ``on_timeout`` is ``"fail"``, or ``"continue"`` with the output None. A ``transient`` signal is dropped if it arrives before
+    the node waits.
+    """
     return Signal(
         signal=signal,
         timeout_seconds=as_seconds(timeout, "timeout"),
@@ -372,7 +409,10 @@ def deferred(
     name: str = "",
     description: str = "",
 ) -> Deferred:
-    """Wait for the first of several signals, and do what belongs to it."""
+    """Return a node that waits for the first of several signals and runs the branch of that name.
+
+    ``on_timeout`` is the node that runs if none arrives in time; without it, the timeout is a failure.
+    """
     return Deferred(
         branches={key: as_node(node) for key, node in branches.items()},
         timeout_seconds=as_seconds(timeout, "timeout"),
@@ -395,7 +435,12 @@ def approval(
     name: str = "",
     description: str = "",
 ) -> Approval:
-    """Ask people, and go on when enough have answered."""
+    """Return a node that asks people and continues when ``needed`` of them agree.
+
+    - ``details``: a value to show them.
+    - ``approvers``: who may answer; by default anybody.
+    - ``on_timeout``: ``"cancel"`` the execution, output ``"default"``, or ``"escalate"`` once to ``escalate_to``.
+    """
     return Approval(
         title=title,
         details=as_value(details, "details"),

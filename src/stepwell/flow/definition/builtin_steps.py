@@ -1,4 +1,4 @@
-"""The built-in steps: their names and what they take. Carrying them out is the runtime's work."""
+"""Names and arguments of the built-in steps. The runtime executes them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import NamedTuple
 __all__ = ["BUILTINS", "PREFIX", "Builtin", "builtin_of"]
 
 PREFIX = "stepwell."
-"""In front of the name of each built-in step, so that no step of a user has the same."""
+"""The prefix of built-in step names, so that no user's step can have the same name."""
 
 
 class Builtin(NamedTuple):
-    """What a built-in step takes: a mapping with these keys, or one value alone."""
+    """The arguments of a built-in step: an object with these keys, or a single value."""
 
     name: str
     duty: str
     required: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
     takes_value: bool = False
-    """Whether it takes any value; then there are no keys to check."""
+    """Whether it accepts any value, so that no keys are checked."""
     main: str = ""
-    """The key that a text alone stands for."""
+    """The key that a plain text argument stands for."""
     has_output: bool = True
-    """Whether the output is of use to the node after it."""
+    """Whether the next node should get its output."""
 
     @property
     def uses(self) -> str:
@@ -68,9 +68,9 @@ BUILTINS = {
         ),
     )
 }
-"""By the word that stands for each in a document."""
+"""Built-in steps by their keyword in documents."""
 
 
 def builtin_of(uses: str) -> Builtin | None:
-    """The built-in step that a step node uses, if it is one."""
+    """Return the built-in step of this name, or None."""
     return BUILTINS.get(uses.removeprefix(PREFIX)) if uses.startswith(PREFIX) else None

@@ -1,7 +1,7 @@
-"""The checker: every fault of a definition that can be seen without running it, in one report.
+"""The checker: find every fault of a definition that can be seen without running it, in one report.
 
-First each field by its type, then each node alone, then names and references across the tree. Exploring the states that a
-definition can get into comes on top of this.
+It checks the types of fields, then each node alone, then names and references across the tree. ``kernel/soundness`` explores the
+reachable states of a definition in addition.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from stepwell.model.ids import check_key
 __all__ = ["MAX_NAME_BYTES", "Finding", "check", "checked", "findings_of"]
 
 MAX_NAME_BYTES = 256
-"""Half of what a key may have: a run makes keys of names by adding to them, such as the numbers of iterations."""
+"""Half the length of a key: a run appends to node names, for example iteration numbers, to make keys."""
 
-# What the kernel makes of names. A node with such a name would be taken for another, or for a token that is no node's.
+# Keys that the kernel builds from names. A node with such a name would collide with another node or with a token.
 _ITERATION = re.compile(r"\[[0-9]+\]\Z")
 _ATTEMPT = re.compile(r"#[0-9]+\Z")
 _TOKEN_ROOT, _TOKEN_PREFIXES = "(root)", ("(after) ", "(undo) ")
@@ -38,9 +38,9 @@ _ROOT_SCOPE = "root"
 def check(
     definition: Definition, *, steps: Collection[str] | None = None, workflows: Collection[str] | None = None
 ) -> tuple[Problem, ...]:
-    """Every fault of a definition, with its path; none: it is sound.
+    """Return every fault of a definition with its path; an empty list if there is none.
 
-    With the names of known steps or workflows, others are faults too.
+    ``steps`` and ``workflows`` are known names; any other name is then a fault. None accepts every name.
     """
     try:
         found = list(_all_findings(definition, steps, workflows))
@@ -50,7 +50,7 @@ def check(
 
 
 def checked(definition: Definition, **known: Collection[str] | None) -> Definition:
-    """The definition itself, or ``InvalidDefinition`` with every fault."""
+    """Return the definition, or raise ``InvalidDefinition`` with every fault."""
     problems = check(definition, **known)
     if problems:
         raise InvalidDefinition(problems)
@@ -58,9 +58,9 @@ def checked(definition: Definition, **known: Collection[str] | None) -> Definiti
 
 
 def _all_findings(definition: Definition, steps: Collection[str] | None, workflows: Collection[str] | None) -> Findings:
-    """Findings of a definition that was made in Python, where nothing has looked at its types yet.
+    """Return the findings of a definition that was built in Python, whose types nothing has checked yet.
 
-    It is written out and read like a document, by the same readers; what is checked further is what they could read.
+    It is written as plain data and read like a document, so that both have the same type checks.
     """
     paths: list[Path] = []
     reading = DocumentReading("")
@@ -77,7 +77,7 @@ def _all_findings(definition: Definition, steps: Collection[str] | None, workflo
 
 
 def _located(value: Any, path: Path, paths: list[Path]) -> Located:
-    """Plain data as if it had been read, with the number of its path in place of a line."""
+    """Return plain data as if it had been read, with the number of its path in place of a line."""
     mark = Mark(len(paths), 0)
     paths.append(path)
     if not isinstance(value, dict | list):
@@ -94,7 +94,7 @@ def _located(value: Any, path: Path, paths: list[Path]) -> Located:
 
 
 def findings_of(definition: Definition, *, steps: Collection[str] | None, workflows: Collection[str] | None) -> Findings:
-    """Findings of a definition whose fields have the right types."""
+    """Return the findings of a definition whose fields have the right types."""
     outline = Outline(definition)
     scopes = [place.name for place in outline if isinstance(place.node, CancelScopeNode)]
     yield from _name_findings(outline)

@@ -1,4 +1,4 @@
-"""Definitions as YAML or JSON, both ways and without loss; all faults at once, each with its file, line and column."""
+"""Parse and render definitions as YAML or JSON, without loss. All faults are reported at once, with file, line and column."""
 
 from __future__ import annotations
 
@@ -28,10 +28,16 @@ def parse(
     workflows: Collection[str] | None = None,
     further: Callable[[Definition], Findings] | None = None,
 ) -> Definition:
-    """Read a definition and check it; ``InvalidDefinition`` has every fault as ``source:line:column``.
+    """Read a definition and check it.
 
-    Without a format, a source that ends in ``.json`` or a text that begins with a brace is JSON, anything else YAML. With the
-    names of known steps or workflows, others are faults too. ``further`` finds more in a definition that has no fault so far.
+    - ``text``: YAML or JSON; ``format`` says which. By default a ``source`` that ends in ``.json`` and a text that begins with a
+      brace
+    are JSON.
+    - ``source``: the file name for messages.
+    - ``steps``, ``workflows``: known names; any other name is then a fault. None accepts every name.
+    - ``further``: another check, run only on a definition without faults.
+
+    Raise ``InvalidDefinition`` with every fault as ``source:line:column``.
     """
     content = _decoded(text, source)
     reading = DocumentReading(source)
@@ -53,7 +59,7 @@ def parse(
 
 
 def render(definition: Definition, format: Format = "yaml") -> str:
-    """The definition as a text that ``parse`` reads back as the same definition."""
+    """Return the definition as a text from which ``parse`` reads an equal definition."""
     document = plain_definition(definition)
     return yaml_text(document) if format == "yaml" else json_text(document)
 
@@ -74,7 +80,7 @@ def _guess(text: str, source: str) -> Format:
 
 
 def _mark_of(reading: DocumentReading, finding: Finding) -> Mark:
-    """The place of a finding: that of its path, or of the nearest part around it that stands in the text."""
+    """Return the position of a finding, or of the nearest enclosing part that has one."""
     path: Path = finding.path
     if finding.is_about_key and path in reading.key_marks:
         return reading.key_marks[path]

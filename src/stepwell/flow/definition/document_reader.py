@@ -1,10 +1,8 @@
-"""What the type of a field looks like in a document: whether a part fits it, and how to say what is expected.
+"""Read a definition from located data, guided by the types of the node classes, and note every fault.
 
-From located data to a definition, by the types of the node classes: everything that is wrong is noted, nothing is guessed.
-
-The classes are the one description of what may be written. Each of their types becomes a reader, made once; a reader gives a
-value, or notes what is wrong and gives ``FAILED``. A node that could not be read is replaced by a stand-in, so that the rest of the
-document is still read and checked.
+The node classes are the only description of what a document may contain. Each of their types becomes a reader function, built
+once. A reader returns a value, or notes a fault and returns ``FAILED``; nothing is guessed. A node that cannot be read is
+replaced by a stand-in, so that the rest of the document is still read and checked.
 """
 
 from __future__ import annotations
@@ -43,13 +41,13 @@ _ATOMS: dict[type[inspect.Type], str] = {inspect.StrType: "a text", inspect.Bool
 
 
 def written(info: inspect.Metadata) -> str:
-    """How a field is written: ``expression``, ``template`` or ``seconds``."""
+    """Return how a field is written: ``expression``, ``template`` or ``seconds``."""
     extra = cast("dict[str, Any]", info.extra or {})
     return str(extra.get("written"))
 
 
 def shown(located: Located) -> str:
-    """What stands in a place, for a message."""
+    """Describe the value at a place, for a message."""
     if located.is_container:
         return "a list" if located.items is not None else "a mapping"
     match located.scalar:
@@ -64,7 +62,7 @@ def shown(located: Located) -> str:
 
 
 def describe(option: inspect.Type) -> str:
-    """What is expected where a type stands."""
+    """Describe the values that a type accepts, for a message."""
     match option:
         case inspect.Metadata():
             return _WRITTEN[written(option)]
@@ -82,7 +80,7 @@ def describe(option: inspect.Type) -> str:
 
 
 def fits(option: inspect.Type, located: Located) -> bool:
-    """Whether a type, of several, is the one to say what is right or wrong with a part."""
+    """Return whether this member of a union type should read the value and report its faults."""
     value = located.scalar
     match option:
         case inspect.Metadata():
@@ -105,19 +103,19 @@ def fits(option: inspect.Type, located: Located) -> bool:
 
 
 MAX_DEPTH = 128
-"""Nodes inside each other. Reading, checking and drawing take a few frames of Python's stack for each."""
+"""The deepest nesting of nodes. Reading, checking and drawing take a few frames of Python's stack per level."""
 
 FAILED: Any = object()
-"""What a reader gives when it has noted a fault."""
+"""Returned by a reader that noted a fault."""
 
 Reader = Callable[[DocumentReading, Located, Path], Any]
 _NODES = cast("tuple[type[Node], ...]", Node.__args__)
 WORDS: dict[str, type[Node]] = {str(kind.__struct_config__.tag): kind for kind in _NODES}
-"""The word of each kind of node, and the kind."""
+"""Node classes by their keyword."""
 
 
 def read_definition(reading: DocumentReading, document: Located) -> Definition | None:
-    """The definition in a document, as far as it can be read; None if not even a stand-in makes sense."""
+    """Return the definition of a document, with stand-ins for unreadable nodes; None if nothing can be read."""
     found = _struct_reader(Definition)(reading, document, ())
     return None if found is FAILED else found
 
@@ -207,7 +205,7 @@ def _reader_of(info: inspect.Type) -> Reader:
 
 
 def _read_atom(info: inspect.Type, reading: DocumentReading, located: Located, path: Path) -> Any:  # noqa: ARG001 - a reader
-    """A text, a number, true or false, or nothing."""
+    """Read a text, a number, a boolean or null."""
     value = located.scalar
     is_kind = type(value) is bool if isinstance(info, inspect.BoolType) else fits(info, located)
     is_number = isinstance(info, inspect.IntType | inspect.FloatType)
@@ -250,7 +248,7 @@ def _read_mapping(item: Reader, reading: DocumentReading, located: Located, path
 
 
 def _read_value(reading: DocumentReading, located: Located, path: Path) -> Any:
-    """Any value, with the place of each part kept for the checker."""
+    """Read any value, and keep the position of each part for the checker."""
     if located.height > DEFAULT_LIMITS.depth:
         return _expected(reading, located, f"a value of at most {DEFAULT_LIMITS.depth} levels")
     pending: list[tuple[Path, Located]] = [(path, located)]
@@ -271,7 +269,7 @@ def _checked_value(reading: DocumentReading, located: Located, value: Any) -> An
 
 
 def _read_expression(inner: Reader, reading: DocumentReading, located: Located, path: Path) -> Any:
-    # Without quotes, `when: true` is a word of YAML; what is meant is clear.
+    # YAML reads an unquoted `when: true` as a boolean; the expression `true` is meant.
     if isinstance(located.scalar, bool):
         return str(located.scalar).lower()
     text = inner(reading, located, path)
@@ -301,7 +299,7 @@ def _read_template(inner: Reader, reading: DocumentReading, located: Located, pa
 
 
 def _blank(value: Any, path: Path) -> None:
-    """Take a text out of a value that was just made, so that what is fine in it can still be checked."""
+    """Replace a faulty text in a value by None, so that the rest of the value can still be checked."""
     for key in path[:-1]:
         value = value[key]
     value[path[-1]] = None
@@ -337,7 +335,7 @@ def _read_union(
 
 
 def _read_node(reading: DocumentReading, located: Located, path: Path) -> Any:
-    """A node; a text stands for a step, a list for a sequence. One that cannot be read is replaced by a stand-in."""
+    """Read a node; a text is a step, a list is a sequence. Replace an unreadable node by a stand-in."""
     reading.marks[path] = located
     reading.depth += 1
     if reading.depth > MAX_DEPTH:
@@ -387,7 +385,7 @@ def _wrong_words(reading: DocumentReading, located: Located, words: list[str]) -
 
 
 def _as_step(located: Located, word: str) -> Located:
-    """A built-in step under its own word, as the step that it is."""
+    """Read a built-in step that is written under its own keyword."""
     step = Located.opened(located.mark, is_mapping=True)
     mark = located.keys.get(word, located.mark)
     step.put("step", Located(mark, BUILTINS[word].uses), mark)
@@ -417,9 +415,9 @@ def _read_compensation(reading: DocumentReading, located: Located, path: Path) -
 
 
 def _stand_in(reading: DocumentReading, located: Located) -> StepNode:
-    """In place of a node with faults: a step of the same name, so that references to it still lead somewhere.
+    """Return a step of the same name in place of a faulty node, so that references to the node still resolve.
 
-    When the name cannot be told, every text in the node may be it, and every word for a kind of node.
+    If the name is unreadable, every text in the node and every kind's keyword could be the name.
     """
     texts = {key: part.scalar for key, part in (located.members or {}).items() if isinstance(part.scalar, str) and part.scalar}
     name, uses = texts.get("name", ""), texts.get("step", "")

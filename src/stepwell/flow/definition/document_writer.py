@@ -1,6 +1,6 @@
-"""From a definition to plain data and to text, so that reading it gives the same definition.
+"""Write definitions: as plain data, YAML or JSON for people, and as canonical bytes for a store.
 
-A definition as bytes for a store: equal definitions have equal bytes, and reading them back is fast.
+Reading what was written gives an equal definition. Equal definitions have equal bytes.
 """
 
 from __future__ import annotations
@@ -29,33 +29,36 @@ __all__ = [
 
 
 _PLAIN = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_./+-]| (?! |#|$))*")
-"""Texts that need no quotes wherever they stand; fewer than YAML allows, but nobody has to know the rest."""
+"""Texts that need no quotes anywhere. YAML allows more, but this rule is easy to check."""
 _BLOCK = re.compile(r"[^\x00-\x09\x0b-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]+")
 _ODD = re.compile(r"[\x7f-\xa0\u2028\u2029\ufeff\ufffe\uffff]")
 _NORWAY = frozenset({"y", "n", "yes", "no", "on", "off"})
-"""Texts here, but truth values for readers of older YAML: in quotes they are texts for everybody."""
+"""Plain texts in YAML 1.2, but booleans for YAML 1.1 readers; quoted, they are texts for both."""
 _LONG_KEY = 100
-"""YAML reads a key of more than 1,024 letters only in its long form."""
+"""YAML reads a key of more than 1,024 characters only in its explicit form (``? key``)."""
 _json = msgspec.json.Encoder().encode
 
 
 def plain_definition(definition: Definition) -> dict[str, Value]:
-    """The document of a definition as plain data."""
+    """Return the document of a definition as plain data."""
     return _plain(definition, is_tagged=False)
 
 
 def tagged_definition(definition: Definition) -> dict[str, Value]:
-    """A definition as plain data in which every node says its type."""
+    """Return a definition as plain data in which every node has its ``type``."""
     return _plain(definition, is_tagged=True)
 
 
 def json_text(document: Value) -> str:
-    """Plain data as indented JSON."""
+    """Return plain data as indented JSON."""
     return msgspec.json.format(_json(document), indent=2).decode() + "\n"
 
 
 def _plain(value: Any, *, is_tagged: bool) -> Value:
-    """Structs as mappings, their tuples as lists. One function, without comprehensions: each level of nesting costs one frame."""
+    """Return structs as dicts and their tuples as lists.
+
+    One function without comprehensions, so that each level of nesting costs one frame of Python's stack.
+    """
     if isinstance(value, dict):
         members: dict[str, Value] = {}
         for key, part in cast("dict[str, Any]", value).items():
@@ -86,7 +89,7 @@ class _Field(NamedTuple):
 
 @cache
 def _fields_of(kind: type[msgspec.Struct]) -> tuple[_Field, ...]:
-    """The fields of a struct; of a node, the one beside the kind comes first."""
+    """Return the fields of a struct, the main field of a node first."""
     found = [
         _Field(
             field.name,
@@ -102,17 +105,17 @@ def _fields_of(kind: type[msgspec.Struct]) -> tuple[_Field, ...]:
 
 
 def _written_fields(struct: msgspec.Struct) -> Iterator[tuple[str, Any]]:
-    """The fields of a struct that are not at their defaults."""
+    """Return the fields of a struct that differ from their defaults."""
     for field in _fields_of(type(struct)):
         value = getattr(struct, field.name)
         if field.is_required or type(value) is not type(field.default) or value != field.default:
-            # Seconds without a point where there is nothing after it; reading makes them floats again.
+            # Write 5.0 seconds as 5; reading converts integers to floats.
             is_whole = field.is_span and isinstance(value, float) and value.is_integer()
             yield field.encode_name, int(value) if is_whole else value
 
 
 def _under_own_word(struct: msgspec.Struct, found: dict[str, Value]) -> dict[str, Value]:
-    """A built-in step with arguments is written under its own word."""
+    """Write a built-in step with arguments under its own keyword."""
     builtin = builtin_of(struct.uses) if isinstance(struct, StepNode) and isinstance(struct.uses, str) else None
     if builtin is None or "with" not in found:
         return found
@@ -121,7 +124,7 @@ def _under_own_word(struct: msgspec.Struct, found: dict[str, Value]) -> dict[str
 
 
 class _Pending(NamedTuple):
-    """A list or mapping that is still to be written: how its first line begins, and how far its others are indented."""
+    """A list or mapping still to be written, with the prefix of its first line and the indentation of the others."""
 
     lead: str
     indent: int
@@ -129,7 +132,7 @@ class _Pending(NamedTuple):
 
 
 def yaml_text(document: Value) -> str:
-    """Plain data as YAML in block style, every text such that it is read back as that text."""
+    """Return plain data as block-style YAML in which every text is read back unchanged."""
     lines: list[str] = []
     pending: list[str | _Pending] = _entries("", "", 0, document)
     while pending:
@@ -166,7 +169,7 @@ def _pair(lead: str, indent: int, key: str, value: Value) -> list[str | _Pending
 
 
 def _entries(lead: str, head: str, indent: int, value: Value) -> list[str | _Pending]:
-    """A value beside a sign or key: a scalar on its line, anything else still to be written with its first line there."""
+    """Write a value beside a dash or key: a scalar on the same line, anything else queued."""
     if isinstance(value, dict | list) and value:
         return [_Pending(lead, indent + 2 if lead else indent, value)]
     if isinstance(value, str) and _is_block(value):
@@ -177,7 +180,7 @@ def _entries(lead: str, head: str, indent: int, value: Value) -> list[str | _Pen
 
 
 def _is_block(text: str) -> bool:
-    """Whether a text of several lines can be written as a block and read back as it is."""
+    """Return whether a text of several lines is read back unchanged from a block scalar."""
     lines = text.removesuffix("\n").split("\n")
     if len(lines) < 2 or not lines[0] or not lines[-1] or lines[0][0] == " ":
         return False
@@ -185,7 +188,7 @@ def _is_block(text: str) -> bool:
 
 
 def _word(text: str) -> str:
-    """A text on one line: bare if nothing else could be meant, else in double quotes."""
+    """Return a text on one line: unquoted if it is unambiguous, else in double quotes."""
     if _PLAIN.fullmatch(text) and len(text) <= _LONG_KEY and is_plain_text(text) and text.lower() not in _NORWAY:
         return text
     quoted = _json(text).decode()
@@ -197,12 +200,12 @@ _decode = msgspec.json.Decoder(Definition).decode
 
 
 def encode_definition(definition: Definition) -> bytes:
-    """The canonical bytes of a definition."""
+    """Return the canonical bytes of a definition."""
     return _encode(tagged_definition(definition))
 
 
 def decode_definition(data: bytes) -> Definition:
-    """The definition of ``encode_definition``; ``InvalidDefinition`` for bytes that this version cannot read."""
+    """Return the definition from its canonical bytes. Raise ``InvalidDefinition`` if this version cannot read them."""
     try:
         return _decode(data)
     except msgspec.MsgspecError as error:

@@ -1,4 +1,4 @@
-"""What the checker finds."""
+"""A finding of the checker."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ __all__ = ["Finding", "Findings", "shown_path"]
 
 
 class Finding(NamedTuple):
-    """One fault of a definition and its place in the document."""
+    """One fault of a definition and its position in the document."""
 
     path: Path
     message: str
     offset: int = 0
-    """In a text with a fault: how far in."""
+    """The position of the fault in its text."""
     unknown: str = ""
-    """The name of a node that it says is unknown; part of a document may have it and be unreadable."""
+    """The unknown node name that is reported; it may belong to an unreadable part of the document."""
     is_about_key: bool = False
-    """Whether the key itself is at fault, not what stands under it."""
+    """Whether the fault is in the key and not in its value."""
 
 
 Findings = Iterator[Finding]
 
 
 def shown_path(path: Path) -> str:
-    """A path as people write it: ``do.sequence[1].choice[0].when``."""
+    """Return a path as text: ``do.sequence[1].choice[0].when``."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

@@ -1,9 +1,7 @@
-"""The nodes that a workflow is made of: frozen values, a tagged union, plain JSON when encoded.
+"""The node kinds of declared workflows and ``Definition``, as frozen values.
 
-Every kind has a word (its tag: ``step``, ``parallel`` ...) and a main field. In a document a node is written
-``{word: main field, other: fields}``; encoded for a store it is ``{"type": word, ...}`` as well.
-
-A definition: a workflow's name, version, nodes and defaults, as one frozen value.
+Every kind has a keyword (its tag: ``step``, ``parallel`` ...) and a main field. A document writes a node as ``{keyword: main
+field, other: fields}``; stored bytes write it as ``{"type": keyword, ...}``.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ __all__ = [
 
 
 Condition = Annotated[str, Meta(extra={"written": "expression"})]
-"""An expression that gives true or false."""
+"""An expression whose value is a boolean."""
 Templated = Annotated[Any, Meta(extra={"written": "template"})]
 """Any value; texts inside it may be templates."""
 TemplateText = Annotated[str, Meta(extra={"written": "template"})]
@@ -63,33 +61,33 @@ ContextRule = Literal["inherit", "isolate", "copy", "share"]
 
 
 class NodeFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type"):
-    """What every node has."""
+    """The fields of every node."""
 
     main: ClassVar[str] = ""
-    """The field that is written beside the word of the kind."""
+    """The field that is written under the kind's keyword."""
 
     name: str = ""
-    """Unique in the definition; without one, a node is named after its step or kind, see ``Outline``."""
+    """Unique in the definition; a node without a name is named after its step or kind, see ``Outline``."""
     description: str = ""
 
 
 class Action(NodeFields, frozen=True, kw_only=True):
-    """What is carried out by code: a step, a subworkflow, a script."""
+    """A node that runs code: a step, a subworkflow, a script."""
 
     args: Templated | UnsetType = msgspec.field(default=UNSET, name="with")
-    """The input, with templates; unset: the output of the node before it, see ``Place.args``."""
+    """The input, which may contain templates; unset: the output of the node before it, see ``Place.args``."""
     retry: Retry | None = None
-    """The policy of retries; None: that of the step, else of the definition."""
+    """The retry policy; None: the step's, else the definition's."""
     timeout_seconds: Seconds | None = None
     """How long one attempt may take."""
     on_error: OnError = "fail"
-    """After the last attempt: fail, or go on with the output None. ``retry``: retry by the default policy, then fail."""
+    """After the last attempt ``fail``, or ``continue`` with the output None. ``retry``: use the default policy, then fail."""
     compensate: StepNode | None = None
-    """What undoes it, run in reverse order when the execution or an enclosing scope fails or is cancelled."""
+    """The step that undoes it. Compensations run in reverse order if the execution or an enclosing scope fails or is cancelled."""
 
 
 class StepNode(Action, frozen=True, kw_only=True, tag="step"):
-    """One call of a registered step or of a built-in one."""
+    """A call of a registered or built-in step."""
 
     main: ClassVar[str] = "uses"
 
@@ -97,22 +95,23 @@ class StepNode(Action, frozen=True, kw_only=True, tag="step"):
 
 
 class Subworkflow(Action, frozen=True, kw_only=True, tag="subworkflow"):
-    """An execution of another workflow as a child of this one."""
+    """Another workflow, run as a child execution."""
 
     main: ClassVar[str] = "workflow"
 
     workflow: str = msgspec.field(name="subworkflow")
     version: Positive | None = None
-    """None: the newest active one when the child starts."""
+    """None: the newest active version when the child starts."""
     context: ContextRule = "inherit"
-    """``inherit``: the child reads the parent's context; ``isolate``: it has its own, empty; ``copy``: it starts with a copy;
-    ``share``: it reads and writes the parent's."""
+    """``inherit``: the child reads the parent's context. ``isolate``: its own context, empty at first. ``copy``: its own context,
+    a copy at first. ``share``: it reads and writes the parent's.
+    """
     is_detached: bool = False
-    """Whether the parent goes on at once, with the child's id as the output."""
+    """Whether the parent continues at once, with the child's id as output."""
 
 
 class ScriptNode(Action, frozen=True, kw_only=True, tag="script"):
-    """A piece of code in a sandboxed language."""
+    """A script in a sandboxed language."""
 
     main: ClassVar[str] = "code"
 
@@ -121,7 +120,7 @@ class ScriptNode(Action, frozen=True, kw_only=True, tag="script"):
 
 
 class Sequence(NodeFields, frozen=True, kw_only=True, tag="sequence"):
-    """Nodes one after another; the output is that of the last."""
+    """Nodes one after another; the output is that of the last node."""
 
     main: ClassVar[str] = "nodes"
 
@@ -129,24 +128,26 @@ class Sequence(NodeFields, frozen=True, kw_only=True, tag="sequence"):
 
 
 class Parallel(NodeFields, frozen=True, kw_only=True, tag="parallel"):
-    """Branches at the same time, and the rule by which they join."""
+    """Concurrent branches, and the rule by which they join."""
 
     main: ClassVar[str] = "branches"
 
     branches: dict[str, Node] = msgspec.field(name="parallel")
     optional: tuple[str, ...] = ()
-    """Branches whose failure is not the failure of all."""
+    """Branches that may fail without failing the node."""
     join: JoinRule | Positive = "all"
-    """``all``: every branch has ended. ``any``: one has succeeded. ``first``: one has ended, well or not. A number: so many have
-    succeeded. ``discriminator``: one has succeeded, and the others run on without effect."""
+    """When the node ends. ``all``: every branch has ended. ``any``: one has succeeded. ``first``: one has ended, successfully or
+    not. A number: that many have succeeded. ``discriminator``: one has succeeded, and the others keep running without effect.
+    """
     cancel_losers: bool = True
-    """Whether branches that the join no longer waits for are cancelled; a discriminator never does."""
+    """Whether the branches that are still running when the node joins are cancelled; a discriminator never cancels them."""
     fail_fast: bool = True
-    """Whether a failed required branch cancels the others at once, or they may finish first."""
+    """Whether the failure of a required branch cancels the others at once."""
     max_concurrency: Positive | None = None
     merge: Merge = "by_name"
-    """The output: an object by branch; a list in order of the branches; the output of the first to succeed; or all outputs, which
-    must be objects, combined key by key, later branches over earlier ones."""
+    """The output. ``by_name``: an object by branch. ``list``: a list in branch order. ``winner``: the first success. ``combine``:
+    all outputs, which must be objects, merged key by key, later branches over earlier ones.
+    """
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -157,7 +158,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 class Choice(NodeFields, frozen=True, kw_only=True, tag="choice"):
-    """The first case whose condition holds, or all such cases at the same time. No match and no ``otherwise`` is a failure."""
+    """The first case whose condition holds, or all such cases concurrently. No match without ``otherwise`` is a failure."""
 
     main: ClassVar[str] = "cases"
 
@@ -165,11 +166,13 @@ class Choice(NodeFields, frozen=True, kw_only=True, tag="choice"):
     otherwise: Node | None = None
     mode: Literal["first", "all"] = "first"
     merge: Merge = "by_name"
-    """With ``all``: how outputs come together, by the names of the nodes chosen. With ``first`` the output is the chosen node's."""
+    """With mode ``all``: how outputs are merged, by the names of the chosen nodes. With ``first`` the output is the chosen
+    node's.
+    """
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Whole numbers from ``start`` up to, or with a negative step down to, but without ``stop``."""
+    """Integers from ``start`` to ``stop``, which is excluded; downwards with a negative step."""
 
     start: Bound = 0
     stop: Bound
@@ -177,14 +180,14 @@ class Range(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
 
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Keep the outputs of the first or of the last so many iterations."""
+    """Keep the outputs of the first or the last iterations only."""
 
     first: Positive | None = None
     last: Positive | None = None
 
 
 class Loop(NodeFields, frozen=True, kw_only=True, tag="loop"):
-    """A node again and again, one iteration after another; exactly one of count, range, items, while, until says how long."""
+    """A node repeated in iterations one after another. Exactly one of count, range, items, while and until is given."""
 
     main: ClassVar[str] = "do"
 
@@ -193,21 +196,21 @@ class Loop(NodeFields, frozen=True, kw_only=True, tag="loop"):
     range: Range | None = None
     items: Templated | UnsetType = UNSET
     while_: Condition | None = msgspec.field(default=None, name="while")
-    """Asked before each iteration."""
+    """Evaluated before each iteration."""
     until: Condition | None = None
-    """Asked after each iteration."""
+    """Evaluated after each iteration."""
     break_when: Condition | None = None
-    """Asked after each iteration, whatever else says how long."""
+    """Evaluated after each iteration, with any kind of loop."""
     max_iterations: Positive | None = None
-    """More is a failure. A loop by ``while`` or ``until`` must have it."""
+    """Exceeding it is a failure. A loop with ``while`` or ``until`` must have it."""
     delay_seconds: Seconds = 0.0
-    """The wait between iterations."""
+    """The delay between iterations."""
     collect: Collect | Keep = "all"
-    """Which outputs of iterations are the loop's output: a list, the last one alone, or None."""
+    """The loop's output: a list of the iterations' outputs, the last output, or None."""
 
 
 class Each(NodeFields, frozen=True, kw_only=True, tag="each"):
-    """Many instances of a node at the same time: one for each item, or so many."""
+    """Concurrent instances of a node: one per item, or a number of them."""
 
     main: ClassVar[str] = "do"
 
@@ -216,7 +219,7 @@ class Each(NodeFields, frozen=True, kw_only=True, tag="each"):
     count: Count | None = None
     concurrency: Positive | None = None
     join: InstanceRule | Positive = "all"
-    """As for parallel branches; ``none``: go on at once while the instances run."""
+    """As for parallel branches; ``none``: continue at once while the instances run."""
     cancel_losers: bool = True
     fail_fast: bool = True
     limit: Positive = 1000
@@ -224,7 +227,7 @@ class Each(NodeFields, frozen=True, kw_only=True, tag="each"):
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """An arrow of a graph, taken always, under a condition, or when no condition of the other arrows from its source holds."""
+    """An edge of a graph: taken always, if its condition holds, or if no condition of the source's other edges holds."""
 
     source: str = msgspec.field(name="from")
     target: str = msgspec.field(name="to")
@@ -233,20 +236,20 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 class Graph(NodeFields, frozen=True, kw_only=True, tag="graph"):
-    """Nodes and arrows without a cycle. A node runs when all arrows to it are decided and one was taken; else it is skipped."""
+    """Nodes and edges without a cycle. A node runs once all incoming edges are decided and one was taken; else it is skipped."""
 
     main: ClassVar[str] = "nodes"
 
     nodes: dict[str, Node] = msgspec.field(name="graph")
     edges: tuple[Edge, ...] = ()
     start: tuple[str, ...] = ()
-    """Where it begins; unset: at every node without an arrow to it."""
+    """The first nodes; unset: every node without an incoming edge."""
     max_concurrency: Positive | None = None
     fail_fast: bool = True
 
 
 class CancelScopeNode(NodeFields, frozen=True, kw_only=True, tag="scope"):
-    """A region that is cancelled as one: by its timeout, by a signal, or by the built-in step ``cancel_scope``."""
+    """A scope that is cancelled as a whole: by its timeout, by a signal, or by the built-in step ``cancel_scope``."""
 
     main: ClassVar[str] = "do"
 
@@ -255,16 +258,16 @@ class CancelScopeNode(NodeFields, frozen=True, kw_only=True, tag="scope"):
     cancel_on: str | None = None
     """The name of a signal."""
     on_cancel: Literal["continue", "fail"] = "continue"
-    """What the cancelled region is for the node around it: an output of None, or a failure."""
+    """What a cancelled scope is for the enclosing node: an output of None, or a failure."""
 
 
 class Wait(NodeFields, frozen=True, kw_only=True, tag="wait"):
-    """A durable timer that holds no thread."""
+    """A durable timer. It holds no thread."""
 
     main: ClassVar[str] = "time"
 
     time: float | TemplateText = msgspec.field(name="wait")
-    """Seconds, a span such as ``2h``, a timestamp with a zone, or a template that gives one of these."""
+    """Seconds, a span such as ``2h``, a timestamp with a zone, or a template of one of these."""
 
 
 class Signal(NodeFields, frozen=True, kw_only=True, tag="signal"):
@@ -276,36 +279,36 @@ class Signal(NodeFields, frozen=True, kw_only=True, tag="signal"):
     timeout_seconds: Seconds | None = None
     on_timeout: Literal["fail", "continue"] = "fail"
     is_transient: bool = False
-    """Whether a signal that came before this node was reached is lost; else it waits to be taken."""
+    """Whether a signal that arrives before the node starts waiting is dropped; else it stays in the inbox."""
 
 
 class Deferred(NodeFields, frozen=True, kw_only=True, tag="deferred"):
-    """A choice made from outside: the first of several signals decides, its value is the ``item`` inside its branch."""
+    """A choice made from outside: the first of several signals selects its branch, and its value is the ``item`` inside."""
 
     main: ClassVar[str] = "branches"
 
     branches: dict[str, Node] = msgspec.field(name="deferred")
-    """By the name of the signal."""
+    """Branches by the name of their signal."""
     timeout_seconds: Seconds | None = None
     on_timeout: Node | None = None
-    """What runs if none comes in time; None: a failure."""
+    """The node that runs if no signal arrives in time; None: a failure."""
 
 
 class Approval(NodeFields, frozen=True, kw_only=True, tag="approval"):
-    """Ask people; the output is ``{"is_approved": ..., "decisions": [...]}``."""
+    """Ask people for a decision; the output is ``{"is_approved": ..., "decisions": [...]}``."""
 
     main: ClassVar[str] = "title"
 
     title: TemplateText = msgspec.field(name="approval")
     details: Templated | UnsetType = UNSET
-    """What is shown to them."""
+    """The value that is shown to them."""
     approvers: tuple[TemplateText, ...] = ()
-    """Who may answer; empty: anybody."""
+    """The people who may answer; empty: anybody."""
     needed: Positive = 1
-    """How many must agree; it is refused as soon as so many can no longer agree."""
+    """How many must agree. The approval is refused once that number can no longer be reached."""
     timeout_seconds: Seconds | None = None
     on_timeout: Literal["cancel", "default", "escalate"] = "cancel"
-    """Cancel the execution; take ``default`` as the output; or ask ``escalate_to`` with the timeout begun anew, once."""
+    """Cancel the execution; output ``default``; or ask ``escalate_to`` once, with a new timeout."""
     default: Templated | UnsetType = UNSET
     escalate_to: tuple[TemplateText, ...] = ()
 
@@ -329,7 +332,7 @@ Node = (
 
 
 class DefinitionStatus(StrEnum):
-    """Whether a definition may be started."""
+    """The status of a definition; only an active one can be started."""
 
     DRAFT = "DRAFT"
     ACTIVE = "ACTIVE"
@@ -337,7 +340,7 @@ class DefinitionStatus(StrEnum):
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A declared workflow. Made by ``define`` or ``parse``, which check it."""
+    """A declared workflow. ``define`` and ``parse`` create and check it."""
 
     name: str
     version: Positive = 1
@@ -346,17 +349,17 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     input_schema: dict[str, Value] | None = None
     """A JSON Schema for ``trigger.input``."""
     variables: dict[str, Value] = {}
-    """The variables and the values that they begin with."""
+    """The variables with their initial values."""
     retry: Retry | None = None
-    """The policy for steps that have none."""
+    """The retry policy of steps without their own."""
     timeout_seconds: Seconds | None = None
     """How long an execution may take."""
     root: Node = msgspec.field(name="do")
     output: Templated | UnsetType = UNSET
-    """The execution's result, with templates; unset: the output of the root."""
+    """The execution's result, which may contain templates; unset: the output of the root."""
 
     def _repr_svg_(self) -> str:
-        """The picture that a notebook shows."""
+        """Return the picture that a notebook shows."""
         from stepwell.flow.drawing import draw_svg
 
         return draw_svg(self)

@@ -1,8 +1,8 @@
-"""A definition's nodes laid out flat: each with its name, its place in the tree, and what it is given without being told.
+"""Flatten a definition: every node with its unique name, its place in the tree and its default input.
 
-Names are unique in a definition. A user's name is kept, and the key of a node in a graph is its name. A node without one is
-named after the step, workflow or kind that it is; when that is taken, a number is added, in the order of the document. The
-same definition gives the same names always.
+Names are unique in a definition. A name that the user gave is kept, and the key of a node in a graph is its name. A node without
+a name is named after its step, workflow or kind; if that is taken, a number is added, in document order. The same definition
+always gives the same names: keys of stored records contain them.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from stepwell.model.value import Value
 __all__ = ["Outline", "Path", "Place", "children_of", "kind_word"]
 
 Path = tuple[str | int, ...]
-"""Where something stands in a document: keys and indexes from the top."""
+"""A position in a document: keys and indexes from the top."""
 
 _ROOT_ARGS = "{{ trigger.input }}"
 _ITEM_ARGS = "{{ item }}"
 
 
 class Place:
-    """A node in its place."""
+    """A node with its name, position and default input."""
 
     __slots__ = ("_forms", "children", "depth", "inherited", "name", "node", "parent", "path", "slot")
 
@@ -51,11 +51,12 @@ class Place:
         self.name = ""
         """Unique in the definition."""
         self.children: dict[str, Place] = {}
-        """The nodes directly inside by slot, in the order of the document. A slot is the index in a sequence or choice, the name
-        of a branch or of a graph's node, ``do``, ``otherwise``, ``on_timeout`` or ``compensate``."""
+        """The nodes directly inside by slot, in document order. A slot is the index in a sequence or choice, the name of a branch
+        or of a graph's node, ``do``, ``otherwise``, ``on_timeout`` or ``compensate``.
+        """
         self.depth = 1 if parent is None else parent.depth + 1
         self.inherited: Value = None
-        """What the node is given if it does not say: see ``args``."""
+        """The input of a node without ``with``: see ``args``."""
         self._forms: dict[str, Template] = {}
 
     def __repr__(self) -> str:
@@ -63,22 +64,23 @@ class Place:
 
     @property
     def kind(self) -> str:
-        """The word of the node's kind."""
+        """The keyword of the node's kind."""
         return kind_word(self.node)
 
     @property
     def args(self) -> Template:
         """The template of an action's input.
 
-        Without a ``with``, a node is given the output of the nearest node before it in its sequence that has one; the first is
-        given what its container is: the item in a loop, an instance or a branch of a deferred choice, and in the end
-        ``trigger.input``. A node of a graph is given its predecessor's output, or an object of them by name.
+        Without ``with``, an action's input is the output of the nearest earlier node in its sequence that has an output. The
+        first node of a sequence gets its container's input: the item in a loop, an instance or a deferred branch, and
+        ``trigger.input`` at the top. A node of a graph gets its predecessor's output, or an object of several predecessors'
+        outputs by name.
         """
         written = getattr(self.node, "args", UNSET)
         return self.form("args") if written is not UNSET else self._form("", self.inherited)
 
     def form(self, field: str) -> Template:
-        """The compiled template of a field, made once."""
+        """Return the compiled template of a field, compiled once."""
         return self._form(field, getattr(self.node, field))
 
     def _form(self, field: str, source: Value) -> Template:
@@ -87,7 +89,7 @@ class Place:
         return self._forms[field]
 
     def ancestors(self) -> Iterator[Place]:
-        """The places around this one, from the inside out."""
+        """Iterate over the enclosing places, innermost first."""
         place = self.parent
         while place is not None:
             yield place
@@ -95,7 +97,7 @@ class Place:
 
 
 class Outline:
-    """All places of a definition, by name, in the order of the document."""
+    """All places of a definition by name, in document order."""
 
     __slots__ = ("definition", "duplicates", "places", "root")
 
@@ -104,7 +106,7 @@ class Outline:
         self.root = Place(definition.root, ("do",), None, "do")
         in_order = _lay_out(self.root)
         self.duplicates = _name(in_order)
-        """Places whose given name another place has already; a checked definition has none."""
+        """Places whose given name is already taken; a checked definition has none."""
         self.places: Mapping[str, Place] = {place.name: place for place in in_order}
         _inherit(self.root)
 
@@ -119,13 +121,13 @@ class Outline:
 
 
 def kind_word(node: Node) -> str:
-    """The word of a node's kind; a built-in step has its own."""
+    """Return the keyword of a node's kind; each built-in step has its own."""
     builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None
     return builtin.name if builtin else str(type(node).__struct_config__.tag)
 
 
 def children_of(node: Node) -> Iterator[tuple[Path, str, Node]]:
-    """The nodes directly inside a node: the path to each in a document, its slot, and the node."""
+    """Iterate over the nodes directly inside a node: document path, slot and node."""
     match node:
         case Sequence():
             yield from ((("sequence", index), str(index), child) for index, child in enumerate(node.nodes))
@@ -149,7 +151,7 @@ def children_of(node: Node) -> Iterator[tuple[Path, str, Node]]:
 
 
 def _lay_out(root: Place) -> list[Place]:
-    """Every place in the order of the document. Not recursive: the depth is checked later, with all other faults."""
+    """Return every place in document order. Iterative, because the nesting depth is checked only later."""
     in_order: list[Place] = []
     pending = [root]
     while pending:
@@ -168,7 +170,7 @@ def _given_name(place: Place) -> str:
 
 
 def _name(in_order: list[Place]) -> list[Place]:
-    """Give every place its name: first those that a user chose, so that none of the others takes one. Gives the duplicates."""
+    """Name every place, user-given names first, so that no generated name takes one. Return the duplicates."""
     taken: set[str] = set()
     duplicates: list[Place] = []
     unnamed: list[Place] = []
@@ -193,7 +195,7 @@ def _natural_name(node: Node) -> str:
 
 
 def _fresh(name: str, taken: set[str], numbers: dict[str, int]) -> str:
-    """The name, or the name with the first number from 2 that makes it new."""
+    """Return the name, with the first free number from 2 added if it is taken."""
     fresh = name
     while fresh in taken:
         numbers[name] = numbers.get(name, 1) + 1
@@ -203,7 +205,7 @@ def _fresh(name: str, taken: set[str], numbers: dict[str, int]) -> str:
 
 
 def _inherit(root: Place) -> None:
-    """Work out for every place what it is given if it does not say."""
+    """Compute the default input of every place."""
     root.inherited = _ROOT_ARGS
     pending = [root]
     while pending:
@@ -219,10 +221,10 @@ def _inherit_inside(place: Place) -> None:
     before = place.inherited
     if isinstance(place.node, Loop | Each | Deferred):
         before = _ITEM_ARGS
-    if isinstance(place.node, Action):  # its only child undoes it, and is given what it gave
+    if isinstance(place.node, Action):  # its only child is its compensation, whose input is the action's output
         before = _output_of(place)
     for slot, child in place.children.items():
-        # Where no signal came in time, there is none to be the item.
+        # After a timeout there is no signal whose value could be the item.
         is_late = isinstance(place.node, Deferred) and slot == "on_timeout"
         child.inherited = place.inherited if is_late else before
         if isinstance(place.node, Sequence) and _has_output(child.node):
@@ -243,12 +245,12 @@ def _inherit_graph(place: Place, graph: Graph) -> None:
             child.inherited = place.inherited
         elif len(before) == 1:
             child.inherited = _output_of(before[0])
-        else:  # some of them may have been skipped
+        else:  # a skipped predecessor has no output
             child.inherited = {each.name: f"{{{{ {path_text(('steps', each.name, 'output'))} ?? null }}}}" for each in before}
 
 
 def _has_output(node: Node) -> bool:
-    """Whether what a node gives is meant for the next: a wait or a log hands on what it was given itself."""
+    """Return whether the next node should get this node's output. A wait or a log passes on its own input."""
     if isinstance(node, Wait):
         return False
     builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None

@@ -1,4 +1,4 @@
-"""Whether the paths in templates and conditions can lead to something: known names, and nodes that are done by then."""
+"""Check that paths in templates and conditions can be resolved: known names, and nodes that have ended by then."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Asked(NamedTuple):
 
     reference: Reference
     path: Path
-    """Where the text with it stands in the document."""
+    """The position of its text in the document."""
     offset: int
-    """Where the reference stands in the text."""
+    """The position of the reference in the text."""
     place: Place | None
-    """The node that asks; None: the definition, when all is done."""
+    """The node that reads it; None for the definition's output."""
     after: Place | None = None
-    """The node inside that is done by then: a loop's body, or the source of an arrow."""
+    """The inner node that has ended by then: a loop's body, or the source of an edge."""
     has_item: bool = False
-    """Whether the node gives an item and an index of its own here."""
+    """Whether the node itself provides an item and an index here."""
 
 
 def asked_in(outline: Outline) -> Iterator[Asked]:
-    """Every reference of a definition."""
+    """Iterate over every reference of a definition."""
     for place in outline:
         yield from _asked_by(place)
     yield from _in_value(outline.definition.output, ("output",), None)
@@ -103,7 +103,7 @@ def _in_condition(
 
 
 def reference_findings(outline: Outline) -> Findings:
-    """Every reference that cannot lead to something."""
+    """Iterate over every reference that can never be resolved."""
     predecessors: dict[tuple[str, str], set[str]] = {}
     for asked in asked_in(outline):
         message, unknown = _fault(asked, outline, predecessors)
@@ -132,7 +132,7 @@ def _item_fault(asked: Asked) -> str:
 
 
 def _is_given(place: Place, word: str) -> bool:
-    """Whether the node around a place gives it an item or index. A deferred choice gives the signal, so none when it is late."""
+    """Return whether an enclosing node provides an item or index; a deferred choice has no item after its timeout."""
     match place.parent:
         case Place(node=Loop() | Each()):
             return True
@@ -143,7 +143,7 @@ def _is_given(place: Place, word: str) -> bool:
 
 
 def _place_fault(asked: Asked, outline: Outline, predecessors: dict[tuple[str, str], set[str]]) -> tuple[str, str]:
-    """What is wrong with a path to a node, and the name in it if that is unknown."""
+    """Return what is wrong with a path to a node, and the name in it if that is unknown."""
     root, name, *rest = asked.reference.path
     target = outline.places.get(str(name))
     is_loop = root == "loops"
@@ -159,7 +159,7 @@ def _place_fault(asked: Asked, outline: Outline, predecessors: dict[tuple[str, s
 
 
 def _order_fault(asked: Asked, target: Place, predecessors: dict[tuple[str, str], set[str]]) -> str:
-    """Why a node cannot have given its output when it is asked for, or nothing."""
+    """Return why a node cannot have an output when it is read, or an empty text."""
     asking = _trail(asked.place)
     trail = _trail(target)
     instances = next((place for place in trail[:-1] if isinstance(place.node, Each) and place not in asking), None)
@@ -178,18 +178,18 @@ def _order_fault(asked: Asked, target: Place, predecessors: dict[tuple[str, str]
 
 
 def _trail(place: Place | None) -> list[Place]:
-    """The places from the root down to this one."""
+    """Return the places from the root down to this one."""
     return [] if place is None else [*reversed([*place.ancestors()]), place]
 
 
 def _unfinished_fault(asked: Asked, target: Place) -> str:
-    """The target is the asking node or around it; only what undoes a node may ask for its output."""
+    """Check a node that reads its own output or an enclosing node's; only a compensation may."""
     is_undoing = asked.place is not None and asked.place.parent is target and isinstance(target.node, Action)
     return "" if is_undoing else f"{target.name!r} is not done yet when this is asked"
 
 
 def _inner_fault(asked: Asked, target: Place, inner: Place, predecessors: dict[tuple[str, str], set[str]]) -> str:
-    """The target is inside the asking node: fine after a loop's body, or for an arrow at its source or before."""
+    """Check a node that reads an inner node's output: allowed after a loop's body, or for an edge from its source on."""
     if inner is asked.after:
         return ""
     if asked.after is not None and asked.place is not None and isinstance(asked.place.node, Graph):
@@ -198,7 +198,7 @@ def _inner_fault(asked: Asked, target: Place, inner: Place, predecessors: dict[t
 
 
 def _beside_fault(parent: Place, asking: Place, inner: Place, target: Place, predecessors: dict[tuple[str, str], set[str]]) -> str:
-    """The asking node and the target are inside different children of a node."""
+    """Check two nodes inside different children of one node."""
     match parent.node:
         case Sequence():
             return "" if int(inner.slot) < int(asking.slot) else f"{target.name!r} runs only after this"
@@ -214,4 +214,4 @@ def _graph_fault(graph: Place, asking: Place, inner: Place, target: Place, prede
     key = (graph.name, asking.slot)
     if key not in predecessors and isinstance(graph.node, Graph):
         predecessors[key] = predecessors_of(graph.node, asking.slot)
-    return "" if inner.slot in predecessors[key] else f"no arrows lead from {target.name!r} to {asking.name!r}: it may not be done"
+    return "" if inner.slot in predecessors[key] else f"no edges lead from {target.name!r} to {asking.name!r}: it may not be done"

@@ -1,11 +1,10 @@
-"""A document as it was read: plain data that knows its line and column.
+"""Read YAML and JSON into data that knows its line and column.
 
-YAML, read strictly: from the parser's events, so that nothing is built but plain data, and every part knows its place.
+YAML is read strictly, from the parser's events, so that only plain data is built. Words are read as in YAML 1.2: ``yes``, ``no``,
+``on``, ``off`` are texts. These are refused: tags, duplicate keys, keys that are not texts, merge keys, several documents,
+numbers that JSON does not have, and aliases that expand to more than a document may hold.
 
-Words are read as in YAML 1.2: ``yes``, ``no``, ``on``, ``off`` are texts. Refused: tags, keys that stand twice, keys that are not
-texts, merge keys, several documents, numbers that JSON does not have, and aliases that grow into more than a document may hold.
-
-JSON with the line and column of every part. The standard library's reader gives values without places.
+JSON has its own scanner, because the standard library's decoder does not report positions.
 """
 
 from __future__ import annotations
@@ -39,30 +38,30 @@ __all__ = [
 
 
 MAX_CHARACTERS = 4_000_000
-"""Room for some ten thousand steps; YAML takes about a second for it."""
+"""Enough for about ten thousand steps, which YAML takes about a second to parse."""
 MAX_PARTS = 500_000
-"""Values in a document, those behind aliases counted as often as they are used."""
+"""Values in a document; aliased values count each time they are used."""
 MAX_NESTING = 500
 """Levels in a document; a hundred nested nodes take up to four hundred."""
 
 
 MAX_FAULTS = 1000
-"""More are not looked for: the text is not a definition at all."""
+"""Reading stops after this many faults: the text is not a definition at all."""
 
 
 class TooManyFaults(Exception):
-    """Enough is wrong; those found so far are in the reading."""
+    """The limit of faults is reached; the reading holds those found so far."""
 
 
 class Mark(NamedTuple):
-    """A place in a text; lines and columns count from 1."""
+    """A position in a text; lines and columns count from 1."""
 
     line: int
     column: int
 
 
 class Located:
-    """A value of a document with its place: a scalar, a list of these, or a mapping of them by key."""
+    """A value of a document with its position: a scalar, a list, or a mapping."""
 
     __slots__ = ("height", "inner", "is_faulty", "items", "keys", "mark", "members", "scalar", "size")
 
@@ -73,17 +72,19 @@ class Located:
         self.items: list[Located] | None = None
         self.members: dict[str, Located] | None = None
         self.keys: dict[str, Mark] = {}
-        """For a mapping: the places of its keys."""
+        """The positions of a mapping's keys."""
         self.inner = inner
-        """For a text: how far after the mark its first letter stands, or -1 if places in it cannot be told from it."""
+        """The offset of a text's first character from the mark; -1 if positions inside the text are unknown."""
         self.is_faulty = False
-        """Whether it is noted already that this is wrong, so that nothing more need be said."""
+        """Whether a fault is already noted here, so that no second one is reported."""
         self.size, self.height = 1, 1
-        """Values in it, and levels, with itself. Known without walking, so a bomb of aliases is found before it goes off."""
+        """The number of values and levels including itself. Computed when a container closes, so that an alias bomb is refused
+        before anything expands it.
+        """
 
     @classmethod
     def opened(cls, mark: Mark, *, is_mapping: bool) -> Located:
-        """A list or mapping to be filled, and then closed."""
+        """Return an empty list or mapping, to be filled and then closed."""
         located = cls(mark)
         if is_mapping:
             located.members = {}
@@ -92,13 +93,13 @@ class Located:
         return located
 
     def close(self) -> None:
-        """Work out size and height, when a list or mapping has all its parts."""
+        """Compute size and height once all parts are added."""
         for part in self.items or (self.members or {}).values():
             self.size += part.size
             self.height = max(self.height, part.height + 1)
 
     def put(self, key: str, part: Located, mark: Mark) -> bool:
-        """Add a member to a mapping, unless its key is taken."""
+        """Add a member to a mapping. Return False if its key is taken."""
         members = self.members if self.members is not None else {}
         if key in members:
             return False
@@ -108,7 +109,7 @@ class Located:
 
     @property
     def is_null(self) -> bool:
-        """Whether nothing stands there."""
+        """Whether the value is null."""
         return self.scalar is None and not self.is_container
 
     @property
@@ -117,18 +118,18 @@ class Located:
         return self.items is not None or self.members is not None
 
     def children(self) -> Iterable[tuple[str | int, Located]]:
-        """The parts of a list or mapping with their indexes or keys."""
+        """Iterate over the parts of a list or mapping with their indexes or keys."""
         return enumerate(self.items) if self.items is not None else (self.members or {}).items()
 
     def place_in(self, offset: int) -> Mark:
-        """The place of a letter of a text, as near as it is known."""
+        """Return the position of a character of a text, or the text's position if that is unknown."""
         if self.inner < 0 or (isinstance(self.scalar, str) and "\n" in self.scalar):
             return self.mark
         return Mark(self.mark.line, self.mark.column + self.inner + offset)
 
 
 class DocumentReading:
-    """What is found wrong while a document is read, and where its parts stand."""
+    """The faults found while a document is read, and the positions of its parts."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -136,29 +137,29 @@ class DocumentReading:
         self.marks: dict[tuple[str | int, ...], Located] = {}
         self.key_marks: dict[tuple[str | int, ...], Mark] = {}
         self.depth = 0
-        """Nodes around the one that is being read."""
+        """The number of nodes around the current one."""
         self.damaged: set[tuple[str | int, ...]] = set()
-        """Places of nodes with a field that could not be read: what the node lacks now, it may have had."""
+        """Paths of nodes with an unreadable field: a fault "is missing" may only follow from that."""
         self.lost_names: set[str] = set()
-        """Names that nodes may have that could not be read; if one of these is unknown, that may be the only reason."""
+        """Names that unreadable nodes may have; a reference to one of these may be correct."""
 
     def fault(self, mark: Mark, message: str) -> None:
-        """Note one fault; the order is put right at the end."""
+        """Note a fault. Raise ``TooManyFaults`` at the limit. ``finish`` sorts the faults."""
         if len(self.problems) >= MAX_FAULTS:
             raise TooManyFaults
         self.problems.append(Problem(InvalidDefinition.code, message, f"{self.source}:{mark.line}:{mark.column}"))
 
     def is_consequence(self, path: tuple[str | int, ...], unknown: str) -> bool:
-        """Whether a finding may be due to what could not be read: a field of the same node, or the node of a name."""
+        """Return whether a finding may only follow from an unreadable part: a field of the same node, or the named node."""
         return path in self.damaged or path[:-1] in self.damaged or (unknown != "" and self.is_lost(unknown))
 
     def is_lost(self, name: str) -> bool:
-        """Whether a name, perhaps with a number added, may be that of a node that could not be read."""
+        """Return whether a name, perhaps with a number added, may belong to an unreadable node."""
         base, _, number = name.rpartition("-")
         return name in self.lost_names or (number.isdecimal() and base in self.lost_names)
 
     def finish(self) -> None:
-        """Raise everything that was found wrong, in the order of the document."""
+        """Raise ``InvalidDefinition`` with every fault in document order, if there is any."""
         if self.problems:
             raise InvalidDefinition(sorted(self.problems, key=_place))
 
@@ -169,7 +170,7 @@ def _place(problem: Problem) -> tuple[int, int]:
 
 
 def plain_of(located: Located) -> Value:
-    """The value without its places."""
+    """Return the value without positions."""
     if located.members is not None:
         return {key: plain_of(child) for key, child in located.members.items()}
     if located.items is not None:
@@ -190,11 +191,11 @@ _INT_MAX = 2**63 - 1
 
 
 class _Stopped(Exception):
-    """The text cannot be read any further; why is noted already."""
+    """The text cannot be read any further; the reason is noted."""
 
 
 def read_yaml(text: str, reading: DocumentReading) -> Located | None:
-    """The one document of a YAML text, or None if it cannot be read; what is wrong is noted in the reading."""
+    """Return the document of a YAML text, or None if it cannot be read; faults are noted in the reading."""
     import yaml  # only when a document is read
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -216,7 +217,7 @@ def read_yaml(text: str, reading: DocumentReading) -> Located | None:
 
 
 def is_plain_text(text: str) -> bool:
-    """Whether a text without quotes would be read as this text, and not as a number or a word with a meaning."""
+    """Return whether YAML reads the unquoted text as this text, and not as a number, boolean or null."""
     is_other = text in _WORDS or text == "<<" or any(pattern.fullmatch(text) for pattern in (_INT, _ODD_INT, _FLOAT, _NO_NUMBER))
     return not is_other
 
@@ -235,20 +236,20 @@ def _mark(mark: Any) -> Mark:
 
 
 class _Builder:
-    """Makes located data of the events of a parser."""
+    """Build located data from the events of the YAML parser."""
 
     def __init__(self, reading: DocumentReading) -> None:
         self.reading = reading
         self.document: Located | None = None
         self.anchors: dict[str, Located] = {}
         self.open: list[tuple[Located, str | None]] = []
-        """The lists and mappings that have not ended, and their anchors."""
+        """The unfinished lists and mappings with their anchors."""
         self.keys: list[Located | None] = []
-        """For each of them, in a mapping, the key whose value comes next."""
+        """For each unfinished mapping, the key whose value comes next."""
         self.documents = 0
 
     def take(self, event: Any) -> None:
-        """One event; the kinds are told by name, to import nothing here."""
+        """Handle one event. Kinds are compared by name, so that PyYAML is imported only when a document is read."""
         mark = _mark(event.start_mark)
         match type(event).__name__:
             case "DocumentStartEvent":
@@ -308,7 +309,7 @@ class _Builder:
         return Located(mark, event.value, inner=1 if style in ("'", '"') else -1)
 
     def word(self, text: str, mark: Mark) -> Value:
-        """What a text without quotes stands for."""
+        """Return the value of an unquoted text."""
         if text in _WORDS:
             return _WORDS[text]
         if _INT.fullmatch(text):
@@ -322,14 +323,14 @@ class _Builder:
         return float(text) if _FLOAT.fullmatch(text) else text
 
     def number(self, text: str, mark: Mark) -> Value:
-        # Length first: turning a very long text into an int takes time that grows with its square.
+        # Check the length first: int() of a long text takes quadratic time.
         if len(text) > 20 or not -_INT_MAX - 1 <= int(text) <= _INT_MAX:
             self.reading.fault(mark, "the number needs more than 64 bits; write it as a text in quotes")
             return None
         return int(text)
 
     def add(self, part: Located, anchor: str | None) -> None:
-        """Put a finished part where it belongs: into what is open, or as the document itself."""
+        """Add a finished part to the innermost open container, or keep it as the document."""
         if anchor is not None:
             self.anchors[anchor] = part
         if not self.open:
@@ -351,7 +352,7 @@ class _Builder:
         if not isinstance(name, str):
             what = "a list or mapping" if key.is_container else f"{name!r}"
             self.reading.fault(key.mark, f"a key must be a text, not {what}; put it in quotes")
-        elif name == "<<" and not key.inner:  # in quotes it is a text like any other
+        elif name == "<<" and not key.inner:  # a quoted "<<" is an ordinary key
             self.reading.fault(key.mark, "merge keys (<<) are refused; write the keys out")
         elif not owner.put(name, part, key.mark):
             self.reading.fault(key.mark, f"the key {name!r} stands twice; first in line {owner.keys[name].line}")
@@ -365,7 +366,7 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 
 def read_json(text: str, reading: DocumentReading) -> Located | None:
-    """The one value of a JSON text, or None if it cannot be read; what is wrong is noted in the reading."""
+    """Return the value of a JSON text, or None if it cannot be read; faults are noted in the reading."""
     scanner = _Scanner(text, reading)
     try:
         return scanner.document()
@@ -378,7 +379,7 @@ def _closing(owner: Located) -> str:
 
 
 class _Scanner:
-    """Reads a text from its start to its end, with what is open in a list and not on Python's stack."""
+    """A JSON scanner that keeps open containers in a list, so that deep nesting cannot exhaust Python's stack."""
 
     def __init__(self, text: str, reading: DocumentReading) -> None:
         self.text, self.reading = text, reading
@@ -396,7 +397,7 @@ class _Scanner:
         raise _Stopped
 
     def skip(self) -> str:
-        """Go over space; the sign that follows, or nothing at the end."""
+        """Skip whitespace and return the next character, or an empty text at the end."""
         space = _SPACE.match(self.text, self.at)
         self.at = space.end() if space else self.at
         return self.text[self.at : self.at + 1]
@@ -410,7 +411,7 @@ class _Scanner:
         return document
 
     def value(self) -> Located:
-        """The value that begins here; a list or object is only opened."""
+        """Read the value that begins here; a list or object is only opened."""
         sign = self.skip()
         start = self.at
         self.parts += 1
@@ -427,7 +428,7 @@ class _Scanner:
         return Located(self.mark(start), self.atom(), inner=0)
 
     def member(self) -> None:
-        """One more part of what is open, or its end."""
+        """Read the next part of the open container, or its end."""
         owner = self.open[-1]
         if self.skip() == _closing(owner):
             self.at += 1
@@ -443,7 +444,7 @@ class _Scanner:
             self.after()
 
     def after(self) -> None:
-        """The comma after a finished part, unless its owner ends here."""
+        """Read the comma after a finished part, unless its container ends here."""
         if not self.open:
             return
         closing = _closing(self.open[-1])

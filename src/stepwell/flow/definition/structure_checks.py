@@ -1,7 +1,4 @@
-"""What must hold for a graph: known ends, no cycle, nothing cut off. All faults are found, not just the first.
-
-What must hold for each kind of node, seen alone.
-"""
+"""Check nodes one by one, and graphs for unknown ends, cycles and unreachable nodes. All faults are found, not just the first."""
 
 from __future__ import annotations
 
@@ -45,19 +42,19 @@ __all__ = [
 
 
 def graph_findings(graph: Graph, path: Path) -> Findings:
-    """Every fault of a graph."""
+    """Return every fault of a graph."""
     if not graph.nodes:
         yield Finding(path, "the graph has no nodes")
     yield from _edge_findings(graph, path)
     yield from _start_findings(graph, path)
     cycles = _cycles(graph)
     for cycle in cycles:
-        yield Finding((*path, "edges"), f"the arrows go round in a circle: {' -> '.join(cycle)}")
+        yield Finding((*path, "edges"), f"the graph has a cycle: {' -> '.join(cycle)}")
     yield from _cut_off_findings(graph, path, {name for cycle in cycles for name in cycle})
 
 
 def successors_of(graph: Graph) -> dict[str, list[str]]:
-    """For each node the targets of its arrows, unknown ends left out."""
+    """Return each node's successors, without unknown names."""
     found: dict[str, list[str]] = {name: [] for name in graph.nodes}
     for edge in graph.edges:
         if edge.source in found and edge.target in found:
@@ -66,7 +63,7 @@ def successors_of(graph: Graph) -> dict[str, list[str]]:
 
 
 def predecessors_of(graph: Graph, name: str) -> set[str]:
-    """Every node from which arrows lead to this one, directly or not."""
+    """Return every node from which this one can be reached."""
     sources: dict[str, list[str]] = {}
     for edge in graph.edges:
         sources.setdefault(edge.target, []).append(edge.source)
@@ -93,19 +90,19 @@ def _edge_findings(graph: Graph, path: Path) -> Findings:
                 message = f"there is no node {name!r} in the graph{suggest(name, graph.nodes)}"
                 yield Finding((*here, key), message)
         if edge.when is not None and edge.is_otherwise:
-            yield Finding(here, "an arrow has a condition or is the one taken otherwise, not both")
+            yield Finding(here, "an edge has a condition or is 'otherwise', not both")
         if (edge.source, edge.target) in seen:
-            yield Finding(here, f"there is a second arrow from {edge.source!r} to {edge.target!r}; join their conditions with 'or'")
+            yield Finding(here, f"there is a second edge from {edge.source!r} to {edge.target!r}; join their conditions with 'or'")
         seen.add((edge.source, edge.target))
     yield from _otherwise_findings(graph, path)
 
 
 def _otherwise_findings(graph: Graph, path: Path) -> Findings:
-    """An arrow that is taken when no condition holds: of use only beside arrows with conditions."""
+    """Check that each ``otherwise`` edge has a sibling with a condition."""
     decided = {edge.source for edge in graph.edges if edge.when is not None}
     for index, edge in enumerate(graph.edges):
         if edge.is_otherwise and edge.source not in decided:
-            message = f"'otherwise' needs another arrow from {edge.source!r} with a condition"
+            message = f"'otherwise' needs another edge from {edge.source!r} with a condition"
             yield Finding((*path, "edges", index, "otherwise"), message)
 
 
@@ -117,7 +114,7 @@ def _start_findings(graph: Graph, path: Path) -> Findings:
 
 
 def _cycles(graph: Graph) -> list[list[str]]:
-    """One circle for each knot of nodes that reach each other: depth first, without recursion."""
+    """Return one cycle for each strongly connected component: depth-first search without recursion."""
     arrows = successors_of(graph)
     cycles: list[list[str]] = []
     done: set[str] = set()
@@ -152,16 +149,16 @@ def _cut_off_findings(graph: Graph, path: Path, in_cycles: set[str]) -> Findings
     for name in graph.nodes:
         here = (*path, "graph", name)
         if len(graph.nodes) > 1 and name not in ends and name not in graph.start:
-            yield Finding(here, f"no arrow leads to {name!r} or away from it", is_about_key=True)
+            yield Finding(here, f"no edge leads to {name!r} or away from it", is_about_key=True)
         elif name not in reached and name not in in_cycles:
             yield Finding(here, f"{name!r} can never be reached from the start", is_about_key=True)
     for name in graph.start:
         if name in targets:
-            yield Finding((*path, "start"), f"{name!r} is a start, so no arrow may lead to it")
+            yield Finding((*path, "start"), f"{name!r} is a start, so no edge may lead to it")
 
 
 class Known(NamedTuple):
-    """What a definition may refer to from outside itself; None: anything."""
+    """The names that a definition may refer to; None accepts every name."""
 
     steps: Collection[str] | None
     workflows: Collection[str] | None
@@ -169,7 +166,7 @@ class Known(NamedTuple):
 
 
 def node_findings(place: Place, known: Known) -> Findings:
-    """Every fault of a node that can be seen without its surroundings."""
+    """Return every fault of a node that can be seen from the node alone."""
     match place.node:
         case Action():
             yield from _action(place, place.node, known)
@@ -204,7 +201,7 @@ def _named(place: Place, key: str, name: str | None) -> Findings:
 
 def _action(place: Place, node: Action, known: Known) -> Findings:
     if node.compensate is not None and node.compensate.compensate is not None:
-        yield Finding((*place.path, "compensate", "compensate"), "what undoes a step cannot itself be undone")
+        yield Finding((*place.path, "compensate", "compensate"), "a compensation cannot have a compensation")
     if isinstance(node, StepNode):
         yield from _step(place, node, known)
     elif isinstance(node, Subworkflow) and known.workflows is not None and node.workflow not in known.workflows:
@@ -218,7 +215,7 @@ def _step(place: Place, node: StepNode, known: Known) -> Findings:
     if builtin is not None:
         yield from _builtin(place, node, known)
     elif not node.uses:
-        yield Finding(here, "which step? The name is empty")
+        yield Finding(here, "the name of the step is empty")
     elif node.uses.startswith(PREFIX):
         name = node.uses.removeprefix(PREFIX)
         yield Finding(here, f"there is no built-in step {name!r}{suggest(name, BUILTINS)}")
@@ -270,7 +267,7 @@ def _parallel(place: Place, node: Parallel) -> Findings:
             message = f"there is no branch {name!r}{suggest(name, node.branches)}"
             yield Finding((*place.path, "optional", index), message)
     if isinstance(node.join, int) and node.join > len(node.branches):
-        yield Finding((*place.path, "join"), f"it waits for {node.join} of {len(node.branches)} branches, which can never be")
+        yield Finding((*place.path, "join"), f"it waits for {node.join} of {len(node.branches)} branches, which can never happen")
 
 
 def _choice(place: Place, node: Choice) -> Findings:
@@ -295,12 +292,12 @@ def _choice(place: Place, node: Choice) -> Findings:
 
 
 def _constant(condition: str) -> object:
-    """What a condition without references gives, or None."""
+    """Return the value of a condition without references, or None."""
     try:
         found = compile_expression(condition)
         return found.holds({}) if found.is_constant else None
     except StepwellError:
-        return None  # a condition that fails on all data is reported where it is written
+        return None  # the expression's own check reports a condition that always fails
 
 
 def _number_or_template(path: tuple[str | int, ...], value: object) -> Findings:
@@ -327,7 +324,7 @@ def _loop(place: Place, node: Loop) -> Findings:
     if node.range is not None:
         yield from _range(place, node.range)
     if isinstance(node.collect, Keep) and (node.collect.first is None) == (node.collect.last is None):
-        yield Finding((*place.path, "collect"), "keep either the first or the last so many")
+        yield Finding((*place.path, "collect"), "give either 'first' or 'last'")
 
 
 def _range(place: Place, bounds: Range) -> Findings:
@@ -359,7 +356,7 @@ def _each(place: Place, node: Each) -> Findings:
     if size is not None and size > node.limit:
         yield Finding(place.path, f"{size:,} instances are more than the limit of {node.limit:,}")
     if size is not None and isinstance(node.join, int) and node.join > size:
-        yield Finding((*place.path, "join"), f"it waits for {node.join} of {size} instances, which can never be")
+        yield Finding((*place.path, "join"), f"it waits for {node.join} of {size} instances, which can never happen")
 
 
 def _deferred(place: Place, node: Deferred) -> Findings:
@@ -374,11 +371,11 @@ def _deferred(place: Place, node: Deferred) -> Findings:
 
 def _approval(place: Place, node: Approval) -> Findings:
     if node.on_timeout == "default" and node.default is UNSET:
-        yield Finding((*place.path, "on_timeout"), "which default? Give one with the key 'default'")
+        yield Finding((*place.path, "on_timeout"), "on_timeout 'default' needs the key 'default'")
     if node.on_timeout == "escalate" and not node.escalate_to:
-        yield Finding((*place.path, "on_timeout"), "escalate to whom? Give 'escalate_to'")
+        yield Finding((*place.path, "on_timeout"), "on_timeout 'escalate' needs the key 'escalate_to'")
     if node.timeout_seconds is None and (node.on_timeout != "cancel" or node.escalate_to or node.default is not UNSET):
-        yield Finding(place.path, "what to do at the timeout is said, but there is no timeout_seconds")
+        yield Finding(place.path, "the settings for a timeout need timeout_seconds")
     if node.approvers and node.needed > len(node.approvers):
         message = f"{node.needed} of {len(node.approvers)} approvers can never agree"
         yield Finding((*place.path, "needed"), message)

@@ -1,4 +1,4 @@
-"""A definition as a picture: Mermaid text, or SVG laid out here."""
+"""Draw a definition as Mermaid text or as SVG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a picture says about a node: a title, a line under it, and the words at its branches."""
+"""Titles, subtitles and branch labels of nodes in pictures."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from stepwell.flow.definition.outline import Place
 __all__ = ["MOST_SHOWN", "branches_of", "shortened", "subtitle_of", "title_of"]
 
 MOST_SHOWN = 40
-"""Nodes of a sequence, or branches, in a picture; of more, the number is told. A picture that nobody can read helps nobody."""
+"""Nodes of a sequence, or branches, in a picture; the rest are shown as a number, to keep the picture readable."""
 
 
 def shortened(text: object, most: int = 40) -> str:
-    """A text on one line that fits a picture."""
+    """Return a text on one line, cut to fit a picture."""
     line = " ".join(str(text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def title_of(place: Place) -> str:
-    """The name of a node."""
+    """Return the name of a node."""
     return shortened(place.name, 32)
 
 
 def subtitle_of(place: Place) -> str:
-    """What a node does, in a few words."""
+    """Return what a node does, in a few words."""
     duty = _duty(place)
-    if place.name.startswith(place.kind):  # named after its kind, which need not be said twice
+    if place.name.startswith(place.kind):  # its name already says its kind
         duty = duty.removeprefix(place.kind).lstrip(" :·")
     parts = [duty, *_extras(place.node)]
     return shortened(" · ".join(part for part in parts if part), 44)
@@ -115,7 +115,7 @@ def _extras(node: Node) -> list[str]:
 
 
 def _seconds(seconds: float) -> str:
-    """A span in the largest unit that divides it."""
+    """Return a span in the largest unit that divides it."""
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds and seconds % size == 0:
             return f"{int(seconds // size)} {unit}"
@@ -123,7 +123,7 @@ def _seconds(seconds: float) -> str:
 
 
 def branches_of(place: Place) -> list[tuple[str, Place]]:
-    """The branches of a parallel, choice or deferred node, with the words at each."""
+    """Return the branches of a parallel, choice or deferred node with their labels."""
     node = place.node
     found: list[tuple[str, Place]] = []
     for slot, child in place.children.items():

@@ -1,10 +1,7 @@
-"""Shapes of a picture, and figures: shapes and other figures put together, with a size known before they are placed.
+"""Lay out a picture: sequences downwards, branches side by side, loops and scopes in frames, graphs in layers.
 
-A graph in layers: each node below all that lead to it, long arrows through gaps that are kept free for them.
-
-Where everything of a picture goes: sequences downwards, branches side by side, loops and scopes in frames.
-
-Each node becomes a figure whose size is known before it is placed, so figures never overlap.
+Each node becomes a figure whose size is known before it is placed, so figures never overlap. In a graph, each node is in a layer
+below all its predecessors, and edges across several layers run through lanes that are kept free for them.
 """
 
 from __future__ import annotations
@@ -59,15 +56,15 @@ class Box(NamedTuple):
     title: str
     subtitle: str
     kind: str
-    """``action``, ``wait`` or ``control``: how it is coloured."""
+    """``action``, ``wait`` or ``control``: the CSS class of its colour."""
     hint: str = ""
-    """What is shown when somebody points at it."""
+    """The tooltip."""
     name: str = ""
-    """The node that it stands for."""
+    """The node's name."""
 
 
 class Frame(NamedTuple):
-    """A border around nodes that belong together, with words at the top."""
+    """A border around nodes that belong together, with a title at the top."""
 
     x: float
     y: float
@@ -78,7 +75,7 @@ class Frame(NamedTuple):
 
 
 class Label(NamedTuple):
-    """Words beside a line, their middle at x."""
+    """A text beside a line, centred on x."""
 
     x: float
     y: float
@@ -94,7 +91,7 @@ class Dot(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line through points; with a tip, an arrow."""
+    """A line through points; an arrow if it has a tip."""
 
     points: tuple[tuple[float, float], ...]
     has_tip: bool = True
@@ -104,7 +101,9 @@ Shape = Box | Frame | Label | Dot | Line
 
 
 class Figure:
-    """Shapes and inner figures at places relative to its upper left corner; lines come in and go out at the middle."""
+    """Shapes and inner figures at positions relative to its upper left corner. Lines enter at the top and leave at the bottom
+    middle.
+    """
 
     __slots__ = ("height", "inner", "shapes", "width")
 
@@ -115,15 +114,15 @@ class Figure:
 
     @property
     def middle(self) -> float:
-        """Where lines come in at the top and go out at the bottom."""
+        """The x position where lines enter and leave."""
         return self.width / 2
 
     def add(self, figure: Figure, x: float, y: float) -> None:
-        """Put a figure inside."""
+        """Add an inner figure."""
         self.inner.append((x, y, figure))
 
     def placed(self, x: float = 0, y: float = 0) -> Iterator[Shape]:
-        """Every shape at its place in the picture: first what lies below."""
+        """Iterate over every shape at its absolute position, in drawing order."""
         pending: list[tuple[float, float, Figure]] = [(x, y, self)]
         while pending:
             left, top, figure = pending.pop()
@@ -139,28 +138,28 @@ def _moved(shape: Shape, x: float, y: float) -> Shape:
 
 
 def text_width(text: str, size: float) -> float:
-    """About how wide a text is in a plain typeface, rather too much than too little."""
+    """Estimate the width of a text in a sans-serif typeface, rather too wide than too narrow."""
     return sum(size * (1.02 if unicodedata.east_asian_width(sign) in "WF" else 0.6) for sign in text)
 
 
 _GAP_ACROSS, _GAP_DOWN, _LANE, _LABEL = 30.0, 32.0, 14.0, 16.0
 _SWEEPS = 4
-"""Rounds of putting each node under the middle of those that lead to it; more change little."""
+"""Passes of moving each node under the mean of its predecessors; more passes change little."""
 _WORDS = 11.0
 
 
 class _Cell(NamedTuple):
-    """What stands in a layer: a node, or the lane of an arrow that passes, with its words in one of them."""
+    """An item of a layer: a node, or the lane of an edge that passes, one of which holds the edge's label."""
 
     name: str
-    """Of the node; of a lane, the number of its arrow."""
+    """The node's name; for a lane, the number of its edge."""
     layer: int
     """-1 for a node."""
     words: str = ""
 
 
 class _Spot(NamedTuple):
-    """Where a cell is."""
+    """The position of a cell."""
 
     middle: float
     top: float
@@ -168,9 +167,9 @@ class _Spot(NamedTuple):
 
 
 def layered(figures: dict[str, Figure], graph: Graph) -> Figure:
-    """The figures of a graph's nodes in layers, with the arrows between them.
+    """Return the figure of a graph: its nodes in layers, with the edges between them.
 
-    Nodes stand in even layers. Between two of them there is a layer for the words of arrows, if any has some.
+    Nodes are in even layers. An odd layer between two of them holds the labels of edges, if there are any.
     """
     depth = {name: 2 * layer for name, layer in _depths(graph).items()}
     edges = [edge for edge in graph.edges if edge.source in depth and edge.target in depth]
@@ -186,7 +185,7 @@ def layered(figures: dict[str, Figure], graph: Graph) -> Figure:
 
 
 def _depths(graph: Graph) -> dict[str, int]:
-    """For each node the length of the longest way to it. In a circle, which the checker refuses, it just ends."""
+    """Return the length of the longest path to each node. It terminates on cycles, which the checker refuses."""
     arrows = successors_of(graph)
     depth = dict.fromkeys(graph.nodes, 0)
     for _ in graph.nodes:
@@ -201,7 +200,7 @@ def _depths(graph: Graph) -> dict[str, int]:
 
 
 def _chain(number: int, edge: Edge, depth: dict[str, int]) -> list[_Cell]:
-    """What an arrow goes through: its source, a lane in each layer between, its target."""
+    """Return the cells an edge passes: its source, a lane in each layer between, its target."""
     words = "otherwise" if edge.is_otherwise else shortened(edge.when or "", 28)
     first = depth[edge.source] + 1
     lanes = [_Cell(str(number), layer, words if layer == first else "") for layer in range(first, depth[edge.target])]
@@ -219,7 +218,7 @@ def _rows(depth: dict[str, int], chains: list[list[_Cell]]) -> list[list[_Cell]]
 
 
 def _ordered(rows: list[list[_Cell]], chains: list[list[_Cell]]) -> list[list[_Cell]]:
-    """Each layer in the order of the middles of what leads to it, so that few arrows cross."""
+    """Order each layer by the mean position of its predecessors, so that few edges cross."""
     above: dict[_Cell, list[_Cell]] = {}
     for chain in chains:
         for before, after in pairwise(chain):
@@ -240,7 +239,7 @@ def _sort(row: list[_Cell], upper: dict[_Cell, float], above: dict[_Cell, list[_
 
 
 def _placed(rows: list[list[_Cell]], figures: dict[str, Figure]) -> tuple[Figure, dict[_Cell, _Spot]]:
-    """Put every layer under the one before, each in the middle."""
+    """Place the layers below each other, each centred."""
     spans = [sum(_width(cell, figures) for cell in row) + _GAP_ACROSS * (len(row) - 1) for row in rows]
     whole = Figure(max(spans))
     spots: dict[_Cell, _Spot] = {}
@@ -271,7 +270,7 @@ def _height(cell: _Cell, figures: dict[str, Figure]) -> float:
 
 
 def _draw(whole: Figure, chain: list[_Cell], spots: dict[_Cell, _Spot]) -> None:
-    """An arrow through its lanes, interrupted by its words."""
+    """Draw an edge through its lanes, interrupted by its label."""
     points = [(spots[chain[0]].middle, spots[chain[0]].bottom)]
     for lane in chain[1:-1]:
         spot = spots[lane]
@@ -286,12 +285,12 @@ def _draw(whole: Figure, chain: list[_Cell], spots: dict[_Cell, _Spot]) -> None:
 
 
 TITLE, WORDS = 13.0, 11.0
-"""Sizes of letters: titles, and everything else."""
+"""Font sizes of titles and of all other text."""
 _LAYER_GAP_DOWN, _LAYER_GAP_ACROSS, _PADDING, _HEADER, _BUS = 28.0, 26.0, 16.0, 40.0, 14.0
 
 
 def lay_out(root: Place) -> Figure:
-    """The figure of a whole definition, with a mark at its start and its end."""
+    """Return the figure of a whole definition, with a mark at its start and at its end."""
     body = _figure(root)
     picture = Figure(body.width, body.height + 2 * _LAYER_GAP_DOWN + 24)
     middle, bottom = picture.middle, 12 + _LAYER_GAP_DOWN + body.height
@@ -371,7 +370,7 @@ def _fork(place: Place) -> Figure:
 
 
 def _columns(head: Figure, columns: list[tuple[str, Figure]]) -> Figure:
-    """A head, branches side by side under it, and the point where they meet again."""
+    """Return a head, branches side by side under it, and the point where they meet."""
     widths = [max(figure.width, text_width(words, WORDS) + 12) for words, figure in columns]
     span = sum(widths) + _LAYER_GAP_ACROSS * (len(widths) - 1)
     whole = Figure(max(head.width, span))
@@ -392,7 +391,7 @@ def _columns(head: Figure, columns: list[tuple[str, Figure]]) -> Figure:
 
 
 def _lead(whole: Figure, start: float, x: float, top: float, words: str) -> None:
-    """The line from a head down to a branch, with a gap for the words at it."""
+    """Return the line from a head down to a branch, with a gap for its label."""
     bus = start + _BUS
     way = ((whole.middle, start), (whole.middle, bus), (x, bus))
     if not words:

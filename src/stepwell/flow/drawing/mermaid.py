@@ -1,4 +1,4 @@
-"""A definition as Mermaid text: a flowchart that many tools can draw."""
+"""Render a definition as Mermaid text: a flowchart that many tools can draw."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stepwell.flow.drawing.run_diagram import Mark
 
 __all__ = ["draw_mermaid"]
 
-# Quotes end a label, and Mermaid reads markup and entities in it; so these are written by their numbers.
+# Quotes end a label, and Mermaid interprets markup and entities in it, so these become numeric entities.
 _ODD = re.compile(r"[\"#<>&`\\{}|;]|[^\x20-\uffff]")
 
 
@@ -40,7 +40,10 @@ _STYLES: dict[Mark, str] = {
 
 
 def draw_mermaid(definition: Definition, marks: Mapping[str, Mark] | None = None) -> str:
-    """The definition as the text of a Mermaid flowchart; with marks, nodes show how far they are in a run."""
+    """Return the definition as a Mermaid flowchart.
+
+    ``marks`` gives the state of nodes in a run by name: ``done``, ``running``, ``waiting``, ``failed`` or ``skipped``.
+    """
     chart = _Chart(marks or {})
     outline = Outline(definition)
     start, end = chart.shape("((%s))", "start"), chart.shape("((%s))", "end")
@@ -58,7 +61,7 @@ def _quoted(text: str) -> str:
 
 
 class _Chart:
-    """The lines of a chart so far. Drawing a node gives the shapes where arrows to it end and arrows from it begin."""
+    """The lines of a chart. Drawing a node returns the shapes where edges to it end and edges from it begin."""
 
     def __init__(self, marks: Mapping[str, Mark]) -> None:
         self.marks = marks

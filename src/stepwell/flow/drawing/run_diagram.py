@@ -1,8 +1,8 @@
-"""The structure of a run of a function, read from its trace: its calls in order, tasks side by side, each marked by how it went.
+"""Turn the trace of a function run into a definition, so that it can be drawn like a declared workflow.
 
-A function has no structure that could be read from its code, but a run of it has one. It is told as a definition, so that it can
-be drawn like any other. A call's key begins with its task (``2/resize``: in the second task that the function started).
-Tasks stand side by side between the calls of those who started them, in whatever order they happened to run.
+A function's structure is unknown until it runs. A call's key begins with its task (``2/resize``: in the second task that the
+function started). Tasks become parallel branches, placed between the calls of the task that started them, in whatever order they
+happened to run. Each call gets a mark: done, running, waiting, failed or skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stepwell.model.trace import Trace, TraceEvent
 __all__ = ["Mark", "figure_of"]
 
 Mark = Literal["done", "running", "waiting", "failed", "skipped"]
-"""How far a node is in a run."""
+"""The state of a node in a run."""
 
 _TASK = re.compile(r"(?:\d+/)*")
 _UNDO = "undo:"
@@ -26,7 +26,7 @@ _WAITS = {"sleep": "sleep", "signal": "signal", "child": "child"}
 
 
 class _Call:
-    """A call of the function, and what is known of it."""
+    """A call of the function and what the trace says about it."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -39,9 +39,9 @@ class _Call:
         self.end: datetime | None = None
         self.child = ""
         self.turn = 0
-        """Its turn among those that ended."""
+        """Its rank among the calls that ended."""
         self.is_drawn = False
-        """Whether its node is for people, and tells of attempts."""
+        """Whether its label shows the number of attempts."""
 
     def node(self) -> Node:
         match self.kind:
@@ -57,19 +57,23 @@ class _Call:
 
     @property
     def span(self) -> float:
-        """How long it took, in seconds."""
+        """The duration in seconds."""
         return round((self.end - self.start).total_seconds(), 2) if self.start and self.end else 0.0
 
     @property
     def told(self) -> str:
-        """What is shown of it besides its name."""
+        """The text under its name: mark, attempts and child."""
         tries = f" after {self.attempts} attempts" if self.attempts > 1 else ""
         child = f", child {self.child}" if self.child else ""
         return f"{self.mark}{tries}{child}"
 
 
 def figure_of(name: str, trace: Trace, *, is_drawn: bool = True) -> tuple[Definition, dict[str, Mark]]:
-    """The calls of a run as a definition, to be drawn or to be checked, and how each of them went; from a full trace."""
+    """Return the calls of a run as a definition, and the mark of each.
+
+    - ``trace``: a full trace.
+    - ``is_drawn``: whether labels are for a picture and show attempts; without it the definition can be checked.
+    """
     calls = _calls(trace.events)
     for call in calls.values():
         call.is_drawn = is_drawn
@@ -81,7 +85,7 @@ def figure_of(name: str, trace: Trace, *, is_drawn: bool = True) -> tuple[Defini
 
 
 def _calls(events: Iterable[TraceEvent]) -> dict[str, _Call]:
-    """The calls by key, in the order in which they ended, and then those that wait."""
+    """Return the calls by key in the order in which they ended, waiting calls last."""
     ended: dict[str, _Call] = {}
     waiting: dict[str, _Call] = {}
     for event in events:
@@ -119,7 +123,7 @@ def _note_end(call: _Call, event: TraceEvent) -> None:
 
 
 def _branch(task: str, calls: list[_Call]) -> Iterator[Node]:
-    """The nodes of a task: its own calls one after another, and between them the tasks that it started."""
+    """Iterate over the nodes of a task: its own calls in order, and between them the tasks that it started."""
     own = [call for call in calls if call.task == task]
     inner: dict[str, list[_Call]] = {}
     for call in calls:

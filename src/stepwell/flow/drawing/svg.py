@@ -1,4 +1,4 @@
-"""Shapes as SVG text: one file that needs nothing else, made for light and dark."""
+"""Render shapes as one self-contained SVG file for light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["draw_svg"]
 
 _MARGIN = 16
 _SIGNS: dict[Mark, str] = {"done": "✓", "running": "▶", "waiting": "…", "failed": "✗", "skipped": "\u2013"}
-# XML has no way to write these signs, escaped or not.
+# XML cannot contain these characters, not even escaped.
 _ODD = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _STYLE = """
 .box{stroke-width:1.4}
@@ -54,7 +54,10 @@ _STYLE = """
 
 
 def draw_svg(definition: Definition, marks: Mapping[str, Mark] | None = None) -> str:
-    """A picture of the definition as one SVG file; with marks, nodes show how far they are in a run."""
+    """Return a picture of the definition as an SVG file.
+
+    ``marks`` gives the state of nodes in a run by name: ``done``, ``running``, ``waiting``, ``failed`` or ``skipped``.
+    """
     picture = lay_out(Outline(definition).root)
     width, height = picture.width + 2 * _MARGIN, picture.height + 2 * _MARGIN
     shapes = sorted(picture.placed(_MARGIN, _MARGIN), key=lambda shape: _ORDER[type(shape)])
@@ -76,7 +79,7 @@ def draw_svg(definition: Definition, marks: Mapping[str, Mark] | None = None) ->
 
 
 _ORDER: dict[type[Shape], int] = {Frame: 0, Line: 1, Dot: 2, Box: 3, Label: 4}
-"""Words lie above lines."""
+"""Draw order: labels are drawn over lines."""
 
 
 def _text(text: str) -> str:
@@ -108,7 +111,7 @@ def _box(box: Box, mark: Mark | None) -> str:
     words = f'<text class="words" x="{middle:g}" y="{box.y + 37:g}" text-anchor="middle">{_text(box.subtitle)}</text>'
     hint = f"<title>{_text(box.hint)}</title>" if box.hint else ""
     kind, badge = box.kind, ""
-    if mark is not None:  # a sign as well as a colour, for those who cannot tell colours apart
+    if mark is not None:  # a sign in addition to the colour, for colour-blind readers
         kind = f"{box.kind} {mark}"
         badge = f'<text class="badge" x="{box.x + box.width - 7:g}" y="{box.y + 14:g}" text-anchor="end">{_SIGNS[mark]}</text>'
     return (

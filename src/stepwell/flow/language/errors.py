@@ -1,9 +1,4 @@
-"""What a template or an expression can raise: that it is written wrong, or that it cannot be worked out on this data.
-
-The budget of one evaluation, and the way a function says what is wrong.
-
-What somebody may have meant.
-"""
+"""Errors of templates and expressions, the budget of an evaluation, and "did you mean" suggestions."""
 
 from __future__ import annotations
 
@@ -29,11 +24,11 @@ __all__ = [
 
 
 _WINDOW = 100
-"""How much of a long text is shown around a fault."""
+"""How many characters of a long text are shown around a fault."""
 
 
 def caret(text: str, position: int) -> str:
-    """The line of the text that has the position, and under it a caret that points there."""
+    """Return the line that contains the position, with a caret under it on a second line."""
     start = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position)
     line = text[start : end if end >= 0 else len(text)]
@@ -45,7 +40,7 @@ def caret(text: str, position: int) -> str:
 
 
 class MalformedExpression(InvalidDefinition):
-    """A template or expression is written wrong."""
+    """A template or expression has a syntax error."""
 
     def __init__(self, errors: Sequence[Problem] | str, *, reason: str = "", text: str = "", position: int = 0) -> None:
         super().__init__(errors)
@@ -53,12 +48,12 @@ class MalformedExpression(InvalidDefinition):
 
     @classmethod
     def at(cls, text: str, position: int, reason: str) -> MalformedExpression:
-        """The error for one place of a text, with a caret under it."""
+        """Return the error for a position in a text, with a caret under it."""
         return cls(f"{reason}\n{caret(text, position)}", reason=reason, text=text, position=position)
 
 
 class EvaluationFailed(InvalidInput):
-    """A template or expression cannot be worked out on this data."""
+    """A template or expression has no result on this data."""
 
     def __init__(self, errors: Sequence[Problem] | str, *, reason: str = "", text: str = "", position: int = 0) -> None:
         super().__init__(errors)
@@ -66,33 +61,33 @@ class EvaluationFailed(InvalidInput):
 
     @classmethod
     def at(cls, text: str, position: int, reason: str) -> EvaluationFailed:
-        """The error for one place of a text, with a caret under it."""
+        """Return the error for a position in a text, with a caret under it."""
         return cls(f"{reason}\n{caret(text, position)}", reason=reason, text=text, position=position)
 
 
 class MissingPath(EvaluationFailed):
-    """A path leads to nothing; the message names it and says what was there instead."""
+    """A path leads to nothing; the message names it and what was there instead."""
 
 
 BUDGET = 1_000_000
-"""Items looked at, or 32 letters of a text each: a fraction of a second on a slow machine."""
+"""Items read, or 32 characters of a text each: a fraction of a second on a slow machine."""
 
 MAX_MADE = 256 * 1024
-"""Letters or items of one result: a value larger than this could not be stored anyway."""
+"""Characters or items of one result; a larger value could not be stored."""
 
 Sized = TypeVar("Sized", str, list[Value])
 
 
 class EvaluationError(Exception):
-    """Why an operation has no result; turned into an ``EvaluationFailed`` that says where."""
+    """An operation has no result; turned into an ``EvaluationFailed`` with its position."""
 
 
 class MissingValue(EvaluationError):
-    """There is no such item; a default takes its place, as for a path that leads to nothing."""
+    """There is no such item; a default replaces it, as for a path that leads to nothing."""
 
 
 class EvaluationBudget:
-    """What is left of a budget."""
+    """The units of work that an evaluation may still spend."""
 
     __slots__ = ("left",)
 
@@ -100,7 +95,7 @@ class EvaluationBudget:
         self.left = budget
 
     def spend(self, units: int) -> None:
-        """Take units of work from the budget."""
+        """Take units from the budget. Raise ``EvaluationError`` when it is exhausted."""
         self.left -= units
         if self.left < 0:
             raise EvaluationError(f"the expression looks at more than {BUDGET:,} items; do this in a step")
@@ -110,7 +105,7 @@ class EvaluationBudget:
         self.spend(len(value) // 32 if isinstance(value, str) else len(value))
 
     def made(self, value: Sized) -> Sized:
-        """Give back a new text or list, paid for and not too large."""
+        """Spend for a new text or list and return it. Raise ``EvaluationError`` if it is too large."""
         if len(value) > MAX_MADE:
             what = "letters" if isinstance(value, str) else "items"
             raise EvaluationError(f"the result has {len(value):,} {what}, at most {MAX_MADE:,} are allowed")
@@ -122,15 +117,15 @@ _SHOWN = 10
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` for the known word nearest to this one, or nothing."""
-    from difflib import get_close_matches  # only when something is wrong: it is not needed otherwise
+    """Return ``; did you mean 'x'?`` for the most similar known word, or an empty text."""
+    from difflib import get_close_matches  # only errors need it, and importing it takes milliseconds
 
     near = get_close_matches(word[:100], [text[:100] for text in known], n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def listed(words: Iterable[str]) -> str:
-    """Some words for a message, with a hint that there are more."""
+    """Return the first words of a list for a message, and how many more there are."""
     found = sorted(words)
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return ", ".join(found[:_SHOWN]) + more

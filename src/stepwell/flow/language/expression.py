@@ -1,11 +1,10 @@
-"""The paths that an expression reads, known without running it.
-
-Expressions: a small typed language over an execution's data, compiled once to closures.
+"""Compile expressions, a small typed language over an execution's data, to closures.
 
     steps.charge.output.total > 100 and variables.country in ['CH', 'LI']
     steps.charge.output.status = 'paid' AND NOT exists(variables.refund)
 
-There is no attribute access, no code and no loop in it, every operation is bounded, and each fault says where it is.
+The language has no attribute access, no statements and no loops. Every operation is bounded, and each fault reports its
+position. The paths that an expression reads are known without evaluating it.
 """
 
 from __future__ import annotations
@@ -56,21 +55,21 @@ _PLAIN_KEY = re.compile(r"\w+(?:-\w+)*")
 
 
 class Reference(NamedTuple):
-    """One path in an expression."""
+    """A path that an expression reads."""
 
     path: tuple[str | int | None, ...]
-    """The root and the segments after it; None for one that is only known when it runs."""
+    """The root and the segments after it; None for a segment that is computed."""
     position: int
-    """Where it stands in the text."""
+    """The position in the text."""
     is_guarded: bool
-    """Whether it may be missing: it has a default, or the expression asks whether it exists."""
+    """Whether the path may be missing: it has a default, or the expression tests whether it exists."""
 
     def __str__(self) -> str:
         return path_text(self.path)
 
 
 def path_text(path: tuple[str | int | None, ...]) -> str:
-    """A path as it is written in an expression, with quotes where they are needed."""
+    """Return a path as it is written in an expression, quoted where necessary."""
     text = str(path[0])
     for segment in path[1:]:
         if segment is None:
@@ -85,7 +84,7 @@ def path_text(path: tuple[str | int | None, ...]) -> str:
 
 
 def references_of(tree: Syntax) -> tuple[Reference, ...]:
-    """Every path of an expression, in order of its place."""
+    """Return every path of an expression in the order of the text."""
     found = list(_walk(tree, is_guarded=False))
     asked = [reference.path for reference, is_asked in found if is_asked]
     return tuple(
@@ -100,7 +99,7 @@ def references_of(tree: Syntax) -> tuple[Reference, ...]:
 
 
 def _walk(tree: Syntax, *, is_guarded: bool, is_asked: bool = False) -> Iterator[tuple[Reference, bool]]:
-    """Each reference, and whether the expression asks if it exists (which guards it elsewhere in the expression, too)."""
+    """Iterate over the references, each with whether the expression tests if it exists, which guards its other uses, too."""
     match tree:
         case LiteralExpression():
             return
@@ -140,11 +139,11 @@ def _arguments(tree: CallExpression, *, is_guarded: bool) -> Iterator[tuple[Refe
 
 
 Facts = Mapping[str, Any]
-"""What an expression is worked out on: for each root its value. A mapping may read lazily, and a root may be absent."""
+"""The data of an evaluation: a value for each root. A mapping may read lazily, and a root may be absent."""
 
 
 class _Run(EvaluationBudget):
-    """One evaluation: its facts and its budget."""
+    """One evaluation: its data and its budget."""
 
     __slots__ = ("facts",)
 
@@ -154,7 +153,7 @@ class _Run(EvaluationBudget):
 
 
 class _Fault(Exception):
-    """Something wrong at a place of the text."""
+    """A fault at a position of the text."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(reason)
@@ -162,7 +161,7 @@ class _Fault(Exception):
 
 
 class _Missing(_Fault):
-    """A path that leads to nothing, or an item that an empty list does not have; a default takes its place."""
+    """A path that leads to nothing, or an item of an empty list; a default replaces it."""
 
 
 _Code = Callable[[_Run], Value]
@@ -181,11 +180,11 @@ class Expression:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it gives the same on all data."""
+        """Whether it has the same value on all data."""
         return not self.references
 
     def evaluate(self, facts: Facts) -> Value:
-        """Its value on these facts; ``MissingPath`` or ``EvaluationFailed`` if it has none."""
+        """Return the value on this data. Raise ``MissingPath`` or ``EvaluationFailed`` if it has none."""
         try:
             return plain(self._code(_Run(facts)))
         except _Missing as fault:
@@ -194,7 +193,7 @@ class Expression:
             raise EvaluationFailed.at(self.text, fault.position, fault.reason) from None
 
     def holds(self, facts: Facts) -> bool:
-        """Its value as a condition: true or false, and nothing that just looks like it."""
+        """Return the value as a condition. Raise ``EvaluationFailed`` unless it is a boolean."""
         value = self.evaluate(facts)
         if type(value) is not bool:
             raise EvaluationFailed.at(self.text, 0, f"a condition must give true or false, not {kind_of(value)}")
@@ -206,7 +205,7 @@ class Expression:
 
 @lru_cache(maxsize=4096)
 def compile_expression(text: str) -> Expression:
-    """The compiled expression of a text; the same text is compiled once. ``MalformedExpression`` if it is written wrong."""
+    """Return the compiled expression of a text, from a cache if possible. Raise ``MalformedExpression`` for a syntax error."""
     return Expression(text)
 
 
@@ -263,7 +262,7 @@ def _access(tree: AccessExpression) -> _Code:
 
 
 def _enter(value: Value, segment: Value) -> Value:
-    """One step into a value; an error of the lookup itself if there is nothing."""
+    """Return the part of a value under one segment. Raise the lookup's own error if there is none."""
     if type(segment) is str:
         if type(value) is list and segment.isdecimal() and segment.isascii() and len(segment) < 10:
             return cast("list[Value]", value)[int(segment)]
@@ -275,7 +274,7 @@ def _enter(value: Value, segment: Value) -> Value:
 
 
 def _instead(value: Value, segment: Value) -> str:
-    """What is there in place of a segment that is not."""
+    """Describe what the value has instead of a missing segment."""
     if not isinstance(segment, str | int) or isinstance(segment, bool):
         return f"{kind_of(segment)} is neither a key nor an index"
     if isinstance(value, Mapping):
@@ -291,7 +290,7 @@ def _instead(value: Value, segment: Value) -> str:
 
 
 def _operation(position: int, apply: Callable[..., Value], *codes: _Code) -> _Code:
-    """An operation on values; what it calls wrong becomes a fault with its place."""
+    """Wrap an operation so that its errors carry the position in the text."""
 
     def code(run: _Run) -> Value:
         values = [each(run) for each in codes]

@@ -1,9 +1,8 @@
-"""When two values are the same, and which is less: by kind first, so that nothing is equal by accident.
+"""Functions and comparisons of the expression language.
 
-The functions of expressions: pure, total in time, and without a way out to Python.
-
-Each takes plain values and spends from a meter in proportion to what it reads or makes, so that no expression can take longer
-than its budget allows. None compiles a pattern, grows a number beyond 64 bits or repeats a text.
+All are pure and cannot reach Python objects. Each takes plain values and spends from an evaluation budget in proportion to what
+it reads or creates, so that an expression takes bounded time. None compiles a pattern, repeats a text, or returns an integer of
+more than 64 bits. Values are compared by kind first, so that no two values of different kinds are equal.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _ATOMS = frozenset({str, int, float, bool, type(None)})
 
 
 def kind_of(value: Value) -> str:
-    """The kind of a value, for messages."""
+    """Return the kind of a value, for messages."""
     match value:
         case None:
             return "null"
@@ -52,7 +51,7 @@ def kind_of(value: Value) -> str:
 
 
 def is_same(meter: EvaluationBudget, left: Value, right: Value) -> bool:
-    """Whether two values are equal; 1 and 1.0 are, 1 and true are not."""
+    """Return whether two values are equal; 1 equals 1.0, but 1 does not equal true."""
     if type(left) in _ATOMS or type(right) in _ATOMS:
         return left == right and isinstance(left, bool) == isinstance(right, bool)
     pending = [(left, right)]
@@ -75,7 +74,7 @@ def is_same(meter: EvaluationBudget, left: Value, right: Value) -> bool:
 
 
 def order(left: Any, right: Any) -> int:
-    """-1, 0 or 1 as the left value is less than, equal to or greater than the right one."""
+    """Return -1, 0 or 1 if the left value is less than, equal to or greater than the right one."""
     if isinstance(left, str) and isinstance(right, str):
         return (left > right) - (left < right)
     are_numbers = all(type(value) in (int, float) for value in (left, right))
@@ -93,14 +92,14 @@ class Function(NamedTuple):
     name: str
     least: int
     most: int
-    """Arguments at least and at most; a thousand means any number."""
+    """The smallest and largest number of arguments; 1000 means any number."""
     duty: str
     call: Callable[..., Value] | None = None
-    """None for the few that look at their arguments unevaluated: a missing path is no error there."""
+    """None for the functions that inspect unevaluated arguments, for which a missing path is no error."""
 
 
 def arity_fault(name: str, count: int) -> str:
-    """What is wrong with a number of arguments, or nothing."""
+    """Return what is wrong with a number of arguments, or an empty text."""
     function = FUNCTIONS[name]
     if function.least <= count <= function.most:
         return ""
@@ -111,26 +110,26 @@ def arity_fault(name: str, count: int) -> str:
 
 
 def call_function(name: str) -> Callable[..., Value]:
-    """The function of a name, to be called with a meter and the arguments."""
+    """Return the function of this name; its first parameter is the evaluation budget."""
     call = FUNCTIONS[name].call
     assert call is not None, f"{name} is compiled, not called"  # noqa: S101 - a mistake in this package, not in an expression
     return call
 
 
 def as_text(value: Value) -> str:
-    """A value inside a text: a text as itself, anything else as JSON."""
+    """Return a value as part of a text: a text unchanged, anything else as JSON."""
     return value if type(value) is str else canonical(plain(value)).decode()
 
 
 def plain(value: Value) -> Value:
-    """The value without mappings that read lazily: dicts, lists and atoms only."""
+    """Return the value with lazily read mappings replaced by dicts."""
     if type(value) in (dict, list) or not isinstance(value, Mapping):
         return value
     return {key: plain(child) for key, child in cast("Mapping[str, Value]", value).items()}
 
 
 def checked_number(number: int | float) -> int | float:
-    """A number that is a value: finite, and of 64 bits if whole."""
+    """Return a number if it is a valid value: finite, and within 64 bits if it is an integer."""
     if type(number) is int and not -_INT_MAX - 1 <= number <= _INT_MAX:
         raise EvaluationError("the result needs more than 64 bits")
     if number - number != 0:
@@ -139,7 +138,7 @@ def checked_number(number: int | float) -> int | float:
 
 
 def holds(meter: EvaluationBudget, container: Value, item: Value) -> bool:
-    """Whether a text has a part, a list an item, or an object a key."""
+    """Return whether a text contains a part, a list an item, or an object a key."""
     if isinstance(container, str):
         meter.read(container)
         return _text(item, "what a text may contain") in container
@@ -152,7 +151,7 @@ def holds(meter: EvaluationBudget, container: Value, item: Value) -> bool:
 
 
 def combined(meter: EvaluationBudget, left: Value, right: Value) -> Value:
-    """The sum of two numbers, or two texts or lists one after the other."""
+    """Return the sum of two numbers, or two texts or lists concatenated."""
     if _is_number(left) and _is_number(right):
         return checked_number(left + right)
     if isinstance(left, str) and isinstance(right, str):
@@ -310,7 +309,7 @@ def _replace(meter: EvaluationBudget, text: Value, old: Value, new: Value) -> Va
     if not part:
         raise EvaluationError("the text to replace is empty")
     meter.read(found)
-    # Counted before anything is made: replacing a letter by a long text multiplies sizes.
+    # Spend before creating anything: replacing a letter by a long text multiplies the size.
     meter.spend((len(found) + found.count(part) * len(fresh)) // 32)
     return meter.made(found.replace(part, fresh))
 
@@ -330,7 +329,7 @@ def _reverse(meter: EvaluationBudget, values: Value) -> Value:
 
 def _sort(meter: EvaluationBudget, values: Value) -> Value:
     found = _list(meter, values, "the argument")
-    meter.spend(len(found) * 4)  # a sort of a thousand items compares each ten times or so
+    meter.spend(len(found) * 4)  # sorting n items takes about n * log2(n) comparisons
     for value in found[1:]:
         order(found[0], value)
     return sorted(found)
@@ -425,4 +424,4 @@ FUNCTIONS = {
         Function("type", 1, 1, "`null`, `boolean`, `number`, `text`, `list` or `object`", _kind),
     )
 }
-"""Every function, by its name."""
+"""Every function by name."""

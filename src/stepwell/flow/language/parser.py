@@ -1,6 +1,6 @@
-"""The words and signs of an expression. (A token is something else here: where an execution stands.)
+"""Lexer and parser of expressions: operator precedence parsing with a depth limit.
 
-The tree of an expression, and the parser that makes it: operators by their binding power, no recursion without a limit.
+Lexical tokens are called lexemes, because a token is something else here: the position of a branch of an execution.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ __all__ = [
 
 MAX_CHARACTERS = 10_000
 MAX_LEXEMES = 2_000
-"""Longer expressions are programs, and belong in a step."""
+"""A longer expression is a program and belongs in a step."""
 
 KEYWORDS = frozenset({"and", "or", "not", "in", "contains", "is", "null", "none", "true", "false", "exists"})
-"""Words of the language, in any case: ``AND`` and ``and`` are the same."""
+"""Keywords, in any case: ``AND`` equals ``and``."""
 
 _INT_MAX = 2**63 - 1
 _SPACE = re.compile(r"\s*")
 _NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
-# A hyphen between word characters belongs to the word: `steps.my-step` is a path. A minus sign needs a space before or after it.
+# A hyphen between word characters belongs to the word: `steps.my-step` is a path. A minus sign needs a space beside it.
 _WORD = re.compile(r"[^\W\d]\w*(?:-\w+)*")
 _KEY = re.compile(r"\w+(?:-\w+)*")
 _SIGN = re.compile(r"\?\?|==|!=|<>|<=|>=|&&|\|\||[=<>+\-*/%()\[\],.|!]")
@@ -52,7 +52,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "/"
 
 
 class Lexeme(NamedTuple):
-    """One word, sign, number or text, and where it stands."""
+    """A word, sign, number or text with its position."""
 
     kind: str
     """``word``, ``keyword``, ``sign``, ``number``, ``text`` or ``end``."""
@@ -62,7 +62,7 @@ class Lexeme(NamedTuple):
 
 
 def split(text: str) -> list[Lexeme]:
-    """The lexemes of an expression, the last of kind ``end``; ``MalformedExpression`` for what is none."""
+    """Return the lexemes of an expression, the last of kind ``end``. Raise ``MalformedExpression`` for anything else."""
     if len(text) > MAX_CHARACTERS:
         raise MalformedExpression.at(text, 0, f"the expression has {len(text):,} characters, at most {MAX_CHARACTERS:,} are read")
     found: list[Lexeme] = []
@@ -100,7 +100,7 @@ def _next(text: str, position: int, *, after_dot: bool) -> Lexeme:
 
 def _number(text: str, found: re.Match[str]) -> Lexeme:
     is_whole = found[1] is None and found[2] is None
-    # Digits are counted first: turning a very long text into an int takes time that grows with its square.
+    # Count the digits first: int() of a long text takes quadratic time.
     if is_whole and (len(found[0]) > 19 or int(found[0]) > _INT_MAX):
         raise MalformedExpression.at(text, found.start(), "the number needs more than 64 bits")
     value = int(found[0]) if is_whole else float(found[0])
@@ -110,7 +110,7 @@ def _number(text: str, found: re.Match[str]) -> Lexeme:
 
 
 def _quoted(text: str, start: int) -> Lexeme:
-    """A text between quotes. A quote in it is doubled, as in SQL, or has a backslash before it."""
+    """Read a quoted text. A quote inside is doubled, as in SQL, or follows a backslash."""
     quote, parts, position = text[start], list[str](), start + 1
     while position < len(text):
         sign = text[position]
@@ -135,7 +135,7 @@ def _escape(text: str, position: int) -> tuple[str, int]:
 
 
 MAX_DEPTH = 64
-"""Each level costs a few frames of the Python stack, of which there are about a thousand."""
+"""Each level takes a few frames of Python's stack, which has about a thousand."""
 
 ROOTS = {
     "trigger": "what started the execution; `trigger.input` is its input",
@@ -147,11 +147,11 @@ ROOTS = {
     "state": "scoped state: `state.global.KEY`, `state.workspace.KEY`, `state.workflow.KEY`, `state.custom.NAMESPACE.KEY`",
     "context": "the context of the execution",
 }
-"""Where a path may begin."""
+"""The names with which a path may begin."""
 
 
 class LiteralExpression(msgspec.Struct, frozen=True):
-    """A number, text, true, false or null."""
+    """A number, text, boolean or null."""
 
     value: Any
     start: int
@@ -167,7 +167,7 @@ class ListExpression(msgspec.Struct, frozen=True):
 
 
 class RootExpression(msgspec.Struct, frozen=True):
-    """Where a path begins."""
+    """The first name of a path."""
 
     name: str
     start: int
@@ -175,14 +175,14 @@ class RootExpression(msgspec.Struct, frozen=True):
 
 
 class AccessExpression(msgspec.Struct, frozen=True):
-    """A way into a value: keys, indexes, and expressions that give one of these."""
+    """The keys, indexes and computed segments after the root of a path."""
 
     source: Syntax
     segments: tuple[str | int | Syntax, ...]
     start: int
     depth: int
     text: str
-    """As it was written, for messages."""
+    """The source text, for messages."""
 
 
 class UnaryExpression(msgspec.Struct, frozen=True):
@@ -205,7 +205,7 @@ class BinaryExpression(msgspec.Struct, frozen=True):
 
 
 class JoinedExpression(msgspec.Struct, frozen=True):
-    """Any number of conditions with ``and`` between them, or ``or``: flat, so that a long list is not deep."""
+    """Conditions joined by ``and`` or ``or``: one flat node, so that a long list is not deeply nested."""
 
     operator: str
     operands: tuple[Syntax, ...]
@@ -214,7 +214,7 @@ class JoinedExpression(msgspec.Struct, frozen=True):
 
 
 class CallExpression(msgspec.Struct, frozen=True):
-    """A function of the language, and what it is given."""
+    """A function call with its arguments."""
 
     name: str
     arguments: tuple[Syntax, ...]
@@ -247,7 +247,7 @@ _WORDS = {"true": True, "false": False, "null": None, "none": None}
 
 
 def parse_expression(text: str) -> Syntax:
-    """The tree of an expression; ``MalformedExpression`` with the place of the first fault."""
+    """Return the syntax tree of an expression. Raise ``MalformedExpression`` at the first fault."""
     parser = _Parser(text)
     tree = parser.expression(0)
     parser.finish()
@@ -285,14 +285,14 @@ class _Parser:
             self.fail(f"expected an operator or the end here, not {self.text[self.next.start : self.next.end]!r}")
 
     def level(self, start: int, *parts: Syntax) -> int:
-        """The depth of a node made of these parts, refused when it is too much to walk."""
+        """Return the depth of a node with these parts. Raise ``MalformedExpression`` if it exceeds the limit."""
         depth = 1 + max((part.depth for part in parts), default=0)
         if depth > MAX_DEPTH:
             self.fail(f"the expression is nested more than {MAX_DEPTH} deep; split it up", start)
         return depth
 
     def expression(self, power: int) -> Syntax:
-        """Everything from here whose operators bind more tightly than ``power``."""
+        """Parse an expression up to the first operator that does not bind more tightly than ``power``."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail(f"the expression is nested more than {MAX_DEPTH} deep; split it up")
@@ -359,7 +359,7 @@ class _Parser:
         return UnaryExpression("not", found, start, self.level(start, found)) if is_negated else found
 
     def alternatives(self) -> Syntax:
-        """``in (1, 2)`` as in SQL; ``in (path)`` is just a path in parentheses."""
+        """Parse the right side of ``in``: ``(1, 2)`` is a list as in SQL, ``(path)`` is just a parenthesized path."""
         start = self.expect("(").start
         items = self.until(")")
         if len(items) == 1 and not isinstance(items[0], LiteralExpression):
@@ -367,7 +367,7 @@ class _Parser:
         return ListExpression(items, start, self.level(start, *items))
 
     def until(self, closing: str) -> tuple[Syntax, ...]:
-        """Expressions with commas between them, and the sign that ends them."""
+        """Parse comma-separated expressions and the sign that ends them."""
         items: list[Syntax] = []
         while not self.is_next(closing):
             items.append(self.expression(0))
@@ -426,7 +426,7 @@ class _Parser:
         return self.fail(f"unknown name {name!r}; a path begins with {', '.join(ROOTS)}{hint}", lexeme.start)
 
     def call(self, lexeme: Lexeme, *first: Syntax) -> CallExpression:
-        """A call with its arguments in parentheses; after a pipe they may be left out."""
+        """Parse a call with its arguments in parentheses, which are optional after a pipe."""
         name = str(lexeme.value).lower()
         if name not in FUNCTIONS:
             self.fail(f"there is no function {str(lexeme.value)!r}{suggest(name, FUNCTIONS)}", lexeme.start)

@@ -1,9 +1,9 @@
-"""Templates: texts with ``{{ expression }}`` in them, alone or anywhere inside a value.
+"""Compile templates: texts with ``{{ expression }}`` in them, anywhere inside a value.
 
-A text that is one ``{{ ... }}`` and nothing else keeps the type of what it gives; in a longer text, values become text. Keys are
-never templates. To write two braces themselves: ``{{ '{{' }}``.
+A text that consists of one ``{{ ... }}`` keeps the type of the expression's value; in a longer text, values become text. Keys
+are never templates. Two literal braces are written ``{{ '{{' }}``.
 
-Which keys of scoped state a template or condition reads: they are loaded before it is worked out, which does no I/O.
+``state_keys`` names the scoped state that templates read. It is loaded before evaluation, which does no I/O.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ __all__ = [
 
 Path = tuple[str | int, ...]
 _Fill = Callable[[Facts], Value]
-# Up to the closing braces, over quoted texts, which may contain braces themselves.
+# Match up to the closing braces, skipping quoted texts, which may contain braces.
 _INNER = re.compile(r"""(?:[^'"}]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\}(?!\}))*+""", re.DOTALL)
 
 
 class TextPart(NamedTuple):
-    """An expression within a text, and where it begins."""
+    """An expression within a text and its offset."""
 
     expression: Expression
     offset: int
 
 
 class _Text:
-    """A compiled text with at least one expression in it."""
+    """A compiled text with at least one expression."""
 
     __slots__ = ("is_exact", "parts", "text")
 
@@ -64,7 +64,7 @@ class _Text:
 
 
 class Template:
-    """A compiled value: what has templates in it is filled, the rest is copied."""
+    """A compiled value. Texts with templates are filled, and everything else is copied."""
 
     __slots__ = ("_fill", "references", "source")
 
@@ -77,11 +77,11 @@ class Template:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it gives the same on all data."""
+        """Whether it gives the same value on all data."""
         return not self.references
 
     def fill(self, facts: Facts) -> Value:
-        """The value with its templates filled; ``MissingPath`` or ``EvaluationFailed`` if one cannot be."""
+        """Return the value with its templates filled. Raise ``MissingPath`` or ``EvaluationFailed`` if one has no value."""
         return self._fill(facts)
 
     def __repr__(self) -> str:
@@ -89,17 +89,17 @@ class Template:
 
 
 def compile_template(source: Value) -> Template:
-    """The compiled template of a value; ``MalformedExpression`` if a text in it is written wrong."""
+    """Return the compiled template of a value. Raise ``MalformedExpression`` for a syntax error in one of its texts."""
     return Template(source)
 
 
 def is_template(value: object) -> bool:
-    """Whether a value is a text with an expression in it."""
+    """Return whether a value is a text with an expression in it."""
     return isinstance(value, str) and "{{" in value
 
 
 def texts_of(source: Value, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Every text with a template in it, and where it stands in the value."""
+    """Iterate over the texts with templates in a value, each with its path."""
     pending: list[tuple[Path, Value]] = [(path, source)]
     while pending:
         here, value = pending.pop()
@@ -112,7 +112,7 @@ def texts_of(source: Value, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def parts_of(text: str) -> Iterator[TextPart]:
-    """The expressions within a text, and where they begin."""
+    """Iterate over the expressions within a text with their offsets."""
     yield from (part for part in _text(text).parts if isinstance(part, TextPart))
 
 
@@ -166,14 +166,14 @@ class StateKey(NamedTuple):
     """One key of scoped state: ``state.SCOPE.KEY``, or ``state.SCOPE.NAME.KEY`` for scopes that have a name."""
 
     scope: str
-    """``global``, ``workspace``, ``workflow``, ``step``, ``custom`` or ``conversation``, of the execution's own workspace."""
+    """``global``, ``workspace``, ``workflow``, ``step``, ``custom`` or ``conversation``, in the execution's workspace."""
     name: str
-    """Of the step, the namespace or the conversation; else empty."""
+    """The name of the step, namespace or conversation; else empty."""
     key: str
 
 
 def state_keys(references: Iterable[Reference]) -> tuple[StateKey, ...]:
-    """The keys that references read, each once."""
+    """Return the distinct state keys that references read."""
     found: dict[StateKey, None] = {}
     for reference in references:
         if reference.path[0] == "state" and not state_fault(reference.path):
@@ -183,7 +183,7 @@ def state_keys(references: Iterable[Reference]) -> tuple[StateKey, ...]:
 
 
 def state_fault(path: tuple[str | int | None, ...]) -> str:
-    """Why a path into state cannot be loaded beforehand, or nothing."""
+    """Return why a path into state cannot be loaded before evaluation, or an empty text."""
     scope = path[1] if len(path) > 1 else None
     if scope not in _SCOPES:
         hint = suggest(str(scope), _SCOPES) if scope is not None else ""

@@ -330,7 +330,7 @@ def _stuck(found: StateMap, outline: Outline) -> Iterator[Fault]:
         place = outline[(waits or [*run.threads.values()][-1]).place.name]
         if place.name not in told:
             told.add(place.name)
-            what = "an arrow that is never decided" if waits else "what never comes"
+            what = "an edge that is never decided" if waits else "what never comes"
             yield _fault("deadlock", place, f"nothing can happen any more: {place.name!r} waits for {what}", spot.path())
 
 
@@ -411,7 +411,7 @@ def _reason(place: Place) -> tuple[str, Place | None]:
             is_last = place.slot == "otherwise"
             return ("a case before it always holds" if is_last else "its condition never holds, or a case before it does"), around
         case Graph():
-            return "no arrow to it is ever taken", around
+            return "no edge to it is ever taken", around
         case Loop() | Each():
             return "there is never a first round", around
         case _:
