@@ -202,7 +202,7 @@ def test_worker_that_is_to_stop_begins_no_more_of_them(file_url: str) -> None:
         well.start(slowly, [1, 2, 3, 4], execution_id="s")
         while len(calls) < 2:
             assert not gate.wait(0.01)
-        session = well._thread.worker._sessions["s"]
+        session = well._host.worker._sessions["s"]
         well.drain()
         while not session._is_handing_back:
             assert not gate.wait(0.01)

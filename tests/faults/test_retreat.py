@@ -159,7 +159,7 @@ def rests(well: Any, execution_id: str) -> int:
 
 
 def recorder_of(well: Any, execution_id: str) -> Any:
-    return well._thread.worker._sessions[execution_id]._journal._recorder
+    return well._host.worker._sessions[execution_id]._journal._recorder
 
 
 def wait_until(is_so: Callable[[], Any]) -> None:
@@ -206,7 +206,7 @@ def test_hand_back_whose_reply_was_lost_is_not_made_twice(well: Any, trouble: Tr
     """T03: it has landed, and whoever tries again is told so as soon as anybody can say it."""
     trouble.lose_reply(lambda commit: commit.status == Status.WAITING)
     run = well.start(waiting, execution_id="w")
-    sessions = well._thread.worker._sessions
+    sessions = well._host.worker._sessions
     wait_until(lambda: run.status() == Status.WAITING and "w" not in sessions)
     assert (rests(well, "w"), trouble.blind) == (1, 0)
     run.signal("go", "on")
@@ -233,7 +233,7 @@ def test_end_that_lands_while_its_session_is_abandoned_is_the_end(
     well.drain(0)
     wait_until(lambda: recorder._waiting)
     gate.set()
-    well._thread._thread.join(WAIT)
+    well._host._thread._thread.join(WAIT)
     assert not [message for message in caplog.messages if "handed back" in message]
     with Stepwell(well._parts.address, worker=False) as other:
         assert (other.load("s").status, rests(other, "s")) == (Status.COMPLETED, 0)
@@ -260,7 +260,7 @@ def test_worker_whose_store_says_nothing_ends_in_time_and_hands_nothing_back_aft
             await well.start(both, execution_id="b")
             await asyncio.to_thread(entered.wait, WAIT)
             await asyncio.to_thread(is_writing.wait, WAIT)
-            worker, work = well._work
+            worker, work = well._host.worker, well._host._task
             recorder = worker._sessions["b"]._journal._recorder
             await well.drain(0)
             await work
@@ -298,7 +298,7 @@ def test_worker_that_is_told_to_stop_while_its_store_says_nothing_ends_in_time(
             monkeypatch.setattr(well._parts.store, "write", say_nothing)
             await well.executions.list()  # the first call has the worker begin
             await asyncio.to_thread(is_asked.wait, WAIT)
-            _, work = well._work
+            work = well._host._task
             await well.drain(0)
             await asyncio.wait_for(work, WAIT / 2)
             may_answer.set()

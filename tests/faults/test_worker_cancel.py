@@ -139,7 +139,7 @@ def test_late_completion_of_a_step_of_a_cancelled_run_is_recorded_and_changes_no
         run = well.start(holding)
         assert entered.wait(WAIT)
         run.cancel()
-        _wait_until(lambda: well._thread.worker._sessions[run.execution_id]._waits.cancel is not None)
+        _wait_until(lambda: well._host.worker._sessions[run.execution_id]._waits.cancel is not None)
         release.set()
         with pytest.raises(stepwell.ExecutionCancelled):
             run.result(WAIT)

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Protocol, TypeVar, cast
 
 from stepwell.app.awaited import AsyncStepwell
+from stepwell.app.host import AsyncHost
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import CommitUnknown, StepwellError, StoreUnavailable
@@ -132,13 +133,18 @@ def _unknown(unit: Unit) -> StepwellError:
 
 class _Well(AsyncStepwell):
     def __init__(self, process: SimulatedProcess, fault: ProcessFault, clock: Clock, lease_seconds: float, *, worker: bool) -> None:
+        self._process, self._fault = process, fault
         super().__init__(cast("Store", _Link(process.shared, process)), clock=clock, lease_seconds=lease_seconds, worker=worker)
-        group = _Group(self._parts.group, process, fault)
-        self._driver = AsyncDriver(group, self._parts.store, is_open=True)
+
+    def _make_host(self) -> AsyncHost:
+        host = super()._make_host()
+        group = _Group(self._parts.group, self._process, self._fault)
+        host.driver = AsyncDriver(group, self._parts.store, is_open=True)
+        return host
 
     def work(self) -> None:
         """Start the worker."""
-        self._working()
+        self._host.start_worker()
 
 
 class SimulatedProcess:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from stepwell.app.blocking import Stepwell
+from stepwell.app.host import Host
 from stepwell.contract.store import Store
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput
@@ -158,9 +159,15 @@ class TestWell(Stepwell):
 
     def __init__(self, clock: SkippingClock, *, concurrency: int = 100, lease_seconds: float = 30) -> None:
         self.clock = clock
-        self._loop_factory = lambda: clock.make_loop(self._parts.store)
         super().__init__("memory://", clock=clock, concurrency=concurrency, lease_seconds=lease_seconds)
-        self._driver = _SkippingDriver(self._driver, clock)
+
+    def _make_host(self) -> Host:
+        parts, clock = self._parts, self.clock
+        host = Host(
+            parts, self.concurrency, self.lease_seconds, self.queues, lambda: self.worker, lambda: clock.make_loop(parts.store)
+        )
+        host.driver = _SkippingDriver(host.driver, clock)
+        return host
 
     def close(self) -> None:
         """Close it, and leave the clock without a loop."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -17,12 +15,13 @@ from stepwell.app.awaited.locks import AsyncLock
 from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedules, AsyncWorkspaces
 from stepwell.app.awaited.runs import AsyncDefinitions, AsyncRun
 from stepwell.app.awaited.state import AsyncState, AsyncTransaction
+from stepwell.app.host import AsyncHost
 from stepwell.app.parts import ExecutionSummary, Health, Parts, check_settings, file_of, grace_of, lease_of
 from stepwell.clock import Clock
 from stepwell.contract.store import Durability, Store
 from stepwell.duration import Span
 from stepwell.errors import AlreadyExists, StepwellError
-from stepwell.flow.function import Workflow, on_registration, registered_names, registered_step_names
+from stepwell.flow.function import Workflow
 from stepwell.flow.governance import Governance
 from stepwell.model.execution_state import Change, ExecutionState
 from stepwell.model.ids import new_id
@@ -39,7 +38,6 @@ from stepwell.queue.requests import QueueRequest
 from stepwell.runtime.definitions import Startable
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.start import Starting
-from stepwell.runtime.worker import Worker
 from stepwell.state.executions import MANUAL, CommitTerms
 from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, guards_of, lock_request, schedule_request
 
@@ -92,10 +90,11 @@ class AsyncStepwell:
         self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_of(lease_seconds)
         self.queues = check_queues(queues)
         self._parts = Parts(url, clock, limits, signing_key)
-        self._driver = AsyncDriver(self._parts.group, self._parts.store)
-        self._work: tuple[Worker, asyncio.Task[None]] | None = None
-        self._is_closed = False
-        self._end_watching: Callable[[], None] = lambda: None
+        self._host = self._make_host()
+        self._driver = self._host.driver
+
+    def _make_host(self) -> AsyncHost:
+        return AsyncHost(self._parts, self.concurrency, self.lease_seconds, self.queues, lambda: self.worker)
 
     @property
     def state(self) -> AsyncState:
@@ -142,7 +141,7 @@ class AsyncStepwell:
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
         starting = Starting(self._parts.executions, self._parts.clock)
         try:
-            worker = self._working()
+            worker = self._host.start_worker()
             await self._driver.run(
                 starting.start(found, found.input_of(value), run.execution_id, workspace, governance=governance, worker=worker)
             )
@@ -195,7 +194,7 @@ class AsyncStepwell:
             execution_id=execution_id,
             max_attempts=max_attempts,
         )
-        self._working()
+        self._host.start_worker()
         answer = await self._driver.run(self._parts.queue.items.enqueue(request))
         return AsyncQueueItem(answer, self._parts.queue.items, self._driver, workflow)
 
@@ -203,7 +202,7 @@ class AsyncStepwell:
         """Ask for many runs in a few writes. All are checked before any is stored; then each gets its handle, or the error that it
         was refused with, in the same order."""
         asked = list(requests)
-        self._working()
+        self._host.start_worker()
         answers = await self._driver.run(self._parts.queue.items.enqueue_many(asked))
         items, driver = self._parts.queue.items, self._driver
         return [
@@ -303,51 +302,22 @@ class AsyncStepwell:
         """Delete an execution with its history. Its id is never used again, and a late writer cannot revive it."""
         return await self._driver.run(self._parts.executions.delete(execution_id))
 
-    def _working(self) -> Worker | None:
-        """The worker on this loop, started when it is first needed."""
-        if not self.worker or self._is_closed:
-            return None
-        if self._work is None:
-            made = self._parts.worker(self._driver, self.concurrency, self.lease_seconds, self.queues)
-            self._work = made, asyncio.get_running_loop().create_task(made.run())
-        return self._work[0]
-
     async def drain(self, grace_seconds: Span | None = None) -> None:
         """Claim no more, and hand running executions back: at once those that wait, others at their next call. After a grace, steps
         still under way are left, to be made again elsewhere. Returns at once; ``close`` waits. A second call may end the grace."""
         grace, self.worker = grace_of(grace_seconds), False
-        if self._work is not None:
-            self._work[0].stop(grace)
+        self._host.stop_worker(grace)
 
     async def close(self) -> None:
         """Finish what is under way, hand running executions back, and give everything back."""
-        self._end_watching()
-        self._is_closed = True
-        if self._work is not None:
-            work, task = self._work
-            if not work.is_stopping:
-                work.stop()
-            await task
-            self._work = None
-        await self._driver.close(self._parts.close)
+        await self._host.close()
 
     def __repr__(self) -> str:
-        return f"<AsyncStepwell {self._parts.address!r}{' closed' * self._is_closed}>"
+        return f"<AsyncStepwell {self._parts.address!r}{' closed' * self._host.is_closed}>"
 
     async def __aenter__(self) -> AsyncStepwell:
-        await self._driver.open()
-        self._is_closed = False
-        loop = asyncio.get_running_loop()
-        self._end_watching = on_registration(lambda: _tell(loop, self._working))
-        if registered_names() or registered_step_names():
-            self._working()
+        await self._host.open()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
-
-
-def _tell(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
-    """Have a function called on a loop; one that was closed with a well still open has nobody left to tell."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(function)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -16,12 +15,13 @@ from stepwell.app.blocking.locks import Lock
 from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
 from stepwell.app.blocking.runs import Definitions, Run
 from stepwell.app.blocking.state import State, Transaction
+from stepwell.app.host import Host
 from stepwell.app.parts import ExecutionSummary, Health, Parts, check_settings, file_of, grace_of, lease_of
 from stepwell.clock import Clock
 from stepwell.contract.store import Durability, Store
 from stepwell.duration import Span
 from stepwell.errors import AlreadyExists, StepwellError
-from stepwell.flow.function import Workflow, on_registration, registered_names, registered_step_names
+from stepwell.flow.function import Workflow
 from stepwell.flow.governance import Governance
 from stepwell.model.execution_state import Change, ExecutionState
 from stepwell.model.ids import new_id
@@ -38,8 +38,6 @@ from stepwell.queue.requests import QueueRequest
 from stepwell.runtime.definitions import Startable
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.start import Starting
-from stepwell.runtime.worker import Worker
-from stepwell.runtime.worker_host import LoopFactory, WorkerThread
 from stepwell.state.executions import MANUAL, CommitTerms
 from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, guards_of, lock_request, schedule_request
 
@@ -76,8 +74,6 @@ class Stepwell:
     execution is signed.
     """
 
-    _loop_factory: LoopFactory | None = None  # the loop of the worker; a test has one of its own
-
     def __init__(
         self,
         url: str | Store | None = None,
@@ -94,14 +90,11 @@ class Stepwell:
         self.worker, self.concurrency, self.lease_seconds = worker, concurrency, lease_of(lease_seconds)
         self.queues = check_queues(queues)
         self._parts = Parts(url, clock, limits, signing_key)
-        self._driver = Driver(self._parts.group)
-        self._parts.store.open()
-        self._thread: WorkerThread | None = None
-        self._is_closed = False
-        self._starting_worker = threading.Lock()
-        self._end_watching = on_registration(self._working)
-        if registered_names() or registered_step_names():
-            self._working()
+        self._host = self._make_host()
+        self._driver = self._host.driver
+
+    def _make_host(self) -> Host:
+        return Host(self._parts, self.concurrency, self.lease_seconds, self.queues, lambda: self.worker)
 
     @property
     def state(self) -> State:
@@ -148,7 +141,7 @@ class Stepwell:
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
         starting = Starting(self._parts.executions, self._parts.clock)
         try:
-            worker = self._working()
+            worker = self._host.start_worker()
             self._driver.run(
                 starting.start(found, found.input_of(value), run.execution_id, workspace, governance=governance, worker=worker)
             )
@@ -201,7 +194,7 @@ class Stepwell:
             execution_id=execution_id,
             max_attempts=max_attempts,
         )
-        self._working()
+        self._host.start_worker()
         answer = self._driver.run(self._parts.queue.items.enqueue(request))
         return QueueItem(answer, self._parts.queue.items, self._driver, workflow)
 
@@ -209,7 +202,7 @@ class Stepwell:
         """Ask for many runs in a few writes. All are checked before any is stored; then each gets its handle, or the error that it
         was refused with, in the same order."""
         asked = list(requests)
-        self._working()
+        self._host.start_worker()
         answers = self._driver.run(self._parts.queue.items.enqueue_many(asked))
         items, driver = self._parts.queue.items, self._driver
         return [
@@ -309,38 +302,21 @@ class Stepwell:
         """Delete an execution with its history. Its id is never used again, and a late writer cannot revive it."""
         return self._driver.run(self._parts.executions.delete(execution_id))
 
-    def _working(self) -> Worker | None:
-        """The worker of this process, started when it is first needed."""
-        if not self.worker or self._is_closed:
-            return None
-        with self._starting_worker:
-            if self._thread is None:
-                parts = self._parts
-                self._thread = WorkerThread(
-                    lambda: parts.worker_alone(self.concurrency, self.lease_seconds, self.queues), self._loop_factory
-                )
-            return self._thread.worker
-
     def drain(self, grace_seconds: Span | None = None) -> None:
         """Claim no more, and hand running executions back: at once those that wait, others at their next call. After a grace, steps
         still under way are left, to be made again elsewhere. Returns at once; ``close`` waits. A second call may end the grace."""
         grace, self.worker = grace_of(grace_seconds), False
-        if self._thread is not None and self._thread.worker is not None:
-            self._thread.worker.stop(grace)
+        self._host.stop_worker(grace)
 
     def close(self) -> None:
         """Finish what is under way, hand running executions back, and give everything back."""
-        self._end_watching()
-        self._is_closed = True
-        if self._thread is not None:
-            self._thread.stop()
-            self._thread = None
-        self._parts.close()
+        self._host.close()
 
     def __repr__(self) -> str:
-        return f"<Stepwell {self._parts.address!r}{' closed' * self._is_closed}>"
+        return f"<Stepwell {self._parts.address!r}{' closed' * self._host.is_closed}>"
 
     def __enter__(self) -> Stepwell:
+        self._host.open()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
