@@ -8,7 +8,7 @@ PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup demo format lint types layers quick test coverage soak bench scale rivals pictures lock rivals-lock clean
+.PHONY: help setup demo blocking format lint types layers quick test coverage soak bench scale rivals pictures lock rivals-lock clean
 unexport PYTHONWARNINGS # what counts as an error is said in pyproject.toml alone
 unexport PYTHONDONTWRITEBYTECODE # without bytecode, each of the hundreds of processes that the tests start compiles Stepwell again
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal
@@ -29,6 +29,9 @@ $(STAMP): locks/dev.txt pyproject.toml
 
 demo: $(STAMP) ## run the demonstration
 	@$(BIN)/python -m stepwell.demo
+
+blocking: $(STAMP) ## generate src/stepwell/app/blocking from app/awaited
+	@$(BIN)/python -m tools.generate_blocking
 
 format: $(STAMP) ## rewrite the code in the common format
 	@$(BIN)/ruff check --quiet --fix-only .

@@ -101,7 +101,7 @@ def signature(function: object) -> list[tuple[str, object, object, str]]:
 
 def colourless(annotation: object) -> str:
     """The annotation without what tells that it is awaited."""
-    return re.sub(r"\bAwaitable\[([^][]*)\]", r"\1", re.sub(r"\bAsync(?=[A-Z])", "", str(annotation)))
+    return re.sub(r"\bAsync(?=[A-Z])", "", str(annotation))
 
 
 def functions(kind: type) -> dict[str, object]:
@@ -127,11 +127,9 @@ def test_both_faces_are_made_from_the_same_arguments(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_both_faces_say_the_same_about_themselves(name: str) -> None:
-    blocking, awaited = (functions(kind) for kind in PAIRS[name])
-    for each, function in blocking.items():
-        assert function.__doc__, each
-        assert function.__doc__.split() == awaited[each].__doc__.split(), each
+def test_every_public_method_of_a_face_is_documented(name: str) -> None:
+    for kind in PAIRS[name]:
+        assert [each for each, function in functions(kind).items() if not function.__doc__] == []
 
 
 @pytest.mark.parametrize("name", ["Stepwell", "ExecutionIndex", "ScopedState", "State", "Transaction", "StateTransaction"])

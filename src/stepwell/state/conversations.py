@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from time import monotonic
 from typing import TypeVar
@@ -24,10 +24,12 @@ from stepwell.state.scoped_state import StateOperations, must_slide
 __all__ = [
     "DAY_SECONDS",
     "Answer",
+    "AsyncTurnFunction",
     "ConversationOperations",
     "ConversationSummary",
     "OpenTurn",
     "Turn",
+    "TurnFunction",
     "TurnResult",
     "check_runnable",
 ]
@@ -256,6 +258,11 @@ def _interfered(conversation_id: str, conflict: Conflict) -> Conflict:
     who = "by somebody without its lock; nothing of the turn was saved"
     message = f"conversation {conversation_id!r} was saved or deleted during the turn, {who}"
     return Conflict(message, expected=conflict.expected, actual=conflict.actual)
+
+
+TurnFunction = Callable[[dict[str, Value], Value], Answer]
+AsyncTurnFunction = Callable[[dict[str, Value], Value], Awaitable[Answer]]
+"""The function that answers one message: it gets the conversation's state and the message, and returns an `Answer`."""
 
 
 def check_runnable(run: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
 from stepwell.app.awaited.locks import AsyncLock
@@ -11,7 +11,14 @@ from stepwell.duration import Span
 from stepwell.model.lock import conversation_lock
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import AsyncDriver
-from stepwell.state.conversations import Answer, ConversationOperations, ConversationSummary, Turn, TurnResult, check_runnable
+from stepwell.state.conversations import (
+    AsyncTurnFunction,
+    ConversationOperations,
+    ConversationSummary,
+    Turn,
+    TurnResult,
+    check_runnable,
+)
 from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, LockOperations, lock_request
 
 __all__ = ["AsyncConversations"]
@@ -70,7 +77,7 @@ class AsyncConversations:
     async def turn(
         self,
         conversation_id: str,
-        run: Callable[[dict[str, Value], Value], Awaitable[Answer]],
+        run: AsyncTurnFunction,
         message: Value = None,
         *,
         user: str | None = None,

@@ -29,7 +29,7 @@ Ttl = Span | None
 
 
 class AsyncScopedState:
-    """State in one scope. Every call is awaited."""
+    """State in one scope."""
 
     def __init__(self, shared: StateOperations, scope: Scope, driver: AsyncDriver, policy: str = "last") -> None:
         self._shared, self._driver, self.scope = shared, driver, scope

@@ -67,7 +67,7 @@ class AsyncExecutionIndex:
 
 
 class AsyncStepwell:
-    """Durable executions and state in one store. What does I/O is awaited.
+    """Durable executions and state in one store. Every call that does I/O is awaited.
 
     ``url`` is ``sqlite:///path``, ``postgresql://...``, ``redis://...`` or ``memory://``; without one, ``STEPWELL_URL``, else
     ``REDIS_URL``, else ``sqlite:///.stepwell/well.db``. With a ``signing_key`` (kept outside the store) the newest receipt of each

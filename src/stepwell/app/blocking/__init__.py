@@ -1,3 +1,4 @@
+# Generated from app/awaited/__init__.py by `make blocking`. Do not edit: change that module and generate again.
 """What a program holds that blocks: `Stepwell` and the objects that it gives."""
 
 from stepwell.app.blocking.conversations import Conversations

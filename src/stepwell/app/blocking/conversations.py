@@ -1,9 +1,10 @@
+# Generated from app/awaited/conversations.py by `make blocking`. Do not edit: change that module and generate again.
 """The conversations of a workspace: state, history and turns."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
 from stepwell.app.blocking.locks import Lock
@@ -11,7 +12,14 @@ from stepwell.duration import Span
 from stepwell.model.lock import conversation_lock
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import Driver
-from stepwell.state.conversations import Answer, ConversationOperations, ConversationSummary, Turn, TurnResult, check_runnable
+from stepwell.state.conversations import (
+    ConversationOperations,
+    ConversationSummary,
+    Turn,
+    TurnFunction,
+    TurnResult,
+    check_runnable,
+)
 from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, LockOperations, lock_request
 
 __all__ = ["Conversations"]
@@ -70,7 +78,7 @@ class Conversations:
     def turn(
         self,
         conversation_id: str,
-        run: Callable[[dict[str, Value], Value], Answer],
+        run: TurnFunction,
         message: Value = None,
         *,
         user: str | None = None,

@@ -1,3 +1,4 @@
+# Generated from app/awaited/locks.py by `make blocking`. Do not edit: change that module and generate again.
 """Named locks: acquire, renew and release."""
 
 from __future__ import annotations

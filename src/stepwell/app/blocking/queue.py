@@ -1,3 +1,4 @@
+# Generated from app/awaited/queue.py by `make blocking`. Do not edit: change that module and generate again.
 """The queue: items, named queues, workspaces, tiers and schedules."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Generated from app/awaited/runs.py by `make blocking`. Do not edit: change that module and generate again.
 """The handle of a run, and the stored definitions of workflows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Generated from app/awaited/state.py by `make blocking`. Do not edit: change that module and generate again.
 """Scoped state, cached reads, and transactions on executions and on state."""
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Ttl = Span | None
 
 
 class ScopedState:
-    """State in one scope. Every call blocks until it is done."""
+    """State in one scope."""
 
     def __init__(self, shared: StateOperations, scope: Scope, driver: Driver, policy: str = "last") -> None:
         self._shared, self._driver, self.scope = shared, driver, scope
@@ -215,7 +216,7 @@ class CachedState(ReadCache):
 
 
 class Transaction(TransactionOperations):
-    """An atomic batch of changes to one execution. As a context manager it commits on leaving, or rolls back on an exception."""
+    """An atomic batch of changes to one execution. ``with`` commits on leaving, or rolls back on an exception."""
 
     def __init__(self, executions: Executions, execution_id: str, terms: CommitTerms, limits: Limits, driver: Driver) -> None:
         super().__init__(executions, execution_id, terms, limits)
@@ -232,18 +233,22 @@ class Transaction(TransactionOperations):
             self._driver.run(self._begin())
         return self
 
+    # A block does not go through begin and commit: every coroutine in between is passed at each awaiting.
+
     def __enter__(self) -> Transaction:
-        return self.begin()
+        if not self._is_begun():
+            self._driver.run(self._begin())
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None:
             self.rollback()
         elif self._is_open():
-            self.commit()
+            self._driver.run(self._commit())
 
 
 class StateTransaction(StateTransactionOperations):
-    """Writes to many keys and scopes, all or none. As a context manager it commits on leaving, or rolls back on an exception."""
+    """Writes to many keys and scopes, all or none. ``with`` commits on leaving, or rolls back on an exception."""
 
     def __init__(self, operations: StateOperations, driver: Driver, guards: tuple[LockGuard, ...] = ()) -> None:
         super().__init__(operations, guards)
@@ -257,4 +262,7 @@ class StateTransaction(StateTransactionOperations):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.rollback() if kind is not None else self.commit()
+        if kind is not None:
+            self.rollback()
+        else:
+            self.commit()

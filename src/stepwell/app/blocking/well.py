@@ -1,3 +1,4 @@
+# Generated from app/awaited/well.py by `make blocking`. Do not edit: change that module and generate again.
 """`Stepwell`: a store with its executions, state and queue."""
 
 from __future__ import annotations
