@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.support.postgres_server import fresh_postgres_url, postgres_schema, postgres_server, postgres_url
+from tests.support.postgres_server import (
+    empty_postgres_schema,
+    fresh_postgres_url,
+    postgres_schema,
+    postgres_server,
+    postgres_url,
+)
 from tests.support.redis_server import redis_server, redis_url
 from tests.support.stores import STORES
 
@@ -15,7 +21,15 @@ from stepwell.flow import function
 from stepwell.testing.conformance.fixtures import *  # noqa: F403 - fixtures are found by their names
 from stepwell.testing.conformance.fixtures import MakeStore
 
-__all__ = ["fresh_postgres_url", "postgres_schema", "postgres_server", "postgres_url", "redis_server", "redis_url"]
+__all__ = [
+    "empty_postgres_schema",
+    "fresh_postgres_url",
+    "postgres_schema",
+    "postgres_server",
+    "postgres_url",
+    "redis_server",
+    "redis_url",
+]
 
 # Run the same examples on every machine, however slow they are. To search for others, with a seed of your own:
 # pytest --hypothesis-profile=default --hypothesis-seed=7

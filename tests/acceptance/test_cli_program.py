@@ -217,7 +217,7 @@ def test_terminal_gets_colour_and_a_table_and_a_pipe_gets_neither(shell: Shell):
 
 
 def test_progress_is_alive_on_a_terminal(shell: Shell):
-    seen = on_terminal(shell, "run", "shop.py:approval", "--id", "a", "-i", '"ada"', "--timeout", "4")
+    seen = on_terminal(shell, "run", "shop.py:approval", "--id", "a", "-i", '"ada"', "--timeout", "2")
     assert "\r\x1b[K" in seen
     assert "waits for signal approve" in seen
     assert "still" in seen.splitlines()[-1]

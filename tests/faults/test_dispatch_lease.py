@@ -28,7 +28,7 @@ from stepwell.pipeline.operations import write_or_raise
 __all__ = ["shared_url"]
 
 WAIT = 60
-LEASE = 1.0
+LEASE, SHORT = 1.0, 0.5
 LONG = 600.0
 
 
@@ -78,8 +78,11 @@ def test_recoveries_that_see_the_same_dead_items_return_each_once(shared_url: st
 
 
 def test_dead_dispatchers_items_are_each_run_by_one_of_many(shared_url: str, tmp_path: Path) -> None:
-    """T31: processes that start up together and sweep; each body runs once."""
-    names = [f"m{number}" for number in range(60)]
+    """T31: processes that start up together and sweep; each body runs once.
+
+    Few items: an item that is claimed again may be a poison, so each process runs only one of these at a time.
+    """
+    names = [f"m{number}" for number in range(12)]
     with Stepwell(shared_url, worker=False) as well:
         items = [well.enqueue(many, [str(tmp_path), name]) for name in names]
         claim_as_dead(well, len(names), 0.001)
@@ -95,11 +98,11 @@ def test_item_whose_worker_renews_is_never_rescued_however_long_its_step_takes(s
 
     Should the machine stop the worker for longer than its lease, another may have it; but then the lease was over.
     """
-    with Stepwell(shared_url, worker=False) as well, worker(shared_url) as first:
+    with Stepwell(shared_url, worker=False) as well, worker(shared_url, SHORT) as first:
         item = well.enqueue(held, str(tmp_path))
         assert first.hear() == "entered"
         leases, ends, recovered = list[tuple[str, int]](), dict[str, set[int]](), list[str]()
-        with worker(shared_url) as second:
+        with worker(shared_url, SHORT) as second:
             while max(map(len, ends.values()), default=0) < 9:  # renewed eight times, which takes more than two leases
                 recovered += well.queue.recover()
                 for holder, until_ms in leases_of(well, item):
@@ -109,7 +112,7 @@ def test_item_whose_worker_renews_is_never_rescued_however_long_its_step_takes(s
             (tmp_path / "release").touch()
             assert item.result(WAIT) in (first.pid, second.pid)
     for (last, was_until_ms), (heir, until_ms) in itertools.pairwise(leases):
-        assert heir == last or until_ms - 1000 * LEASE >= was_until_ms
+        assert heir == last or until_ms - 1000 * SHORT >= was_until_ms
     if len(ends) == 1:
         assert (recovered, len(left(tmp_path, "entered"))) == ([], 1)
 

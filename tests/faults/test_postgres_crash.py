@@ -23,7 +23,7 @@ from tests.support.postgres_server import PostgresServer
 from stepwell import CommitUnknown, FakeClock, LeaseLost, Stepwell, StoreUnavailable, SystemClock
 from stepwell.errors import StepwellError
 from stepwell.fault_points import POINTS, armed
-from stepwell.stores.postgres import writer
+from stepwell.stores.postgres import transaction, writer
 
 _KINDS: dict[str, type[BaseException]] = {"blocking": Boom, "awaited": asyncio.CancelledError}
 # T01 says five seconds; a busy machine may take its time, so that here only a wait for somebody who is dead is told from none.
@@ -215,7 +215,7 @@ def end_what_stands_still(site: Site) -> None:
 
 def test_a_transaction_that_stands_still_is_ended_by_the_server(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """T06: so that a stopped process holds nobody up for longer than that."""
-    monkeypatch.setattr("stepwell.stores.postgres.transaction.IDLE_TIMEOUT", "50ms")
+    monkeypatch.setattr(transaction, "BEGIN", (("begin", ()), ("set_bounds", (transaction.LOCK_TIMEOUT, "50ms"))))
     site.renew()
     caller, other = Blocking(site.url), Blocking(site.url)
     late = caller.begin(ORDER, "late", follow_up)

@@ -20,6 +20,7 @@ from stepwell.errors import CommitUnknown, Corrupted, StoreFull, StoreUnavailabl
 from stepwell.model.commit import Acquire, Claim, Seen, StateBatch, Unit, Written
 from stepwell.model.limits import Limits
 from stepwell.model.scoped_operations import Copy, Increment
+from stepwell.stores.postgres import transaction
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.samples import (
     HOUR,
@@ -408,4 +409,5 @@ def test_rows_that_another_transaction_holds_are_waited_for_and_then_given_up(
 
 @pytest.fixture
 def wait_briefly(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    return lambda: monkeypatch.setattr("stepwell.stores.postgres.transaction.LOCK_TIMEOUT", "20ms")
+    begin = (("begin", ()), ("set_bounds", ("20ms", transaction.IDLE_TIMEOUT)))
+    return lambda: monkeypatch.setattr(transaction, "BEGIN", begin)

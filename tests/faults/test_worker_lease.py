@@ -85,18 +85,18 @@ def test_worker_that_renews_is_never_rescued_however_long_its_step_takes(url: st
 
     Should the machine stop the worker for longer than its lease, another may have it; but then the lease was over.
     """
-    with Stepwell(url, worker=False) as well, worker(url) as first:
+    with Stepwell(url, worker=False) as well, worker(url, 0.5) as first:
         run = well.start(held, str(tmp_path), execution_id="h")
         assert first.hear() == "entered"
         heads, ends = [_head(well, "h")], dict[int, set[int]]()
-        with worker(url) as second:
+        with worker(url, 0.5) as second:
             while max(map(len, ends.values()), default=0) < 9:  # renewed eight times, which takes more than two leases
                 heads.append(_head(well, "h"))
                 ends.setdefault(heads[-1].fence, set()).add(heads[-1].lease_until_ms)
                 threading.Event().wait(0.05)
             (tmp_path / "release").touch()
             assert run.result(WAIT) in (first.pid, second.pid)
-    _check_heirs(heads)
+    _check_heirs(heads, lease_ms=500)
     if len(ends) == 1:
         assert len(left(tmp_path, "entered")) == 1
 

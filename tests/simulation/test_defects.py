@@ -17,12 +17,16 @@ from stepwell.stores.memory.executions import MemoryLeases
 from stepwell.testing.simulation import simulate
 from stepwell.testing.simulation.__main__ import main
 
-MOST_SEEDS = 200  # the first that finds it ends the search; which one it is changes with the code
+MOST_SEEDS = 200
 replace = msgspec.structs.replace
 
 
-def first_violation() -> str:
-    for seed in range(MOST_SEEDS):
+def first_violation(first_seed: int = 0) -> str:
+    """Return the first violation that a seed finds.
+
+    Which seed that is changes with the code; ``first_seed`` only makes the search short as long as it has not changed much.
+    """
+    for seed in range(first_seed, first_seed + MOST_SEEDS):
         violations = simulate(seed).violations
         if violations:
             return violations[0]
@@ -69,7 +73,7 @@ def test_nudge_that_is_lost_while_the_execution_goes_to_rest_is_found(monkeypatc
         return forgetful
 
     around(monkeypatch, MemoryLeases, "rest", make)
-    assert "I10" in first_violation()
+    assert "I10" in first_violation(36)
 
 
 def test_blind_retry_after_a_lost_reply_is_found(monkeypatch: pytest.MonkeyPatch):
@@ -116,7 +120,7 @@ def test_end_that_leaves_tokens_or_tells_nobody_is_found(monkeypatch: pytest.Mon
 def test_capacity_that_is_not_counted_is_found(monkeypatch: pytest.MonkeyPatch):
     """T34, I7"""
     monkeypatch.setattr("stepwell.stores.memory.queue.free_slots", lambda *_: 100)
-    assert "I7" in first_violation()
+    assert "I7" in first_violation(66)
 
 
 def test_dead_dispatchers_items_that_nobody_returns_are_found(monkeypatch: pytest.MonkeyPatch):
@@ -126,7 +130,7 @@ def test_dead_dispatchers_items_that_nobody_returns_are_found(monkeypatch: pytes
         return
 
     monkeypatch.setattr(QueueRecovery, "_sweep", idle)
-    assert "the item of" in first_violation()
+    assert "the item of" in first_violation(26)
 
 
 def test_seed_that_fails_is_told_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

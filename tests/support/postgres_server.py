@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -33,6 +33,7 @@ __all__ = [
     "OWNER",
     "PASSWORD",
     "PostgresServer",
+    "empty_postgres_schema",
     "fresh_postgres_url",
     "postgres_schema",
     "postgres_server",
@@ -238,16 +239,23 @@ def postgres_schema(postgres_server: PostgresServer) -> str:
     return schema
 
 
+@pytest.fixture(scope="session")
+def empty_postgres_schema(postgres_server: PostgresServer, postgres_schema: str) -> Iterator[Callable[[], None]]:
+    """Empties the shared schema, on one connection for all tests, and puts back the rows that its migrations insert."""
+    tables = ("executions", "commits", "snapshots", "state_scopes", "state_entries", "state_held", "locks")
+    queue_tables = ("items", "queues", "workspaces", "tiers")
+    deletes = [f"DELETE FROM {postgres_schema}.{table}" for table in (*tables, *queue_tables)]
+    inserts = [in_schema(text, postgres_schema) for text in _statements(MIGRATIONS[0].pre) if text.startswith("INSERT")]
+    statements = "; ".join([*deletes, *(text.rstrip().rstrip(";") for text in inserts)])
+    with postgres_server.connect() as connection:
+        yield lambda: connection.execute(statements) and None
+
+
 @pytest.fixture
-def postgres_url(postgres_server: PostgresServer, postgres_schema: str) -> Iterator[str]:
+def postgres_url(postgres_server: PostgresServer, postgres_schema: str, empty_postgres_schema: Callable[[], None]) -> Iterator[str]:
     """The URL of a store that is empty. All tests share its tables, which are emptied after each: making them anew takes longer."""
     yield postgres_server.url(postgres_schema)
-    with postgres_server.connect() as connection:
-        tables = ("executions", "commits", "snapshots", "state_scopes", "state_entries", "state_held", "locks")
-        queue_tables = ("items", "queues", "workspaces", "tiers")
-        connection.execute("; ".join(f"DELETE FROM {postgres_schema}.{table}" for table in (*tables, *queue_tables)))
-        seeds = [text for text in _statements(MIGRATIONS[0].pre) if text.startswith("INSERT")]
-        connection.execute("; ".join(in_schema(text, postgres_schema) for text in seeds))
+    empty_postgres_schema()
 
 
 @pytest.fixture
