@@ -365,9 +365,9 @@ def test_the_short_way_is_taken_when_no_test_listens(site: Site, monkeypatch: py
     """So that the tests of this folder which arm a point say something about the long way, and the others about the short one."""
     ways: list[str] = []
     for name in ("_write_plain", "_write_steps", "_write_long"):
-        whole = getattr(writer.Writer, name)
+        whole = getattr(writer.PostgresWriter, name)
         monkeypatch.setattr(
-            writer.Writer, name, lambda self, *rest, name=name, whole=whole: ways.append(name) or whole(self, *rest)
+            writer.PostgresWriter, name, lambda self, *rest, name=name, whole=whole: ways.append(name) or whole(self, *rest)
         )
     caller = Blocking(site.url)
     caller.create("run", "first")

@@ -247,8 +247,19 @@ def empty_postgres_schema(postgres_server: PostgresServer, postgres_schema: str)
     deletes = [f"DELETE FROM {postgres_schema}.{table}" for table in (*tables, *queue_tables)]
     inserts = [in_schema(text, postgres_schema) for text in _statements(MIGRATIONS[0].pre) if text.startswith("INSERT")]
     statements = "; ".join([*deletes, *(text.rstrip().rstrip(";") for text in inserts)])
-    with postgres_server.connect() as connection:
-        yield lambda: connection.execute(statements) and None
+    connection = postgres_server.connect()
+
+    def empty() -> None:
+        nonlocal connection
+        try:
+            connection.execute(statements)
+        except psycopg.OperationalError:  # a test has ended every session of the server
+            connection.close()
+            connection = postgres_server.connect()
+            connection.execute(statements)
+
+    yield empty
+    connection.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.unit.flow.definitions import values as source_values
 from tests.unit.sample import values
@@ -113,9 +113,26 @@ def test_a_key_of_an_object_is_never_a_template() -> None:
     assert filled({"{{ trigger.input.n }}": 1}) == {"{{ trigger.input.n }}": 1}
 
 
-@given(st.text(max_size=30))
-def test_any_text_is_a_template_or_a_typed_error(text: str) -> None:
+@given(st.text(max_size=30).filter(lambda text: "{{" not in text))
+def test_text_without_double_braces_stands_for_itself(text: str) -> None:
+    assert filled(text) == text
+
+
+@given(st.lists(st.sampled_from(["{{", "}}", "{", "}", "(", ")", "'", " ", ".", "+", "not", "variables.x", "1"])).map("".join))
+@example("{{")
+@example("{{}}")
+@example("{{ 1 + }}")
+def test_text_with_braces_is_a_template_or_malformed(text: str) -> None:
     try:
         compile_template(text)
+        is_malformed = False
     except MalformedExpression as error:
-        assert "{{" in text, error  # noqa: PT017 - a text without braces is never malformed
+        is_malformed = True
+        assert 0 <= error.position <= len(text)  # noqa: PT017 - where it is wrong differs from text to text
+    assert not is_malformed or "{{" in text
+
+
+@pytest.mark.parametrize("text", ["{{", "{{}}", "{{ 1 + }}", "a {{ variables.x", "{{ ( }}"])
+def test_malformed_template_is_refused(text: str) -> None:
+    with pytest.raises(MalformedExpression):
+        compile_template(text)
