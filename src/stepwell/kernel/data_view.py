@@ -1,4 +1,4 @@
-"""What templates and conditions read: the execution's data as it looks from one place, in its iteration of the loops around it."""
+"""The data that templates and conditions read, as seen from one place in its iteration of the enclosing loops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["DataView", "ending", "item_at", "loops_around", "output_of", "trigge
 
 
 def ending(run: Interpreter, place: Place, at: At) -> StepOutput | None:
-    """How a place ended, if it has: its own record, or for a sequence that of its last node."""
+    """Return how a place ended, or None: by its own record, or for a sequence by that of its last node."""
     found = run.board.step(key_of(place, at))
     if found is not None:
         return found
@@ -34,12 +34,12 @@ def ending(run: Interpreter, place: Place, at: At) -> StepOutput | None:
 
 
 def output_of(step: StepOutput | None) -> Value:
-    """What a recorded step gave; a failure that was passed over gave nothing."""
+    """Return the output of a recorded step; None for a failure with ``on_error: continue``."""
     return None if step is None or step.status == StepStatus.FAILED else step.output
 
 
 def item_at(frame: LiveToken, index: int) -> Value:
-    """The item of an iteration or instance."""
+    """Return the item of an iteration or instance."""
     match frame.value:
         case {"items": list() as items}:  # pyright: ignore[reportUnknownVariableType]
             return items[index] if index < len(items) else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
@@ -50,14 +50,14 @@ def item_at(frame: LiveToken, index: int) -> Value:
 
 
 def loops_around(run: Interpreter, thread: LiveToken, place: Place) -> dict[str, Any]:
-    """The loops around a place that are asked for in there, as they stand for a thread: for what may outlive them."""
+    """Return the enclosing loops that a place reads, as they are now: a token that outlives its loop keeps them."""
     asked, loops = run.plan.loops_asked.get(place.name, ()), DataView(run, thread, place)["loops"]
     stands = (loops.get(loop.name) for loop in run.plan.rounds[place.name] if loop.name in asked)
     return {stand["loop_id"]: stand for stand in stands if stand is not None}
 
 
 class _Lazy(Mapping[str, Any]):
-    """A mapping that reads a key when it is asked for."""
+    """A mapping that computes a value when its key is read."""
 
     def __init__(self, read: Callable[[str], Any], names: Callable[[], set[str]]) -> None:
         self._read, self._names = read, names
@@ -70,7 +70,7 @@ class _Lazy(Mapping[str, Any]):
             try:
                 self._read(key)
             except KeyError:
-                continue  # a name that the definition knows, with nothing there yet
+                continue  # a known name without a value yet
             yield key
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class _Lazy(Mapping[str, Any]):
 
 
 class DataView(Mapping[str, Any]):
-    """The roots that a path can begin with. Nothing is read before it is asked for."""
+    """The roots of paths. Each is computed when it is first read."""
 
     def __init__(self, run: Interpreter, thread: LiveToken, place: Place | None = None) -> None:
         self._run, self._thread, self._place = run, thread, place or thread.place
@@ -146,7 +146,7 @@ class DataView(Mapping[str, Any]):
         found = ending(self._run, place, at)
         is_of_loop = bool(at) and isinstance(self._run.plan.rounds[name][-1].node, Loop)
         if found is None and is_of_loop and at[-1] and at == self._thread.at[: len(at)]:
-            # Not done in this iteration: what it gave in the one before. Instances of an each have none before them.
+            # Not done in this iteration: return the previous iteration's output. Instances of an each have no predecessor.
             found = ending(self._run, place, (*at[:-1], at[-1] - 1))
         if found is None:
             raise KeyError(name)
@@ -162,7 +162,7 @@ class DataView(Mapping[str, Any]):
         }
 
     def _iteration_of(self, place: Place) -> At:
-        """Which iteration of a place is meant: ours in the loops around both, the newest in loops around it alone."""
+        """Return the iteration of a place that is meant: ours in common loops, the newest in loops around that place alone."""
         own, its = self._run.plan.rounds[self._place.name], self._run.plan.rounds[place.name]
         at: At = ()
         for depth, loop in enumerate(its):
@@ -194,7 +194,7 @@ class DataView(Mapping[str, Any]):
         return {"loop_id": loop_id, "current_index": index, "current_item": item, "total_items": total}
 
     def _kept(self, loop_id: str) -> Any:
-        """What was kept of a loop that has ended, by what runs on without it."""
+        """Return what a token that outlives its loop has kept of it."""
         thread: LiveToken | None = self._thread
         while thread is not None and loop_id not in thread.loops:
             thread = thread.parent
@@ -216,7 +216,7 @@ _ROOTS: dict[str, Callable[[DataView], Any]] = {
 
 
 def trigger_facts(sections: Sections) -> dict[str, Value]:
-    """What ``trigger`` is in templates: the input, and for a typed trigger its fields."""
+    """Return ``trigger`` as templates read it: the input, and the fields of a typed trigger."""
     data = sections["trigger"].get(ONLY)
     found = None if data is None else decode_trigger(data)
     if not isinstance(found, msgspec.Struct):

@@ -1,8 +1,8 @@
-"""The interpreter of declared workflows: an event in, mutations and effects out. No clock, no chance, no I/O.
+"""The interpreter of declared workflows: an event in, mutations and effects out. No clock, no randomness, no I/O.
 
-An execution is a tree of threads, stored as tokens. A thread moves along sequences and choices; at any other composite node it
-stays as a *frame* and has children, whose endings it counts. Work inside a transition is a queue, not recursion, so depth costs no
-stack; frames know their children, so no event looks at all tokens.
+An execution is a tree of tokens. A token moves along sequences and choices. At any other composite node it stays as a *frame*
+and has children, and it counts how they end. Work inside a transition is a queue and not recursion, so nesting costs no stack.
+Frames know their children, so no event visits all tokens.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _ENDED: dict[type, Callable[[Interpreter, LiveToken, LiveToken, Trouble | None],
 
 
 class Interpreter:
-    """One execution of a declared workflow, held between events. It is one commit ahead of its store at most."""
+    """One execution of a declared workflow between events. It is ahead of its store by one commit at most."""
 
     def __init__(
         self, plan: Plan, sections: Sections, execution_id: str, limits: Limits | None = None, deadline_ms: int | None = None
@@ -109,11 +109,11 @@ class Interpreter:
         self.root: LiveToken | None = None
         self.threads: dict[str, LiveToken] = {}
         self.frames: dict[str, LiveToken] = {}
-        """Loops and multiple instances that are running, by key."""
+        """Running loops and multiple instances by key."""
         self.scopes: dict[str, LiveToken] = {}
-        """Cancel scopes that are open, by id."""
+        """Open cancel scopes by id."""
         self.kids: dict[str, LiveToken] = {}
-        """Who waits for a child execution, by its id."""
+        """Tokens that wait for a child execution, by the child's id."""
         self.mail = SignalInbox()
         self.effects: list[Effect] = []
         self.undo_count = 0
@@ -123,7 +123,7 @@ class Interpreter:
     # Events.
 
     def handle(self, event: Event, now_ms: int) -> Transition:
-        """What an event comes to. The mutations must be committed, and ``settle`` called, before the next one."""
+        """Return the transition of an event. Its mutations must be committed, and ``settle`` called, before the next event."""
         self.now_ms = now_ms
         is_taken = self._take(event)
         while self._work:
@@ -141,22 +141,22 @@ class Interpreter:
         return Transition(tuple(mutations), wanted, self.mail.taken(), kept, is_taken)
 
     def _is_passed(self, key: str) -> bool:
-        """Whether a place has come to its end, and is not entered again."""
+        """Return whether a place has ended by the record, so that it is not entered again."""
         found = self.board.step(key)
         return found is not None and found.status != StepStatus.FAILED
 
     def settle(self) -> None:
-        """The mutations are committed."""
+        """Confirm that the mutations of the last transition are committed."""
         self.mail.settle()
         self.board.settle()
 
     @property
     def soonest_ms(self) -> int | None:
-        """When the next time comes that something waits for."""
+        """Return when the next timer is due."""
         return self._alarms.soonest_ms
 
     def looked(self, token_id: str) -> int:
-        """How often a driver has looked for the step that a token waits for, and did not know it."""
+        """Return how often drivers without the step of this token have looked for it."""
         thread = self.threads.get(token_id)
         return 0 if thread is None else thread.value.get("looked", 0)
 
@@ -190,7 +190,7 @@ class Interpreter:
             scopes.begin(self)
 
     def _answer(self, event: StepCompleted | AttemptFailed | StepMissing | ChildStarted) -> bool:
-        """How an attempt ended; False if nobody waits for it any more."""
+        """Handle the end of an attempt. Return False if no token waits for it any more."""
         thread = self.threads.get(event.token_id)
         if thread is None or thread.key != event.key or RETRIES in thread.value:
             return False
@@ -232,32 +232,32 @@ class Interpreter:
             waits.wait_over(self, thread)
 
     def _is_wanted(self, effect: Effect) -> bool:
-        """Not what was asked for by a thread that has gone on or away in the same transition."""
+        """Return whether an effect's token still exists at the end of the transition and still waits for it."""
         if not isinstance(effect, RunStep | StartChild):
             return True
         thread = self.threads.get(effect.token_id)
         return thread is not None and thread.key == effect.key
 
-    # What node kinds do with threads.
+    # Operations of node kinds on tokens.
 
     def enter(self, thread: LiveToken) -> None:
-        """Begin what stands at a thread's place."""
+        """Begin the node at a token's place."""
         self._work.append((self._enter, thread, None))
 
     def done(self, thread: LiveToken, output: bytes) -> None:
-        """What stands at a thread's place is done."""
+        """Complete the node at a token's place."""
         self._work.append((self._done, thread, output))
 
     def fail(self, thread: LiveToken, error: Trouble) -> None:
-        """What stands at a thread's place has failed."""
+        """Fail the node at a token's place."""
         self._work.append((self._fail, thread, error))
 
     def fail_with(self, thread: LiveToken, error: ValidationFailed) -> None:
-        """A value that could not be worked out or kept is the failure of the node that wanted it."""
+        """Fail the node of a token because a value could not be evaluated or stored."""
         self.fail(thread, {**trouble_of(error), "step": thread.key})
 
     def guarded(self, thread: LiveToken, do: Callable[[], None]) -> None:
-        """Do something for a thread; what cannot be worked out fails it."""
+        """Run an operation for a token, and fail the token if an evaluation in it fails."""
         try:
             do()
         except ValidationFailed as error:
@@ -269,13 +269,13 @@ class Interpreter:
                 self.fail_with(thread, error)
 
     def record_and_go_on(self, thread: LiveToken, output: bytes) -> None:
-        """Record a node's output, and go on from it."""
+        """Record a node's output and continue after it."""
         output = self._recorded(thread.place, thread.at, output)
         self._close_frame(thread)
         self.done(thread, output)
 
     def _recorded(self, place: Place, at: At, output: bytes) -> bytes:
-        """Record an output. One that is on record stays: the node ended in the commit of a failure that is retried."""
+        """Record an output, unless there is a record: the node ended in the commit of a failure that is retried."""
         key = key_of(place, at)
         found = self.board.step(key)
         if found is not None:
@@ -284,25 +284,25 @@ class Interpreter:
         return output
 
     def _close_frame(self, thread: LiveToken) -> None:
-        """Nobody asks for items of a loop any more; unless another thread has its place, and runs on without it."""
+        """Forget a loop's items, unless another token took the frame's place and keeps running."""
         if self.frames.get(thread.key) is thread:
             del self.frames[thread.key]
 
     def record_failure(self, place: Place, at: At, error: Trouble) -> None:
-        """Record that a branch failed, unless the step that it is has said so."""
+        """Record the failure of a branch, unless the failed step is the branch and has its own record."""
         key = key_of(place, at)
         if self.board.get("steps", key) is None:
             self.board.record(key, place.name, StepStatus.FAILED, recode({"error": error, "attempts": 0}), self.now_ms)
 
     def spawn(self, parent: LiveToken, slot: str, place: Place, at: At, id: str | None = None) -> LiveToken:
-        """A new thread inside a frame."""
+        """Create a token inside a frame."""
         child = LiveToken(id or key_of(place, at), place, parent, slot, at)
         self.adopt(parent, child)
         self.board.touch(child)
         return child
 
     def adopt(self, parent: LiveToken, child: LiveToken) -> None:
-        """Put a thread into a frame."""
+        """Move a token into a frame."""
         child.parent = parent
         child.region = parent if parent.parent is None or isinstance(parent.place.node, CancelScopeNode) else parent.region
         gives = parent.parent is not None and isinstance(parent.place.node, Loop | Each)
@@ -311,13 +311,13 @@ class Interpreter:
         self.threads[child.id] = child
 
     def move(self, thread: LiveToken, place: Place) -> None:
-        """A thread goes to another place and begins what stands there."""
+        """Move a token to another place and begin the node there."""
         thread.place, thread.value, thread.tally = place, {}, None
         self.board.touch(thread)
         self.enter(thread)
 
     def drop(self, thread: LiveToken) -> None:
-        """A thread is at its end."""
+        """Remove a token."""
         self.quiet(thread)
         self._close_frame(thread)
         thread.is_gone = True
@@ -326,16 +326,16 @@ class Interpreter:
             thread.parent.children.pop(thread.id, None)
         self.board.touch(thread)
 
-    # Times and signals.
+    # Timers and signals.
 
     def wake_at(self, thread: LiveToken, due_ms: int, field: str = DUE) -> None:
-        """Have a thread woken at a time."""
+        """Set a timer for a token."""
         order = -1 if thread.parent is None else self.plan.numbers[thread.place.name]
         self._alarms.set(thread, due_ms, field, (order, thread.at))
         self.board.touch(thread)
 
     def listen(self, thread: LiveToken, name: str, *, is_transient: bool = False) -> None:
-        """Have a thread told of signals of a name: those that came before, unless only later ones count, and those to come."""
+        """Let a token wait for a signal: one from the inbox, unless only later ones count, or the next one."""
         if is_transient:
             self.mail.forget(name)
         self.mail.listen(thread, name)
@@ -343,12 +343,12 @@ class Interpreter:
             self._hear(thread, name)
 
     def quiet(self, thread: LiveToken) -> None:
-        """A thread waits for no time and no signal any more."""
+        """Remove a token's timers and its wait for a signal."""
         self.mail.leave(thread)
         for field in TIMES:
             thread.value.pop(field, None)
 
-    # The queue's verbs.
+    # Tasks of the work queue.
 
     def _enter(self, thread: LiveToken, _: None) -> None:
         node = thread.place.node
@@ -364,7 +364,7 @@ class Interpreter:
         self.guarded(thread, lambda: _ENTER[type(node)](self, thread, node))
 
     def is_answered(self, thread: LiveToken) -> bool:
-        """Whether a place was done before, in an execution that is retried; then it is not done again."""
+        """Return whether a place ended before its execution was retried, so that it is not run again."""
         if self.board.get("steps", thread.key) is None:
             return False
         found = self.board.step(thread.key)
@@ -385,7 +385,7 @@ class Interpreter:
                 if following is not None:
                     self.move(thread, following)
                     return
-            else:  # a choice: it gives what its case gave
+            else:  # a choice: its output is that of its case
                 output = self._recorded(outer, thread.at, output)
             place = outer
         self._ended(frame, thread, None)

@@ -1,4 +1,4 @@
-"""The execution's state as the interpreter sees it: what is committed, and on top of it what this transition changes."""
+"""The execution's state as the interpreter sees it: committed state plus the changes of this transition."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PendingChanges:
 
     def __init__(self, sections: Sections, limits: Limits) -> None:
         self._sections, self.limits = sections, limits
-        # A token holds a value of the user's inside its own, so it may be a little larger and deeper.
+        # A token wraps a user's value in its own, so it may be a little larger and deeper than the limits for values.
         self._token_limits = msgspec.structs.replace(limits, value_bytes=limits.value_bytes + 65_536, depth=limits.depth + 4)
         self._ahead: dict[tuple[str, str], bytes] = {}
         self._batch: list[Mutation] = []
@@ -48,19 +48,19 @@ class PendingChanges:
         self._exited: list[str] = []
 
     def get(self, section: str, key: str) -> bytes | None:
-        """An entry, as this transition leaves it."""
+        """Return an entry with the changes of this transition."""
         return self._ahead.get((section, key)) or self._sections[section].get(key)
 
     def names(self, section: str) -> set[str]:
-        """The keys of a section."""
+        """Return the keys of a section."""
         return {*self._sections[section], *(key for name, key in self._ahead if name == section)}
 
     def all(self, section: str) -> dict[str, bytes]:
-        """All entries of a section."""
+        """Return all entries of a section."""
         return {key: self.get(section, key) or b"" for key in self.names(section)}
 
     def step(self, key: str) -> StepOutput | None:
-        """What is recorded under a key."""
+        """Return the record of a key, or None."""
         data = self.get("steps", key)
         return None if data is None else decode_step(data)
 
@@ -71,18 +71,18 @@ class PendingChanges:
         self._batch.append(RecordStep(key, Raw(data)))
 
     def count_step(self) -> None:
-        """Count one more step that was made."""
+        """Count one more step."""
         self._steps += 1
 
     def set_variable(self, name: str, value: Value) -> None:
-        """Give a variable a value."""
+        """Set a variable."""
         check_key(name, "a variable's name", self.limits.key_bytes)
         data = canonical(value, self.limits, what=f"variable {name!r}")
         self._ahead["variables", name] = data
         self._batch.append(SetVariable(name, Raw(data)))
 
     def patch_context(self, values: Mapping[str, Value]) -> None:
-        """Change keys of the context."""
+        """Set keys of the context."""
         fresh = {key: canonical(value, self.limits, what=f"context key {key!r}") for key, value in values.items()}
         fresh = {key: data for key, data in fresh.items() if self.get("context", key) != data}
         if fresh:
@@ -90,22 +90,22 @@ class PendingChanges:
             self._batch.append(PatchContext(set={key: Raw(data) for key, data in fresh.items()}))
 
     def set_loop(self, loop: LoopContext) -> None:
-        """Say where a loop stands."""
+        """Set the progress of a loop."""
         data = encode_loop(loop, self.limits)
         self._ahead["loops", loop.loop_id] = data
         self._batch.append(SetLoop(loop.loop_id, Raw(data)))
 
     def mapping(self, section: str) -> dict[str, Value]:
-        """A whole section, decoded."""
+        """Return a whole section, decoded."""
         return {key: decode(self.get(section, key) or b"null") for key in self.names(section)}
 
-    # Tokens and scopes: only where they stand in the end counts.
+    # Tokens and scopes: only their final state in the transition is written.
 
     def touch(self, thread: LiveToken) -> None:
-        """A token is new, has changed, or is gone."""
+        """Note that a token is new, changed or gone."""
         before = self._touched.get(thread.id)
         if before is not None and before is not thread and before.is_stored:
-            thread.is_stored = True  # one that goes and one that comes with the same id are a change
+            thread.is_stored = True  # a removed token and a new one with the same id are an update
         self._touched[thread.id] = thread
 
     def enter_scope(self, scope_id: str, parent: str) -> None:
@@ -113,12 +113,12 @@ class PendingChanges:
         self._entered[scope_id] = parent
 
     def exit_scope(self, scope_id: str) -> None:
-        """Close a cancel scope; the scopes inside it are closed before."""
+        """Close a cancel scope, after the scopes inside it."""
         if self._entered.pop(scope_id, None) is None:
             self._exited.append(scope_id)
 
     def flush(self) -> list[Mutation]:
-        """The mutations of this transition, in an order that is valid: a scope is open before and while anything is in it."""
+        """Return the mutations in a valid order: a scope opens before anything enters it and closes after everything left."""
         batch = self._batch
         if self._steps:
             batch.append(IncrementStepCount(self._steps))
@@ -136,5 +136,5 @@ class PendingChanges:
         return batch
 
     def settle(self) -> None:
-        """What was ahead is committed, and so in the sections."""
+        """Forget the changes, since the sections contain them now."""
         self._ahead.clear()

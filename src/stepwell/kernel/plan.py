@@ -1,6 +1,6 @@
-"""A definition made ready to be run: its outline, and what each place needs to know of the places around it.
+"""A definition compiled for running: its outline, and what each place needs to know about the enclosing places.
 
-Made once for a definition and shared by all its executions; nothing in it changes.
+Compiled once per definition and shared by all its executions; immutable.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from stepwell.flow.language.template import StateKey, state_keys
 __all__ = ["Arrows", "Plan", "key_of"]
 
 At = tuple[int, ...]
-"""Which iteration or instance of each loop around a place, from the outside in."""
+"""The iteration or instance of each enclosing loop, outermost first."""
 
 
 class Arrows:
-    """The arrows of a graph by their ends."""
+    """The edges of a graph by their ends."""
 
     __slots__ = ("degree", "into", "out", "sinks", "starts")
 
@@ -35,7 +35,7 @@ class Arrows:
 
 
 class Plan:
-    """A definition made ready to be run."""
+    """A definition compiled for running."""
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
@@ -43,14 +43,14 @@ class Plan:
         self.root = self.outline.root
         self.places = self.outline.places
         self.rounds: dict[str, tuple[Place, ...]] = {}
-        """For each place, the loops and multiple instances around it, from the outside in."""
+        """The loops and multiple instances around each place, outermost first."""
         self.numbers: dict[str, int] = {place.name: number for number, place in enumerate(self.outline)}
-        """For each place, its number in the order of the document."""
+        """The number of each place in document order."""
         self._arrows: dict[str, Arrows] = {}
         self._lay_out()
 
     def _lay_out(self) -> None:
-        for place in self.outline:  # in the order of the document, so what is around a place comes before it
+        for place in self.outline:  # document order visits an enclosing place before its inner ones
             around = place.parent
             if around is None:
                 self.rounds[place.name] = ()
@@ -59,7 +59,7 @@ class Plan:
                 self.rounds[place.name] = self.rounds[around.name] + own
 
     def arrows(self, place: Place) -> Arrows:
-        """The arrows of a graph, looked up once."""
+        """Return the edges of a graph, indexed once."""
         found = self._arrows.get(place.name)
         if found is None:
             assert isinstance(place.node, Graph)  # noqa: S101 - asked for graphs only
@@ -68,12 +68,12 @@ class Plan:
 
     @cached_property
     def state_keys(self) -> tuple[StateKey, ...]:
-        """Keys of scoped state that the definition reads: its driver loads them before each event."""
+        """The keys of scoped state that the definition reads; the driver loads them before each event."""
         return state_keys(asked.reference for asked in asked_in(self.outline))
 
     @cached_property
     def loops_asked(self) -> Mapping[str, frozenset[str]]:
-        """For each place that asks for loops by name, or has one inside that does: which."""
+        """The loops that each place, or a place inside it, reads by name."""
         found: dict[str, set[str]] = {}
         for asked in asked_in(self.outline):
             root, *names = asked.reference.path
@@ -90,18 +90,18 @@ class Plan:
 
     @cached_property
     def leaves(self) -> tuple[Place, ...]:
-        """The places where something is done or waited for, without what only undoes."""
+        """The places that run or wait, without compensations."""
         kinds = Action | Wait | Signal | Approval
         return tuple(place for place in self.outline if isinstance(place.node, kinds) and place.slot != "compensate")
 
 
 def key_of(place: Place, at: At) -> str:
-    """What a place's output is recorded under: its name, and in brackets the number of each iteration that it is in."""
+    """Return the key of a place's record: its name, and in brackets the number of each enclosing iteration."""
     return place.name + "[%d]" * len(at) % at if at else place.name
 
 
 def last_of(place: Place) -> Place:
-    """The place whose output a place gives: for a sequence that of its last node, for any other its own."""
+    """Return the place whose output is this place's output: for a sequence its last node, for any other the place itself."""
     while isinstance(place.node, Sequence) and place.children:
         place = place.children[str(len(place.children) - 1)]
     return place

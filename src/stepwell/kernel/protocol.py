@@ -1,8 +1,7 @@
-"""Why something failed, as plain data: a kind, a message, a code, and the step where it happened.
+"""The protocol between the interpreter and its driver: events in, effects out, and failures as data.
 
-What can happen to an execution of a declared workflow. An event comes from outside; the kernel never asks for one.
-
-What the kernel asks of its driver, once the mutations that came with it are committed.
+The driver sends events. After it has committed an event's mutations, it carries out the effects. The kernel never asks for an
+event.
 """
 
 from __future__ import annotations
@@ -49,23 +48,23 @@ _LONGEST = 10_000
 
 
 def trouble(kind: str, message: str, code: str | None = None) -> Trouble:
-    """A failure that the kernel itself found."""
+    """Return a failure that the kernel itself found."""
     return {"kind": kind, "message": message[:_LONGEST], "code": code}
 
 
 def trouble_of(error: BaseException) -> Trouble:
-    """A failure that was raised; its code is kept beside its message, not in it."""
+    """Return a raised error as data, with its code beside its message."""
     if isinstance(error, StepwellError):
         return trouble(type(error).__name__, error.message, error.code)
     return trouble(type(error).__name__, str(error))
 
 
 class Began(msgspec.Struct, frozen=True, gc=False):
-    """A driver took the execution up: for the first time, or again after a rest or a crash."""
+    """A driver started the execution, or resumed it after a rest or a crash."""
 
 
 class StepCompleted(msgspec.Struct, frozen=True, gc=False):
-    """An attempt at a step gave an output, in canonical bytes."""
+    """An attempt of a step returned an output, in canonical bytes."""
 
     token_id: str
     key: str
@@ -74,23 +73,23 @@ class StepCompleted(msgspec.Struct, frozen=True, gc=False):
 
 
 class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
-    """An attempt at a step failed."""
+    """An attempt of a step failed."""
 
     token_id: str
     key: str
     error: dict[str, Value]
     names: tuple[str, ...] = ()
-    """All names of the error, for the policy: its classes and its code."""
+    """All names of the error for the retry policy: its classes and its code."""
     is_final: bool = False
-    """Whether another attempt could not do better."""
+    """Whether another attempt cannot help."""
     policy: Retry | None = None
-    """The policy that the step was registered with, if it has one."""
+    """The retry policy that the step was registered with, or None."""
     chance: float = 0.0
-    """A random number from 0 to 1 for the wait before the next attempt."""
+    """A random number from 0 to 1, for the jitter of the retry delay. The kernel has no randomness of its own."""
 
 
 class StepMissing(msgspec.Struct, frozen=True, gc=False):
-    """This driver cannot make a step: it does not know it. Another one may."""
+    """This driver does not know the step. Another driver may know it."""
 
     token_id: str
     key: str
@@ -98,11 +97,11 @@ class StepMissing(msgspec.Struct, frozen=True, gc=False):
 
 
 class TimePassed(msgspec.Struct, frozen=True, gc=False):
-    """A time may have come."""
+    """A timer may be due."""
 
 
 class SignalArrived(msgspec.Struct, frozen=True, gc=False):
-    """A signal is in the inbox. It stays there until somebody waits for it."""
+    """A signal is in the inbox. It stays there until a wait takes it."""
 
     letter: str
     """The key of the message; the same message may arrive more than once."""
@@ -118,7 +117,7 @@ class ChildStarted(msgspec.Struct, frozen=True, gc=False):
 
 
 class ChildEnded(msgspec.Struct, frozen=True, gc=False):
-    """A child execution has ended, and the news of it is in the inbox."""
+    """A child execution has ended, and its result is in the inbox."""
 
     letter: str
     child_id: str
@@ -126,7 +125,7 @@ class ChildEnded(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelRequested(msgspec.Struct, frozen=True, gc=False):
-    """Somebody asked for the execution to end."""
+    """A caller asked for the execution to be cancelled."""
 
     letter: str = ""
 
@@ -137,11 +136,11 @@ Event = (
 
 
 class RunStep(msgspec.Struct, frozen=True):
-    """Make an attempt at a step; answered by ``StepCompleted`` or ``StepFailed`` with the same token and key."""
+    """Run an attempt of a step. The driver answers with ``StepCompleted`` or ``AttemptFailed`` for the same token and key."""
 
     token_id: str
     key: str
-    """What the output is recorded under; the step's idempotency key comes from it."""
+    """The key of the recorded output, from which the step's idempotency key is derived."""
     uses: str
     """The name of the step; empty for a script."""
     args: Value
@@ -150,11 +149,11 @@ class RunStep(msgspec.Struct, frozen=True):
     code: str = ""
     language: str = ""
     is_undo: bool = False
-    """Whether it undoes another: that is always allowed, since what it mends is done."""
+    """Whether it is a compensation, which governance always allows."""
 
 
 class StartChild(msgspec.Struct, frozen=True):
-    """Start a child execution, unless it exists; answered by ``ChildStarted``, or ``StepFailed`` if it cannot be."""
+    """Start a child execution unless it exists. The driver answers with ``ChildStarted`` or ``AttemptFailed``."""
 
     token_id: str
     key: str
@@ -167,13 +166,13 @@ class StartChild(msgspec.Struct, frozen=True):
 
 
 class CancelChild(msgspec.Struct, frozen=True):
-    """Ask a child execution to end; nobody waits for it any more."""
+    """Cancel a child execution whose result is not needed any more."""
 
     child_id: str
 
 
 class Abandon(msgspec.Struct, frozen=True):
-    """Stop the attempt that was asked for with this token; its result is not wanted."""
+    """Stop the attempt of this token; its result is not needed any more."""
 
     token_id: str
 
@@ -198,16 +197,17 @@ Effect = RunStep | StartChild | CancelChild | Abandon | Note | End
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """What an event came to."""
+    """The result of an event."""
 
     mutations: tuple[Mutation, ...]
-    """What to commit, whole, before anything else."""
+    """Commit these, all at once, before anything else."""
     effects: tuple[Effect, ...]
-    """What to do afterwards."""
+    """Carry these out after the commit."""
     letters: tuple[str, ...] = ()
-    """Messages that were taken: they leave the inbox with this commit."""
+    """Messages that were taken. They leave the inbox in the same commit."""
     kept: tuple[str, ...] = ()
-    """Those taken since the last commit that stay in the inbox all the same: the execution has failed, and what they were taken for
-    is on no record, so they are asked for again if it is retried."""
+    """Messages taken since the last commit that stay in the inbox, because the execution failed before a record of their use was
+    committed. A retry of the execution takes them again.
+    """
     is_taken: bool = True
-    """Whether the event meant anything; what came too late does not."""
+    """Whether the event had any effect; an event that comes too late has none."""

@@ -1,4 +1,4 @@
-"""Taking an execution up again: threads are built from its tokens, and what was under way is asked for once more."""
+"""Resume a stored execution: rebuild the live tokens, and request running effects again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OWN = frozenset({"in", "slot", "at", "item", "loops"})
 
 
 def load(run: Interpreter) -> bool:
-    """Build the threads of an execution; False if it has not begun."""
+    """Rebuild the tokens of an execution. Return False if it has not begun."""
     tokens = {token_id: decode_token(data) for token_id, data in sorted(run.board.all("tokens").items())}
     if ROOT not in tokens:
         return False
@@ -31,7 +31,7 @@ def load(run: Interpreter) -> bool:
     root = run.root = _thread(run, tokens[ROOT], None)
     run.threads[ROOT] = root
     pending = [root]
-    for parent in pending:  # grows as it goes: a thread comes after the one that it is in
+    for parent in pending:  # the list grows during the loop; a token comes after its frame
         for token in inside.get(parent.id, ()):
             pending.append(_place(run, token, parent))
     for thread in pending:
@@ -42,7 +42,7 @@ def load(run: Interpreter) -> bool:
 
 
 def _is_under_way(thread: LiveToken) -> bool:
-    """Whether what stands at its place has begun; the root only stands for the whole."""
+    """Return whether the node at a token's place has begun; the root token only represents the whole."""
     is_dormant = thread.slot == UNDO and not thread.value.get("is_running")
     return not (thread.parent is None or is_dormant or BEGINS in thread.value or "left" in thread.value)
 
@@ -55,7 +55,7 @@ def _thread(run: Interpreter, token: Token, parent: LiveToken | None) -> LiveTok
     thread = LiveToken(token.token_id, place, parent, value["slot"], tuple(value["at"]))
     thread.value = {key: each for key, each in value.items() if key not in _OWN}
     if value.get("parent") != run.execution_id:
-        thread.value.pop("child", None)  # a fork has its original's tokens, whose children are not its own
+        thread.value.pop("child", None)  # a fork copies the original's tokens, but the original's children are not its own
     if "item" in value:
         thread.item = value["item"]
     thread.loops = value.get("loops", {})
@@ -75,7 +75,7 @@ def _place(run: Interpreter, token: Token, parent: LiveToken) -> LiveToken:
 
 
 def _rebuild(run: Interpreter, thread: LiveToken) -> None:
-    """What is kept in memory only: counts of joins, open scopes, and times."""
+    """Rebuild what is kept in memory only: join counts, open scopes and timers."""
     thread.undos.sort(key=lambda undo: undo.value["undo"])
     for field in TIMES:
         if thread.value.get(field) is not None:
@@ -98,8 +98,8 @@ def _rebuild(run: Interpreter, thread: LiveToken) -> None:
 
 
 def resume(run: Interpreter) -> None:
-    """Ask again for what was under way."""
-    for thread in list(filter(_is_under_way, run.threads.values())):  # what is around comes before what is inside
+    """Request running effects again."""
+    for thread in list(filter(_is_under_way, run.threads.values())):  # frames before their children
         if not thread.is_gone:
             _resume(run, thread)
 
@@ -111,7 +111,7 @@ def _resume(run: Interpreter, thread: LiveToken) -> None:
             if run.is_answered(thread):
                 return
             run.guarded(thread, lambda: steps.resume_action(run, thread, node))
-        case Parallel() | Each():  # it may go on beside what follows, so it is counted again even if it is on record
+        case Parallel() | Each():  # it may keep running after it was recorded, so recount it even then
             joins.resume_join(run, thread)
         case _ if run.board.step(thread.key) is not None:
             _pass(run, thread)
@@ -124,7 +124,7 @@ def _resume(run: Interpreter, thread: LiveToken) -> None:
 
 
 def _pass(run: Interpreter, thread: LiveToken) -> None:
-    """Go on from what has ended by the record: it did so in the commit of a failure that is retried."""
+    """Continue after a place that ended by the record: it ended in the commit of a failure that is retried."""
     cancel_inside(run, thread)
     if isinstance(thread.place.node, CancelScopeNode):
         pass_scope(run, thread)

@@ -1,6 +1,6 @@
-"""Signals that have come, and who listens for them. A signal is taken once, by whoever has listened for it the longest.
+"""Signals in the inbox, and the tokens that wait for them. Each signal is taken once, by the token that waited longest.
 
-Who came after others says so in its token, so that they are served in the same order by whoever takes the execution up.
+A token stores its position in the line, so that the order is the same after another process resumes the execution.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from stepwell.model.value import Value
 __all__ = ["TURN", "SignalInbox"]
 
 TURN = "turn"
-"""Where a token says that others listened before it: its number is higher than theirs. The first has none."""
+"""The key in a token's value for its position in the line of waiting tokens; the first has none."""
 
 
 class SignalInbox:
-    """Messages by name, and listeners by name."""
+    """Messages by name, and waiting tokens by name."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[tuple[str, Value]]] = {}
@@ -27,10 +27,10 @@ class SignalInbox:
         self._known: set[str] = set()
         self._taken: list[str] = []
         self._told: dict[str, tuple[str, ...]] = {}
-        """Messages since the last commit of which only a token tells: the keys of where that stands, from the inside out."""
+        """Messages taken since the last commit that only a token's value records: the keys of the token and its frames."""
 
     def accept(self, letter: str) -> bool:
-        """Take a message that is for nobody in particular; False if it was taken before."""
+        """Take a message that no token waits for. Return False if it was taken before."""
         if not letter or letter in self._known:
             return not letter
         self._known.add(letter)
@@ -38,7 +38,7 @@ class SignalInbox:
         return True
 
     def arrive(self, letter: str, name: str, value: Value) -> bool:
-        """Keep a signal until somebody listens; False if it is known already."""
+        """Keep a signal until a token waits for it. Return False if it is known already."""
         if letter in self._known:
             return False
         self._known.add(letter)
@@ -46,11 +46,11 @@ class SignalInbox:
         return True
 
     def has(self, name: str) -> bool:
-        """Whether a signal of this name waits."""
+        """Return whether a signal of this name is in the inbox."""
         return bool(self._waiting.get(name))
 
     def take(self, name: str, teller: LiveToken | None = None) -> Value:
-        """Take the oldest signal of a name, for a thread of which nothing but its token tells that it was taken."""
+        """Take the oldest signal of a name for a token, when only that token's value records it."""
         letter, value = self._waiting[name].popleft()
         self._taken.append(letter)
         if teller is not None:
@@ -58,12 +58,12 @@ class SignalInbox:
         return value
 
     def forget(self, name: str) -> None:
-        """Lose the signals of a name that came too early."""
+        """Drop the signals of a name that arrived too early."""
         while self.has(name):
             self.take(name)
 
     def listen(self, thread: LiveToken, name: str) -> None:
-        """Have a thread listen for a name, after those who do already."""
+        """Add a token to the line for a name."""
         ears = self._ears.setdefault(name, {})
         if ears:
             last = next(reversed(ears.values()))
@@ -72,36 +72,39 @@ class SignalInbox:
         self._names.setdefault(thread.id, []).append(name)
 
     def is_listening(self, thread: LiveToken, name: str) -> bool:
-        """Whether a thread still listens for a name."""
+        """Return whether a token is in the line for a name."""
         return thread.id in self._ears.get(name, ())
 
     def listener(self, name: str) -> LiveToken | None:
-        """Who has listened for a name the longest."""
+        """Return the token that has waited longest for a name."""
         return next(iter(self._ears.get(name, {}).values()), None)
 
     def leave(self, thread: LiveToken) -> None:
-        """A thread listens no more."""
+        """Remove a token from all lines."""
         thread.value.pop(TURN, None)
         for name in self._names.pop(thread.id, ()):
             self._ears.get(name, {}).pop(thread.id, None)
 
     def in_vain(self, is_passed: Callable[[str], bool]) -> tuple[str, ...]:
-        """Messages that are asked for again when an execution that fails now is retried. Its tokens are then put back as they were
-        before this commit, so only what is on record, and passed, is known of it."""
+        """Return the messages that a retry must take again if the execution fails now.
+
+        A retry restores the tokens from before this commit, so that only messages of recorded and completed places count as
+        used.
+        """
         return tuple(letter for letter, keys in self._told.items() if not any(map(is_passed, keys)))
 
     def settle(self) -> None:
-        """What tells of messages is committed."""
+        """Confirm that the records of taken messages are committed."""
         self._told.clear()
 
     def taken(self) -> tuple[str, ...]:
-        """The messages that were taken since this was last asked."""
+        """Return the messages taken since the last call."""
         taken, self._taken = self._taken, []
         return tuple(taken)
 
 
 def _keys_around(thread: LiveToken) -> Iterator[str]:
-    """Where a thread stands, and the frames around it, without the root."""
+    """Return the keys of a token and of the frames around it, without the root."""
     while thread.parent is not None:
         yield thread.key
         thread = thread.parent

@@ -1,9 +1,7 @@
-"""Times that threads wait for, the soonest first. One that its thread no longer waits for is passed over when its turn comes.
+"""The live tokens of an execution, each with its place, frame and children, and their timers.
 
-Times that come in the same millisecond are served in the order of the document, what is around before what is inside: the order in
-which they were set is not known any more when an execution was taken up again.
-
-Threads: the tokens of an execution as the interpreter holds them, each with its place, its parent and its children.
+Timers that are due in the same millisecond fire in document order, frames before their children: the order in which they were
+set is not known after a resume. A timer whose token no longer waits for it is dropped when it is due.
 """
 
 from __future__ import annotations
@@ -39,34 +37,34 @@ __all__ = [
 
 DUE, RETRIES, BEGINS = "due_ms", "retries_ms", "begins_ms"
 TIMES = (DUE, RETRIES, BEGINS)
-"""Where a token says what it waits for: its end, its next attempt, the begin of its iteration."""
+"""The keys in a token's value for its timers: its timeout, its next attempt, the start of its iteration."""
 
 Order = tuple[int, At]
-"""Where a thread stands in the document, and in which iteration."""
+"""The position of a token in the document, and its iteration."""
 
 
 class TokenTimers:
-    """The times of one execution."""
+    """The timers of one execution."""
 
     def __init__(self) -> None:
         self._entries: list[tuple[int, Order, int, LiveToken, str]] = []
         self._count = 0
 
     def set(self, thread: LiveToken, due_ms: int, field: str, order: Order) -> None:
-        """Have a thread woken at a time."""
+        """Set a token's timer."""
         thread.value[field] = due_ms
         self._count += 1
         heappush(self._entries, (due_ms, order, self._count, thread, field))
 
     @property
     def soonest_ms(self) -> int | None:
-        """The first of the times."""
+        """The time of the next timer."""
         while self._entries and not _is_live(*self._entries[0]):
             heappop(self._entries)
         return self._entries[0][0] if self._entries else None
 
     def take(self, now_ms: int) -> tuple[LiveToken, str] | None:
-        """The next thread whose time has come, and where it said so; it waits for it no more."""
+        """Return the next token whose timer is due, with the timer's key, and remove the timer."""
         while self._entries and self._entries[0][0] <= now_ms:
             entry = heappop(self._entries)
             if _is_live(*entry):
@@ -81,16 +79,18 @@ def _is_live(due_ms: int, _order: Order, _number: int, thread: LiveToken, field:
 
 
 ROOT = "(root)"
-"""The id of the token that stands for the whole execution."""
+"""The id of the token that represents the whole execution."""
 LIFE = "life"
-"""Where it says how often the execution was retried: children of an earlier life have ended, and are no answer any more."""
+"""The key in the root token's value for the number of retries of the execution: results of an earlier life's children do not
+count.
+"""
 DO = "do"
 LOOSE, UNDO = "(loose)", "(undo)"
-"""Slots inside a region: what runs on without anybody waiting for it, and what undoes. No branch has such a name."""
+"""Slots inside a scope: detached tokens, and compensations. No branch has such a name."""
 
 
 class LiveToken:
-    """One token. A thread moves along sequences and choices; where it splits or repeats, it stays and has children."""
+    """One token. It moves along sequences and choices; where it splits or repeats, it stays as a frame and has children."""
 
     __slots__ = (
         "at",
@@ -113,32 +113,32 @@ class LiveToken:
     def __init__(self, id: str, place: Place, parent: LiveToken | None, slot: str, at: At) -> None:
         self.id, self.place, self.parent, self.slot, self.at = id, place, parent, slot, at
         self.value: dict[str, Any] = {}
-        """What it remembers at its place."""
+        """The data of its place."""
         self.item: Value | UnsetType = UNSET
-        """The item that it was given as a whole; items of loops are kept by the loop."""
+        """The item of a token with a single one; the items of a loop are kept by the loop."""
         self.item_from: LiveToken | None = None
         self.loops: dict[str, dict[str, Any]] = {}
-        """Loops around it that may end before it does, by key: what is asked of them inside."""
+        """Enclosing loops that may end before it does, by key, with what it reads of them."""
         self.children: dict[str, LiveToken] = {}
         self.tally: JoinCount | None = None
         self.region: LiveToken = self
-        """The nearest thread around that is a cancel scope; the root is its own."""
+        """The nearest enclosing token that is a scope; the root is its own."""
         self.undos: list[LiveToken] = []
-        """What would undo the steps that were completed in this region."""
+        """The compensations of the steps that completed in this scope."""
         self.is_stored = self.is_gone = False
 
     @property
     def key(self) -> str:
-        """What the output at its place is recorded under."""
+        """The key of the record of its place."""
         return key_of(self.place, self.at)
 
     @property
     def scope_id(self) -> str:
-        """The cancel scope that this region is."""
+        """The id of the cancel scope that this token is."""
         return "root" if self.parent is None else self.key
 
     def encode(self, limits: Limits) -> bytes:
-        """The token to store."""
+        """Return the stored form of the token."""
         value = {"in": None if self.parent is None else self.parent.id, "slot": self.slot, "at": list(self.at), **self.value}
         if self.item is not UNSET:
             value["item"] = self.item

@@ -1,7 +1,7 @@
-"""Graphs: a node begins when all arrows to it are decided and one was taken; else it is skipped, and what follows from it too.
+"""Graphs: a node begins when all its incoming edges are decided and one was taken; else it and its successors are skipped.
 
-An arrow is decided once, when its source ends. A node that still waits for arrows has a token with two counts, so that a decision
-is never made again, and costs the same however many arrows there are.
+An edge is decided once, when its source ends. A node that waits for edges has a token with two counts, so that a decision is
+never repeated and costs the same however many edges there are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["enter_graph", "node_ended", "recount_graph", "resume_graph"]
 
 
 class _Nodes(JoinCount):
-    """The tally of a graph. It knows which nodes have ended: one that is retried may have arrows to them, and they stay so."""
+    """The count of a graph. It knows the ended nodes: a retried node must not decide its edges a second time."""
 
     __slots__ = ("ended",)
 
@@ -42,13 +42,13 @@ class _Nodes(JoinCount):
         self.ended.add(slot)
 
     def skip(self, slot: str) -> None:
-        """A node is not to be run."""
+        """Skip a node."""
         self.excused += 1
         self.ended.add(slot)
 
 
 def enter_graph(run: Interpreter, frame: LiveToken, node: Graph) -> None:
-    """Begin at the starts."""
+    """Begin the first nodes."""
     frame.tally = _Nodes(node.nodes)
     frame.tally.pending = deque(run.plan.arrows(frame.place).starts)
     run.board.touch(frame)
@@ -56,7 +56,7 @@ def enter_graph(run: Interpreter, frame: LiveToken, node: Graph) -> None:
 
 
 def _begin_more(run: Interpreter, frame: LiveToken, node: Graph) -> None:
-    """Begin ready nodes for which there is room; the graph ends when nothing is left."""
+    """Begin ready nodes up to the concurrency limit. End the graph when none is left."""
     tally = frame.tally
     assert tally is not None  # noqa: S101 - it has begun
     running = sum(1 for child in frame.children.values() if "left" not in child.value) if node.max_concurrency else 0
@@ -71,7 +71,7 @@ def _begin_more(run: Interpreter, frame: LiveToken, node: Graph) -> None:
 
 
 def node_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
-    """A node has ended: decide the arrows from it, and begin or skip what they lead to."""
+    """Handle the end of a node: decide its edges, and begin or skip its successors."""
     node, tally, slot = cast("Graph", frame.place.node), frame.tally, child.slot
     assert tally is not None  # noqa: S101 - it has begun
     run.drop(child)
@@ -87,7 +87,7 @@ def node_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trou
 
 
 def _decide(run: Interpreter, frame: LiveToken, slot: str, *, is_dead: bool) -> None:
-    """Decide the arrows from a node, and those from every node that is skipped because of it."""
+    """Decide the edges of a node, and those of every node that is skipped because of it."""
     arrows = run.plan.arrows(frame.place)
     dead: deque[str] = deque([slot] if is_dead else [])
     if not is_dead:
@@ -108,11 +108,11 @@ def _taken(run: Interpreter, frame: LiveToken, slot: str, edges: list[Edge]) -> 
 
 
 def _arrive(run: Interpreter, frame: LiveToken, edge: Edge, is_taken: bool, dead: deque[str]) -> None:
-    """One more arrow to a node is decided."""
+    """Count one more decided edge of a node."""
     slot, place, tally = edge.target, frame.place.children[edge.target], cast("_Nodes", frame.tally)
     child = frame.children.get(key_of(place, frame.at))
     if slot in tally.ended or (child is not None and not child.value.get("left")):
-        return  # it began without the source, which had failed and was retried
+        return  # it began before the failed source was retried
     if child is None:
         child = run.spawn(frame, slot, place, frame.at)
         child.value = {"left": run.plan.arrows(frame.place).degree[slot], "taken": 0}
@@ -144,7 +144,7 @@ def _finish(run: Interpreter, frame: LiveToken) -> None:
 
 
 def recount_graph(run: Interpreter, frame: LiveToken) -> None:
-    """Build the tally again from the tokens that are there and what is recorded."""
+    """Recount a graph from its live tokens and the record."""
     node, arrows = cast("Graph", frame.place.node), run.plan.arrows(frame.place)
     tally = frame.tally = _Nodes(node.nodes)
     tally.pending.clear()
@@ -166,5 +166,5 @@ def recount_graph(run: Interpreter, frame: LiveToken) -> None:
 
 
 def resume_graph(run: Interpreter, frame: LiveToken) -> None:
-    """Begin what is ready, after a load."""
+    """Begin ready nodes after a resume."""
     _begin_more(run, frame, cast("Graph", frame.place.node))

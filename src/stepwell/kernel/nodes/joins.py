@@ -1,6 +1,6 @@
-"""Joins: when branches or instances have come together, worked out from counts alone.
+"""Parallel branches, choices and multiple instances: how they split and how they join.
 
-Parallel branches, choices and multiple instances: how they split, and how they come together.
+A join is decided from counts alone, so each ended branch costs the same however many there are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Verdict(Enum):
-    """What a join has come to."""
+    """The decision of a join."""
 
     WAIT = auto()
     PASS = auto()
@@ -54,22 +54,23 @@ _NEVER = (inf, 0)
 
 
 class JoinCount:
-    """How many of the children of a join have ended, and how. Kept in memory; built again from the record after a load.
+    """How many children of a join have ended, and how. Kept in memory and recounted from the record after a resume.
 
-    Of those that ended in the same millisecond, the first in the order of the document is the first: the record tells no more.
+    Of children that ended in the same millisecond, the first in document order counts as the first, because the record has no
+    finer order.
     """
 
     __slots__ = ("_numbers", "_troubled", "_won", "error", "excused", "failed", "pending", "succeeded", "total", "winner")
 
     def __init__(self, slots: Iterable[str]) -> None:
         self.pending: deque[str] = deque(slots)
-        """Those that have not begun."""
+        """The children that have not begun."""
         self.total = len(self.pending)
         self.succeeded = self.failed = self.excused = 0
         self.winner: str | None = None
-        """The first that succeeded."""
+        """The first child that succeeded."""
         self.error: Trouble | None = None
-        """Why the first of those failed that count."""
+        """The error of the first failure that counts."""
         self._numbers = {slot: number for number, slot in enumerate(self.pending)}
         self._won: tuple[float, int] = _NEVER
         self._troubled: tuple[float, int] = _NEVER
@@ -80,7 +81,7 @@ class JoinCount:
         return self.total - self.succeeded - self.failed - self.excused
 
     def count(self, slot: str, error: Trouble | None, at_ms: int, *, is_optional: bool = False) -> None:
-        """Another one has ended."""
+        """Count one more child that ended."""
         when = (at_ms, self._numbers[slot])
         if error is None:
             self.succeeded += 1
@@ -95,7 +96,7 @@ class JoinCount:
 
 
 def judge(rule: JoinRule | InstanceRule | int, tally: JoinCount, *, fail_fast: bool, has_failed: bool) -> Verdict:
-    """What a join has come to after one more child has ended; ``has_failed``: how that one did, in a way that counts."""
+    """Return the join's decision after one more child has ended; ``has_failed``: whether that child's failure counts."""
     match rule:
         case "all":
             if tally.failed and (fail_fast or not tally.left):
@@ -115,7 +116,7 @@ def judge(rule: JoinRule | InstanceRule | int, tally: JoinCount, *, fail_fast: b
 
 
 def shortfall(rule: JoinRule | InstanceRule | int, tally: JoinCount) -> Trouble:
-    """Why a join failed: the error of a branch, or that too few have succeeded."""
+    """Return why a join failed: a branch's error, or too few successes."""
     if tally.error is not None and not isinstance(rule, int):
         return tally.error
     cause = f"; the first failure: {tally.error['kind']}: {tally.error['message']}" if tally.error else ""
@@ -128,12 +129,12 @@ Join = Parallel | Choice | Each
 
 
 def enter_parallel(run: Interpreter, frame: LiveToken, node: Parallel) -> None:
-    """Begin all branches, or as many as may run at once."""
+    """Begin all branches, or as many as may run concurrently."""
     _split(run, frame, list(node.branches))
 
 
 def enter_choice(run: Interpreter, thread: LiveToken, node: Choice) -> None:
-    """Go on with the first case that holds, or split into all of them."""
+    """Continue with the first case whose condition holds, or split into all of them."""
     facts = DataView(run, thread)
     chosen: list[str] = []
     for number, case in enumerate(node.cases):
@@ -153,7 +154,7 @@ def enter_choice(run: Interpreter, thread: LiveToken, node: Choice) -> None:
 
 
 def enter_each(run: Interpreter, frame: LiveToken, node: Each) -> None:
-    """Begin an instance for each item, or as many as may run at once."""
+    """Begin an instance per item, or as many as may run concurrently."""
     facts = DataView(run, frame)
     if node.items is not UNSET:
         items = frame.place.form("items").fill(facts)
@@ -173,7 +174,7 @@ def enter_each(run: Interpreter, frame: LiveToken, node: Each) -> None:
 
 
 def whole_number(value: Value, what: str, low: int | None = 0) -> int:
-    """A count that a template gave."""
+    """Return a template's value as a count. Raise an error if it is none."""
     if type(value) is not int or (low is not None and value < low):
         raise InvalidInput(f"{what} must be a whole number{'' if low is None else f' of at least {low}'}, not {value!r}")
     return value
@@ -192,7 +193,7 @@ def _split(run: Interpreter, frame: LiveToken, slots: list[str]) -> None:
 
 
 def _begin_more(run: Interpreter, frame: LiveToken) -> None:
-    """Begin branches for which there is room."""
+    """Begin pending branches up to the concurrency limit."""
     assert frame.tally is not None  # noqa: S101 - it has split
     pending, most = frame.tally.pending, _most(frame)
     while pending and (most is None or len(frame.children) < most):
@@ -204,7 +205,7 @@ def _begin_more(run: Interpreter, frame: LiveToken) -> None:
 
 
 def branch_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
-    """A branch or instance has ended: count it, and see what the join has come to."""
+    """Count the end of a branch or instance, and act on the join's decision."""
     tally, node = frame.tally, cast("Join", frame.place.node)
     assert tally is not None  # noqa: S101 - it has split
     is_optional = isinstance(node, Parallel) and child.slot in node.optional
@@ -244,7 +245,7 @@ def _conclude(run: Interpreter, frame: LiveToken, verdict: Verdict) -> None:
 
 
 def _merged(run: Interpreter, frame: LiveToken) -> Value:
-    """The output of a join, by its rule."""
+    """Return the output of a join by its merge rule."""
     node, tally = cast("Join", frame.place.node), frame.tally
     assert tally is not None  # noqa: S101 - it has split
     outputs: dict[str, Value] = {}
@@ -258,7 +259,7 @@ def _merged(run: Interpreter, frame: LiveToken) -> Value:
         case "list":
             return list(outputs.values())
         case "winner":
-            return None if tally.winner is None else outputs.get(tally.winner)  # what failed and was passed over gave nothing
+            return None if tally.winner is None else outputs.get(tally.winner)  # a failure with on_error: continue has no output
         case "combine":
             return _combined(frame, outputs)
         case _:
@@ -275,7 +276,7 @@ def _combined(frame: LiveToken, outputs: dict[str, Value]) -> Value:
 
 
 def recount(run: Interpreter, frame: LiveToken) -> None:
-    """Build the tally of a join again from the tokens that are there and what is recorded."""
+    """Recount a join from its live tokens and the record."""
     node = cast("Join", frame.place.node)
     if isinstance(node, Each):
         run.frames[frame.key] = frame
@@ -292,7 +293,7 @@ def recount(run: Interpreter, frame: LiveToken) -> None:
 
 
 def resume_join(run: Interpreter, frame: LiveToken) -> None:
-    """Begin what there is room for, after a load; a retried execution may have branches that are to begin again."""
+    """Begin pending branches after a resume; a retried execution may have failed branches to run again."""
     _begin_more(run, frame)
 
 
@@ -315,7 +316,7 @@ def _slots(frame: LiveToken) -> Iterator[str]:
 
 
 def _branch(frame: LiveToken, slot: str) -> tuple[Place, At]:
-    """The place of a branch, and its iteration."""
+    """Return the place of a branch, and its iteration."""
     if isinstance(frame.place.node, Each):
         return frame.place.children["do"], (*frame.at, int(slot))
     return frame.place.children[slot], frame.at

@@ -1,4 +1,4 @@
-"""Loops: one iteration after another, in one thread that goes back to the start of the body."""
+"""Loops: one iteration after another, in one token that returns to the start of the body."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["body_ended", "delay_over", "enter_loop"]
 
 
 def enter_loop(run: Interpreter, frame: LiveToken, node: Loop) -> None:
-    """Work out how long it goes on, and begin the first iteration."""
+    """Compute the bounds of a loop and begin the first iteration."""
     frame.value.update(_extent(run, frame, node))
     run.frames[frame.key] = frame
     run.board.touch(frame)
@@ -60,7 +60,7 @@ def _extent(run: Interpreter, frame: LiveToken, node: Loop) -> dict[str, Value]:
 
 
 def _begin(run: Interpreter, frame: LiveToken, node: Loop, child: LiveToken) -> None:
-    """Begin the iteration that the child stands for, if there is to be one."""
+    """Begin the child's iteration, if there is one."""
     index, total = child.at[-1], frame.value.get("total")
     if (total is not None and index >= total) or (
         node.while_ is not None and not compile_expression(node.while_).holds(DataView(run, child))
@@ -77,7 +77,7 @@ def _begin(run: Interpreter, frame: LiveToken, node: Loop, child: LiveToken) -> 
 
 
 def body_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
-    """An iteration has ended."""
+    """Handle the end of an iteration."""
     node = cast("Loop", frame.place.node)
     if error is not None:
         cancel_inside(run, frame)
@@ -99,7 +99,7 @@ def body_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trou
 
 
 def delay_over(run: Interpreter, child: LiveToken) -> None:
-    """The wait between two iterations is over."""
+    """Handle the timer between two iterations."""
     frame = child.parent
     assert frame is not None  # noqa: S101 - it is inside of a loop
     child.value = {}

@@ -1,9 +1,8 @@
-"""Leaving: stopping what is inside of a frame, and going on from a frame whose children run on.
+"""Scopes: the execution as a whole and the cancel scopes inside it. A scope completes, fails, or is cancelled as a whole.
 
-Regions: the execution as a whole, and cancel scopes inside it. A region ends well, fails, or is cancelled as one.
-
-What would undo the steps that a region completed waits in it. If the region fails or is cancelled, it is carried out in reverse
-order before the region ends; if the region ends well, it is handed to the region around it.
+A scope holds the compensations of the steps that completed in it. If it fails or is cancelled, they run in reverse order before
+it ends. If it completes, they move to the enclosing scope. This module also stops everything inside a frame, and lets a frame
+continue without its running children.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = [
 
 
 def go_on_without(run: Interpreter, frame: LiveToken, output: bytes) -> None:
-    """Go on from a frame whose children run on: another thread takes its place, and the frame stays beside it, loose."""
+    """Continue after a frame whose children keep running: a new token continues, and the frame stays detached."""
     parent, before = frame.parent, frame.item_from
     assert parent is not None  # noqa: S101 - the root never joins
     after = LiveToken(f"(after) {frame.key}", frame.place, parent, frame.slot, frame.at)
@@ -57,7 +56,7 @@ def go_on_without(run: Interpreter, frame: LiveToken, output: bytes) -> None:
 
 
 def _keep_item(run: Interpreter, frame: LiveToken, before: LiveToken) -> None:
-    """The loop around may go on to other items: what runs on keeps its own."""
+    """Let running children keep the current item, since the enclosing loop may go on to the next."""
     frame.item = DataView(run, frame)["item"]
     pending = [frame]
     while pending:
@@ -68,12 +67,12 @@ def _keep_item(run: Interpreter, frame: LiveToken, before: LiveToken) -> None:
 
 
 def cancel_inside(run: Interpreter, frame: LiveToken) -> None:
-    """Stop everything inside a frame. What would undo steps in there goes to the region that the frame is, or is in."""
+    """Stop everything inside a frame. Compensations inside move to the frame's scope."""
     inside = [*frame.children.values()]
-    for thread in inside:  # grows as it goes: what is inside of what is inside
+    for thread in inside:  # the list grows during the loop, by the children of each item
         inside += thread.children.values()
     undos: list[LiveToken] = []
-    for thread in reversed(inside):  # scopes close from the inside out
+    for thread in reversed(inside):  # inner scopes close before outer ones
         undos += thread.undos
         thread.undos = []
         _stop(run, thread)
@@ -89,7 +88,7 @@ def cancel_inside(run: Interpreter, frame: LiveToken) -> None:
 
 
 def _stop(run: Interpreter, thread: LiveToken) -> None:
-    """Call off what a thread has asked for."""
+    """Cancel the effect that a token waits for."""
     run.frames.pop(thread.key, None)
     child_id = thread.value.get("child")
     if child_id is not None:
@@ -102,7 +101,7 @@ def _stop(run: Interpreter, thread: LiveToken) -> None:
 
 
 def hand_over(run: Interpreter, undos: Iterable[LiveToken], home: LiveToken) -> None:
-    """Give what would undo steps to another region."""
+    """Move compensations to another scope."""
     for undo in undos:
         undo.parent = undo.region = home
         home.undos.append(undo)
@@ -114,7 +113,7 @@ How = Literal["failed", "cancelled"]
 
 
 def begin(run: Interpreter) -> None:
-    """Begin the execution: its root token, its variables, and a thread at its first node."""
+    """Begin the execution: the root token, the variables, and a token at the first node."""
     definition = run.plan.definition
     for name, value in definition.variables.items():
         if run.board.get("variables", name) is None:
@@ -130,7 +129,7 @@ def begin(run: Interpreter) -> None:
 
 
 def enter_scope(run: Interpreter, frame: LiveToken, node: CancelScopeNode) -> None:
-    """Open a cancel scope and begin what is inside."""
+    """Open a cancel scope and begin its node."""
     run.board.enter_scope(frame.scope_id, frame.region.scope_id)
     run.scopes[frame.id] = frame
     run.board.touch(frame)
@@ -142,7 +141,7 @@ def enter_scope(run: Interpreter, frame: LiveToken, node: CancelScopeNode) -> No
 
 
 def member_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
-    """Something that stands directly in a region has ended."""
+    """Handle the end of a node directly inside a scope."""
     run.drop(child)
     if child.slot == UNDO:
         if error is not None:
@@ -163,7 +162,7 @@ def member_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Tr
 
 
 def _finish(run: Interpreter, frame: LiveToken) -> None:
-    """All that was to be done in a region is done."""
+    """End a scope in which everything has ended."""
     node = frame.place.node
     place = run.plan.root if frame is run.root else frame.place.children[DO]
     output = recode(output_of(ending(run, place, frame.at)))
@@ -183,7 +182,7 @@ def _finish(run: Interpreter, frame: LiveToken) -> None:
 
 
 def pass_scope(run: Interpreter, frame: LiveToken) -> None:
-    """Close a scope that has ended by the record: what would undo its steps is handed on, or was carried out then."""
+    """Close a scope that ended by the record. Its compensations were run then, or move to the enclosing scope now."""
     found = run.board.step(frame.key)
     if found is not None and found.status == StepStatus.CANCELLED:
         for undo in frame.undos:
@@ -194,9 +193,9 @@ def pass_scope(run: Interpreter, frame: LiveToken) -> None:
 
 
 def leave(run: Interpreter, frame: LiveToken, how: How, error: Trouble) -> None:
-    """End a region early: stop everything in it, undo what was done, then say how it ended."""
+    """End a scope early: stop everything in it, run its compensations, then record how it ended."""
     if "ending" in frame.value:
-        return  # it is on its way out already
+        return  # it is ending already
     cancel_inside(run, frame)
     frame.undos.sort(key=lambda undo: undo.value["undo"])
     run.quiet(frame)
@@ -228,7 +227,7 @@ def _undo_next(run: Interpreter, frame: LiveToken) -> None:
 
 
 def _close(run: Interpreter, frame: LiveToken) -> None:
-    """A scope is empty: it is no region any more, and its thread goes on."""
+    """Close an empty scope and continue its token."""
     run.quiet(frame)
     frame.undos, frame.value = [], {}
     run.scopes.pop(frame.id, None)
@@ -246,7 +245,7 @@ def _end(run: Interpreter, status: Status, result: dict[str, Value]) -> None:
 
 
 def time_over(run: Interpreter, frame: LiveToken) -> None:
-    """The time of a region is over: an execution fails, a scope is cancelled."""
+    """Handle the timeout of a scope: an execution fails, a cancel scope is cancelled."""
     if frame is run.root:
         leave(run, frame, "failed", trouble("ExecutionTimedOut", "the execution took longer than it may", "SW-405"))
     else:
@@ -256,7 +255,7 @@ def time_over(run: Interpreter, frame: LiveToken) -> None:
 
 
 def keep_undo(run: Interpreter, thread: LiveToken) -> None:
-    """A step is completed that can be undone: remember how, in the region where it was done."""
+    """Keep the compensation of a completed step in the scope where the step ran."""
     place = thread.place.children["compensate"]
     undo = LiveToken(f"{UNDO} {thread.key}", place, thread.region, UNDO, thread.at)
     undo.region = thread.region

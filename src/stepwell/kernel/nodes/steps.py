@@ -1,9 +1,8 @@
-"""What the built-in step ``cancel_scope`` aims at: the open scopes of a name, as seen from the step.
+"""Actions: steps, scripts and subworkflows with their attempts, and the built-in steps that need no driver.
 
-A step inside a scope of that name means the one around it. Any other step means those in the iterations that it is in itself: in a
-loop not those of another round, and from outside of a loop all of them.
-
-Actions: steps, scripts and subworkflows; their attempts, and the built-in steps that need nothing from outside.
+``aim_at`` finds the scopes that the built-in step ``cancel_scope`` cancels. A step inside a scope of that name means the
+enclosing one. Any other step means the scopes of that name in its own iterations: in a loop not those of another iteration, and
+from outside a loop all of them.
 """
 
 from __future__ import annotations
@@ -59,16 +58,16 @@ Answer = Literal["cancelled", "not_begun", "ended"]
 
 
 class CancelTarget(NamedTuple):
-    """The scopes to cancel, and what the step answers."""
+    """The scopes to cancel, and the step's output."""
 
     targets: tuple[LiveToken, ...]
     answer: Answer
     is_around: bool = False
-    """Whether the step is inside of its target, and ends with it."""
+    """Whether the step is inside its target and ends with it."""
 
 
 def aim_at(run: Interpreter, thread: LiveToken, name: object) -> CancelTarget:
-    """Find the scopes of a name; ``InvalidInput`` if the definition has none of that name."""
+    """Return the scopes of a name. Raise ``InvalidInput`` if the definition has none of that name."""
     if name == "root":
         assert run.root is not None  # noqa: S101 - it has begun
         return CancelTarget((run.root,), "cancelled", is_around=True)
@@ -94,7 +93,7 @@ def _place(run: Interpreter, name: object) -> Place:
 
 
 def _shared_rounds(run: Interpreter, one: Place, other: Place) -> int:
-    """How many loops are around both places."""
+    """Return how many loops enclose both places."""
     count = 0
     for left, right in zip(run.plan.rounds[one.name], run.plan.rounds[other.name], strict=False):
         if left is not right:
@@ -104,7 +103,7 @@ def _shared_rounds(run: Interpreter, one: Place, other: Place) -> int:
 
 
 def _has_begun(run: Interpreter, place: Place, at: tuple[int, ...]) -> bool:
-    """Whether anything of a scope is on record, or under way on its way out, in these iterations."""
+    """Return whether a scope has a record or a running compensation in these iterations."""
     inside, pending = {place.name}, [place]
     while pending:
         children = pending.pop().children.values()
@@ -118,11 +117,11 @@ def _has_begun(run: Interpreter, place: Place, at: tuple[int, ...]) -> bool:
 
 _ON_ERROR = Retry()
 _MARKS = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%:~"})
-"""What has a meaning in the id of a child: the last colon is where its parent's id ends."""
+"""Characters with a meaning in a child's id: its parent's id ends at the last colon."""
 
 
 def enter_action(run: Interpreter, thread: LiveToken, node: Action) -> None:
-    """Carry an action out: ask for it, or if it is a built-in one that needs nothing from outside, do it at once."""
+    """Request an action from the driver, or run a built-in step that needs no driver."""
     args = thread.place.args.fill(DataView(run, thread))
     run.board.touch(thread)
     builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None
@@ -154,7 +153,7 @@ def _start_child(run: Interpreter, thread: LiveToken, node: Subworkflow, args: V
 
 
 def _call(run: Interpreter, thread: LiveToken) -> str:
-    """What tells a child apart from all others of its parent, of this life and earlier ones, and from those of its own children."""
+    """Return the part of a child's id that distinguishes it from all other children of this execution and of its earlier lives."""
     assert run.root is not None  # noqa: S101 - it has begun
     life, number = run.root.value.get(LIFE, 0), thread.value.get("attempt", 0) + 1
     return thread.key.translate(_MARKS) + (f"~{life}" if life else "") + (f"#{number}" if number > 1 else "")
@@ -165,7 +164,7 @@ def _starting(thread: LiveToken, node: Subworkflow, args: Value, child_id: str) 
 
 
 def resume_action(run: Interpreter, thread: LiveToken, node: Action) -> None:
-    """Ask again for what was under way when the last driver stopped."""
+    """Request again what was running when the last driver stopped."""
     if thread.value.get(RETRIES) is not None:
         return
     thread.value.pop("missing", None)
@@ -178,11 +177,11 @@ def resume_action(run: Interpreter, thread: LiveToken, node: Action) -> None:
         enter_action(run, thread, node)
 
 
-# How attempts end.
+# Ends of attempts.
 
 
 def step_completed(run: Interpreter, thread: LiveToken, event: StepCompleted) -> None:
-    """An attempt gave an output."""
+    """Handle the output of an attempt."""
     _complete(run, thread, event.output, event.took_ms)
 
 
@@ -196,7 +195,7 @@ def _complete(run: Interpreter, thread: LiveToken, output: bytes, took_ms: int =
 
 
 def step_failed(run: Interpreter, thread: LiveToken, event: AttemptFailed) -> None:
-    """An attempt failed: try again later, pass over it, or fail."""
+    """Handle a failed attempt: retry later, continue, or fail."""
     node = cast("Action", thread.place.node)
     number = thread.value.get("attempt", 0) + 1
     policy = node.retry or event.policy or run.plan.definition.retry or (_ON_ERROR if node.on_error == "retry" else None)
@@ -216,13 +215,13 @@ def step_failed(run: Interpreter, thread: LiveToken, event: AttemptFailed) -> No
 
 
 def step_missing(run: Interpreter, thread: LiveToken, event: StepMissing) -> None:
-    """A step cannot be made here: say so in the token, where anybody can see it."""
+    """Note in the token, which everybody can read, that a driver does not know the step."""
     thread.value |= {"missing": event.uses, "looked": thread.value.get("looked", 0) + 1}
     run.board.touch(thread)
 
 
 def time_is_up(run: Interpreter, thread: LiveToken, field: str) -> None:
-    """The next attempt is due, or a child took too long."""
+    """Handle the timer of an action: the next attempt is due, or a child took too long."""
     node = cast("Action", thread.place.node)
     if field == RETRIES:
         run.guarded(thread, lambda: enter_action(run, thread, node))
@@ -235,7 +234,7 @@ def time_is_up(run: Interpreter, thread: LiveToken, field: str) -> None:
 
 
 def child_started(run: Interpreter, thread: LiveToken) -> None:
-    """A child exists; nobody waits for a detached one."""
+    """Handle the start of a child; a detached one completes its node."""
     node = cast("Subworkflow", thread.place.node)
     if node.is_detached:
         child_id = thread.value["child"]
@@ -244,7 +243,7 @@ def child_started(run: Interpreter, thread: LiveToken) -> None:
 
 
 def child_ended(run: Interpreter, thread: LiveToken, event: ChildEnded) -> None:
-    """A child has ended, and this is what it told."""
+    """Handle the result of a child."""
     run.kids.pop(event.child_id, None)
     match event.news:
         case {"status": "COMPLETED", "result": {"output": output}}:
@@ -261,7 +260,7 @@ def child_ended(run: Interpreter, thread: LiveToken, event: ChildEnded) -> None:
 
 
 def _take_back(run: Interpreter, node: Subworkflow, news: Mapping[str, Any]) -> None:
-    """What a child that shares its parent's context has made of it."""
+    """Take over the context of a child that shares it."""
     if node.context != "share":
         return
     variables: dict[str, Value] = news.get("variables") or {}
@@ -270,7 +269,7 @@ def _take_back(run: Interpreter, node: Subworkflow, news: Mapping[str, Any]) -> 
         run.board.set_variable(name, value)
 
 
-# Built-in steps that are done at once.
+# Built-in steps that end in the same transition.
 
 
 def _set_variables(run: Interpreter, thread: LiveToken, args: Value) -> None:
@@ -316,7 +315,7 @@ def _cancel_scope(run: Interpreter, thread: LiveToken, args: Value) -> None:
     if not aim.is_around:
         _complete(run, thread, recode(aim.answer))
     for target in aim.targets:
-        if target is run.root or target.id in run.scopes:  # the one before it may have been around it
+        if target is run.root or target.id in run.scopes:  # the scope cancelled before may have enclosed this one
             leave(run, target, "cancelled", error)
 
 

@@ -1,4 +1,4 @@
-"""Waits: for a time, for a signal, for the first of several signals, for people. A wait is a token and holds nothing else."""
+"""Waits for a time, a signal, the first of several signals, or approvals. A waiting token holds no resources."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def enter_wait(run: Interpreter, thread: LiveToken, _node: Wait) -> None:
-    """Wait for a time to come."""
+    """Wait for a time."""
     time = time_of(thread.place.form("time").fill(DataView(run, thread)), f"the wait {thread.place.name!r}")
     due = run.now_ms + round(time * 1000) if isinstance(time, int | float) else to_ms(time)
     run.wake_at(thread, due)
@@ -56,7 +56,7 @@ def enter_deferred(run: Interpreter, frame: LiveToken, node: Deferred) -> None:
 
 
 def enter_approval(run: Interpreter, thread: LiveToken, node: Approval) -> None:
-    """Ask people."""
+    """Ask for an approval."""
     facts = DataView(run, thread)
     shown = None if node.details is UNSET else thread.place.form("details").fill(facts)
     canonical(shown, run.board.limits, what=f"the details of approval {thread.place.name!r}")
@@ -75,7 +75,7 @@ def _limit(run: Interpreter, thread: LiveToken, seconds: float | None) -> None:
 
 
 def listen_again(run: Interpreter, thread: LiveToken) -> None:
-    """Take up a wait for signals after a load."""
+    """Wait for signals again after a resume."""
     match thread.place.node:
         case Signal(signal=name):
             run.listen(thread, name)
@@ -91,7 +91,7 @@ def listen_again(run: Interpreter, thread: LiveToken) -> None:
 
 
 def hear(run: Interpreter, thread: LiveToken, name: str, value: Value) -> None:
-    """A signal came for a thread that listens."""
+    """Handle a signal for a waiting token."""
     match thread.place.node:
         case Signal():
             run.quiet(thread)
@@ -113,7 +113,7 @@ def hear(run: Interpreter, thread: LiveToken, name: str, value: Value) -> None:
 
 
 def chosen_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
-    """The branch of a deferred choice has ended."""
+    """Handle the end of a deferred choice's branch."""
     run.drop(child)
     if error is not None:
         run.fail(frame, error)
@@ -122,11 +122,11 @@ def chosen_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Tr
         run.record_and_go_on(frame, canonical(output, run.board.limits))
 
 
-# When it takes too long.
+# Timeouts.
 
 
 def wait_over(run: Interpreter, thread: LiveToken) -> None:
-    """The time of a wait has come."""
+    """Handle the timer of a wait."""
     match thread.place.node:
         case Wait():
             run.record_and_go_on(thread, b"null")
@@ -170,7 +170,7 @@ def _unanswered(run: Interpreter, thread: LiveToken, node: Approval) -> None:
 
 
 def _decide(run: Interpreter, thread: LiveToken, node: Approval, value: Value) -> None:
-    """One answer; what is no answer, or not from somebody who was asked, or a second one of the same person, is passed over."""
+    """Count one answer. Ignore it if it is malformed, from a person who was not asked, or that person's second one."""
     decision = _decision(value)
     people, made = thread.value["approvers"], thread.value["decisions"]
     if decision is None or (people and decision["by"] not in people):
@@ -182,7 +182,7 @@ def _decide(run: Interpreter, thread: LiveToken, node: Approval, value: Value) -
     thread.value["decisions"] = made
     run.board.touch(thread)
     agreed = sum(1 for each in made if each["is_approved"])
-    if people:  # of those who are asked now; others were, before it was escalated
+    if people:  # escalation replaces the approvers, so count only answers of the current ones
         could_agree = agreed + len(set(people) - {each["by"] for each in made})
         is_refused = could_agree < node.needed
     else:

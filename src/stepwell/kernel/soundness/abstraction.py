@@ -1,12 +1,8 @@
-"""What a definition asks of data that nobody knows before it runs, and the answers that there can be.
+"""Rewrite a definition for exploration: the same nodes under the same names, with questions in place of data.
 
-A definition is written anew for exploring: every template and condition that depends on data becomes a question with a few
-answers, and every number is brought down to the smallest one that behaves alike. What is constant stays as it is.
-
-A definition written anew for exploring: the same nodes under the same names, with questions in place of data.
-
-Loops and instances are brought down to the few rounds that can behave differently: none, the first, a later one, and one more than
-allowed. Times are told only by whether there is one, since a step may take any time: each may come before or after the others.
+Every template or condition that depends on data becomes a question with a few possible answers. Constants stay. Counts are
+reduced to the smallest ones that behave alike: no iteration, the first, a later one, and one more than the bound. Of a duration
+only its existence matters, because a step may take any time: a timer may fire before or after every other event.
 """
 
 from __future__ import annotations
@@ -53,7 +49,7 @@ __all__ = [
 
 
 class _Unknown:
-    """Not a value: the template or condition cannot be worked out."""
+    """The answer of a template or condition that cannot be evaluated."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
@@ -63,23 +59,23 @@ UNKNOWN = _Unknown()
 
 
 class Question(NamedTuple):
-    """Something that depends on data: what it is, as people read it, and what it can come to."""
+    """A template or condition that depends on data: its text and its possible answers."""
 
     text: str
     answers: tuple[Any, ...]
     is_event: bool = False
-    """Whether it asks if something has happened, which is told only if it has."""
+    """Whether it asks if something has happened, which a path reports only if it has."""
 
 
 class OracleAnswer(NamedTuple):
-    """What was answered to a question in one transition."""
+    """The answer to a question in one transition."""
 
     question: Question
     number: int
 
     @property
     def is_failure(self) -> bool:
-        """Whether it could not be worked out, which fails the node that asked."""
+        """Whether the evaluation failed, which fails the node."""
         return self.question.answers[self.number] is UNKNOWN
 
     def __str__(self) -> str:
@@ -94,32 +90,32 @@ class OracleAnswer(NamedTuple):
 
 
 class Questions(dict[str, Question]):
-    """The questions of a definition, by the names that they have in its conditions and templates."""
+    """The questions of a definition by the names that stand for them in its conditions and templates."""
 
     def ask(self, text: str, *answers: Any) -> str:
-        """A path that leads to one of these answers."""
+        """Return a path whose value is one of these answers."""
         name = f"q{len(self)}"
         self[name] = Question(text, (*answers, UNKNOWN))
         return f"state.{name}"
 
     def template(self, text: str, *answers: Any) -> str:
-        """A template that gives one of these answers."""
+        """Return a template whose value is one of these answers."""
         return f"{{{{ {self.ask(text, *answers)} }}}}"
 
     def condition(self, text: str) -> str:
-        """A condition: itself if it is constant, else a question."""
+        """Return the condition itself if it is constant, else a question."""
         expression = compile_expression(text)
         if expression.is_constant:
             return text
         return self.ask(f"`{' '.join(text.split())}`", *sorted(_possible(expression.tree), reverse=True))
 
     def maybe(self, text: str, source: Value, given: Value) -> Value:
-        """A value that stands for a template: the same always, but if the template has references, it may have none."""
+        """Return a value in place of a template: always the same, except that a template with references may fail."""
         return self.template(text, given) if compile_template(source).references else given
 
 
 def _possible(tree: Syntax) -> set[bool]:
-    """Which truth values a condition can have, whatever the data."""
+    """Return the truth values that a condition can have."""
     match tree:
         case LiteralExpression(value=bool() as value):
             return {value}
@@ -136,7 +132,7 @@ def _possible(tree: Syntax) -> set[bool]:
 
 
 class Oracle(Mapping[str, Any]):
-    """Answers questions in the order in which they are asked: by a tape, and after its end with the first answer."""
+    """Answers questions in the order in which they are asked: from a list of answers (the tape), then with the first answer."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions = questions
@@ -144,11 +140,11 @@ class Oracle(Mapping[str, Any]):
         self.given: list[OracleAnswer] = []
 
     def begin(self, tape: tuple[int, ...]) -> None:
-        """Answer anew, by this tape."""
+        """Start again with this tape."""
         self._tape, self.given = tape, []
 
     def others(self) -> Iterator[tuple[int, ...]]:
-        """The tapes that differ from what was answered first after the end of this tape; each leads somewhere else."""
+        """Return the tapes that change one default answer after the end of this tape; each leads to another result."""
         numbers = tuple(answer.number for answer in self.given)
         for place in range(len(self._tape), len(numbers)):
             for number in range(1, len(self.given[place].question.answers)):
@@ -161,7 +157,7 @@ class Oracle(Mapping[str, Any]):
         return given
 
     def answer(self, question: Question) -> Any:
-        """The next answer."""
+        """Return the next answer."""
         count = len(self.given)
         answer = OracleAnswer(question, self._tape[count] if count < len(self._tape) else 0)
         self.given.append(answer)
@@ -176,11 +172,11 @@ class Oracle(Mapping[str, Any]):
 
 _SOME_TIME = 1.0
 _SOON_DONE = ("set_variables", "map_data", "log", "validate")
-"""Built-in steps that are done at once and only ever fail over what they are given."""
+"""Built-in steps that end at once and fail only because of their input."""
 
 
 def abstracted(definition: Definition) -> tuple[Definition, Questions]:
-    """The definition to explore, and the questions in it."""
+    """Return the definition to explore, and its questions."""
     outline = Outline(definition)
     writer = _Writer(outline)
     root = writer.write(outline.root)
@@ -197,7 +193,7 @@ class _Writer:
         self.scopes = [place.name for place in outline if isinstance(place.node, CancelScopeNode)]
 
     def write(self, place: Place) -> Node:
-        """The node of a place and all that is inside."""
+        """Return the rewritten node of a place with everything inside."""
         for kind, write in _WRITE.items():
             if isinstance(place.node, kind):
                 return write(self, place, place.node)
@@ -210,7 +206,7 @@ class _Writer:
     # Actions.
 
     def action(self, place: Place, node: Action) -> Node:
-        """What is made by code ends well or fails, and more cannot be known; that it is tried again changes nothing."""
+        """Rewrite an action: it may complete or fail. Retries are left out, since they change nothing else."""
         undo = place.children.get("compensate")
         changes: dict[str, Any] = {
             "name": place.name,
@@ -230,7 +226,7 @@ class _Writer:
         return cast("Node", replace(node, **changes))
 
     def _given(self, place: Place, node: Action) -> Value:
-        """An input that cannot be worked out is a failure like any other, but one that is passed over goes on at once."""
+        """Rewrite an input that may fail to evaluate; unlike a failed step, this fails at once."""
         is_passed_over = node.on_error == "continue" and not place.args.is_constant
         return self.questions.template(f"what {place.name!r} is given", None) if is_passed_over else None
 
@@ -326,7 +322,7 @@ class _Writer:
         return replace(node, name=place.name, branches=inside, on_timeout=late, timeout_seconds=_some(node.timeout_seconds))
 
     def approval(self, place: Place, node: Approval) -> Node:
-        """One answer stands for all of them: what it says is data."""
+        """Rewrite an approval to need one decision, whose content is data."""
         asked: Value = [node.title, list(node.approvers), None if node.details is UNSET else node.details]
         default = None if node.default is UNSET else self.questions.maybe(f"the default of {place.name!r}", node.default, None)
         return replace(
@@ -362,7 +358,7 @@ def _some(seconds: float | None) -> float | None:
 
 
 def _total(node: Loop | Each) -> int | None:
-    """How many rounds there are, if that does not depend on data."""
+    """Return the number of iterations if it is constant."""
     source: Value = node.count
     if node.items is not UNSET:
         source = node.items
@@ -388,7 +384,7 @@ def _counted(value: Any, *, is_range: bool) -> int | None:
 
 
 def _few(total: int, join: Any) -> tuple[int, Any]:
-    """So few instances, and so many of them needed, that the join can do what it could with all."""
+    """Return the smallest numbers of instances and of required ones with which the join can behave in all its ways."""
     if not isinstance(join, int):
         return min(total, 2), join
     if join < total:

@@ -1,13 +1,12 @@
-"""The map of what can become of a definition: stands, and the moves between them, found breadth first within bounds.
+"""Explore every outcome of a definition by driving the interpreter itself, without running a step.
 
-Not every order of events is tried. When a thread has a move that touches no other thread, the moves of the others can wait, since
-they will be there afterwards and come to the same; only what ends a region around it is tried as well. Where that would lead to
-nothing new, everything is tried, so that nobody waits for ever behind a thread that goes round in circles.
+A step may complete or fail, a signal may arrive, a timer may fire, a condition over data may hold or not. Constants are
+evaluated. ``explore`` reports dead nodes, deadlocks, livelocks and improper ends, each with the path that leads there.
 
-Exploring a definition: what can become of it, found by driving the kernel itself through every outcome, without running a step.
-
-A step may complete or fail, a signal may come, a time may pass, a condition over data may hold or not. What is constant is worked
-out. ``explore`` reports what no run could want, each with the way that leads there.
+States are found breadth first, within bounds, and not every interleaving is tried (partial-order reduction). If a token has a
+move that affects no other token, the moves of the others are postponed: they stay possible and have the same result afterwards.
+Only moves that end an enclosing scope are tried as well. If the reduction would lead to no new state, all moves are tried, so
+that a token in a cycle cannot postpone the others for ever.
 """
 
 from __future__ import annotations
@@ -55,11 +54,11 @@ __all__ = [
 
 
 _TOKENS = 15
-"""Tokens to look at for each state that is allowed: where hundreds of branches run side by side, each state costs more."""
+"""Tokens visited per allowed state. With hundreds of concurrent branches, each state costs more."""
 
 
 class _Result(NamedTuple):
-    """What one move, with one set of answers, came to."""
+    """The result of a move with one set of answers."""
 
     run: ExploredRun
     stand: ExploredState
@@ -70,7 +69,7 @@ class _Result(NamedTuple):
 
 
 class MapPlace:
-    """A stand on the map."""
+    """A state on the map."""
 
     __slots__ = ("before", "depth", "is_open", "is_stuck", "number", "stand", "ways", "words")
 
@@ -78,13 +77,13 @@ class MapPlace:
         self.number, self.stand, self.before, self.words = number, stand, before, words
         self.depth = 0 if before is None else before.depth + 1
         self.ways: list[tuple[int | None, bool]] = []
-        """Where moves lead, None being the end, and whether the move is a failure."""
+        """The states that moves lead to (None is the end), and whether the move is a failure."""
         self.is_stuck = False
         self.is_open = True
-        """Whether nobody has looked yet at what can happen here."""
+        """Whether its moves are still to be tried."""
 
     def path(self) -> tuple[str, ...]:
-        """What happened until here."""
+        """Return the moves from the start to this state."""
         words: list[str] = []
         spot: MapPlace | None = self
         while spot is not None:
@@ -94,7 +93,7 @@ class MapPlace:
 
 
 class StateMap:
-    """What is known of a definition so far."""
+    """The states of a definition found so far."""
 
     def __init__(self, definition: Definition) -> None:
         self.definition, self.questions = abstracted(definition)
@@ -104,20 +103,20 @@ class StateMap:
         self.spots: list[MapPlace] = []
         self.keys: dict[Hashable, int] = {}
         self.reached: dict[str, MapPlace] = {}
-        """Places that are begun, each with the nearest spot where it is."""
+        """Places that were begun, each with the nearest state in which they are active."""
         self.passed: set[str] = set()
-        """Places that end well."""
+        """Places that can end successfully."""
         self.failed: dict[str, dict[str, MapPlace]] = {}
-        """Places that fail though no step or question just has: for which reasons, and the nearest spot after each."""
+        """Places that can fail without the failure of a step or an evaluation: the reasons, and the nearest state after each."""
         self.left_over: list[MapPlace] = []
-        """Ends that left something behind."""
+        """Ends that leave tokens behind."""
         self.work = 0
-        """How many tokens were looked at."""
+        """The number of tokens visited."""
         self.bound = ""
-        """Which bound has stopped the exploration; empty: it is complete."""
+        """The bound that stopped the exploration; empty if it is complete."""
 
     def load(self, stand: ExploredState) -> tuple[ExploredRun, tuple[Effect, ...]]:
-        """An interpreter at a stand, and what it asks for."""
+        """Return an interpreter in this state and its effects."""
         self.work += len(stand.tokens)
         run = ExploredRun(self.plan, stand, self.oracle)
         self.oracle.begin(())
@@ -128,7 +127,7 @@ class StateMap:
         return run, effects
 
     def results(self, stand: ExploredState, move: ExploredMove | None) -> Iterator[_Result]:
-        """All that a move can come to, by what is answered to the questions that come up; no move: the beginning."""
+        """Iterate over the results of a move, one per combination of answers; without a move, the results of the start."""
         tapes: list[tuple[int, ...]] = [()]
         while tapes:
             tape = tapes.pop()
@@ -147,7 +146,7 @@ class StateMap:
         return _Result(run, after, ended, words, is_failure, any(isinstance(effect, End) for effect in came.effects))
 
     def note(self, result: _Result, before: MapPlace | None) -> bool:
-        """Put a result on the map; True if it is new."""
+        """Add a result to the map. Return whether it is new."""
         spot = MapPlace(len(self.spots), result.stand, before, result.words)
         self._note_places(result, spot)
         key = None if result.is_end else key_of_run(result.run)
@@ -171,7 +170,7 @@ class StateMap:
 
 
 def charted(definition: Definition, max_states: int, max_depth: int) -> StateMap:
-    """Explore a definition until nothing is new, or a bound is met."""
+    """Explore a definition until no state is new or a bound is reached."""
     found = StateMap(definition)
     for result in found.results(ExploredState({}, {}), None):
         found.note(result, None)
@@ -218,7 +217,7 @@ def _note_all(found: StateMap, spot: MapPlace, moves: list[ExploredMove]) -> Non
 
 
 def _around(thread: LiveToken) -> Iterator[LiveToken]:
-    """The thread's frames, from the inside out."""
+    """Return the token's frames, innermost first."""
     frame = thread.parent
     while frame is not None:
         yield frame
@@ -226,7 +225,7 @@ def _around(thread: LiveToken) -> Iterator[LiveToken]:
 
 
 def _is_local(before: ExploredRun, thread: LiveToken, after: ExploredRun) -> bool:
-    """Whether a move of a thread has left all others as they were, but for the frames that it is in."""
+    """Return whether a token's move changed no other token except its frames."""
     own = {thread.id, *(frame.id for frame in _around(thread))}
     for other in before.threads.values():
         if other.id in own or is_dormant(other):
@@ -238,24 +237,25 @@ def _is_local(before: ExploredRun, thread: LiveToken, after: ExploredRun) -> boo
 
 
 MAX_STATES, MAX_DEPTH = 4_000, 4_000
-"""Enough for definitions that people can read, and a few seconds of work at most."""
+"""Enough for definitions that people can read, and at most a few seconds of work."""
 
 FaultKind = Literal["dead", "deadlock", "livelock", "improper"]
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Something that no run could want."""
+    """A defect of a definition's control flow."""
 
     kind: FaultKind
-    """``dead``: it is never begun. ``deadlock``: nothing can happen any more, or a join can never pass. ``livelock``: it goes on
-    and on. ``improper``: the execution has ended, and something is left."""
+    """``dead``: the node is never begun. ``deadlock``: no move is left, or a join can never pass. ``livelock``: no end can be
+    reached. ``improper``: the execution ends and leaves something behind.
+    """
     node: str
     """The name of the node."""
     message: str
     where: str
-    """The node's place in the document."""
+    """The node's position in the document."""
     path: tuple[str, ...] = ()
-    """What happens until then; for what is never begun, until the place before it."""
+    """The moves that lead there; for a dead node, to the place before it."""
 
     def __str__(self) -> str:
         way = f"; after: {', '.join(self.path)}" if self.path else ""
@@ -263,21 +263,21 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Exploration(msgspec.Struct, frozen=True):
-    """What was found."""
+    """The result of an exploration."""
 
     faults: tuple[Fault, ...]
     states: int
-    """How many different states were seen."""
+    """The number of distinct states."""
     bound: str = ""
-    """The bound that stopped it; then nothing is called dead, since it was not seen whole."""
+    """The bound that stopped it. Dead nodes are then not reported, since not every state was seen."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything was seen."""
+        """Whether every state was seen."""
         return not self.bound
 
     def findings(self, definition: Definition) -> Findings:
-        """The faults as the checker of documents tells them."""
+        """The faults as findings of the document checker."""
         outline = Outline(definition)
         for fault in self.faults:
             way = f"\nafter: {', '.join(fault.path)}" if fault.path else ""
@@ -285,7 +285,7 @@ class Exploration(msgspec.Struct, frozen=True):
 
 
 def explore(definition: Definition, *, max_states: int = MAX_STATES, max_depth: int = MAX_DEPTH) -> Exploration:
-    """Explore a definition that has no other faults."""
+    """Explore a definition that the checker accepts."""
     found = charted(definition, max_states, max_depth)
     outline = Outline(definition)
     faults = [*_improper(found, outline), *_stuck(found, outline), *_endless(found, outline)]
@@ -302,7 +302,7 @@ def check(
     workflows: Collection[str] | None = None,
     max_states: int = MAX_STATES,
 ) -> tuple[Problem, ...]:
-    """Every fault of a definition: those that can be seen, and if there are none, those that exploring it finds."""
+    """Return every fault of a definition: those of the checker, and if there are none, those of the exploration."""
     problems = check_statically(definition, steps=steps, workflows=workflows)
     if problems:
         return problems
@@ -320,7 +320,7 @@ def _improper(found: StateMap, outline: Outline) -> Iterator[Fault]:
 
 
 def _stuck(found: StateMap, outline: Outline) -> Iterator[Fault]:
-    """Stands where nothing can happen, one for each node that waits."""
+    """Return states without a move, one for each waiting node."""
     told: set[str] = set()
     for spot in found.spots:
         if not spot.is_stuck:
@@ -342,7 +342,7 @@ def _unjoinable(found: StateMap, outline: Outline) -> Iterator[Fault]:
 
 
 def _overrun(found: StateMap, outline: Outline) -> Iterator[Fault]:
-    """Loops that only their bound can stop, which is a failure."""
+    """Return loops that always exceed their bound."""
     for place in outline:
         ways = found.failed.get(place.name, {})
         if isinstance(place.node, Loop) and "TooManyIterations" in ways and place.name not in found.passed:
@@ -351,7 +351,7 @@ def _overrun(found: StateMap, outline: Outline) -> Iterator[Fault]:
 
 
 def _endless(found: StateMap, outline: Outline) -> Iterator[Fault]:
-    """Loops in stands from which no end can be reached, unless something fails."""
+    """Return loops in states from which only a failure leads to an end."""
     lost = _lost(found)
     told: set[str] = set()
     for spot in lost:
@@ -384,7 +384,7 @@ def _lost(found: StateMap) -> list[MapPlace]:
 
 
 def _dead(found: StateMap, outline: Outline) -> Iterator[Fault]:
-    """The outermost places of which nothing is ever begun."""
+    """Return the outermost places that are never begun."""
     alive = set(found.reached)
     for place in reversed([*outline]):
         if place.name in alive and place.parent is not None:
@@ -394,13 +394,15 @@ def _dead(found: StateMap, outline: Outline) -> Iterator[Fault]:
         if place.name in alive or not is_outermost or place.slot == "compensate":
             continue
         reason, near = _reason(place)
-        if not isinstance(place.parent and place.parent.node, Sequence) or (near and near.name in alive):  # else it is said already
+        if not isinstance(place.parent and place.parent.node, Sequence) or (
+            near and near.name in alive
+        ):  # else the enclosing place is reported
             path = found.reached[near.name].path() if near is not None and near.name in found.reached else ()
             yield _fault("dead", place, f"{place.name!r} is never begun: {reason}", path)
 
 
 def _reason(place: Place) -> tuple[str, Place | None]:
-    """Why a place is not begun, and the place nearest to it that may be."""
+    """Return why a place is never begun, and the nearest place that is."""
     around = place.parent
     match around.node if around is not None else None:
         case Sequence():

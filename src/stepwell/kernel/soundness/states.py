@@ -1,6 +1,6 @@
-"""Where an execution that is explored stands: its tokens and the records that joins count, and what tells two such stands apart.
+"""The states of an execution that the explorer visits, and the moves that lead from one to the next.
 
-What can happen next to an execution that is explored: each move is an event that the world could send.
+A state is the live tokens and the records that joins count. A move is an event that a driver could send.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ __all__ = [
 
 
 _TELLING = ("total", "chosen", "left", "taken", "is_done", "is_running", "is_escalated")
-"""What a token remembers that decides what can happen; all else is data."""
+"""The fields of a token's value that decide what can happen; all others are data."""
 
 
 class ExploredState(NamedTuple):
-    """What an interpreter is built from."""
+    """The input from which an interpreter is built."""
 
     tokens: dict[str, bytes]
     steps: dict[str, bytes]
 
     def after(self, mutations: Iterable[Mutation], counted: frozenset[str]) -> tuple[ExploredState, dict[str, str]]:
-        """The stand after a commit, and how the places ended that were recorded in it."""
+        """Return the state after a commit, and how the places that it recorded ended."""
         tokens, steps = dict(self.tokens), dict(self.steps)
         ended: dict[str, str] = {}
         for mutation in mutations:
@@ -73,12 +73,12 @@ class ExploredState(NamedTuple):
                     if record.node_name in counted:
                         steps[mutation.name] = bytes(mutation.step)
                 case _:
-                    pass  # what templates read: there are none
+                    pass  # only templates read these, and an abstracted definition has none
         return ExploredState(tokens, steps), ended
 
 
 class ExploredRun(Interpreter):
-    """An interpreter that remembers where it went."""
+    """An interpreter that remembers the places that it began."""
 
     def __init__(self, plan: Plan, stand: ExploredState, oracle: Oracle) -> None:
         empty: dict[str, bytes] = {}
@@ -91,17 +91,17 @@ class ExploredRun(Interpreter):
         self.failed: dict[str, str] = {}
 
     def enter(self, thread: LiveToken) -> None:
-        """Begin what stands at a thread's place."""
+        """Begin the node at a token's place."""
         self.entered.add(thread.place.name)
         super().enter(thread)
 
     def fail(self, thread: LiveToken, error: Trouble) -> None:
-        """What stands at a thread's place has failed."""
+        """Fail the node at a token's place."""
         self.failed[thread.place.name] = error["kind"]
         super().fail(thread, error)
 
     def listen(self, thread: LiveToken, name: str, *, is_transient: bool = False) -> None:
-        """Have a thread told of signals of a name; one may have come before."""
+        """Let a token listen for a signal; the signal may already be in the inbox."""
         if (
             self.is_loaded
             and not is_transient
@@ -111,12 +111,12 @@ class ExploredRun(Interpreter):
         super().listen(thread, name, is_transient=is_transient)
 
     def reached(self, ended: dict[str, str]) -> set[str]:
-        """The places that were begun, even those beside a failure that comes at once: who is first is not for a checker to tell."""
+        """Return the places that were begun, including those beside an immediate failure: the order of branches is not modelled."""
         return self.entered | {name for name, how in ended.items() if how != StepStatus.SKIPPED}
 
 
 def counted_places(plan: Plan) -> frozenset[str]:
-    """The places whose records joins count."""
+    """Return the places whose records joins count."""
     found: set[str] = set()
     for place in plan.outline:
         if isinstance(place.node, Parallel | Each | Graph) or (isinstance(place.node, Choice) and place.node.mode == "all"):
@@ -126,17 +126,17 @@ def counted_places(plan: Plan) -> frozenset[str]:
 
 
 def is_endless(node: object) -> bool:
-    """Whether nothing counts the iterations of a loop."""
+    """Return whether a loop has no bound on its iterations."""
     return isinstance(node, Loop) and node.count is None and node.max_iterations is None
 
 
 def is_dormant(thread: LiveToken) -> bool:
-    """Whether it would undo something, if anything failed."""
+    """Return whether a token only holds a compensation."""
     return thread.slot == UNDO and not thread.value.get("is_running")
 
 
 def key_of_run(run: Interpreter) -> Hashable:
-    """What tells two stands apart: equal keys, equal futures."""
+    """Return a key of the state: states with equal keys have equal futures."""
     rows: list[Any] = []
     undos: set[tuple[str, Hashable]] = set()
     for thread in run.threads.values():
@@ -148,7 +148,7 @@ def key_of_run(run: Interpreter) -> Hashable:
 
 
 def row_of(plan: Plan, thread: LiveToken) -> Hashable:
-    """What tells a thread apart from itself at another time."""
+    """Return what distinguishes a token in this state from the same token in another state."""
     value = thread.value
     told = tuple((name, _plain(value[name])) for name in _TELLING if name in value)
     ending = value.get("ending")
@@ -167,7 +167,7 @@ def _plain(value: Any) -> Hashable:
 
 
 def _where(plan: Plan, thread: LiveToken | None) -> Hashable:
-    """The frames around a thread."""
+    """Return the frames around a token."""
     found: list[Hashable] = []
     while thread is not None:
         found.append((thread.place.name, thread.slot, _rounds(plan, thread)))
@@ -176,7 +176,7 @@ def _where(plan: Plan, thread: LiveToken | None) -> Hashable:
 
 
 def _rounds(plan: Plan, thread: LiveToken) -> At:
-    """Its iterations; in an endless loop all after the first are alike."""
+    """Return a token's iterations; in an endless loop, all after the first are the same."""
     around = plan.rounds[thread.place.name]
     return tuple(
         min(number, 1) if depth < len(around) and is_endless(around[depth].node) else number
@@ -188,25 +188,25 @@ _LETTER = "letter"
 
 
 class ExploredMove(NamedTuple):
-    """One thing that can happen to a thread."""
+    """An event that can happen to a token."""
 
     token_id: str
     how: str
     """``completes``, ``fails``, ``starts``, ``time`` or ``signal``."""
     what: str
-    """The child that ends, the time that comes, the signal that arrives."""
+    """The child that ends, the timer that is due, or the signal that arrives."""
     words: str
     is_interrupt: bool = False
-    """Whether it ends a whole region, from the outside."""
+    """Whether it ends a whole scope from outside."""
 
     @property
     def is_failure(self) -> bool:
-        """Whether it is a step that fails."""
+        """Whether it is the failure of a step."""
         return self.how == "fails"
 
 
 def moves_of(run: Interpreter, effects: Iterable[Effect]) -> dict[str, list[ExploredMove]]:
-    """All that can happen, by the thread that it happens to, in the order of the threads."""
+    """Return every possible move by token, in the order of the tokens."""
     found: dict[str, list[ExploredMove]] = {token_id: [] for token_id in run.threads}
     for effect in effects:
         if isinstance(effect, RunStep | StartChild):
@@ -254,7 +254,7 @@ def _is_region(thread: LiveToken) -> bool:
 
 
 def make(run: Interpreter, move: ExploredMove) -> Transition:
-    """Let it happen."""
+    """Send the event of a move to the interpreter."""
     thread = run.threads[move.token_id]
     match move.how:
         case "time":
@@ -262,7 +262,7 @@ def make(run: Interpreter, move: ExploredMove) -> Transition:
             return run.handle(TimePassed(), 0)
         case "signal":
             while (listener := run.mail.listener(move.what)) is not None and listener is not thread:
-                run.mail.leave(listener)  # who has listened the longest is not known here: anybody may have
+                run.mail.leave(listener)  # the state does not hold the order of listeners, so any of them may be the first
             return run.handle(SignalArrived(_LETTER, move.what, True), 0)
         case "starts":
             return run.handle(ChildStarted(thread.id, thread.key), 0)
