@@ -49,11 +49,11 @@ def item_at(frame: LiveToken, index: int) -> Value:
             return index
 
 
-def loops_around(run: Interpreter, thread: LiveToken, place: Place) -> dict[str, Any]:
+def loops_around(run: Interpreter, token: LiveToken, place: Place) -> dict[str, Any]:
     """Return the enclosing loops that a place reads, as they are now: a token that outlives its loop keeps them."""
-    asked, loops = run.plan.loops_asked.get(place.name, ()), DataView(run, thread, place)["loops"]
-    stands = (loops.get(loop.name) for loop in run.plan.rounds[place.name] if loop.name in asked)
-    return {stand["loop_id"]: stand for stand in stands if stand is not None}
+    asked, loops = run.plan.loops_asked.get(place.name, ()), DataView(run, token, place)["loops"]
+    progress = (loops.get(loop.name) for loop in run.plan.rounds[place.name] if loop.name in asked)
+    return {each["loop_id"]: each for each in progress if each is not None}
 
 
 class _Lazy(Mapping[str, Any]):
@@ -80,8 +80,8 @@ class _Lazy(Mapping[str, Any]):
 class DataView(Mapping[str, Any]):
     """The roots of paths. Each is computed when it is first read."""
 
-    def __init__(self, run: Interpreter, thread: LiveToken, place: Place | None = None) -> None:
-        self._run, self._thread, self._place = run, thread, place or thread.place
+    def __init__(self, run: Interpreter, token: LiveToken, place: Place | None = None) -> None:
+        self._run, self._token, self._place = run, token, place or token.place
 
     def __getitem__(self, root: str) -> Any:
         read = _ROOTS.get(root)
@@ -119,7 +119,7 @@ class DataView(Mapping[str, Any]):
         return self._run.state
 
     def _item(self) -> Value:
-        giver = self._thread.item_from
+        giver = self._token.item_from
         if giver is None:
             raise KeyError("item")
         if giver.item is not UNSET:
@@ -128,9 +128,9 @@ class DataView(Mapping[str, Any]):
         return item_at(giver.parent, giver.at[-1])
 
     def _index(self) -> Value:
-        if not self._thread.at:
+        if not self._token.at:
             raise KeyError("index")
-        return self._thread.at[-1]
+        return self._token.at[-1]
 
     # Steps and loops, by name.
 
@@ -145,7 +145,7 @@ class DataView(Mapping[str, Any]):
         at = self._iteration_of(place)
         found = ending(self._run, place, at)
         is_of_loop = bool(at) and isinstance(self._run.plan.rounds[name][-1].node, Loop)
-        if found is None and is_of_loop and at[-1] and at == self._thread.at[: len(at)]:
+        if found is None and is_of_loop and at[-1] and at == self._token.at[: len(at)]:
             # Not done in this iteration: return the previous iteration's output. Instances of an each have no predecessor.
             found = ending(self._run, place, (*at[:-1], at[-1] - 1))
         if found is None:
@@ -166,13 +166,13 @@ class DataView(Mapping[str, Any]):
         own, its = self._run.plan.rounds[self._place.name], self._run.plan.rounds[place.name]
         at: At = ()
         for depth, loop in enumerate(its):
-            if depth < len(own) and own[depth] is loop and depth < len(self._thread.at):
-                at = (*at, self._thread.at[depth])
+            if depth < len(own) and own[depth] is loop and depth < len(self._token.at):
+                at = (*at, self._token.at[depth])
             else:
-                at = (*at, self._stand(loop, at).current_index)
+                at = (*at, self._loop_state(loop, at).current_index)
         return at
 
-    def _stand(self, loop: Place, at: At) -> LoopContext:
+    def _loop_state(self, loop: Place, at: At) -> LoopContext:
         data = self._run.board.get("loops", key_of(loop, at))
         if data is None:
             raise KeyError(loop.name)
@@ -182,11 +182,11 @@ class DataView(Mapping[str, Any]):
         place = self._run.plan.places[name]
         own = self._run.plan.rounds[self._place.name]
         depth = next((number for number, loop in enumerate(own) if loop is place), None)
-        if depth is None or depth >= len(self._thread.at):
-            stand = self._stand(place, self._iteration_of(place))
-            item, total, index, loop_id = stand.current_item, stand.total_items, stand.current_index, stand.loop_id
+        if depth is None or depth >= len(self._token.at):
+            loop = self._loop_state(place, self._iteration_of(place))
+            item, total, index, loop_id = loop.current_item, loop.total_items, loop.current_index, loop.loop_id
         else:
-            loop_id, index = key_of(place, self._thread.at[:depth]), self._thread.at[depth]
+            loop_id, index = key_of(place, self._token.at[:depth]), self._token.at[depth]
             frame = self._run.frames.get(loop_id)
             if frame is None:
                 return self._kept(loop_id)
@@ -195,12 +195,12 @@ class DataView(Mapping[str, Any]):
 
     def _kept(self, loop_id: str) -> Any:
         """Return what a token that outlives its loop has kept of it."""
-        thread: LiveToken | None = self._thread
-        while thread is not None and loop_id not in thread.loops:
-            thread = thread.parent
-        if thread is None:
+        token: LiveToken | None = self._token
+        while token is not None and loop_id not in token.loops:
+            token = token.parent
+        if token is None:
             raise KeyError(loop_id)
-        return thread.loops[loop_id]
+        return token.loops[loop_id]
 
 
 _ROOTS: dict[str, Callable[[DataView], Any]] = {

@@ -107,7 +107,7 @@ class Interpreter:
         """Scoped state that the definition reads, loaded by the driver."""
         self.now_ms = 0
         self.root: LiveToken | None = None
-        self.threads: dict[str, LiveToken] = {}
+        self.tokens: dict[str, LiveToken] = {}
         self.frames: dict[str, LiveToken] = {}
         """Running loops and multiple instances by key."""
         self.scopes: dict[str, LiveToken] = {}
@@ -127,9 +127,9 @@ class Interpreter:
         self.now_ms = now_ms
         is_taken = self._take(event)
         while self._work:
-            do, thread, payload = self._work.popleft()
-            if not thread.is_gone:
-                do(thread, payload)
+            do, token, payload = self._work.popleft()
+            if not token.is_gone:
+                do(token, payload)
         effects, self.effects = self.effects, []
         mutations: list[Mutation] = self.board.flush()
         for effect in effects:
@@ -157,8 +157,8 @@ class Interpreter:
 
     def looked(self, token_id: str) -> int:
         """Return how often drivers without the step of this token have looked for it."""
-        thread = self.threads.get(token_id)
-        return 0 if thread is None else thread.value.get("looked", 0)
+        token = self.tokens.get(token_id)
+        return 0 if token is None else token.value.get("looked", 0)
 
     def _take(self, event: Event) -> bool:
         match event:
@@ -171,9 +171,9 @@ class Interpreter:
             case SignalArrived():
                 self._signal(event)
             case ChildEnded():
-                thread = self.kids.get(event.child_id)
-                if self.mail.accept(event.letter) and thread is not None and not thread.is_gone:
-                    self.guarded(thread, lambda: steps.child_ended(self, thread, event))
+                token = self.kids.get(event.child_id)
+                if self.mail.accept(event.letter) and token is not None and not token.is_gone:
+                    self.guarded(token, lambda: steps.child_ended(self, token, event))
             case CancelRequested():
                 self.mail.accept(event.letter)
                 if self.root is not None and not self.root.is_gone:
@@ -191,18 +191,18 @@ class Interpreter:
 
     def _answer(self, event: StepCompleted | AttemptFailed | StepMissing | ChildStarted) -> bool:
         """Handle the end of an attempt. Return False if no token waits for it any more."""
-        thread = self.threads.get(event.token_id)
-        if thread is None or thread.key != event.key or RETRIES in thread.value:
+        token = self.tokens.get(event.token_id)
+        if token is None or token.key != event.key or RETRIES in token.value:
             return False
         match event:
             case StepCompleted():
-                steps.step_completed(self, thread, event)
+                steps.step_completed(self, token, event)
             case AttemptFailed():
-                steps.step_failed(self, thread, event)
+                steps.step_failed(self, token, event)
             case StepMissing():
-                steps.step_missing(self, thread, event)
+                steps.step_missing(self, token, event)
             case ChildStarted():
-                steps.child_started(self, thread)
+                steps.child_started(self, token)
         return True
 
     def _signal(self, event: SignalArrived) -> None:
@@ -212,67 +212,67 @@ class Interpreter:
         if listener is not None:
             self._hear(listener, event.name)
 
-    def _hear(self, thread: LiveToken, name: str) -> None:
-        value = self.mail.take(name, thread if isinstance(thread.place.node, Deferred | Approval) else None)
-        self.guarded(thread, lambda: waits.hear(self, thread, name, value))
+    def _hear(self, token: LiveToken, name: str) -> None:
+        value = self.mail.take(name, token if isinstance(token.place.node, Deferred | Approval) else None)
+        self.guarded(token, lambda: waits.hear(self, token, name, value))
 
     def _wake(self) -> None:
         while (found := self._alarms.take(self.now_ms)) is not None:
             self._time_over(*found)
 
-    def _time_over(self, thread: LiveToken, field: str) -> None:
-        self.board.touch(thread)
+    def _time_over(self, token: LiveToken, field: str) -> None:
+        self.board.touch(token)
         if field == BEGINS:
-            loops.delay_over(self, thread)
-        elif thread.parent is None or isinstance(thread.place.node, CancelScopeNode):
-            scopes.time_over(self, thread)
-        elif isinstance(thread.place.node, Action):
-            steps.time_is_up(self, thread, field)
+            loops.delay_over(self, token)
+        elif token.parent is None or isinstance(token.place.node, CancelScopeNode):
+            scopes.time_over(self, token)
+        elif isinstance(token.place.node, Action):
+            steps.time_is_up(self, token, field)
         else:
-            waits.wait_over(self, thread)
+            waits.wait_over(self, token)
 
     def _is_wanted(self, effect: Effect) -> bool:
         """Return whether an effect's token still exists at the end of the transition and still waits for it."""
         if not isinstance(effect, RunStep | StartChild):
             return True
-        thread = self.threads.get(effect.token_id)
-        return thread is not None and thread.key == effect.key
+        token = self.tokens.get(effect.token_id)
+        return token is not None and token.key == effect.key
 
     # Operations of node kinds on tokens.
 
-    def enter(self, thread: LiveToken) -> None:
+    def enter(self, token: LiveToken) -> None:
         """Begin the node at a token's place."""
-        self._work.append((self._enter, thread, None))
+        self._work.append((self._enter, token, None))
 
-    def done(self, thread: LiveToken, output: bytes) -> None:
+    def done(self, token: LiveToken, output: bytes) -> None:
         """Complete the node at a token's place."""
-        self._work.append((self._done, thread, output))
+        self._work.append((self._done, token, output))
 
-    def fail(self, thread: LiveToken, error: Trouble) -> None:
+    def fail(self, token: LiveToken, error: Trouble) -> None:
         """Fail the node at a token's place."""
-        self._work.append((self._fail, thread, error))
+        self._work.append((self._fail, token, error))
 
-    def fail_with(self, thread: LiveToken, error: ValidationFailed) -> None:
+    def fail_with(self, token: LiveToken, error: ValidationFailed) -> None:
         """Fail the node of a token because a value could not be evaluated or stored."""
-        self.fail(thread, {**trouble_of(error), "step": thread.key})
+        self.fail(token, {**trouble_of(error), "step": token.key})
 
-    def guarded(self, thread: LiveToken, do: Callable[[], None]) -> None:
+    def guarded(self, token: LiveToken, do: Callable[[], None]) -> None:
         """Run an operation for a token, and fail the token if an evaluation in it fails."""
         try:
             do()
         except ValidationFailed as error:
-            if isinstance(thread.place.node, Action) and thread.parent is not None:
+            if isinstance(token.place.node, Action) and token.parent is not None:
                 names = tuple(kind.__name__ for kind in type(error).__mro__)
-                failure = AttemptFailed(thread.id, thread.key, trouble_of(error), names, is_final=True)
-                steps.step_failed(self, thread, failure)
+                failure = AttemptFailed(token.id, token.key, trouble_of(error), names, is_final=True)
+                steps.step_failed(self, token, failure)
             else:
-                self.fail_with(thread, error)
+                self.fail_with(token, error)
 
-    def record_and_go_on(self, thread: LiveToken, output: bytes) -> None:
+    def record_and_go_on(self, token: LiveToken, output: bytes) -> None:
         """Record a node's output and continue after it."""
-        output = self._recorded(thread.place, thread.at, output)
-        self._close_frame(thread)
-        self.done(thread, output)
+        output = self._recorded(token.place, token.at, output)
+        self._close_frame(token)
+        self.done(token, output)
 
     def _recorded(self, place: Place, at: At, output: bytes) -> bytes:
         """Record an output, unless there is a record: the node ended in the commit of a failure that is retried."""
@@ -283,10 +283,10 @@ class Interpreter:
         self.board.record(key, place.name, StepStatus.COMPLETED, output, self.now_ms)
         return output
 
-    def _close_frame(self, thread: LiveToken) -> None:
+    def _close_frame(self, token: LiveToken) -> None:
         """Forget a loop's items, unless another token took the frame's place and keeps running."""
-        if self.frames.get(thread.key) is thread:
-            del self.frames[thread.key]
+        if self.frames.get(token.key) is token:
+            del self.frames[token.key]
 
     def record_failure(self, place: Place, at: At, error: Trouble) -> None:
         """Record the failure of a branch, unless the failed step is the branch and has its own record."""
@@ -304,99 +304,99 @@ class Interpreter:
     def adopt(self, parent: LiveToken, child: LiveToken) -> None:
         """Move a token into a frame."""
         child.parent = parent
-        child.region = parent if parent.parent is None or isinstance(parent.place.node, CancelScopeNode) else parent.region
+        child.scope = parent if parent.parent is None or isinstance(parent.place.node, CancelScopeNode) else parent.scope
         gives = parent.parent is not None and isinstance(parent.place.node, Loop | Each)
         child.item_from = child if child.item is not msgspec.UNSET or (gives and child.slot != LOOSE) else parent.item_from
         parent.children[child.id] = child
-        self.threads[child.id] = child
+        self.tokens[child.id] = child
 
-    def move(self, thread: LiveToken, place: Place) -> None:
+    def move(self, token: LiveToken, place: Place) -> None:
         """Move a token to another place and begin the node there."""
-        thread.place, thread.value, thread.tally = place, {}, None
-        self.board.touch(thread)
-        self.enter(thread)
+        token.place, token.value, token.tally = place, {}, None
+        self.board.touch(token)
+        self.enter(token)
 
-    def drop(self, thread: LiveToken) -> None:
+    def drop(self, token: LiveToken) -> None:
         """Remove a token."""
-        self.quiet(thread)
-        self._close_frame(thread)
-        thread.is_gone = True
-        self.threads.pop(thread.id, None)
-        if thread.parent is not None:
-            thread.parent.children.pop(thread.id, None)
-        self.board.touch(thread)
+        self.quiet(token)
+        self._close_frame(token)
+        token.is_gone = True
+        self.tokens.pop(token.id, None)
+        if token.parent is not None:
+            token.parent.children.pop(token.id, None)
+        self.board.touch(token)
 
     # Timers and signals.
 
-    def wake_at(self, thread: LiveToken, due_ms: int, field: str = DUE) -> None:
+    def wake_at(self, token: LiveToken, due_ms: int, field: str = DUE) -> None:
         """Set a timer for a token."""
-        order = -1 if thread.parent is None else self.plan.numbers[thread.place.name]
-        self._alarms.set(thread, due_ms, field, (order, thread.at))
-        self.board.touch(thread)
+        order = -1 if token.parent is None else self.plan.numbers[token.place.name]
+        self._alarms.set(token, due_ms, field, (order, token.at))
+        self.board.touch(token)
 
-    def listen(self, thread: LiveToken, name: str, *, is_transient: bool = False) -> None:
+    def listen(self, token: LiveToken, name: str, *, is_transient: bool = False) -> None:
         """Let a token wait for a signal: one from the inbox, unless only later ones count, or the next one."""
         if is_transient:
             self.mail.forget(name)
-        self.mail.listen(thread, name)
-        while self.mail.has(name) and self.mail.is_listening(thread, name):
-            self._hear(thread, name)
+        self.mail.listen(token, name)
+        while self.mail.has(name) and self.mail.is_listening(token, name):
+            self._hear(token, name)
 
-    def quiet(self, thread: LiveToken) -> None:
+    def quiet(self, token: LiveToken) -> None:
         """Remove a token's timers and its wait for a signal."""
-        self.mail.leave(thread)
+        self.mail.leave(token)
         for field in TIMES:
-            thread.value.pop(field, None)
+            token.value.pop(field, None)
 
     # Tasks of the work queue.
 
-    def _enter(self, thread: LiveToken, _: None) -> None:
-        node = thread.place.node
-        if self.is_answered(thread):
+    def _enter(self, token: LiveToken, _: None) -> None:
+        node = token.place.node
+        if self.is_answered(token):
             return
         if isinstance(node, Sequence):
-            first = thread.place.children.get("0")
+            first = token.place.children.get("0")
             if first is None:
-                self.record_and_go_on(thread, b"null")
+                self.record_and_go_on(token, b"null")
             else:
-                self.move(thread, first)
+                self.move(token, first)
             return
-        self.guarded(thread, lambda: _ENTER[type(node)](self, thread, node))
+        self.guarded(token, lambda: _ENTER[type(node)](self, token, node))
 
-    def is_answered(self, thread: LiveToken) -> bool:
+    def is_answered(self, token: LiveToken) -> bool:
         """Return whether a place ended before its execution was retried, so that it is not run again."""
-        if self.board.get("steps", thread.key) is None:
+        if self.board.get("steps", token.key) is None:
             return False
-        found = self.board.step(thread.key)
-        if found is None or (found.status == StepStatus.FAILED and getattr(thread.place.node, "on_error", "") != "continue"):
+        found = self.board.step(token.key)
+        if found is None or (found.status == StepStatus.FAILED and getattr(token.place.node, "on_error", "") != "continue"):
             return False
-        self.quiet(thread)
-        self.done(thread, recode(output_of(found)))
+        self.quiet(token)
+        self.done(token, recode(output_of(found)))
         return True
 
-    def _done(self, thread: LiveToken, output: bytes) -> None:
-        frame, place = thread.parent, thread.place
+    def _done(self, token: LiveToken, output: bytes) -> None:
+        frame, place = token.parent, token.place
         assert frame is not None  # noqa: S101 - the root ends by other means
-        while thread.slot not in (UNDO, LOOSE) and place.parent is not (None if frame.parent is None else frame.place):
+        while token.slot not in (UNDO, LOOSE) and place.parent is not (None if frame.parent is None else frame.place):
             outer = place.parent
             assert outer is not None  # noqa: S101 - below its frame
             if isinstance(outer.node, Sequence):
                 following = outer.children.get(str(int(place.slot) + 1))
                 if following is not None:
-                    self.move(thread, following)
+                    self.move(token, following)
                     return
             else:  # a choice: its output is that of its case
-                output = self._recorded(outer, thread.at, output)
+                output = self._recorded(outer, token.at, output)
             place = outer
-        self._ended(frame, thread, None)
+        self._ended(frame, token, None)
 
-    def _fail(self, thread: LiveToken, error: Trouble) -> None:
-        if thread.parent is None:
-            scopes.leave(self, thread, "failed", error)
+    def _fail(self, token: LiveToken, error: Trouble) -> None:
+        if token.parent is None:
+            scopes.leave(self, token, "failed", error)
             return
-        cancel_inside(self, thread)
-        self.quiet(thread)
-        self._ended(thread.parent, thread, error)
+        cancel_inside(self, token)
+        self.quiet(token)
+        self._ended(token.parent, token, error)
 
     def _ended(self, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
         ended = scopes.member_ended if frame.parent is None else _ENDED[type(frame.place.node)]

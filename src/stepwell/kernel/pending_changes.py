@@ -101,12 +101,12 @@ class PendingChanges:
 
     # Tokens and scopes: only their final state in the transition is written.
 
-    def touch(self, thread: LiveToken) -> None:
+    def touch(self, token: LiveToken) -> None:
         """Note that a token is new, changed or gone."""
-        before = self._touched.get(thread.id)
-        if before is not None and before is not thread and before.is_stored:
-            thread.is_stored = True  # a removed token and a new one with the same id are an update
-        self._touched[thread.id] = thread
+        before = self._touched.get(token.id)
+        if before is not None and before is not token and before.is_stored:
+            token.is_stored = True  # a removed token and a new one with the same id are an update
+        self._touched[token.id] = token
 
     def enter_scope(self, scope_id: str, parent: str) -> None:
         """Open a cancel scope."""
@@ -123,13 +123,13 @@ class PendingChanges:
         if self._steps:
             batch.append(IncrementStepCount(self._steps))
         batch += [EnterScope(scope_id, parent) for scope_id, parent in self._entered.items()]
-        gone = [thread for thread in self._touched.values() if thread.is_gone]
-        live = [thread for thread in self._touched.values() if not thread.is_gone]
-        batch += [RemoveToken(thread.id) for thread in gone if thread.is_stored]
-        for thread in live:
-            data = Raw(thread.encode(self._token_limits))
-            batch.append(UpdateToken(thread.id, data) if thread.is_stored else AddToken(thread.id, data))
-            thread.is_stored = True
+        gone = [token for token in self._touched.values() if token.is_gone]
+        live = [token for token in self._touched.values() if not token.is_gone]
+        batch += [RemoveToken(token.id) for token in gone if token.is_stored]
+        for token in live:
+            data = Raw(token.encode(self._token_limits))
+            batch.append(UpdateToken(token.id, data) if token.is_stored else AddToken(token.id, data))
+            token.is_stored = True
         batch += [ExitScope(scope_id) for scope_id in self._exited]
         self._batch, self._steps = [], 0
         self._touched, self._entered, self._exited = {}, {}, []

@@ -13,13 +13,13 @@ from stepwell.flow.definition.outline import Outline, Place
 from stepwell.flow.definition.reference_checks import asked_in
 from stepwell.flow.language.template import StateKey, state_keys
 
-__all__ = ["Arrows", "Plan", "key_of"]
+__all__ = ["EdgeIndex", "Plan", "key_of"]
 
 At = tuple[int, ...]
 """The iteration or instance of each enclosing loop, outermost first."""
 
 
-class Arrows:
+class EdgeIndex:
     """The edges of a graph by their ends."""
 
     __slots__ = ("degree", "into", "out", "sinks", "starts")
@@ -46,7 +46,7 @@ class Plan:
         """The loops and multiple instances around each place, outermost first."""
         self.numbers: dict[str, int] = {place.name: number for number, place in enumerate(self.outline)}
         """The number of each place in document order."""
-        self._arrows: dict[str, Arrows] = {}
+        self._edges: dict[str, EdgeIndex] = {}
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -58,12 +58,12 @@ class Plan:
                 own = (around,) if isinstance(around.node, Loop | Each) else ()
                 self.rounds[place.name] = self.rounds[around.name] + own
 
-    def arrows(self, place: Place) -> Arrows:
+    def edges(self, place: Place) -> EdgeIndex:
         """Return the edges of a graph, indexed once."""
-        found = self._arrows.get(place.name)
+        found = self._edges.get(place.name)
         if found is None:
             assert isinstance(place.node, Graph)  # noqa: S101 - asked for graphs only
-            found = self._arrows[place.name] = Arrows(place.node)
+            found = self._edges[place.name] = EdgeIndex(place.node)
         return found
 
     @cached_property

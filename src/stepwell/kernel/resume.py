@@ -22,111 +22,111 @@ _OWN = frozenset({"in", "slot", "at", "item", "loops"})
 
 def load(run: Interpreter) -> bool:
     """Rebuild the tokens of an execution. Return False if it has not begun."""
-    tokens = {token_id: decode_token(data) for token_id, data in sorted(run.board.all("tokens").items())}
-    if ROOT not in tokens:
+    stored_tokens = {token_id: decode_token(data) for token_id, data in sorted(run.board.all("tokens").items())}
+    if ROOT not in stored_tokens:
         return False
     inside: dict[str | None, list[Token]] = {}
-    for token in tokens.values():
-        inside.setdefault(token.value["in"], []).append(token)
-    root = run.root = _thread(run, tokens[ROOT], None)
-    run.threads[ROOT] = root
+    for stored in stored_tokens.values():
+        inside.setdefault(stored.value["in"], []).append(stored)
+    root = run.root = _live_token(run, stored_tokens[ROOT], None)
+    run.tokens[ROOT] = root
     pending = [root]
     for parent in pending:  # the list grows during the loop; a token comes after its frame
-        for token in inside.get(parent.id, ()):
-            pending.append(_place(run, token, parent))
-    for thread in pending:
-        _rebuild(run, thread)
-    for thread in sorted(filter(_is_under_way, pending), key=lambda thread: thread.value.get(TURN, 0)):
-        waits.listen_again(run, thread)
+        for stored in inside.get(parent.id, ()):
+            pending.append(_place(run, stored, parent))
+    for token in pending:
+        _rebuild(run, token)
+    for token in sorted(filter(_is_under_way, pending), key=lambda token: token.value.get(TURN, 0)):
+        waits.listen_again(run, token)
     return True
 
 
-def _is_under_way(thread: LiveToken) -> bool:
+def _is_under_way(token: LiveToken) -> bool:
     """Return whether the node at a token's place has begun; the root token only represents the whole."""
-    is_dormant = thread.slot == UNDO and not thread.value.get("is_running")
-    return not (thread.parent is None or is_dormant or BEGINS in thread.value or "left" in thread.value)
+    is_dormant = token.slot == UNDO and not token.value.get("is_running")
+    return not (token.parent is None or is_dormant or BEGINS in token.value or "left" in token.value)
 
 
-def _thread(run: Interpreter, token: Token, parent: LiveToken | None) -> LiveToken:
-    place = run.plan.places.get(token.node)
+def _live_token(run: Interpreter, stored: Token, parent: LiveToken | None) -> LiveToken:
+    place = run.plan.places.get(stored.node)
     if place is None:
-        raise InvalidInput(f"token {token.token_id!r} stands at {token.node!r}, which this definition does not have")
-    value: dict[str, Any] = token.value
-    thread = LiveToken(token.token_id, place, parent, value["slot"], tuple(value["at"]))
-    thread.value = {key: each for key, each in value.items() if key not in _OWN}
+        raise InvalidInput(f"token {stored.token_id!r} is at the node {stored.node!r}, which this definition does not have")
+    value: dict[str, Any] = stored.value
+    token = LiveToken(stored.token_id, place, parent, value["slot"], tuple(value["at"]))
+    token.value = {key: each for key, each in value.items() if key not in _OWN}
     if value.get("parent") != run.execution_id:
-        thread.value.pop("child", None)  # a fork copies the original's tokens, but the original's children are not its own
+        token.value.pop("child", None)  # a fork copies the original's tokens, but the original's children are not its own
     if "item" in value:
-        thread.item = value["item"]
-    thread.loops = value.get("loops", {})
-    thread.is_stored = True
-    return thread
+        token.item = value["item"]
+    token.loops = value.get("loops", {})
+    token.is_stored = True
+    return token
 
 
-def _place(run: Interpreter, token: Token, parent: LiveToken) -> LiveToken:
-    thread = _thread(run, token, parent)
-    run.adopt(parent, thread)
-    if thread.slot == UNDO:
-        run.undo_count = max(run.undo_count, thread.value["undo"])
-        if not thread.value.get("is_running"):
-            parent.children.pop(thread.id)
-            parent.undos.append(thread)
-    return thread
+def _place(run: Interpreter, stored: Token, parent: LiveToken) -> LiveToken:
+    token = _live_token(run, stored, parent)
+    run.adopt(parent, token)
+    if token.slot == UNDO:
+        run.undo_count = max(run.undo_count, token.value["undo"])
+        if not token.value.get("is_running"):
+            parent.children.pop(token.id)
+            parent.undos.append(token)
+    return token
 
 
-def _rebuild(run: Interpreter, thread: LiveToken) -> None:
+def _rebuild(run: Interpreter, token: LiveToken) -> None:
     """Rebuild what is kept in memory only: join counts, open scopes and timers."""
-    thread.undos.sort(key=lambda undo: undo.value["undo"])
+    token.undos.sort(key=lambda undo: undo.value["undo"])
     for field in TIMES:
-        if thread.value.get(field) is not None:
-            run.wake_at(thread, thread.value[field], field)
-    if not _is_under_way(thread):
+        if token.value.get(field) is not None:
+            run.wake_at(token, token.value[field], field)
+    if not _is_under_way(token):
         return
-    match thread.place.node:
+    match token.place.node:
         case CancelScopeNode():
-            run.scopes[thread.id] = thread
+            run.scopes[token.id] = token
         case Parallel() | Each():
-            joins.recount(run, thread)
-        case Choice() if "chosen" in thread.value:
-            joins.recount(run, thread)
+            joins.recount(run, token)
+        case Choice() if "chosen" in token.value:
+            joins.recount(run, token)
         case Loop():
-            run.frames[thread.key] = thread
+            run.frames[token.key] = token
         case Graph():
-            graphs.recount_graph(run, thread)
+            graphs.recount_graph(run, token)
         case _:
             pass
 
 
 def resume(run: Interpreter) -> None:
     """Request running effects again."""
-    for thread in list(filter(_is_under_way, run.threads.values())):  # frames before their children
-        if not thread.is_gone:
-            _resume(run, thread)
+    for token in list(filter(_is_under_way, run.tokens.values())):  # frames before their children
+        if not token.is_gone:
+            _resume(run, token)
 
 
-def _resume(run: Interpreter, thread: LiveToken) -> None:
-    node = thread.place.node
+def _resume(run: Interpreter, token: LiveToken) -> None:
+    node = token.place.node
     match node:
         case Action():
-            if run.is_answered(thread):
+            if run.is_answered(token):
                 return
-            run.guarded(thread, lambda: steps.resume_action(run, thread, node))
+            run.guarded(token, lambda: steps.resume_action(run, token, node))
         case Parallel() | Each():  # it may keep running after it was recorded, so recount it even then
-            joins.resume_join(run, thread)
-        case _ if run.board.step(thread.key) is not None:
-            _pass(run, thread)
-        case Choice() if "chosen" in thread.value:
-            joins.resume_join(run, thread)
+            joins.resume_join(run, token)
+        case _ if run.board.step(token.key) is not None:
+            _pass(run, token)
+        case Choice() if "chosen" in token.value:
+            joins.resume_join(run, token)
         case Graph():
-            graphs.resume_graph(run, thread)
+            graphs.resume_graph(run, token)
         case _:
             pass
 
 
-def _pass(run: Interpreter, thread: LiveToken) -> None:
+def _pass(run: Interpreter, token: LiveToken) -> None:
     """Continue after a place that ended by the record: it ended in the commit of a failure that is retried."""
-    cancel_inside(run, thread)
-    if isinstance(thread.place.node, CancelScopeNode):
-        pass_scope(run, thread)
-    run.quiet(thread)
-    run.record_and_go_on(thread, b"null")
+    cancel_inside(run, token)
+    if isinstance(token.place.node, CancelScopeNode):
+        pass_scope(run, token)
+    run.quiet(token)
+    run.record_and_go_on(token, b"null")

@@ -62,28 +62,28 @@ class SignalInbox:
         while self.has(name):
             self.take(name)
 
-    def listen(self, thread: LiveToken, name: str) -> None:
+    def listen(self, token: LiveToken, name: str) -> None:
         """Add a token to the line for a name."""
         ears = self._ears.setdefault(name, {})
         if ears:
             last = next(reversed(ears.values()))
-            thread.value[TURN] = max(thread.value.get(TURN, 0), last.value.get(TURN, 0) + 1)
-        ears[thread.id] = thread
-        self._names.setdefault(thread.id, []).append(name)
+            token.value[TURN] = max(token.value.get(TURN, 0), last.value.get(TURN, 0) + 1)
+        ears[token.id] = token
+        self._names.setdefault(token.id, []).append(name)
 
-    def is_listening(self, thread: LiveToken, name: str) -> bool:
+    def is_listening(self, token: LiveToken, name: str) -> bool:
         """Return whether a token is in the line for a name."""
-        return thread.id in self._ears.get(name, ())
+        return token.id in self._ears.get(name, ())
 
     def listener(self, name: str) -> LiveToken | None:
         """Return the token that has waited longest for a name."""
         return next(iter(self._ears.get(name, {}).values()), None)
 
-    def leave(self, thread: LiveToken) -> None:
+    def leave(self, token: LiveToken) -> None:
         """Remove a token from all lines."""
-        thread.value.pop(TURN, None)
-        for name in self._names.pop(thread.id, ()):
-            self._ears.get(name, {}).pop(thread.id, None)
+        token.value.pop(TURN, None)
+        for name in self._names.pop(token.id, ()):
+            self._ears.get(name, {}).pop(token.id, None)
 
     def in_vain(self, is_passed: Callable[[str], bool]) -> tuple[str, ...]:
         """Return the messages that a retry must take again if the execution fails now.
@@ -103,8 +103,8 @@ class SignalInbox:
         return tuple(taken)
 
 
-def _keys_around(thread: LiveToken) -> Iterator[str]:
+def _keys_around(token: LiveToken) -> Iterator[str]:
     """Return the keys of a token and of the frames around it, without the root."""
-    while thread.parent is not None:
-        yield thread.key
-        thread = thread.parent
+    while token.parent is not None:
+        yield token.key
+        token = token.parent

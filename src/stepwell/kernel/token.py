@@ -50,11 +50,11 @@ class TokenTimers:
         self._entries: list[tuple[int, Order, int, LiveToken, str]] = []
         self._count = 0
 
-    def set(self, thread: LiveToken, due_ms: int, field: str, order: Order) -> None:
+    def set(self, token: LiveToken, due_ms: int, field: str, order: Order) -> None:
         """Set a token's timer."""
-        thread.value[field] = due_ms
+        token.value[field] = due_ms
         self._count += 1
-        heappush(self._entries, (due_ms, order, self._count, thread, field))
+        heappush(self._entries, (due_ms, order, self._count, token, field))
 
     @property
     def soonest_ms(self) -> int | None:
@@ -68,14 +68,14 @@ class TokenTimers:
         while self._entries and self._entries[0][0] <= now_ms:
             entry = heappop(self._entries)
             if _is_live(*entry):
-                *_, thread, field = entry
-                del thread.value[field]
-                return thread, field
+                *_, token, field = entry
+                del token.value[field]
+                return token, field
         return None
 
 
-def _is_live(due_ms: int, _order: Order, _number: int, thread: LiveToken, field: str) -> bool:
-    return not thread.is_gone and thread.value.get(field) == due_ms
+def _is_live(due_ms: int, _order: Order, _number: int, token: LiveToken, field: str) -> bool:
+    return not token.is_gone and token.value.get(field) == due_ms
 
 
 ROOT = "(root)"
@@ -103,7 +103,7 @@ class LiveToken:
         "loops",
         "parent",
         "place",
-        "region",
+        "scope",
         "slot",
         "tally",
         "undos",
@@ -121,7 +121,7 @@ class LiveToken:
         """Enclosing loops that may end before it does, by key, with what it reads of them."""
         self.children: dict[str, LiveToken] = {}
         self.tally: JoinCount | None = None
-        self.region: LiveToken = self
+        self.scope: LiveToken = self
         """The nearest enclosing token that is a scope; the root is its own."""
         self.undos: list[LiveToken] = []
         """The compensations of the steps that completed in this scope."""
@@ -144,7 +144,7 @@ class LiveToken:
             value["item"] = self.item
         if self.loops:
             value["loops"] = self.loops
-        scope = "root" if self.parent is None else self.region.scope_id
+        scope = "root" if self.parent is None else self.scope.scope_id
         return encode_token(Token(self.id, self.place.name, scope, value), limits)
 
     def __repr__(self) -> str:

@@ -174,7 +174,7 @@ class _Back:
         if place is None or place.parent is None or not isinstance(place.parent.node, Graph):
             return []
         graph, at = place.parent, _at_of(place, key)
-        return [key_of(graph.children[edge.target], at) for edge in self._plan.arrows(graph).out[place.slot]]
+        return [key_of(graph.children[edge.target], at) for edge in self._plan.edges(graph).out[place.slot]]
 
     def _put_nodes_back(self, frame: Token, again: set[str], tokens: dict[str, Token]) -> None:
         """Let the nodes of a graph wait for arrows that are undecided again; no arrow that stays decided is decided anew."""
@@ -182,7 +182,7 @@ class _Back:
         place, at = self._plan.places[frame.node], tuple(value["at"])
         keys = {slot: key_of(child, at) for slot, child in place.children.items()}
         there = {token.value["slot"]: token.token_id for token in tokens.values() if token.value["in"] == frame.token_id}
-        arrows = [edge for edges in self._plan.arrows(place).out.values() for edge in edges]
+        arrows = [edge for edges in self._plan.edges(place).out.values() for edge in edges]
         undecided = Counter(edge.target for edge in arrows if keys[edge.source] in again and keys[edge.source] in self._known)
         for slot, key in keys.items():
             if slot in there:

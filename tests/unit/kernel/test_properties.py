@@ -143,7 +143,7 @@ def test_a_run_ends_and_leaves_nothing_behind(tree: Node, seed: int, flag: bool,
     driver = Driver(definition, flag, STEPS, seed=seed)
     lived_through(driver, random.Random(seed), with_cancel=with_cancel)
     assert driver.is_clean()
-    assert driver.kernel.threads == {}
+    assert driver.kernel.tokens == {}
     assert driver.end is not None
     if driver.end.status != "COMPLETED":
         assert undone(driver) == undoable(driver), "what was done is undone"

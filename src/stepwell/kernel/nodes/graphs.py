@@ -50,7 +50,7 @@ class _Nodes(JoinCount):
 def enter_graph(run: Interpreter, frame: LiveToken, node: Graph) -> None:
     """Begin the first nodes."""
     frame.tally = _Nodes(node.nodes)
-    frame.tally.pending = deque(run.plan.arrows(frame.place).starts)
+    frame.tally.pending = deque(run.plan.edges(frame.place).starts)
     run.board.touch(frame)
     _begin_more(run, frame, node)
 
@@ -88,14 +88,14 @@ def node_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trou
 
 def _decide(run: Interpreter, frame: LiveToken, slot: str, *, is_dead: bool) -> None:
     """Decide the edges of a node, and those of every node that is skipped because of it."""
-    arrows = run.plan.arrows(frame.place)
+    edges = run.plan.edges(frame.place)
     dead: deque[str] = deque([slot] if is_dead else [])
     if not is_dead:
-        taken = _taken(run, frame, slot, arrows.out[slot])
-        for edge in arrows.out[slot]:
+        taken = _taken(run, frame, slot, edges.out[slot])
+        for edge in edges.out[slot]:
             _arrive(run, frame, edge, edge in taken, dead)
     while dead:
-        for edge in arrows.out[dead.popleft()]:
+        for edge in edges.out[dead.popleft()]:
             _arrive(run, frame, edge, False, dead)
 
 
@@ -115,7 +115,7 @@ def _arrive(run: Interpreter, frame: LiveToken, edge: Edge, is_taken: bool, dead
         return  # it began before the failed source was retried
     if child is None:
         child = run.spawn(frame, slot, place, frame.at)
-        child.value = {"left": run.plan.arrows(frame.place).degree[slot], "taken": 0}
+        child.value = {"left": run.plan.edges(frame.place).degree[slot], "taken": 0}
     child.value = {"left": child.value["left"] - 1, "taken": child.value["taken"] + is_taken}
     run.board.touch(child)
     if child.value["left"]:
@@ -130,12 +130,12 @@ def _arrive(run: Interpreter, frame: LiveToken, edge: Edge, is_taken: bool, dead
 
 
 def _finish(run: Interpreter, frame: LiveToken) -> None:
-    tally, arrows = frame.tally, run.plan.arrows(frame.place)
+    tally, edges = frame.tally, run.plan.edges(frame.place)
     assert tally is not None  # noqa: S101 - it has begun
     if tally.error is not None:
         run.fail(frame, tally.error)
         return
-    ends = {slot: ending(run, frame.place.children[slot], frame.at) for slot in arrows.sinks}
+    ends = {slot: ending(run, frame.place.children[slot], frame.at) for slot in edges.sinks}
     if len(ends) == 1:
         output: Value = output_of(*ends.values())
     else:
@@ -145,7 +145,7 @@ def _finish(run: Interpreter, frame: LiveToken) -> None:
 
 def recount_graph(run: Interpreter, frame: LiveToken) -> None:
     """Recount a graph from its live tokens and the record."""
-    node, arrows = cast("Graph", frame.place.node), run.plan.arrows(frame.place)
+    node, edges = cast("Graph", frame.place.node), run.plan.edges(frame.place)
     tally = frame.tally = _Nodes(node.nodes)
     tally.pending.clear()
     there = {child.slot: child for child in frame.children.values()}
@@ -154,7 +154,7 @@ def recount_graph(run: Interpreter, frame: LiveToken) -> None:
         found = None if slot in there else ending(run, place, frame.at)
         if found is None:
             is_ready = slot in there and there[slot].value.get("left") == 0
-            if is_ready or (slot not in there and slot in arrows.starts):
+            if is_ready or (slot not in there and slot in edges.starts):
                 tally.pending.append(slot)
         elif found.status == StepStatus.SKIPPED:
             tally.skip(slot)

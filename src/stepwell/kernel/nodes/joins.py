@@ -133,9 +133,9 @@ def enter_parallel(run: Interpreter, frame: LiveToken, node: Parallel) -> None:
     _split(run, frame, list(node.branches))
 
 
-def enter_choice(run: Interpreter, thread: LiveToken, node: Choice) -> None:
+def enter_choice(run: Interpreter, token: LiveToken, node: Choice) -> None:
     """Continue with the first case whose condition holds, or split into all of them."""
-    facts = DataView(run, thread)
+    facts = DataView(run, token)
     chosen: list[str] = []
     for number, case in enumerate(node.cases):
         if compile_expression(case.when).holds(facts):
@@ -145,12 +145,12 @@ def enter_choice(run: Interpreter, thread: LiveToken, node: Choice) -> None:
     if not chosen and node.otherwise is not None:
         chosen = ["otherwise"]
     if not chosen:
-        run.fail(thread, trouble("NoMatch", f"no case of choice {thread.place.name!r} holds, and it has no otherwise"))
+        run.fail(token, trouble("NoMatch", f"no case of choice {token.place.name!r} holds, and it has no otherwise"))
     elif node.mode == "first":
-        run.move(thread, thread.place.children[chosen[0]])
+        run.move(token, token.place.children[chosen[0]])
     else:
-        thread.value["chosen"] = chosen
-        _split(run, thread, chosen)
+        token.value["chosen"] = chosen
+        _split(run, token, chosen)
 
 
 def enter_each(run: Interpreter, frame: LiveToken, node: Each) -> None:

@@ -49,7 +49,7 @@ def go_on_without(run: Interpreter, frame: LiveToken, output: bytes) -> None:
     parent.children.pop(frame.id)
     frame.slot = LOOSE
     run.adopt(parent, after)
-    run.adopt(frame.region, frame)
+    run.adopt(frame.scope, frame)
     run.board.touch(frame)
     run.board.touch(after)
     run.record_and_go_on(after, output)
@@ -60,52 +60,52 @@ def _keep_item(run: Interpreter, frame: LiveToken, before: LiveToken) -> None:
     frame.item = DataView(run, frame)["item"]
     pending = [frame]
     while pending:
-        thread = pending.pop()
-        if thread.item_from is before:
-            thread.item_from = frame
-        pending += thread.children.values()
+        token = pending.pop()
+        if token.item_from is before:
+            token.item_from = frame
+        pending += token.children.values()
 
 
 def cancel_inside(run: Interpreter, frame: LiveToken) -> None:
     """Stop everything inside a frame. Compensations inside move to the frame's scope."""
     inside = [*frame.children.values()]
-    for thread in inside:  # the list grows during the loop, by the children of each item
-        inside += thread.children.values()
+    for token in inside:  # the list grows during the loop, by the children of each item
+        inside += token.children.values()
     undos: list[LiveToken] = []
-    for thread in reversed(inside):  # inner scopes close before outer ones
-        undos += thread.undos
-        thread.undos = []
-        _stop(run, thread)
-        if thread.slot == UNDO:
-            thread.value = {"undo": thread.value["undo"]}
-            if thread.parent is not None:
-                thread.parent.children.pop(thread.id, None)
-            undos.append(thread)
+    for token in reversed(inside):  # inner scopes close before outer ones
+        undos += token.undos
+        token.undos = []
+        _stop(run, token)
+        if token.slot == UNDO:
+            token.value = {"undo": token.value["undo"]}
+            if token.parent is not None:
+                token.parent.children.pop(token.id, None)
+            undos.append(token)
         else:
-            run.drop(thread)
-    home = frame if frame.parent is None or frame.id in run.scopes else frame.region
+            run.drop(token)
+    home = frame if frame.parent is None or frame.id in run.scopes else frame.scope
     hand_over(run, undos, home)
 
 
-def _stop(run: Interpreter, thread: LiveToken) -> None:
+def _stop(run: Interpreter, token: LiveToken) -> None:
     """Cancel the effect that a token waits for."""
-    run.frames.pop(thread.key, None)
-    child_id = thread.value.get("child")
+    run.frames.pop(token.key, None)
+    child_id = token.value.get("child")
     if child_id is not None:
         run.kids.pop(child_id, None)
         run.effects.append(CancelChild(child_id))
-    if isinstance(thread.place.node, Action):
-        run.effects.append(Abandon(thread.id))
-    if run.scopes.pop(thread.id, None) is not None:
-        run.board.exit_scope(thread.scope_id)
+    if isinstance(token.place.node, Action):
+        run.effects.append(Abandon(token.id))
+    if run.scopes.pop(token.id, None) is not None:
+        run.board.exit_scope(token.scope_id)
 
 
 def hand_over(run: Interpreter, undos: Iterable[LiveToken], home: LiveToken) -> None:
     """Move compensations to another scope."""
     for undo in undos:
-        undo.parent = undo.region = home
+        undo.parent = undo.scope = home
         home.undos.append(undo)
-        run.threads[undo.id] = undo
+        run.tokens[undo.id] = undo
         run.board.touch(undo)
 
 
@@ -119,7 +119,7 @@ def begin(run: Interpreter) -> None:
         if run.board.get("variables", name) is None:
             run.board.set_variable(name, value)
     root = run.root = LiveToken(ROOT, run.plan.root, None, "", ())
-    run.threads[root.id] = root
+    run.tokens[root.id] = root
     run.board.touch(root)
     seconds = definition.timeout_seconds
     deadline = run.deadline_ms or (None if seconds is None else run.now_ms + round(seconds * 1000))
@@ -130,7 +130,7 @@ def begin(run: Interpreter) -> None:
 
 def enter_scope(run: Interpreter, frame: LiveToken, node: CancelScopeNode) -> None:
     """Open a cancel scope and begin its node."""
-    run.board.enter_scope(frame.scope_id, frame.region.scope_id)
+    run.board.enter_scope(frame.scope_id, frame.scope.scope_id)
     run.scopes[frame.id] = frame
     run.board.touch(frame)
     if node.timeout_seconds is not None:
@@ -167,7 +167,7 @@ def _finish(run: Interpreter, frame: LiveToken) -> None:
     place = run.plan.root if frame is run.root else frame.place.children[DO]
     output = recode(output_of(ending(run, place, frame.at)))
     if frame is not run.root and isinstance(node, CancelScopeNode):
-        hand_over(run, frame.undos, frame.region)
+        hand_over(run, frame.undos, frame.scope)
         _close(run, frame)
         run.record_and_go_on(frame, output)
         return
@@ -188,7 +188,7 @@ def pass_scope(run: Interpreter, frame: LiveToken) -> None:
         for undo in frame.undos:
             run.drop(undo)
     else:
-        hand_over(run, frame.undos, frame.region)
+        hand_over(run, frame.undos, frame.scope)
     _close(run, frame)
 
 
@@ -254,17 +254,17 @@ def time_over(run: Interpreter, frame: LiveToken) -> None:
         leave(run, frame, "cancelled", trouble("TimeoutError", message))
 
 
-def keep_undo(run: Interpreter, thread: LiveToken) -> None:
+def keep_undo(run: Interpreter, token: LiveToken) -> None:
     """Keep the compensation of a completed step in the scope where the step ran."""
-    place = thread.place.children["compensate"]
-    undo = LiveToken(f"{UNDO} {thread.key}", place, thread.region, UNDO, thread.at)
-    undo.region = thread.region
+    place = token.place.children["compensate"]
+    undo = LiveToken(f"{UNDO} {token.key}", place, token.scope, UNDO, token.at)
+    undo.scope = token.scope
     run.undo_count += 1
     undo.value = {"undo": run.undo_count}
-    if thread.item_from is not None:
-        undo.item = DataView(run, thread)["item"]
+    if token.item_from is not None:
+        undo.item = DataView(run, token)["item"]
         undo.item_from = undo
-    undo.loops = loops_around(run, thread, place)
-    thread.region.undos.append(undo)
-    run.threads[undo.id] = undo
+    undo.loops = loops_around(run, token, place)
+    token.scope.undos.append(undo)
+    run.tokens[undo.id] = undo
     run.board.touch(undo)

@@ -66,20 +66,20 @@ class CancelTarget(NamedTuple):
     """Whether the step is inside its target and ends with it."""
 
 
-def aim_at(run: Interpreter, thread: LiveToken, name: object) -> CancelTarget:
+def aim_at(run: Interpreter, token: LiveToken, name: object) -> CancelTarget:
     """Return the scopes of a name. Raise ``InvalidInput`` if the definition has none of that name."""
     if name == "root":
         assert run.root is not None  # noqa: S101 - it has begun
         return CancelTarget((run.root,), "cancelled", is_around=True)
     place = _place(run, name)
-    around = thread.region
+    around = token.scope
     while around.parent is not None and around.place is not place:
-        around = around.region
+        around = around.scope
     if around.parent is not None:
         return CancelTarget((around,), "cancelled", is_around=True)
-    at = thread.at[: _shared_rounds(run, place, thread.place)]
-    open_ones = (region for region in run.scopes.values() if region.place is place and region.at[: len(at)] == at)
-    targets = tuple(region for region in open_ones if "ending" not in region.value)
+    at = token.at[: _shared_rounds(run, place, token.place)]
+    open_ones = (each for each in run.scopes.values() if each.place is place and each.at[: len(at)] == at)
+    targets = tuple(each for each in open_ones if "ending" not in each.value)
     return CancelTarget(targets, "cancelled" if targets else "ended" if _has_begun(run, place, at) else "not_begun")
 
 
@@ -112,7 +112,7 @@ def _has_begun(run: Interpreter, place: Place, at: tuple[int, ...]) -> bool:
     starts = tuple(key_of(run.plan.places[name], at) for name in inside)
     recorded = run.board.names("steps")
     is_recorded = any(key == start or key.startswith(f"{start}[") for key in recorded for start in starts)
-    return is_recorded or any(region.place is place and region.at[: len(at)] == at for region in run.scopes.values())
+    return is_recorded or any(each.place is place and each.at[: len(at)] == at for each in run.scopes.values())
 
 
 _ON_ERROR = Retry()
@@ -120,135 +120,135 @@ _MARKS = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%:~"})
 """Characters with a meaning in a child's id: its parent's id ends at the last colon."""
 
 
-def enter_action(run: Interpreter, thread: LiveToken, node: Action) -> None:
+def enter_action(run: Interpreter, token: LiveToken, node: Action) -> None:
     """Request an action from the driver, or run a built-in step that needs no driver."""
-    args = thread.place.args.fill(DataView(run, thread))
-    run.board.touch(thread)
+    args = token.place.args.fill(DataView(run, token))
+    run.board.touch(token)
     builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None
     if builtin is not None and builtin.name in _AT_ONCE:
         given = {builtin.main: args} if builtin.main and isinstance(args, str) else args
-        _AT_ONCE[builtin.name](run, thread, given)
+        _AT_ONCE[builtin.name](run, token, given)
         return
     match node:
         case Subworkflow():
-            _start_child(run, thread, node, args)
+            _start_child(run, token, node, args)
         case ScriptNode():
-            run.effects.append(_attempt(thread, node, args, code=node.code, language=node.language))
+            run.effects.append(_attempt(token, node, args, code=node.code, language=node.language))
         case _:
-            run.effects.append(_attempt(thread, node, args, uses=cast("StepNode", node).uses))
+            run.effects.append(_attempt(token, node, args, uses=cast("StepNode", node).uses))
 
 
-def _attempt(thread: LiveToken, node: Action, args: Value, *, uses: str = "", code: str = "", language: str = "") -> RunStep:
-    number = thread.value.get("attempt", 0) + 1
-    return RunStep(thread.id, thread.key, uses, args, number, node.timeout_seconds, code, language, thread.slot == UNDO)
+def _attempt(token: LiveToken, node: Action, args: Value, *, uses: str = "", code: str = "", language: str = "") -> RunStep:
+    number = token.value.get("attempt", 0) + 1
+    return RunStep(token.id, token.key, uses, args, number, node.timeout_seconds, code, language, token.slot == UNDO)
 
 
-def _start_child(run: Interpreter, thread: LiveToken, node: Subworkflow, args: Value) -> None:
-    child_id = child_id_of(run.execution_id, _call(run, thread), run.board.limits.key_bytes)
-    thread.value |= {"child": child_id, "parent": run.execution_id}
-    run.kids[child_id] = thread
+def _start_child(run: Interpreter, token: LiveToken, node: Subworkflow, args: Value) -> None:
+    child_id = child_id_of(run.execution_id, _call(run, token), run.board.limits.key_bytes)
+    token.value |= {"child": child_id, "parent": run.execution_id}
+    run.kids[child_id] = token
     if node.timeout_seconds is not None and not node.is_detached:
-        run.wake_at(thread, run.now_ms + round(node.timeout_seconds * 1000))
-    run.effects.append(_starting(thread, node, args, child_id))
+        run.wake_at(token, run.now_ms + round(node.timeout_seconds * 1000))
+    run.effects.append(_starting(token, node, args, child_id))
 
 
-def _call(run: Interpreter, thread: LiveToken) -> str:
+def _call(run: Interpreter, token: LiveToken) -> str:
     """Return the part of a child's id that distinguishes it from all other children of this execution and of its earlier lives."""
     assert run.root is not None  # noqa: S101 - it has begun
-    life, number = run.root.value.get(LIFE, 0), thread.value.get("attempt", 0) + 1
-    return thread.key.translate(_MARKS) + (f"~{life}" if life else "") + (f"#{number}" if number > 1 else "")
+    life, number = run.root.value.get(LIFE, 0), token.value.get("attempt", 0) + 1
+    return token.key.translate(_MARKS) + (f"~{life}" if life else "") + (f"#{number}" if number > 1 else "")
 
 
-def _starting(thread: LiveToken, node: Subworkflow, args: Value, child_id: str) -> StartChild:
-    return StartChild(thread.id, thread.key, child_id, node.workflow, node.version, args, node.context, node.is_detached)
+def _starting(token: LiveToken, node: Subworkflow, args: Value, child_id: str) -> StartChild:
+    return StartChild(token.id, token.key, child_id, node.workflow, node.version, args, node.context, node.is_detached)
 
 
-def resume_action(run: Interpreter, thread: LiveToken, node: Action) -> None:
+def resume_action(run: Interpreter, token: LiveToken, node: Action) -> None:
     """Request again what was running when the last driver stopped."""
-    if thread.value.get(RETRIES) is not None:
+    if token.value.get(RETRIES) is not None:
         return
-    thread.value.pop("missing", None)
-    child_id = thread.value.get("child")
+    token.value.pop("missing", None)
+    child_id = token.value.get("child")
     if isinstance(node, Subworkflow) and child_id is not None:
-        args = thread.place.args.fill(DataView(run, thread))
-        run.kids[child_id] = thread
-        run.effects.append(_starting(thread, node, args, child_id))
+        args = token.place.args.fill(DataView(run, token))
+        run.kids[child_id] = token
+        run.effects.append(_starting(token, node, args, child_id))
     else:
-        enter_action(run, thread, node)
+        enter_action(run, token, node)
 
 
 # Ends of attempts.
 
 
-def step_completed(run: Interpreter, thread: LiveToken, event: StepCompleted) -> None:
+def step_completed(run: Interpreter, token: LiveToken, event: StepCompleted) -> None:
     """Handle the output of an attempt."""
-    _complete(run, thread, event.output, event.took_ms)
+    _complete(run, token, event.output, event.took_ms)
 
 
-def _complete(run: Interpreter, thread: LiveToken, output: bytes, took_ms: int = 0) -> None:
-    node = cast("Action", thread.place.node)
-    run.board.record(thread.key, thread.place.name, StepStatus.COMPLETED, output, run.now_ms, took_ms)
+def _complete(run: Interpreter, token: LiveToken, output: bytes, took_ms: int = 0) -> None:
+    node = cast("Action", token.place.node)
+    run.board.record(token.key, token.place.name, StepStatus.COMPLETED, output, run.now_ms, took_ms)
     run.board.count_step()
     if node.compensate is not None:
-        keep_undo(run, thread)
-    run.done(thread, output)
+        keep_undo(run, token)
+    run.done(token, output)
 
 
-def step_failed(run: Interpreter, thread: LiveToken, event: AttemptFailed) -> None:
+def step_failed(run: Interpreter, token: LiveToken, event: AttemptFailed) -> None:
     """Handle a failed attempt: retry later, continue, or fail."""
-    node = cast("Action", thread.place.node)
-    number = thread.value.get("attempt", 0) + 1
+    node = cast("Action", token.place.node)
+    number = token.value.get("attempt", 0) + 1
     policy = node.retry or event.policy or run.plan.definition.retry or (_ON_ERROR if node.on_error == "retry" else None)
     if policy is not None and not event.is_final and policy.allows(number, (*event.names, event.error["kind"])):
-        run.quiet(thread)
-        thread.value |= {"attempt": number, "error": event.error}
-        thread.value.pop("child", None)
-        run.wake_at(thread, run.now_ms + round(policy.delay(number, event.chance) * 1000), RETRIES)
+        run.quiet(token)
+        token.value |= {"attempt": number, "error": event.error}
+        token.value.pop("child", None)
+        run.wake_at(token, run.now_ms + round(policy.delay(number, event.chance) * 1000), RETRIES)
         return
-    error = {**event.error, "step": thread.key}
+    error = {**event.error, "step": token.key}
     told = recode({"error": error, "attempts": number})
-    run.board.record(thread.key, thread.place.name, StepStatus.FAILED, told, run.now_ms)
+    run.board.record(token.key, token.place.name, StepStatus.FAILED, told, run.now_ms)
     if node.on_error == "continue":
-        run.done(thread, b"null")
+        run.done(token, b"null")
     else:
-        run.fail(thread, error)
+        run.fail(token, error)
 
 
-def step_missing(run: Interpreter, thread: LiveToken, event: StepMissing) -> None:
+def step_missing(run: Interpreter, token: LiveToken, event: StepMissing) -> None:
     """Note in the token, which everybody can read, that a driver does not know the step."""
-    thread.value |= {"missing": event.uses, "looked": thread.value.get("looked", 0) + 1}
-    run.board.touch(thread)
+    token.value |= {"missing": event.uses, "looked": token.value.get("looked", 0) + 1}
+    run.board.touch(token)
 
 
-def time_is_up(run: Interpreter, thread: LiveToken, field: str) -> None:
+def time_is_up(run: Interpreter, token: LiveToken, field: str) -> None:
     """Handle the timer of an action: the next attempt is due, or a child took too long."""
-    node = cast("Action", thread.place.node)
+    node = cast("Action", token.place.node)
     if field == RETRIES:
-        run.guarded(thread, lambda: enter_action(run, thread, node))
+        run.guarded(token, lambda: enter_action(run, token, node))
         return
-    child_id = thread.value["child"]
+    child_id = token.value["child"]
     run.kids.pop(child_id, None)
     run.effects.append(CancelChild(child_id))
     message = f"child execution {child_id!r} took longer than {node.timeout_seconds:g} s"
-    step_failed(run, thread, AttemptFailed(thread.id, thread.key, trouble("TimeoutError", message), ("TimeoutError",)))
+    step_failed(run, token, AttemptFailed(token.id, token.key, trouble("TimeoutError", message), ("TimeoutError",)))
 
 
-def child_started(run: Interpreter, thread: LiveToken) -> None:
+def child_started(run: Interpreter, token: LiveToken) -> None:
     """Handle the start of a child; a detached one completes its node."""
-    node = cast("Subworkflow", thread.place.node)
+    node = cast("Subworkflow", token.place.node)
     if node.is_detached:
-        child_id = thread.value["child"]
+        child_id = token.value["child"]
         run.kids.pop(child_id, None)
-        _complete(run, thread, recode(child_id))
+        _complete(run, token, recode(child_id))
 
 
-def child_ended(run: Interpreter, thread: LiveToken, event: ChildEnded) -> None:
+def child_ended(run: Interpreter, token: LiveToken, event: ChildEnded) -> None:
     """Handle the result of a child."""
     run.kids.pop(event.child_id, None)
     match event.news:
         case {"status": "COMPLETED", "result": {"output": output}}:
-            _take_back(run, cast("Subworkflow", thread.place.node), event.news)
-            _complete(run, thread, recode(output))
+            _take_back(run, cast("Subworkflow", token.place.node), event.news)
+            _complete(run, token, recode(output))
             return
         case {"status": "CANCELLED"}:
             error = trouble("ExecutionCancelled", f"child execution {event.child_id!r} was cancelled", "SW-401")
@@ -256,7 +256,7 @@ def child_ended(run: Interpreter, thread: LiveToken, event: ChildEnded) -> None:
             error = trouble("ExecutionFailed", f"child execution {event.child_id!r} failed: {kind}: {message}", "SW-400")
         case _:
             error = trouble("NotFound", f"child execution {event.child_id!r} left no result", "SW-200")
-    step_failed(run, thread, AttemptFailed(thread.id, thread.key, error, (error["kind"],)))
+    step_failed(run, token, AttemptFailed(token.id, token.key, error, (error["kind"],)))
 
 
 def _take_back(run: Interpreter, node: Subworkflow, news: Mapping[str, Any]) -> None:
@@ -272,48 +272,48 @@ def _take_back(run: Interpreter, node: Subworkflow, news: Mapping[str, Any]) -> 
 # Built-in steps that end in the same transition.
 
 
-def _set_variables(run: Interpreter, thread: LiveToken, args: Value) -> None:
+def _set_variables(run: Interpreter, token: LiveToken, args: Value) -> None:
     if not isinstance(args, dict):
         raise InvalidInput(f"set_variables takes an object of values by name, not {type(args).__name__}")
     for name, value in cast("dict[str, Value]", args).items():
         if name.startswith("$"):
             raise InvalidInput(f"variable {name!r} is Stepwell's own; choose a name that does not begin with $")
         run.board.set_variable(name, value)
-    _complete(run, thread, b"null")
+    _complete(run, token, b"null")
 
 
-def _map_data(run: Interpreter, thread: LiveToken, args: Value) -> None:
-    _complete(run, thread, canonical(args, run.board.limits, what=f"the output of {thread.place.name!r}"))
+def _map_data(run: Interpreter, token: LiveToken, args: Value) -> None:
+    _complete(run, token, canonical(args, run.board.limits, what=f"the output of {token.place.name!r}"))
 
 
-def _log(run: Interpreter, thread: LiveToken, args: Value) -> None:
+def _log(run: Interpreter, token: LiveToken, args: Value) -> None:
     given = _object(args, "log")
     level = str(given.get("level") or "info").lower()
-    run.effects.append(Note(thread.key, level, str(given.get("message")), given.get("data")))
-    _complete(run, thread, b"null")
+    run.effects.append(Note(token.key, level, str(given.get("message")), given.get("data")))
+    _complete(run, token, b"null")
 
 
-def _throw(run: Interpreter, thread: LiveToken, args: Value) -> None:
+def _throw(run: Interpreter, token: LiveToken, args: Value) -> None:
     given = _object(args, "throw")
     error = trouble(str(given.get("kind") or "Thrown"), str(given.get("message")))
     if given.get("data") is not None:
         error["data"] = given["data"]
     is_final = not given.get("is_retryable", False)
-    step_failed(run, thread, AttemptFailed(thread.id, thread.key, error, (error["kind"],), is_final=is_final))
+    step_failed(run, token, AttemptFailed(token.id, token.key, error, (error["kind"],), is_final=is_final))
 
 
-def _validate(run: Interpreter, thread: LiveToken, args: Value) -> None:
+def _validate(run: Interpreter, token: LiveToken, args: Value) -> None:
     given = _object(args, "validate")
     check_schema(given.get("value"), given.get("schema"), what="the value")
-    _complete(run, thread, canonical(given.get("value"), run.board.limits, what=f"the output of {thread.place.name!r}"))
+    _complete(run, token, canonical(given.get("value"), run.board.limits, what=f"the output of {token.place.name!r}"))
 
 
-def _cancel_scope(run: Interpreter, thread: LiveToken, args: Value) -> None:
+def _cancel_scope(run: Interpreter, token: LiveToken, args: Value) -> None:
     name = _object(args, "cancel_scope").get("scope")
-    aim = aim_at(run, thread, name)
-    error: Trouble = trouble("ExecutionCancelled", f"scope {name!r} was cancelled by step {thread.key!r}", "SW-401")
+    aim = aim_at(run, token, name)
+    error: Trouble = trouble("ExecutionCancelled", f"scope {name!r} was cancelled by step {token.key!r}", "SW-401")
     if not aim.is_around:
-        _complete(run, thread, recode(aim.answer))
+        _complete(run, token, recode(aim.answer))
     for target in aim.targets:
         if target is run.root or target.id in run.scopes:  # the scope cancelled before may have enclosed this one
             leave(run, target, "cancelled", error)

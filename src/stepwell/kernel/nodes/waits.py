@@ -32,18 +32,18 @@ __all__ = [
 ]
 
 
-def enter_wait(run: Interpreter, thread: LiveToken, _node: Wait) -> None:
+def enter_wait(run: Interpreter, token: LiveToken, _node: Wait) -> None:
     """Wait for a time."""
-    time = time_of(thread.place.form("time").fill(DataView(run, thread)), f"the wait {thread.place.name!r}")
+    time = time_of(token.place.form("time").fill(DataView(run, token)), f"the wait {token.place.name!r}")
     due = run.now_ms + round(time * 1000) if isinstance(time, int | float) else to_ms(time)
-    run.wake_at(thread, due)
+    run.wake_at(token, due)
 
 
-def enter_signal(run: Interpreter, thread: LiveToken, node: Signal) -> None:
+def enter_signal(run: Interpreter, token: LiveToken, node: Signal) -> None:
     """Wait for a signal."""
-    run.board.touch(thread)
-    _limit(run, thread, node.timeout_seconds)
-    run.listen(thread, node.signal, is_transient=node.is_transient)
+    run.board.touch(token)
+    _limit(run, token, node.timeout_seconds)
+    run.listen(token, node.signal, is_transient=node.is_transient)
 
 
 def enter_deferred(run: Interpreter, frame: LiveToken, node: Deferred) -> None:
@@ -55,59 +55,59 @@ def enter_deferred(run: Interpreter, frame: LiveToken, node: Deferred) -> None:
             run.listen(frame, name)
 
 
-def enter_approval(run: Interpreter, thread: LiveToken, node: Approval) -> None:
+def enter_approval(run: Interpreter, token: LiveToken, node: Approval) -> None:
     """Ask for an approval."""
-    facts = DataView(run, thread)
-    shown = None if node.details is UNSET else thread.place.form("details").fill(facts)
-    canonical(shown, run.board.limits, what=f"the details of approval {thread.place.name!r}")
+    facts = DataView(run, token)
+    shown = None if node.details is UNSET else token.place.form("details").fill(facts)
+    canonical(shown, run.board.limits, what=f"the details of approval {token.place.name!r}")
     asked = compile_template({"title": node.title, "approvers": list(node.approvers)}).fill(facts)
-    thread.value |= {**asked, "decisions": []}
+    token.value |= {**asked, "decisions": []}
     if node.details is not UNSET:
-        thread.value["details"] = shown
-    run.board.touch(thread)
-    _limit(run, thread, node.timeout_seconds)
-    run.listen(thread, thread.key)
+        token.value["details"] = shown
+    run.board.touch(token)
+    _limit(run, token, node.timeout_seconds)
+    run.listen(token, token.key)
 
 
-def _limit(run: Interpreter, thread: LiveToken, seconds: float | None) -> None:
+def _limit(run: Interpreter, token: LiveToken, seconds: float | None) -> None:
     if seconds is not None:
-        run.wake_at(thread, run.now_ms + round(seconds * 1000))
+        run.wake_at(token, run.now_ms + round(seconds * 1000))
 
 
-def listen_again(run: Interpreter, thread: LiveToken) -> None:
+def listen_again(run: Interpreter, token: LiveToken) -> None:
     """Wait for signals again after a resume."""
-    match thread.place.node:
+    match token.place.node:
         case Signal(signal=name):
-            run.listen(thread, name)
-        case Deferred(branches=branches) if not thread.children:
+            run.listen(token, name)
+        case Deferred(branches=branches) if not token.children:
             for name in branches:
-                run.listen(thread, name)
+                run.listen(token, name)
         case Approval():
-            run.listen(thread, thread.key)
-        case CancelScopeNode(cancel_on=str() as name) if "ending" not in thread.value:
-            run.listen(thread, name)
+            run.listen(token, token.key)
+        case CancelScopeNode(cancel_on=str() as name) if "ending" not in token.value:
+            run.listen(token, name)
         case _:
             pass
 
 
-def hear(run: Interpreter, thread: LiveToken, name: str, value: Value) -> None:
+def hear(run: Interpreter, token: LiveToken, name: str, value: Value) -> None:
     """Handle a signal for a waiting token."""
-    match thread.place.node:
+    match token.place.node:
         case Signal():
-            run.quiet(thread)
-            run.record_and_go_on(thread, recode(value))
+            run.quiet(token)
+            run.record_and_go_on(token, recode(value))
         case Deferred():
-            run.quiet(thread)
-            thread.value["chosen"] = name
-            child = run.spawn(thread, name, thread.place.children[name], thread.at)
-            run.board.touch(thread)
+            run.quiet(token)
+            token.value["chosen"] = name
+            child = run.spawn(token, name, token.place.children[name], token.at)
+            run.board.touch(token)
             child.item, child.item_from = value, child
             run.enter(child)
         case Approval() as node:
-            _decide(run, thread, node, value)
+            _decide(run, token, node, value)
         case CancelScopeNode():
-            message = f"scope {thread.place.name!r} was cancelled by signal {name!r}"
-            leave(run, thread, "cancelled", trouble("ExecutionCancelled", message, "SW-401"))
+            message = f"scope {token.place.name!r} was cancelled by signal {name!r}"
+            leave(run, token, "cancelled", trouble("ExecutionCancelled", message, "SW-401"))
         case _:
             pass
 
@@ -125,62 +125,62 @@ def chosen_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Tr
 # Timeouts.
 
 
-def wait_over(run: Interpreter, thread: LiveToken) -> None:
+def wait_over(run: Interpreter, token: LiveToken) -> None:
     """Handle the timer of a wait."""
-    match thread.place.node:
+    match token.place.node:
         case Wait():
-            run.record_and_go_on(thread, b"null")
+            run.record_and_go_on(token, b"null")
         case Signal() as node:
-            run.quiet(thread)
+            run.quiet(token)
             if node.on_timeout == "continue":
-                run.record_and_go_on(thread, b"null")
+                run.record_and_go_on(token, b"null")
             else:
-                run.fail(thread, _late(thread, f"signal {node.signal!r} did not come in time"))
+                run.fail(token, _late(token, f"signal {node.signal!r} did not come in time"))
         case Deferred() as node:
-            run.quiet(thread)
+            run.quiet(token)
             if node.on_timeout is None:
-                run.fail(thread, _late(thread, f"none of the signals {', '.join(node.branches)} came in time"))
+                run.fail(token, _late(token, f"none of the signals {', '.join(node.branches)} came in time"))
             else:
-                thread.value["chosen"] = "on_timeout"
-                run.enter(run.spawn(thread, "on_timeout", thread.place.children["on_timeout"], thread.at))
+                token.value["chosen"] = "on_timeout"
+                run.enter(run.spawn(token, "on_timeout", token.place.children["on_timeout"], token.at))
         case Approval() as node:
-            run.guarded(thread, lambda: _unanswered(run, thread, node))
+            run.guarded(token, lambda: _unanswered(run, token, node))
         case _:
             pass
 
 
-def _late(thread: LiveToken, message: str) -> Trouble:
-    return {**trouble("TimeoutError", message), "step": thread.key}
+def _late(token: LiveToken, message: str) -> Trouble:
+    return {**trouble("TimeoutError", message), "step": token.key}
 
 
-def _unanswered(run: Interpreter, thread: LiveToken, node: Approval) -> None:
+def _unanswered(run: Interpreter, token: LiveToken, node: Approval) -> None:
     if node.on_timeout == "default":
-        default = None if node.default is UNSET else thread.place.form("default").fill(DataView(run, thread))
-        run.quiet(thread)
-        run.record_and_go_on(thread, canonical(default, run.board.limits))
-    elif node.on_timeout == "escalate" and not thread.value.get("is_escalated"):
-        people = compile_template(list(node.escalate_to)).fill(DataView(run, thread))
-        thread.value |= {"approvers": people, "is_escalated": True}
-        _limit(run, thread, node.timeout_seconds)
-        run.board.touch(thread)
+        default = None if node.default is UNSET else token.place.form("default").fill(DataView(run, token))
+        run.quiet(token)
+        run.record_and_go_on(token, canonical(default, run.board.limits))
+    elif node.on_timeout == "escalate" and not token.value.get("is_escalated"):
+        people = compile_template(list(node.escalate_to)).fill(DataView(run, token))
+        token.value |= {"approvers": people, "is_escalated": True}
+        _limit(run, token, node.timeout_seconds)
+        run.board.touch(token)
     else:
         assert run.root is not None  # noqa: S101 - it has begun
-        message = f"approval {thread.place.name!r} was not answered in time"
+        message = f"approval {token.place.name!r} was not answered in time"
         leave(run, run.root, "cancelled", trouble("ExecutionCancelled", message, "SW-401"))
 
 
-def _decide(run: Interpreter, thread: LiveToken, node: Approval, value: Value) -> None:
+def _decide(run: Interpreter, token: LiveToken, node: Approval, value: Value) -> None:
     """Count one answer. Ignore it if it is malformed, from a person who was not asked, or that person's second one."""
     decision = _decision(value)
-    people, made = thread.value["approvers"], thread.value["decisions"]
+    people, made = token.value["approvers"], token.value["decisions"]
     if decision is None or (people and decision["by"] not in people):
         return
     if decision["by"] is not None and any(other["by"] == decision["by"] for other in made):
         return
     made = [*made, decision]
-    canonical(made, run.board.limits, what=f"the decisions of approval {thread.place.name!r}")
-    thread.value["decisions"] = made
-    run.board.touch(thread)
+    canonical(made, run.board.limits, what=f"the decisions of approval {token.place.name!r}")
+    token.value["decisions"] = made
+    run.board.touch(token)
     agreed = sum(1 for each in made if each["is_approved"])
     if people:  # escalation replaces the approvers, so count only answers of the current ones
         could_agree = agreed + len(set(people) - {each["by"] for each in made})
@@ -188,8 +188,8 @@ def _decide(run: Interpreter, thread: LiveToken, node: Approval, value: Value) -
     else:
         is_refused = len(made) - agreed >= node.needed
     if agreed >= node.needed or is_refused:
-        run.quiet(thread)
-        run.record_and_go_on(thread, canonical({"is_approved": agreed >= node.needed, "decisions": made}, run.board.limits))
+        run.quiet(token)
+        run.record_and_go_on(token, canonical({"is_approved": agreed >= node.needed, "decisions": made}, run.board.limits))
 
 
 def _decision(value: Value) -> dict[str, Any] | None:

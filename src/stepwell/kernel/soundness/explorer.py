@@ -61,7 +61,7 @@ class _Result(NamedTuple):
     """The result of a move with one set of answers."""
 
     run: ExploredRun
-    stand: ExploredState
+    state: ExploredState
     ended: dict[str, str]
     words: str
     is_failure: bool
@@ -71,10 +71,10 @@ class _Result(NamedTuple):
 class MapPlace:
     """A state on the map."""
 
-    __slots__ = ("before", "depth", "is_open", "is_stuck", "number", "stand", "ways", "words")
+    __slots__ = ("before", "depth", "is_open", "is_stuck", "number", "state", "ways", "words")
 
-    def __init__(self, number: int, stand: ExploredState, before: MapPlace | None, words: str) -> None:
-        self.number, self.stand, self.before, self.words = number, stand, before, words
+    def __init__(self, number: int, state: ExploredState, before: MapPlace | None, words: str) -> None:
+        self.number, self.state, self.before, self.words = number, state, before, words
         self.depth = 0 if before is None else before.depth + 1
         self.ways: list[tuple[int | None, bool]] = []
         """The states that moves lead to (None is the end), and whether the move is a failure."""
@@ -115,10 +115,10 @@ class StateMap:
         self.bound = ""
         """The bound that stopped the exploration; empty if it is complete."""
 
-    def load(self, stand: ExploredState) -> tuple[ExploredRun, tuple[Effect, ...]]:
+    def load(self, state: ExploredState) -> tuple[ExploredRun, tuple[Effect, ...]]:
         """Return an interpreter in this state and its effects."""
-        self.work += len(stand.tokens)
-        run = ExploredRun(self.plan, stand, self.oracle)
+        self.work += len(state.tokens)
+        run = ExploredRun(self.plan, state, self.oracle)
         self.oracle.begin(())
         effects = run.handle(Began(), 0).effects
         run.settle()
@@ -126,20 +126,20 @@ class StateMap:
         run.is_loaded = True
         return run, effects
 
-    def results(self, stand: ExploredState, move: ExploredMove | None) -> Iterator[_Result]:
+    def results(self, state: ExploredState, move: ExploredMove | None) -> Iterator[_Result]:
         """Iterate over the results of a move, one per combination of answers; without a move, the results of the start."""
         tapes: list[tuple[int, ...]] = [()]
         while tapes:
             tape = tapes.pop()
-            run = ExploredRun(self.plan, stand, self.oracle) if move is None else self.load(stand)[0]
+            run = ExploredRun(self.plan, state, self.oracle) if move is None else self.load(state)[0]
             self.oracle.begin(tape)
             came = run.handle(Began(), 0) if move is None else make(run, move)
             tapes += reversed([*self.oracle.others()])
-            yield self._result(stand, move, run, came)
+            yield self._result(state, move, run, came)
 
-    def _result(self, stand: ExploredState, move: ExploredMove | None, run: ExploredRun, came: Transition) -> _Result:
+    def _result(self, state: ExploredState, move: ExploredMove | None, run: ExploredRun, came: Transition) -> _Result:
         given = self.oracle.given
-        after, ended = stand.after(came.mutations, self.counted)
+        after, ended = state.after(came.mutations, self.counted)
         told = [*([] if move is None else [move.words]), *map(str, given)]
         words = "; ".join(each for each in told if each)
         is_failure = (move is not None and move.is_failure) or any(answer.is_failure for answer in given)
@@ -147,13 +147,13 @@ class StateMap:
 
     def note(self, result: _Result, before: MapPlace | None) -> bool:
         """Add a result to the map. Return whether it is new."""
-        spot = MapPlace(len(self.spots), result.stand, before, result.words)
+        spot = MapPlace(len(self.spots), result.state, before, result.words)
         self._note_places(result, spot)
         key = None if result.is_end else key_of_run(result.run)
         number = None if key is None else self.keys.setdefault(key, spot.number)
         if before is not None:
             before.ways.append((number, result.is_failure))
-        if number is None and (result.stand.tokens or result.run.threads):
+        if number is None and (result.state.tokens or result.run.tokens):
             self.left_over.append(spot)
         if number != spot.number:
             return False
@@ -192,19 +192,19 @@ def charted(definition: Definition, max_states: int, max_depth: int) -> StateMap
 
 def _expand(found: StateMap, spot: MapPlace) -> None:
     spot.is_open = False
-    run, effects = found.load(spot.stand)
+    run, effects = found.load(spot.state)
     moves = moves_of(run, effects)
     spot.is_stuck = not moves
     tried: set[str] = set()
     for token_id, own in moves.items():
         if any(move.is_interrupt for move in own):
             continue
-        results = [result for move in own for result in found.results(spot.stand, move)]
+        results = [result for move in own for result in found.results(spot.state, move)]
         tried.add(token_id)
-        is_local = all(result.is_failure or _is_local(run, run.threads[token_id], result.run) for result in results)
+        is_local = all(result.is_failure or _is_local(run, run.tokens[token_id], result.run) for result in results)
         is_new = [found.note(result, spot) for result in results]
         if is_local and any(is_new):
-            around = {thread.id for thread in _around(run.threads[token_id])}
+            around = {token.id for token in _around(run.tokens[token_id])}
             _note_all(found, spot, [move for each, other in moves.items() if each in around for move in other])
             return
     _note_all(found, spot, [move for token_id, own in moves.items() if token_id not in tried for move in own])
@@ -212,25 +212,25 @@ def _expand(found: StateMap, spot: MapPlace) -> None:
 
 def _note_all(found: StateMap, spot: MapPlace, moves: list[ExploredMove]) -> None:
     for move in moves:
-        for result in found.results(spot.stand, move):
+        for result in found.results(spot.state, move):
             found.note(result, spot)
 
 
-def _around(thread: LiveToken) -> Iterator[LiveToken]:
+def _around(token: LiveToken) -> Iterator[LiveToken]:
     """Return the token's frames, innermost first."""
-    frame = thread.parent
+    frame = token.parent
     while frame is not None:
         yield frame
         frame = frame.parent
 
 
-def _is_local(before: ExploredRun, thread: LiveToken, after: ExploredRun) -> bool:
+def _is_local(before: ExploredRun, token: LiveToken, after: ExploredRun) -> bool:
     """Return whether a token's move changed no other token except its frames."""
-    own = {thread.id, *(frame.id for frame in _around(thread))}
-    for other in before.threads.values():
+    own = {token.id, *(frame.id for frame in _around(token))}
+    for other in before.tokens.values():
         if other.id in own or is_dormant(other):
             continue
-        there = after.threads.get(other.id)
+        there = after.tokens.get(other.id)
         if there is None or row_of(before.plan, there) != row_of(before.plan, other):
             return False
     return True
@@ -325,9 +325,9 @@ def _stuck(found: StateMap, outline: Outline) -> Iterator[Fault]:
     for spot in found.spots:
         if not spot.is_stuck:
             continue
-        run, _ = found.load(spot.stand)
-        waits = next((thread for thread in run.threads.values() if "left" in thread.value), None)
-        place = outline[(waits or [*run.threads.values()][-1]).place.name]
+        run, _ = found.load(spot.state)
+        waits = next((token for token in run.tokens.values() if "left" in token.value), None)
+        place = outline[(waits or [*run.tokens.values()][-1]).place.name]
         if place.name not in told:
             told.add(place.name)
             what = "an edge that is never decided" if waits else "what never comes"
@@ -355,10 +355,10 @@ def _endless(found: StateMap, outline: Outline) -> Iterator[Fault]:
     lost = _lost(found)
     told: set[str] = set()
     for spot in lost:
-        run, _ = found.load(spot.stand)
-        for thread in run.threads.values():
-            name = thread.place.name
-            if is_endless(thread.place.node) and thread.parent is not None and name not in found.passed | told:
+        run, _ = found.load(spot.state)
+        for token in run.tokens.values():
+            name = token.place.name
+            if is_endless(token.place.node) and token.parent is not None and name not in found.passed | told:
                 told.add(name)
                 yield _fault("livelock", outline[name], f"loop {name!r} goes on and on, and nothing in it ends it", spot.path())
     if lost and not told:

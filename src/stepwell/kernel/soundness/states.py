@@ -80,27 +80,27 @@ class ExploredState(NamedTuple):
 class ExploredRun(Interpreter):
     """An interpreter that remembers the places that it began."""
 
-    def __init__(self, plan: Plan, stand: ExploredState, oracle: Oracle) -> None:
+    def __init__(self, plan: Plan, state: ExploredState, oracle: Oracle) -> None:
         empty: dict[str, bytes] = {}
         sections = dict.fromkeys(("trigger", "variables", "context", "loops", "scopes"), empty)
-        super().__init__(plan, {**sections, "tokens": stand.tokens, "steps": stand.steps}, "run")
+        super().__init__(plan, {**sections, "tokens": state.tokens, "steps": state.steps}, "run")
         self.state = cast("Value", oracle)
         self.oracle = oracle
-        self.is_loaded = not stand.tokens
+        self.is_loaded = not state.tokens
         self.entered: set[str] = set()
         self.failed: dict[str, str] = {}
 
-    def enter(self, thread: LiveToken) -> None:
+    def enter(self, token: LiveToken) -> None:
         """Begin the node at a token's place."""
-        self.entered.add(thread.place.name)
-        super().enter(thread)
+        self.entered.add(token.place.name)
+        super().enter(token)
 
-    def fail(self, thread: LiveToken, error: Trouble) -> None:
+    def fail(self, token: LiveToken, error: Trouble) -> None:
         """Fail the node at a token's place."""
-        self.failed[thread.place.name] = error["kind"]
-        super().fail(thread, error)
+        self.failed[token.place.name] = error["kind"]
+        super().fail(token, error)
 
-    def listen(self, thread: LiveToken, name: str, *, is_transient: bool = False) -> None:
+    def listen(self, token: LiveToken, name: str, *, is_transient: bool = False) -> None:
         """Let a token listen for a signal; the signal may already be in the inbox."""
         if (
             self.is_loaded
@@ -108,7 +108,7 @@ class ExploredRun(Interpreter):
             and self.oracle.answer(Question(f"signal {name} is there", (False, True), is_event=True))
         ):
             self.mail.arrive(f"early {len(self.oracle.given)}", name, True)
-        super().listen(thread, name, is_transient=is_transient)
+        super().listen(token, name, is_transient=is_transient)
 
     def reached(self, ended: dict[str, str]) -> set[str]:
         """Return the places that were begun, including those beside an immediate failure: the order of branches is not modelled."""
@@ -130,57 +130,57 @@ def is_endless(node: object) -> bool:
     return isinstance(node, Loop) and node.count is None and node.max_iterations is None
 
 
-def is_dormant(thread: LiveToken) -> bool:
+def is_dormant(token: LiveToken) -> bool:
     """Return whether a token only holds a compensation."""
-    return thread.slot == UNDO and not thread.value.get("is_running")
+    return token.slot == UNDO and not token.value.get("is_running")
 
 
 def key_of_run(run: Interpreter) -> Hashable:
     """Return a key of the state: states with equal keys have equal futures."""
     rows: list[Any] = []
     undos: set[tuple[str, Hashable]] = set()
-    for thread in run.threads.values():
-        if is_dormant(thread):
-            undos.add((thread.place.name, _where(run.plan, thread.parent)))
+    for token in run.tokens.values():
+        if is_dormant(token):
+            undos.add((token.place.name, _where(run.plan, token.parent)))
         else:
-            rows.append((row_of(run.plan, thread), _where(run.plan, thread.parent)))
+            rows.append((row_of(run.plan, token), _where(run.plan, token.parent)))
     return (frozenset(Counter(rows).items()), frozenset(undos))
 
 
-def row_of(plan: Plan, thread: LiveToken) -> Hashable:
+def row_of(plan: Plan, token: LiveToken) -> Hashable:
     """Return what distinguishes a token in this state from the same token in another state."""
-    value = thread.value
+    value = token.value
     told = tuple((name, _plain(value[name])) for name in _TELLING if name in value)
     ending = value.get("ending")
     if ending is not None:
         told += (("ending", (ending["how"], ending["is_undone"])),)
     times = tuple(field for field in TIMES if field in value)
-    tally = thread.tally
+    tally = token.tally
     counts = (
         None if tally is None or BEGINS in value else (tally.succeeded, tally.failed, tally.excused, tuple(sorted(tally.pending)))
     )
-    return (thread.place.name, thread.slot, _rounds(plan, thread), told, times, counts)
+    return (token.place.name, token.slot, _rounds(plan, token), told, times, counts)
 
 
 def _plain(value: Any) -> Hashable:
     return tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - names of branches
 
 
-def _where(plan: Plan, thread: LiveToken | None) -> Hashable:
+def _where(plan: Plan, token: LiveToken | None) -> Hashable:
     """Return the frames around a token."""
     found: list[Hashable] = []
-    while thread is not None:
-        found.append((thread.place.name, thread.slot, _rounds(plan, thread)))
-        thread = thread.parent
+    while token is not None:
+        found.append((token.place.name, token.slot, _rounds(plan, token)))
+        token = token.parent
     return tuple(found)
 
 
-def _rounds(plan: Plan, thread: LiveToken) -> At:
+def _rounds(plan: Plan, token: LiveToken) -> At:
     """Return a token's iterations; in an endless loop, all after the first are the same."""
-    around = plan.rounds[thread.place.name]
+    around = plan.rounds[token.place.name]
     return tuple(
         min(number, 1) if depth < len(around) and is_endless(around[depth].node) else number
-        for depth, number in enumerate(thread.at)
+        for depth, number in enumerate(token.at)
     )
 
 
@@ -207,12 +207,12 @@ class ExploredMove(NamedTuple):
 
 def moves_of(run: Interpreter, effects: Iterable[Effect]) -> dict[str, list[ExploredMove]]:
     """Return every possible move by token, in the order of the tokens."""
-    found: dict[str, list[ExploredMove]] = {token_id: [] for token_id in run.threads}
+    found: dict[str, list[ExploredMove]] = {token_id: [] for token_id in run.tokens}
     for effect in effects:
         if isinstance(effect, RunStep | StartChild):
             found[effect.token_id] += _ends(effect)
-    for thread in run.threads.values():
-        found[thread.id] += [*_times(thread), *_signals(thread)]
+    for token in run.tokens.values():
+        found[token.id] += [*_times(token), *_signals(token)]
     return {token_id: moves for token_id, moves in found.items() if moves}
 
 
@@ -223,52 +223,52 @@ def _ends(effect: RunStep | StartChild) -> Iterator[ExploredMove]:
     yield ExploredMove(effect.token_id, "fails", child, f"{effect.key} fails")
 
 
-def _times(thread: LiveToken) -> Iterator[ExploredMove]:
+def _times(token: LiveToken) -> Iterator[ExploredMove]:
     for field in TIMES:
-        if field in thread.value:
-            name = "the execution" if thread.parent is None else thread.key
-            yield ExploredMove(thread.id, "time", field, f"the time of {name} comes", _is_region(thread))
+        if field in token.value:
+            name = "the execution" if token.parent is None else token.key
+            yield ExploredMove(token.id, "time", field, f"the time of {name} comes", _is_region(token))
 
 
-def _signals(thread: LiveToken) -> Iterator[ExploredMove]:
+def _signals(token: LiveToken) -> Iterator[ExploredMove]:
     names: Iterable[str] = ()
-    match thread.place.node:
-        case _ if thread.parent is None:
+    match token.place.node:
+        case _ if token.parent is None:
             pass
         case Signal(signal=name):
             names = (name,)
-        case Deferred(branches=branches) if not thread.children and "chosen" not in thread.value:
+        case Deferred(branches=branches) if not token.children and "chosen" not in token.value:
             names = branches
         case Approval():
-            names = (thread.key,)
-        case CancelScopeNode(cancel_on=str() as name) if "ending" not in thread.value:
+            names = (token.key,)
+        case CancelScopeNode(cancel_on=str() as name) if "ending" not in token.value:
             names = (name,)
         case _:
             pass
     for name in names:
-        yield ExploredMove(thread.id, "signal", name, f"signal {name} comes", _is_region(thread))
+        yield ExploredMove(token.id, "signal", name, f"signal {name} comes", _is_region(token))
 
 
-def _is_region(thread: LiveToken) -> bool:
-    return thread.parent is None or isinstance(thread.place.node, CancelScopeNode)
+def _is_region(token: LiveToken) -> bool:
+    return token.parent is None or isinstance(token.place.node, CancelScopeNode)
 
 
 def make(run: Interpreter, move: ExploredMove) -> Transition:
     """Send the event of a move to the interpreter."""
-    thread = run.threads[move.token_id]
+    token = run.tokens[move.token_id]
     match move.how:
         case "time":
-            run.wake_at(thread, 0, move.what)
+            run.wake_at(token, 0, move.what)
             return run.handle(TimePassed(), 0)
         case "signal":
-            while (listener := run.mail.listener(move.what)) is not None and listener is not thread:
+            while (listener := run.mail.listener(move.what)) is not None and listener is not token:
                 run.mail.leave(listener)  # the state does not hold the order of listeners, so any of them may be the first
             return run.handle(SignalArrived(_LETTER, move.what, True), 0)
         case "starts":
-            return run.handle(ChildStarted(thread.id, thread.key), 0)
+            return run.handle(ChildStarted(token.id, token.key), 0)
         case "completes" if move.what:
             return run.handle(ChildEnded(_LETTER, move.what, {"status": "COMPLETED", "result": {"output": None}}), 0)
         case "completes":
-            return run.handle(StepCompleted(thread.id, thread.key, b"null"), 0)
+            return run.handle(StepCompleted(token.id, token.key, b"null"), 0)
         case _:
-            return run.handle(AttemptFailed(thread.id, thread.key, trouble("Failed", ""), is_final=True), 0)
+            return run.handle(AttemptFailed(token.id, token.key, trouble("Failed", ""), is_final=True), 0)
