@@ -89,7 +89,7 @@ def test_commit_that_never_reached_the_server_is_unknown_and_its_id_tells(site: 
     """T03: the other ending; the sender cannot see the difference."""
     execution = SampleExecution(site.store, "run").create()
     commit = execution.foresee()
-    site.spoil("append", Verdict.CUT)
+    site.spoil("fast_commits", Verdict.CUT)
     with pytest.raises(CommitUnknown):
         site.store.write([commit])
     assert site.store.commit_of("run", commit.commit_id) is None
@@ -114,7 +114,7 @@ def test_caller_of_a_group_is_told_its_own_commit_id(site: Site) -> None:
     """T03."""
     commit = SampleExecution(site.store, "run").create().foresee()
     group = GroupCommit(site.store.write)
-    site.spoil("append", Verdict.SWALLOW)
+    site.spoil("fast_commits", Verdict.SWALLOW)
     with pytest.raises(CommitUnknown) as caught:
         group.write(commit)
     assert (caught.value.commit_id, caught.value.execution_id) == (commit.commit_id, "run")

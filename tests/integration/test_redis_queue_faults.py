@@ -25,9 +25,9 @@ from stepwell.stores.redis.store import RedisStore
 
 T = TypeVar("T")
 WAIT = 60
-SCRIPT_OF = {"enqueue": "enqueue", "bulk": "enqueue", "claim": "claim_items", "dispatch": "create_mark", "finish": "create_items"}
+SCRIPT_OF = {"enqueue": "enqueue", "bulk": "enqueue", "claim": "claim_items", "dispatch": "commit", "finish": "commit"}
 SCRIPT_OF |= {"return": "return_item", "cancel": "cancel_item", "redrive": "redrive", "recover": "recover_items"}
-SCRIPT_OF |= {"again": "commit_mark", "turn": "commit_mark", "give back": "return_item"}
+SCRIPT_OF |= {"again": "commit", "turn": "commit", "give back": "return_item"}
 
 
 @pytest.fixture

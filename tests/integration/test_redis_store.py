@@ -99,7 +99,7 @@ def plain_history(store: RedisStore) -> list[object]:
 def test_both_ways_to_commit_come_to_the_same_rows_and_outcomes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     short = plain_history(site.store)
     site.client.delete(*site.names())
-    monkeypatch.setattr("stepwell.stores.redis.writer.is_ordinary", lambda _: False)
+    monkeypatch.setattr("stepwell.stores.redis.writer.is_fast", lambda _: False)
     long = plain_history(site.open())
     assert short == long
     assert {"Written", "Conflict", "NotFound", "LeaseLost", "Seen"} <= {each[0].__name__ for each in short if len(each) == 2}

@@ -134,7 +134,7 @@ def queue_refusal(word: object, rest: Sequence[Any], unit: Any) -> StepwellError
 
 
 def _named(unit: Any) -> Any:
-    """What names the item of a unit: the mark that rides with a commit, or the unit."""
+    """What names the item of a unit: the mark of a commit, or the unit itself."""
     return unit.mark if isinstance(unit, Commit) else unit
 
 
@@ -154,16 +154,6 @@ class QueueCalls:
         """Return the script of a unit, its keys and its arguments."""
         script, arguments = _BUILDERS[type(unit)](self, unit)
         return script, (self._keys.store, self._keys.queue), arguments
-
-    def riding(self, commit: Commit) -> bytes:
-        """What a commit does to the queue, as ``parts/riding.lua`` takes it."""
-        keys, mark = self._keys, commit.mark
-        return pack(
-            (
-                *(keys.store.decode(), keys.queue.decode(), keys.queue_channel.decode(), self._ahead_ms()),
-                *([request(new) for new in commit.items], mark and pack_mark(mark, storable(mark.error))),
-            )
-        )
 
     def _start(self) -> Arguments:
         return self._id, self._ahead_ms(), self._keys.queue_channel

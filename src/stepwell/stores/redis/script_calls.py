@@ -13,14 +13,13 @@ from stepwell.model.commit import (
     Claim,
     ClaimDue,
     Commit,
+    Creation,
     Deletion,
     Extension,
     Lease,
-    LockGuard,
     Outcome,
     Release,
     Renew,
-    Rest,
     Seen,
     StateBatch,
     Unit,
@@ -28,11 +27,21 @@ from stepwell.model.commit import (
     Written,
 )
 from stepwell.model.ids import revision_in
+from stepwell.model.queue_lifecycle import storable
 from stepwell.model.refusals import guard_lost, id_taken, leased, lock_held, lock_lost, no_execution, no_revision
 from stepwell.stores.redis.connection import Command, Reply
 from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.queue_calls import QUEUE_UNITS, QueueCalls, queue_refusal, queue_written
-from stepwell.stores.redis.rows import commit_beginning, pack_commit, pack_snapshot, read_found_commit
+from stepwell.stores.redis.rows import (
+    commit_beginning,
+    pack,
+    pack_commit,
+    pack_mark,
+    pack_snapshot,
+    read_found_commit,
+    request,
+    text,
+)
 from stepwell.stores.redis.scripts import SCRIPTS
 from stepwell.stores.redis.state_plan import ScopeWrite
 
@@ -48,13 +57,15 @@ _WRITTEN = Written()
 
 
 def outcome_of(unit: Unit, call: ScriptCall, reply: Reply) -> Outcome | None:
-    """What a script's reply means for its unit; None if it has to be worked out again on newer state."""
+    """Return what a script's reply means for its unit; None if the unit has to be planned again on newer state."""
     word, rest = _split(reply)
     match word:
         case b"ok":
             return _written(unit, call, rest)
         case b"stale" | b"behind":
             return None
+        case b"checked":
+            return call.refusal
         case b"seen" if isinstance(unit, Commit):
             row = read_found_commit(unit.execution_id, unit.revision, rest[0])
             return Seen(row.header, row.body)
@@ -137,7 +148,7 @@ def lost_store() -> Corrupted:
     )
 
 
-# How long a lock's row outlives its end: a holder that comes back late is told by its fence, as long as it is there.
+# How long a lock's row outlives its end: while it is there, its fence tells a late holder that the lock was lost.
 _LOCK_GRACE_MS = 3_600_000
 _LONGEST_SECONDS = 3_153_600_000.0
 
@@ -147,21 +158,25 @@ Argument = bytes | str | int
 class ScriptCall:
     """A script with its keys and arguments."""
 
-    __slots__ = ("answers", "arguments", "is_planned", "keys", "script")
+    __slots__ = ("answers", "arguments", "is_conditional", "is_planned", "keys", "refusal", "script")
 
     def __init__(self, script: str, keys: Sequence[bytes], arguments: Sequence[Argument]) -> None:
         self.script, self.keys, self.arguments = script, keys, arguments
         self.answers: Sequence[object] = ()
         self.is_planned = False
         """Whether it was planned on scoped state as it was read before."""
+        self.refusal: StepwellError | None = None
+        """Why its scoped state is refused; the script then only checks whether something else stops the unit first."""
+        self.is_conditional = False
+        """Whether the refusal builds on units before it in the group."""
 
     def command(self, group: str = "", stop: bytes = b"") -> Command:
-        """The call as it is sent; with the name of its group, if units before it may stop it (see ``parts/order.lua``)."""
+        """Return the command to send; with the name of its group if a unit before it may stop it (see ``parts/order.lua``)."""
         keys = (*self.keys, stop) if group else self.keys
         return ("EVALSHA", SCRIPTS[self.script].sha, len(keys), *keys, *self.arguments, group)
 
     def shares(self, reply: Reply) -> list[Reply]:
-        """The reply as each of the units has it that the call is for."""
+        """Return the reply of each unit that the call is for."""
         return [reply]
 
 
@@ -172,14 +187,19 @@ class ScriptCaller:
         self._keys, self._id, self._ttl_ms, self._ahead_ms = keys, store_id, ttl_ms, ahead_ms
         self._queue = QueueCalls(keys, store_id=store_id, ttl_ms=ttl_ms, ahead_ms=ahead_ms)
 
-    def of(self, unit: Unit, writes: Sequence[ScopeWrite], now_ms: int) -> ScriptCall | StepwellError:
-        """Return the call of a unit with its writes to scoped state, or the refusal of a unit that cannot be written."""
+    def of(
+        self, unit: Unit, writes: Sequence[ScopeWrite] = (), now_ms: int = 0, *, is_check: bool = False
+    ) -> ScriptCall | StepwellError:
+        """Return the call of a unit with its writes to scoped state, or the refusal of a unit that cannot be written.
+
+        With ``is_check`` the script only finds out whether anything else than its scoped state stops the unit.
+        """
         try:
             match unit:
                 case Commit():
-                    return self._riding(unit, self._commit(unit, _scope_arguments(writes, now_ms), writes))
+                    return self.commit(unit, writes, now_ms, is_check=is_check)
                 case StateBatch():
-                    return self._state(unit, _scope_arguments(writes, now_ms), writes)
+                    return self.state(unit, writes, now_ms, is_check=is_check)
                 case _ if type(unit) in QUEUE_UNITS:
                     return ScriptCall(*self._queue.of(unit))
                 case _:
@@ -187,52 +207,48 @@ class ScriptCaller:
         except InvalidInput as refusal:
             return refusal
 
-    def _commit(self, unit: Commit, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> ScriptCall:
-        keys, said = self._keys, revision_in(unit.commit_id)
-        row = pack_commit(unit.commit_id, unit.header, unit.body)
-        start = (
-            *(self._id, unit.execution_id, unit.commit_id, "" if said is None else said, commit_beginning(unit.commit_id)),
-            unit.revision,
-        )
-        tail = (
-            *(self._ahead_ms(), keys.state_channel, keys.due_channel),
-            *(len(unit.nudges), *unit.nudges, *_guard_arguments(unit.guards), *scopes),
-        )
-        names = (
-            *keys.execution(unit.execution_id),
-            *self._scoped_keys(unit, writes),
-            *(keys.store, keys.executions, keys.due, keys.scopes, keys.ends, keys.tombs, keys.held),
-        )
-        if unit.creation is not None:
-            return self._create(unit, names, start, row, tail)
-        snapshot, snapshot_revision = b"", -1
+    def commit(self, unit: Commit, writes: Sequence[ScopeWrite], now_ms: int, *, is_check: bool) -> ScriptCall:
+        keys, names = self._keys, self._keys.execution(unit.execution_id)
+        packed: dict[str, object] = {
+            "execution": unit.execution_id,
+            "keys": [text(name) for name in names],
+            "id": unit.commit_id,
+            "beginning": text(commit_beginning(unit.commit_id)),
+            "revision": unit.revision,
+            "previous": unit.previous,
+            "digest": unit.digest,
+            "row": text(pack_commit(unit.commit_id, unit.header, unit.body)),
+            "time": unit.committed_ms,
+            "signature": text(unit.signature or b""),
+            "items": [request(new) for new in unit.items],
+            **self._effects(unit, writes, now_ms, is_check=is_check),
+        }
+        optional = (("said", revision_in(unit.commit_id)), ("status", unit.status), ("fence", unit.fence))
+        packed.update((name, value) for name, value in optional if value is not None)
+        if unit.rest is not None:
+            packed["rest"] = {"is_final": unit.rest.is_final, "wake": unit.rest.wake_ms}
+        if unit.mark is not None:
+            packed["mark"] = pack_mark(unit.mark, storable(unit.mark.error))
         if unit.snapshot is not None:
-            snapshot, snapshot_revision = pack_snapshot(unit.snapshot), unit.snapshot.revision
-        middle = (
-            *(unit.previous, unit.digest, row, unit.committed_ms, unit.status or "", "" if unit.fence is None else unit.fence),
-            *(unit.signature or b"", self._ttl_ms, snapshot, snapshot_revision, _rest(unit.rest)),
-        )
-        return ScriptCall("commit", names, (*start, *middle, *tail))
+            packed["snapshot"], packed["snapshot_revision"] = text(pack_snapshot(unit.snapshot)), unit.snapshot.revision
+        if unit.creation is not None:
+            packed["status"] = unit.status or "PENDING"
+            packed["creation"] = _packed_creation(unit.workspace_id, unit.creation)
+        central = (keys.store, keys.executions, keys.due, keys.queue, keys.scopes, keys.ends, keys.tombs, keys.held)
+        channels = (keys.due_channel, keys.state_channel, keys.queue_channel)
+        return ScriptCall("commit", central, (self._id, self._ahead_ms(), self._ttl_ms, *channels, pack(packed)))
 
-    def _create(
-        self, unit: Commit, names: Sequence[bytes], start: Sequence[Argument], row: bytes, tail: Sequence[Argument]
-    ) -> ScriptCall:
-        creation = unit.creation
-        assert creation is not None, "only a creation makes a new execution"  # noqa: S101
-        middle = (
-            *(unit.digest, row, unit.committed_ms, unit.status or "PENDING", unit.signature or b"", self._ttl_ms),
-            *(unit.workspace_id, creation.workflow_id, creation.version, creation.parent_id or ""),
-            *(creation.holder or "", _ms(creation.lease_seconds) if creation.holder else 0, int(creation.is_runnable)),
-            _rest(unit.rest),
-        )
-        return ScriptCall("create", names, (*start, *middle, *tail))
-
-    def _riding(self, unit: Commit, call: ScriptCall) -> ScriptCall:
-        """The call of a commit, by a script that also writes what it does to the queue, if that is anything."""
-        if unit.mark is None and not unit.items:
-            return call
-        kind = "items" if unit.items else "mark"
-        return ScriptCall(f"{call.script}_{kind}", call.keys, (*call.arguments, self._queue.riding(unit)))
+    def _effects(
+        self, unit: Commit | StateBatch, writes: Sequence[ScopeWrite], now_ms: int, *, is_check: bool
+    ) -> dict[str, object]:
+        """Return what commits and batches have in common."""
+        keys = self._keys
+        return {
+            "guards": [(text(keys.lock(guard.name)), guard.fence) for guard in unit.guards],
+            "nudges": [(execution_id, text(keys.execution(execution_id).head)) for execution_id in unit.nudges],
+            "scopes": [write.packed(now_ms) for write in writes],
+            **({"is_check": True} if is_check else {}),
+        }
 
     def adopt(self, unit: Adoption) -> ScriptCall:
         keys, made = self._keys, unit.creation
@@ -253,21 +269,11 @@ class ScriptCaller:
         names = (*keys.execution(unit.execution_id), keys.store, keys.executions, keys.due, keys.queue)
         return ScriptCall("delete", names, (self._id, unit.execution_id, self._ahead_ms(), self._ttl_ms, keys.queue_channel))
 
-    def _state(self, unit: StateBatch, scopes: list[Argument], writes: Sequence[ScopeWrite]) -> ScriptCall:
+    def state(self, unit: StateBatch, writes: Sequence[ScopeWrite], now_ms: int, *, is_check: bool) -> ScriptCall:
         keys = self._keys
         central = (keys.store, keys.due, keys.scopes, keys.ends, keys.tombs, keys.held)
-        arguments = (
-            *(self._id, self._ahead_ms(), keys.state_channel, keys.due_channel),
-            *(len(unit.nudges), *unit.nudges, *_guard_arguments(unit.guards), *scopes),
-        )
-        return ScriptCall("state", (*self._scoped_keys(unit, writes), *central), arguments)
-
-    def _scoped_keys(self, unit: Commit | StateBatch, writes: Sequence[ScopeWrite]) -> list[bytes]:
-        if not unit.nudges and not unit.guards and not writes:
-            return []
-        heads = [self._keys.execution(execution_id).head for execution_id in unit.nudges]
-        locks = [self._keys.lock(guard.name) for guard in unit.guards]
-        return heads + locks + [key for write in writes for key in write.keys]
+        packed = pack(self._effects(unit, writes, now_ms, is_check=is_check))
+        return ScriptCall("state", central, (self._id, self._ahead_ms(), keys.due_channel, keys.state_channel, packed))
 
     def claim(self, unit: Claim) -> ScriptCall:
         names = (*self._keys.execution(unit.execution_id), self._keys.store, self._keys.due)
@@ -321,21 +327,17 @@ _BUILDERS: dict[type, Callable[[ScriptCaller, Any], ScriptCall]] = {
 }
 
 
-def _scope_arguments(writes: Sequence[ScopeWrite], now_ms: int) -> list[Argument]:
-    flat: list[Argument] = [len(writes)]
-    for write in writes:
-        flat += write.arguments(now_ms)
-    return flat
-
-
-def _rest(rest: Rest | None) -> Argument:
-    if rest is None:
-        return ""
-    return "final" if rest.is_final else "nudge" if rest.wake_ms is None else rest.wake_ms
-
-
-def _guard_arguments(guards: Sequence[LockGuard]) -> list[Argument]:
-    return [len(guards), *(guard.fence for guard in guards)]
+def _packed_creation(workspace_id: str, creation: Creation) -> dict[str, object]:
+    packed: dict[str, object] = {
+        "workspace": workspace_id,
+        "workflow": creation.workflow_id,
+        "version": creation.version,
+        "parent": creation.parent_id or "",
+        "is_runnable": creation.is_runnable,
+    }
+    if creation.holder:
+        packed["holder"], packed["lease"] = creation.holder, _ms(creation.lease_seconds)
+    return packed
 
 
 def _ms(seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""Reads the ``.lua`` files: one script for each verb, made of the parts that it includes."""
+"""Read the ``.lua`` files: one script for each verb, assembled from the parts that it includes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 
 __all__ = ["SCRIPTS", "LuaScript"]
 
-_INCLUDE = re.compile(r"^--@include (\w+\.lua)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^ *--@include (\w+\.lua)$", re.MULTILINE)
 
 
 class LuaScript(msgspec.Struct, frozen=True):
-    """A script as the server knows it."""
+    """A script: its name, its text, and the SHA by which the server knows it."""
 
     name: str
     text: str
@@ -28,13 +28,13 @@ def _read() -> Mapping[str, LuaScript]:
     parts = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.joinpath("parts").iterdir()}
     scripts: dict[str, LuaScript] = {}
     for file in sorted(own):
-        text, name = _assemble(own[file], own | parts, set()), file.removesuffix(".lua")
+        text, name = _assemble(own[file], parts, set()), file.removesuffix(".lua")
         scripts[name] = LuaScript(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
     return scripts
 
 
 def _assemble(text: str, files: Mapping[str, str], included: set[str]) -> str:
-    """A script with all that it includes, each once: parts, what those include, and another script as the body of a function."""
+    """Return a script with the parts that it includes, and the parts that those include, each once."""
 
     def included_text(match: re.Match[str]) -> str:
         name = match[1]

@@ -19,7 +19,7 @@ from stepwell.model.state_quota import StateRoom, growth_in
 from stepwell.model.state_quota import workspace_of as owner_of
 from stepwell.stores.redis.connection import Command, Reply
 from stepwell.stores.redis.keys import Keys, ScopeKeys, workspace_place
-from stepwell.stores.redis.rows import encoded, pack_entry, pack_totals, read_entry, read_totals
+from stepwell.stores.redis.rows import encoded, pack_entry, pack_totals, read_entry, read_totals, text
 from stepwell.stores.redis.scripts import SCRIPTS
 
 __all__ = ["ScopeWrite", "StatePlan", "workspace_of"]
@@ -33,7 +33,7 @@ def workspace_of(path: str) -> str:
 
 
 class ScopeWrite:
-    """What one unit does to one scope, as the scripts take it."""
+    """What one unit does to one scope."""
 
     def __init__(self, path: str, keys: ScopeKeys, before: bytes, after: bytes) -> None:
         self.path, self.keys, self.before, self.after = path, keys, before, after
@@ -45,20 +45,28 @@ class ScopeWrite:
         """How many bytes the workspace may have before this write, if that is limited."""
         self.rows: dict[str, StoredEntry] = {}
 
-    def _place(self) -> bytes:
-        return workspace_place(workspace_of(self.path)) + self.path.encode()
+    def packed(self, now_ms: int) -> dict[str, object]:
+        """Return the scope as ``parts/rows.lua`` takes it."""
+        scope: dict[str, object] = {
+            "path": self.path,
+            "keys": [text(key) for key in self.keys],
+            "before": text(self.before),
+            "after": text(self.after),
+            "time": now_ms,
+            "grown": self.grown,
+            "rows": [_packed_row(self.path, key, entry) for key, entry in self.rows.items()],
+        }
+        if self.is_new:
+            scope["place"] = text(workspace_place(workspace_of(self.path)) + self.path.encode())
+        if self.cleared is not None:
+            scope["cleared"] = self.cleared
+        if self.most_held is not None:
+            scope["most"] = self.most_held
+        return scope
 
-    def arguments(self, now_ms: int) -> list[bytes | str | int]:
-        """The scope's part of ARGV; see ``parts/rows.lua``."""
-        place = self._place() if self.is_new else b""
-        cleared = "" if self.cleared is None else self.cleared
-        most = "" if self.most_held is None else self.most_held
-        flat: list[bytes | str | int] = [self.path, place, self.before, self.after, cleared, now_ms, self.grown, most]
-        flat.append(len(self.rows))
-        for key, entry in self.rows.items():
-            ends = "" if entry.expires_ms is None else entry.expires_ms
-            flat += (key, pack_entry(self.path, key, entry), entry.revision, ends, 0 if entry.data is not None else 1)
-        return flat
+
+def _packed_row(path: str, key: str, entry: StoredEntry) -> tuple[object, ...]:
+    return key, text(pack_entry(path, key, entry)), entry.revision, entry.expires_ms, entry.data is None
 
 
 class _Scope:
@@ -114,7 +122,7 @@ class StatePlan:
         self._rooms = {name: StateRoom(int(most), int(held)) for name, most, held in rooms if most}
 
     def resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
-        """What the operations come to, after the units so far."""
+        """Return what the operations come to after the units so far, or why they are refused."""
         return resolve(
             ops, self._lookup, lambda path: self._scopes[path].totals, self.now_ms, self._limits, self._expired, self._rooms.get
         )
@@ -137,12 +145,16 @@ class StatePlan:
     def _is_expired(self, stored: StoredEntry | None) -> bool:
         return stored is not None and stored.data is not None and alive(stored, self.now_ms) is None
 
+    def checks(self, ops: Sequence[StateOp]) -> list[ScopeWrite]:
+        """Return what the script of a refused unit must compare: the refusal holds while the scopes are as they were read."""
+        return [ScopeWrite(path, self._keys.scope(path), self._scopes[path].raw, b"") for path in _paths(ops)]
+
     def is_untouched(self, ops: Sequence[StateOp]) -> bool:
-        """Whether no unit before has written to what these operations read."""
+        """Return whether no unit before has written to what these operations read."""
         return all(self._scopes[path].is_untouched and owner_of(path) not in self._filled for path in _paths(ops))
 
     def writes(self, ops: Sequence[StateOp], resolution: Resolution) -> list[ScopeWrite]:
-        """What the script of a unit must compare and write; the units after it build on that."""
+        """Return what the script of a unit must compare and write; the units after it build on that."""
         writes = {path: self._write(path, resolution) for path in _paths(ops)}
         for (path, key), entry in resolution.entries.items():
             writes[path].rows[key] = self._scopes[path].rows[key] = entry

@@ -16,7 +16,7 @@ from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
 from stepwell.stores.redis.connection import RedisConnection
-from stepwell.stores.redis.fast_path import PlainCommits, WholeRuns
+from stepwell.stores.redis.fast_path import FastPath
 from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.listener import RedisListener
 from stepwell.stores.redis.reads import Asking, RedisQueueReads, RedisReads, first_rows, load_scripts
@@ -68,9 +68,8 @@ class RedisStore:
         self._queue = RedisQueueReads(self._asking, self._keys)
         ttl_ms, ahead_ms = self._settings.execution_ttl_ms, self._clock.ahead_ms
         caller = ScriptCaller(self._keys, store_id=store_id, ttl_ms=ttl_ms, ahead_ms=ahead_ms)
-        appending = PlainCommits(self._keys, store_id, ttl_ms)
-        runs = WholeRuns(self._keys, store_id, ttl_ms, ahead_ms)
-        self._writing = RedisWriter(self._asking, self._reading, caller, self._limits, ahead_ms, appending, runs)
+        fast = FastPath(self._keys, store_id, ttl_ms, ahead_ms)
+        self._writing = RedisWriter(self._asking, caller, fast, self._limits, ahead_ms)
         self._sweeping = Sweeping(self._asking, store_id)
         self._connection = connection
 

@@ -20,7 +20,7 @@ end
 redis.call('ZADD', KEYS[4], ARGV[3], ARGV[5])
 redis.call('HSET', KEYS[1], 'workspace', ARGV[10], 'workflow', ARGV[11], 'version', ARGV[12], 'parent', ARGV[13], 'status', ARGV[7],
   'revision', ARGV[3], 'digest', ARGV[4], 'signature', ARGV[8], 'fence', '0', 'base', ARGV[3], 'created', ARGV[6], 'updated', ARGV[6])
-keep(ARGV[9])
+keep(KEYS, ARGV[9])
 local by_age, by_workspace, by_status = places(ARGV[2], ARGV[6], ARGV[10], ARGV[7])
 redis.call('ZADD', KEYS[6], 0, by_age, 0, by_workspace, 0, by_status)
 return 'ok'

@@ -22,5 +22,5 @@ redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', through)
 redis.call('ZADD', KEYS[4], through, ARGV[3])
 redis.call('LTRIM', KEYS[2], through - head[2], -1)
 redis.call('HSET', KEYS[1], 'base', through)
-keep(ARGV[4])
+keep(KEYS, ARGV[4])
 return 'ok'

@@ -26,5 +26,5 @@ redis.call('HDEL', KEYS[1], 'nudged')
 if head[5] then
   wake_at(KEYS[1], KEYS[6], ARGV[2], head[6], ends)
 end
-keep(ARGV[6])
+keep(KEYS, ARGV[6])
 return {'ok', fence, ends}

@@ -1,94 +1,161 @@
--- commit.lua: lands a commit at the end of its execution's chain, with its snapshot and scoped state: all of it, or nothing.
--- KEYS  head, commits, ids, snapshots; the head of each nudged execution; a lock for each guard; five for each scope;
---       store, executions, due, scopes, ends, tombs, held
--- ARGV  1 store's id  2 execution id  3 commit id  4 revision that the id says or ''  5 beginning of a row with this id
---       6 revision  7 digest that must be the head  8 digest  9 row  10 time  11 status or ''  12 fence or ''  13 signature or ''
---       14 TTL in ms or '0'  15 snapshot or ''  16 its revision  17 rest: '' (no), 'final', 'nudge' or when to wake
---       18 milliseconds that the clock is ahead  19 channel for state  20 channel for what is due
---       21 number of nudged, their ids; number of guards, their fences; number of scopes, the scopes (see rows.lua)
--- Gives 'ok', {'seen', row}, {'guard', which}, 'missing', 'fence', {'conflict', revision}, 'stale', 'torn' or 'lost'.
+-- commit.lua: lands one commit with everything that it carries: its receipt, and the execution's status, snapshot and lease; scoped
+-- state, nudges, new queue items, and the move of the item that the execution came from. All of it lands, or nothing.
+-- A commit with a creation makes its execution, unless the id was ever used.
+-- KEYS  1 store  2 executions  3 due  4 queue  5 scopes  6 ends  7 tombs  8 held
+-- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 TTL of an execution in ms or '0'
+--       4 channel for what is due  5 channel for state  6 channel for the queue
+--       7 packed commit (see ScriptCaller.commit in script_calls.py); one with `is_check` is only checked, never written
+-- Gives 'ok', 'checked', {'seen', row}, {'guard', which}, 'exists', 'missing', 'fence', {'conflict', revision}, 'torn' (a part of the
+-- execution is lost), 'stale', 'behind', 'lost', {'item', which, why, id} for an item that is refused, or why the mark is (see marks.lua).
 --@include order.lua
 --@include store.lua
---@include seen.lua
 --@include time.lua
+--@include seen.lua
 --@include places.lua
 --@include expiry.lua
---@include guards.lua
 --@include due.lua
+--@include guards.lua
 --@include nudges.lua
 --@include rows.lua
-local guards_at = 22 + ARGV[21]
-local scopes_at = guards_at + 1 + ARGV[guards_at]
-local guards_key = 5 + ARGV[21]
-local scopes_key = guards_key + ARGV[guards_at]
-local central = ARGV[1] ~= '' and scopes_key + 5 * ARGV[scopes_at] or nil
-if central and is_lost(ARGV[1], KEYS[central]) then
+if is_lost(ARGV[1], KEYS[1]) then
   return 'lost'
 end
-
-local head = redis.call('HMGET', KEYS[1], 'revision', 'digest', 'fence', 'base', 'status', 'created', 'workspace')
+local commit, queue, now = cmsgpack.unpack(ARGV[7]), KEYS[4], now_ms(ARGV[2])
+local head_key, commits_key, ids_key, snapshots_key = unpack(commit.keys)
+local creation, rest = commit.creation, commit.rest
+local head = redis.call('HMGET', head_key, 'revision', 'digest', 'fence', 'base', 'status', 'created', 'workspace', 'workflow', 'nudged')
 local newest, base = tonumber(head[1]), tonumber(head[4])
-local seen = newest and seen_row(base, newest, ARGV[3], ARGV[4], ARGV[5])
+
+local function unfit()
+  local broken = broken_guard(commit.guards)
+  if broken then
+    return {'guard', broken}
+  end
+  if creation then
+    if redis.call('EXISTS', head_key) == 1 then
+      return 'exists'
+    end
+    return redis.call('EXISTS', commits_key, ids_key, snapshots_key) > 0 and 'torn' or nil
+  end
+  if not newest then
+    return redis.call('EXISTS', commits_key, ids_key, snapshots_key) > 0 and 'torn' or 'missing'
+  end
+  if commit.fence and commit.fence ~= tonumber(head[3]) then
+    return 'fence'
+  end
+  if newest + 1 ~= commit.revision or head[2] ~= commit.previous then
+    return {'conflict', newest}
+  end
+  return redis.call('LLEN', commits_key) ~= newest - base and 'torn' or nil
+end
+
+local seen = newest and seen_row(commit.keys, base, newest, commit)
 if seen then
   return {'seen', seen}
 end
-local broken = broken_guard(guards_key, guards_at)
-if broken then
-  return {'guard', broken}
+local refusal = unfit()
+if refusal then
+  return refusal
 end
-if not newest then
-  return redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) > 0 and 'torn' or 'missing'
-end
-if ARGV[12] ~= '' and ARGV[12] ~= head[3] then
-  return 'fence'
-end
-if newest + 1 ~= tonumber(ARGV[6]) or head[2] ~= ARGV[7] then
-  return {'conflict', newest}
-end
-if redis.call('LLEN', KEYS[2]) ~= newest - base then
-  return 'torn'
-end
-if is_stale(scopes_key, scopes_at, central and central + 3) then
+if is_stale(commit.scopes, KEYS[8]) then
   return stop()
 end
+if commit.is_check then
+  return 'checked'
+end
 
-redis.call('RPUSH', KEYS[2], ARGV[9])
-if ARGV[4] ~= ARGV[6] then
-  redis.call('ZADD', KEYS[3], ARGV[6], ARGV[3])
-end
-redis.call('HSET', KEYS[1], 'revision', ARGV[6], 'digest', ARGV[8], 'signature', ARGV[13], 'updated', ARGV[10], 'claims', '0')
-if ARGV[15] ~= '' then
-  redis.call('ZREMRANGEBYSCORE', KEYS[4], ARGV[16], ARGV[16])
-  redis.call('ZADD', KEYS[4], ARGV[16], ARGV[15])
-end
-if ARGV[11] ~= '' and ARGV[11] ~= head[5] then
-  redis.call('HSET', KEYS[1], 'status', ARGV[11])
-  if central then
-    local _, _, before = places(ARGV[2], head[6], head[7], head[5])
-    local _, _, after = places(ARGV[2], head[6], head[7], ARGV[11])
-    redis.call('ZREM', KEYS[central + 1], before)
-    redis.call('ZADD', KEYS[central + 1], 0, after)
+-- What the commit does to the queue is decided before anything is written, since Redis takes nothing back.
+local write_queue
+if #commit.items > 0 or commit.mark then
+  --@include items.lua
+  --@include returning.lua
+  --@include marks.lua
+  --@include desk.lua
+  local plan = plan_items(commit.items, now)
+  for _, answer in ipairs(plan.answers) do
+    if answer[2] ~= 'there' then
+      return {'item', unpack(answer)}
+    end
+  end
+  local marked
+  if commit.mark then
+    refusal, marked = plan_mark(commit.mark, commit.execution)
+    if not refusal and marked and commit.mark[2] == 'PENDING' and is_coming_single(marked) then
+      refusal = {'single', marked.singleton}
+    end
+    if refusal then
+      return refusal
+    end
+  end
+  write_queue = function()
+    write_items(plan, now, ARGV[6])
+    if marked then
+      -- An item of this commit may have changed the marked one.
+      write_mark(#commit.items > 0 and item_at(marked.number) or marked, commit.mark, now, ARGV[6])
+    end
   end
 end
-local due = central and KEYS[central + 2]
-if ARGV[17] ~= '' then
-  local found = redis.call('HMGET', KEYS[1], 'nudged', 'workflow')
-  redis.call('HDEL', KEYS[1], 'holder', 'until', 'nudged')
-  local at = tonumber(ARGV[17])
-  if ARGV[17] ~= 'final' and found[1] then
-    at = now_ms(ARGV[18])
+
+redis.call('RPUSH', commits_key, commit.row)
+if commit.said ~= commit.revision then
+  redis.call('ZADD', ids_key, commit.revision, commit.id)
+end
+if commit.snapshot then
+  redis.call('ZREMRANGEBYSCORE', snapshots_key, commit.snapshot_revision, commit.snapshot_revision)
+  redis.call('ZADD', snapshots_key, commit.snapshot_revision, commit.snapshot)
+end
+
+-- Whether a worker should look for what is due now.
+local is_due = #commit.nudges > 0
+if creation then
+  local holder, wake = creation.holder, nil
+  redis.call('HSET', head_key, 'workspace', creation.workspace, 'workflow', creation.workflow, 'version', creation.version, 'parent',
+    creation.parent, 'status', commit.status, 'revision', commit.revision, 'digest', commit.digest, 'signature', commit.signature,
+    'fence', holder and 1 or 0, 'base', -1, 'created', commit.time, 'updated', commit.time)
+  if rest then
+    wake = rest.wake
+  elseif holder then
+    redis.call('HSET', head_key, 'holder', holder, 'until', digits(now + creation.lease))
   end
-  wake_at(KEYS[1], due, ARGV[2], found[2], at)
+  if creation.is_runnable and not rest then
+    wake = holder and now + creation.lease or now
+  end
+  if wake then
+    wake_at(head_key, KEYS[3], commit.execution, creation.workflow, wake)
+    is_due = is_due or rest or not holder
+  end
+  local by_age, by_workspace, by_status = places(commit.execution, commit.time, creation.workspace, commit.status)
+  redis.call('ZADD', KEYS[2], 0, by_age, 0, by_workspace, 0, by_status)
+else
+  redis.call('HSET', head_key, 'revision', commit.revision, 'digest', commit.digest, 'signature', commit.signature, 'updated', commit.time,
+    'claims', 0)
+  if commit.status and commit.status ~= head[5] then
+    redis.call('HSET', head_key, 'status', commit.status)
+    local _, _, before = places(commit.execution, head[6], head[7], head[5])
+    local _, _, after = places(commit.execution, head[6], head[7], commit.status)
+    redis.call('ZREM', KEYS[2], before)
+    redis.call('ZADD', KEYS[2], 0, after)
+  end
+  if rest then
+    local wake = rest.wake
+    if head[9] and not rest.is_final then
+      wake = now -- it was nudged while it was held
+    end
+    redis.call('HDEL', head_key, 'holder', 'until', 'nudged')
+    wake_at(head_key, KEYS[3], commit.execution, head[8], wake)
+    is_due = is_due or not rest.is_final
+  end
 end
-if ARGV[21] ~= '0' then
-  nudge(5, 21, due, now_ms(ARGV[18]))
+keep(commit.keys, ARGV[3])
+
+nudge(commit.nudges, KEYS[3], now)
+if is_due then
+  redis.call('PUBLISH', ARGV[4], '')
 end
-if ARGV[21] ~= '0' or (ARGV[17] ~= '' and ARGV[17] ~= 'final') then
-  redis.call('PUBLISH', ARGV[20], '')
+if write_scopes(commit.scopes, {scopes = KEYS[5], ends = KEYS[6], tombs = KEYS[7], held = KEYS[8]}) then
+  redis.call('PUBLISH', ARGV[5], '')
 end
-keep(ARGV[14])
-if ARGV[scopes_at] ~= '0' then
-  write_scopes(scopes_key, scopes_at, central and central + 3)
-  redis.call('PUBLISH', ARGV[19], '')
+if write_queue then
+  write_queue()
 end
 return 'ok'

@@ -21,7 +21,7 @@ end
 
 redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 redis.call('HSET', KEYS[1], 'deleted', digits(now_ms(ARGV[3])))
-keep(ARGV[4])
+keep(KEYS, ARGV[4])
 redis.call('ZREM', KEYS[6], places(ARGV[2], head[2], head[3], head[4]))
 redis.call('ZREM', due_of(KEYS[7], head[5]), ARGV[2])
 local item = item_at(redis.call('HGET', queue .. ':executions', ARGV[2]))

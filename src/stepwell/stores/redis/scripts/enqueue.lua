@@ -12,7 +12,6 @@ if is_lost(ARGV[1], KEYS[1]) then
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include items.lua
-local plan_items, write_items, is_coming_single
 --@include desk.lua
 local plan = plan_items(cmsgpack.unpack(ARGV[4]), now)
 write_items(plan, now, ARGV[3])

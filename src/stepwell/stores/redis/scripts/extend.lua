@@ -22,5 +22,5 @@ redis.call('HSET', KEYS[1], 'until', digits(ends))
 if head[4] then
   wake_at(KEYS[1], KEYS[6], ARGV[2], head[5], ends)
 end
-keep(ARGV[7])
+keep(KEYS, ARGV[7])
 return {'ok', ends}

@@ -7,5 +7,5 @@ local head = redis.call('HMGET', KEYS[1], 'revision', 'base')
 if not head[1] then
   return false
 end
-local row, revision = seen_row(tonumber(head[2]), tonumber(head[1]), ARGV[1], ARGV[2], ARGV[3])
+local row, revision = seen_row(KEYS, tonumber(head[2]), tonumber(head[1]), {id = ARGV[1], said = ARGV[2], beginning = ARGV[3]})
 return row and {revision, row} or false

@@ -1,5 +1,5 @@
--- desk.lua: what requests for items come to, by the rules of model.admission: first all of them are decided, then all are written,
--- since Redis takes nothing back. Needs items.lua, and the locals `plan_items`, `write_items` and `is_coming_single` declared before.
+-- desk.lua: decides requests for queue items by the rules of model.queue_lifecycle, and writes the new items. All requests are decided
+-- before any is written, since Redis takes nothing back. Needs items.lua.
 -- A request is a list:
 --   1 item id  2 workspace  3 workflow  4 version  5 execution  6 input  7 queue  8 priority  9 delay in ms  10 digest of the body
 --   11 most attempts  12 when to run or nil  13 key or nil  14 singleton or nil  15 debounce name or nil
@@ -36,7 +36,7 @@ local function bouncing(workspace, name)
 end
 
 -- Whether an item of this call has the singleton name of another one, which has ended.
-is_coming_single = function(item)
+local function is_coming_single(item)
   return item.singleton and coming['singles:' .. named(item.workspace) .. '/' .. item.singleton]
 end
 
@@ -108,7 +108,7 @@ local function numbers_of(news)
 end
 
 -- What all requests come to. `answers` has only what is not simply new: {which, word, ...}.
-plan_items = function(news, now)
+local function plan_items(news, now)
   local plan, numbers = {items = {}, changes = {}, answers = {}}, numbers_of(news)
   for i, new in ipairs(news) do
     local answer = admit(new, numbers[i], plan, now)
@@ -198,7 +198,7 @@ local function note_lanes()
   end
 end
 
-write_items = function(plan, now, channel)
+local function write_items(plan, now, channel)
   if #plan.items > 0 then
     local last = redis.call('INCRBY', queue .. ':number', #plan.items)
     for i, item in ipairs(plan.items) do

@@ -1,8 +1,8 @@
--- expiry.lua: starts the sliding TTL of an execution anew: all its keys end in the same millisecond, or none does ('0').
-local function keep(ttl_ms)
+-- expiry.lua: starts the sliding TTL of an execution anew. All its keys expire in the same millisecond; none does if the TTL is '0'.
+local function keep(keys, ttl_ms)
   if ttl_ms ~= '0' then
     for i = 1, 4 do
-      redis.call('PEXPIRE', KEYS[i], ttl_ms)
+      redis.call('PEXPIRE', keys[i], ttl_ms)
     end
   end
 end

@@ -1,9 +1,9 @@
--- guards.lua: do all locks still have the fences that the writer was given? Gives the number of the first that does not.
--- From KEYS[key] on the locks, from ARGV[arg] on their number and then each fence.
-local function broken_guard(key, arg)
-  for i = 1, tonumber(ARGV[arg]) do
-    if redis.call('HGET', KEYS[key + i - 1], 'fence') ~= ARGV[arg + i] then
-      return i
+-- guards.lua: finds a lock that does not have the fence that the writer was given any more.
+-- A guard is a list: 1 key of the lock  2 fence.
+local function broken_guard(guards)
+  for which, guard in ipairs(guards) do
+    if tonumber(redis.call('HGET', guard[1], 'fence')) ~= guard[2] then
+      return which
     end
   end
 end

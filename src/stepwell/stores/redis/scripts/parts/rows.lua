@@ -1,4 +1,4 @@
--- rows.lua: the scoped state of one write, on rows as they were read before or not at all.
+-- rows.lua: writes the scoped state of one unit, if each scope is still as it was read.
 --
 -- A scope is five keys:
 --   rows       hash: key -> 'revision end ttl kind data', a tombstone without data; '' (no key is empty) -> the scope's totals
@@ -8,58 +8,56 @@
 --   tombs      sorted set of the tombstones, by the time they were made
 -- Redis cannot expire a field of a hash, so an end is a number that readers compare; a sweep takes what has ended.
 --
--- From KEYS[key] on five for each scope, from ARGV[arg] on the number of scopes and then for each: path, place by workspace if
--- the index may lack it or '', totals that must be there now, totals afterwards or '' (the scope was only read), revision of a
--- clearing or '', time, by how many bytes the scope grows, how many its workspace may have before at most or '' (any number), number
--- of rows, and for each row: key, row, revision, end or '', whether it is a tombstone ('1').
--- Central keys (single server only), from KEYS[central] on: scopes, ends, tombs, held (hash: workspace, encoded -> bytes).
+-- A scope of a unit is a table:
+--   path, keys (the five above), before (the totals that must be there now), after (the totals to write, '' if nothing is written)
+--   place (its place by workspace, if the index may lack the scope), time (now, in ms), cleared (the revision of a clearing, if any)
+--   grown (by how many bytes it grows), most (how many bytes its workspace may have before this write, if that is limited)
+--   rows (lists: 1 key  2 row  3 revision  4 its end, or the time of a tombstone  5 whether it is a tombstone)
+-- The indexes are keys: scopes, ends, tombs (see keys.py), and held (hash: workspace, encoded -> bytes of state).
+-- Needs time.lua.
 
 local function workspace_in(path)
   return string.match(path, '^[^/]*/([^/]*)')
 end
 
-local function is_stale(key, arg, central)
-  local at = arg + 1
-  for _ = 1, tonumber(ARGV[arg]) do
-    if (redis.call('HGET', KEYS[key], '') or '') ~= ARGV[at + 2] then
+local function is_stale(scopes, held)
+  for _, scope in ipairs(scopes) do
+    if (redis.call('HGET', scope.keys[1], '') or '') ~= scope.before then
       return true
     end
-    local most = central and tonumber(ARGV[at + 7])
-    if most and tonumber(redis.call('HGET', KEYS[central + 3], workspace_in(ARGV[at])) or 0) > most then
+    if scope.most and tonumber(redis.call('HGET', held, workspace_in(scope.path)) or 0) > scope.most then
       return true
     end
-    key, at = key + 5, at + 9 + 5 * ARGV[at + 8]
   end
   return false
 end
 
-local function bury(key, name, row, revision, made)
-  redis.call('HSET', KEYS[key], name, row)
-  redis.call('ZADD', KEYS[key + 2], revision, name)
-  redis.call('ZREM', KEYS[key + 1], name)
-  redis.call('ZREM', KEYS[key + 3], name)
-  redis.call('ZADD', KEYS[key + 4], made, name)
+local function bury(keys, name, row, revision, made)
+  redis.call('HSET', keys[1], name, row)
+  redis.call('ZADD', keys[3], revision, name)
+  redis.call('ZREM', keys[2], name)
+  redis.call('ZREM', keys[4], name)
+  redis.call('ZADD', keys[5], made, name)
 end
 
-local function clear(key, revision, made)
-  for _, name in ipairs(redis.call('ZRANGE', KEYS[key + 1], 0, -1)) do
-    bury(key, name, revision .. ' ' .. made .. ' - f', revision, made)
+local function clear(keys, revision, made)
+  for _, name in ipairs(redis.call('ZRANGE', keys[2], 0, -1)) do
+    bury(keys, name, digits(revision) .. ' ' .. digits(made) .. ' - f', revision, made)
   end
 end
 
-local function write_row(key, at)
-  local name, row, revision, ends = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-  if ARGV[at + 4] == '1' then
-    return bury(key, name, row, revision, ends)
+local function write_row(keys, name, row, revision, ends, is_tombstone)
+  if is_tombstone then
+    return bury(keys, name, row, revision, ends)
   end
-  redis.call('HSET', KEYS[key], name, row)
-  redis.call('ZADD', KEYS[key + 1], 0, name)
-  redis.call('ZADD', KEYS[key + 2], revision, name)
-  redis.call('ZREM', KEYS[key + 4], name)
-  if ends == '' then
-    redis.call('ZREM', KEYS[key + 3], name)
+  redis.call('HSET', keys[1], name, row)
+  redis.call('ZADD', keys[2], 0, name)
+  redis.call('ZADD', keys[3], revision, name)
+  redis.call('ZREM', keys[5], name)
+  if ends then
+    redis.call('ZADD', keys[4], ends, name)
   else
-    redis.call('ZADD', KEYS[key + 3], ends, name)
+    redis.call('ZREM', keys[4], name)
   end
 end
 
@@ -72,30 +70,34 @@ local function note_first(index, path, zset)
   end
 end
 
-local function write_scopes(key, arg, central)
-  local at = arg + 1
-  for _ = 1, tonumber(ARGV[arg]) do
-    local path, place = ARGV[at], ARGV[at + 1]
-    if ARGV[at + 4] ~= '' then
-      clear(key, ARGV[at + 4], ARGV[at + 5])
-    end
-    for row = 1, tonumber(ARGV[at + 8]) do
-      write_row(key, at + 4 + 5 * row)
-    end
-    if ARGV[at + 3] ~= '' then
-      redis.call('HSET', KEYS[key], '', ARGV[at + 3])
-      redis.call('PERSIST', KEYS[key])
-    end
-    if central and ARGV[at + 3] ~= '' then
-      if place ~= '' then
-        redis.call('ZADD', KEYS[central], 0, 'a/' .. path, 0, place)
-      end
-      note_first(KEYS[central + 1], path, KEYS[key + 3])
-      note_first(KEYS[central + 2], path, KEYS[key + 4])
-      if ARGV[at + 6] ~= '0' then
-        redis.call('HINCRBY', KEYS[central + 3], workspace_in(path), ARGV[at + 6])
-      end
-    end
-    key, at = key + 5, at + 9 + 5 * ARGV[at + 8]
+local function write_scope(scope, indexes)
+  local keys, path = scope.keys, scope.path
+  if scope.cleared then
+    clear(keys, scope.cleared, scope.time)
   end
+  for _, row in ipairs(scope.rows) do
+    write_row(keys, unpack(row, 1, 5))
+  end
+  redis.call('HSET', keys[1], '', scope.after)
+  redis.call('PERSIST', keys[1])
+  if scope.place then
+    redis.call('ZADD', indexes.scopes, 0, 'a/' .. path, 0, scope.place)
+  end
+  note_first(indexes.ends, path, keys[4])
+  note_first(indexes.tombs, path, keys[5])
+  if scope.grown ~= 0 then
+    redis.call('HINCRBY', indexes.held, workspace_in(path), scope.grown)
+  end
+end
+
+-- Writes the scopes; gives whether there was anything to write.
+local function write_scopes(scopes, indexes)
+  local is_written = false
+  for _, scope in ipairs(scopes) do
+    if scope.after ~= '' then
+      write_scope(scope, indexes)
+      is_written = true
+    end
+  end
+  return is_written
 end

@@ -1,19 +1,17 @@
--- seen.lua: the row of a commit id that has landed, or nil. Ids that a user chose are in `ids`; one that Stepwell made says its
--- revision (`said`), and the row there begins with the id if it is its own. Of one that was archived the row is ''.
--- KEYS  1 head  2 commits  3 ids
-local function seen_row(base, newest, id, said, beginning)
-  local revision = tonumber(said)
+-- seen.lua: finds the row of a commit id that has landed, and its revision; nil if it has not.
+-- `ids` has the ids that users chose. An id that Stepwell made says its revision (`said`), and the row of that revision begins with
+-- the id (`beginning`) if it is this commit's. The row of an archived commit is ''.
+-- keys: head, commits, ids    wanted: id, said or nil, beginning
+local function seen_row(keys, base, newest, wanted)
+  local revision = tonumber(wanted.said)
   if revision and revision > base and revision <= newest then
-    local row = redis.call('LINDEX', KEYS[2], revision - base - 1)
-    if row and string.sub(row, 1, #beginning) == beginning then
+    local row = redis.call('LINDEX', keys[2], revision - base - 1)
+    if row and string.sub(row, 1, #wanted.beginning) == wanted.beginning then
       return row, revision
     end
   end
-  revision = redis.call('ZSCORE', KEYS[3], id)
-  if revision and tonumber(revision) <= base then
-    return '', tonumber(revision)
-  end
+  revision = tonumber(redis.call('ZSCORE', keys[3], wanted.id))
   if revision then
-    return redis.call('LINDEX', KEYS[2], revision - base - 1), tonumber(revision)
+    return revision <= base and '' or redis.call('LINDEX', keys[2], revision - base - 1), revision
   end
 end
