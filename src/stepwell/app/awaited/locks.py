@@ -12,18 +12,24 @@ __all__ = ["AsyncLock"]
 
 
 class AsyncLock(LockHandle):
-    """A lock to be taken with ``async with``, or with ``acquire`` and ``release``."""
+    """A lock to be held with ``async with``, or with ``acquire`` and ``release``. Entering the block returns a ``HeldLock``."""
 
     def __init__(self, operations: LockOperations, request: LockRequest, driver: AsyncDriver) -> None:
         super().__init__(operations, request)
         self._driver = driver
 
     async def acquire(self) -> HeldLock:
-        """Take it; ``LockHeld`` if somebody else has it."""
+        """Acquire the lock, and return what proves the hold: a ``HeldLock`` with its fence.
+
+        Raise ``LockHeld`` if another holder had the lock during the whole timeout.
+        """
         return await self._driver.run(self._acquire(asyncio.current_task()))
 
     async def release(self) -> bool:
-        """Give it back; whether it was still held. If it had expired, a warning is logged and nobody else's hold is touched."""
+        """Release the lock; return whether it was still held.
+
+        A lock that had expired returns False and logs a warning; another holder's lock is not touched.
+        """
         return await self._driver.run(self._release(asyncio.current_task()))
 
     async def __aenter__(self) -> HeldLock:

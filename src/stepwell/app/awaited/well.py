@@ -45,7 +45,7 @@ __all__ = ["AsyncExecutionIndex", "AsyncStepwell"]
 
 
 class AsyncExecutionIndex:
-    """The executions of a store, to be listed."""
+    """List the executions of a store: `well.executions`."""
 
     def __init__(self, parts: Parts, driver: AsyncDriver) -> None:
         self._parts, self._driver = parts, driver
@@ -62,16 +62,45 @@ class AsyncExecutionIndex:
         after: ExecutionSummary | None = None,
         limit: int = 100,
     ) -> list[ExecutionSummary]:
-        """Executions that match, newest first; the next page comes ``after`` the last one of this."""
+        """Return a page of the executions that match, newest first.
+
+        - ``status``, ``workspace``, ``workflow``: list only executions with this status, in this workspace, of this workflow.
+        - ``after``: the last summary of the page before; None for the first page.
+        - ``limit``: the size of a page, 1 to 10,000.
+
+        Raise ``InvalidInput`` for an unknown status and a limit outside its range.
+
+        Example:
+
+            page = await well.executions.list(workspace="acme", limit=100)
+            rest = await well.executions.list(workspace="acme", after=page[-1])
+        """
         return await self._driver.run(self._parts.list_executions(status, workspace, workflow, after, limit))
 
 
 class AsyncStepwell:
-    """Durable executions and state in one store. Every call that does I/O is awaited.
+    """Run durable executions and keep their state in one store. Every call that does I/O is awaited.
 
-    ``url`` is ``sqlite:///path``, ``postgresql://...``, ``redis://...`` or ``memory://``; without one, ``STEPWELL_URL``, else
-    ``REDIS_URL``, else ``sqlite:///.stepwell/well.db``. With a ``signing_key`` (kept outside the store) the newest receipt of each
-    execution is signed.
+    - ``url``: ``sqlite:///path``, ``postgresql://...``, ``redis://...``, ``memory://``, or a store object of your own. None:
+      ``STEPWELL_URL``, else ``REDIS_URL``, else ``sqlite:///.stepwell/well.db``.
+    - ``worker``: True to run executions of the workflows that this process has imported, beside answering calls.
+    - ``concurrency``: how many executions the worker runs at once.
+    - ``lease_seconds``: how long after this worker's death other workers take over its executions, 1 second to a day.
+    - ``queues``: the queues that the worker serves; empty for all.
+    - ``clock``: the source of time; a ``FakeClock`` in tests.
+    - ``limits``: how large ids, values and commits may be.
+    - ``signing_key``: bytes, kept outside the store, that sign the newest receipt of each execution.
+
+    Opening raises ``InvalidInput`` for a bad argument or URL, and ``StoreUnavailable``, ``StoreForeign``, ``StoreNewer`` or
+    ``StoreUnsafe`` for a store that cannot be used. Every call may raise ``StoreUnavailable`` (nothing was written),
+    ``InvalidInput`` or ``LimitExceeded``, every call that writes ``CommitUnknown`` (it may have landed), and every call with
+    the id of an existing thing ``NotFound``.
+
+    Example:
+
+        async with AsyncStepwell("sqlite:///app.db") as well:
+            run = await well.start(order, {"id": 7})
+            print(await run.result(timeout="1m"))
     """
 
     def __init__(
@@ -98,31 +127,54 @@ class AsyncStepwell:
 
     @property
     def state(self) -> AsyncState:
-        """Scoped state: ``globals``, ``workspace(id)``, ``workflow(id)`` and so on."""
+        """Return the scoped state of this store: ``globals``, ``workspace(id)``, ``workflow(id)`` and other scopes."""
         return AsyncState(self._parts.state, self._driver)
 
     @property
     def conversations(self) -> AsyncConversations:
-        """Conversations of the default workspace: state, history, one turn at a time."""
+        """Return the conversations of the workspace ``default``: state, history, and one turn at a time."""
         return AsyncConversations(self._parts.conversations, self._parts.locks, self._driver)
 
     def lock(self, name: str, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> AsyncLock:
-        """A name that one holder has at a time, wherever it runs: fails fast with ``LockHeld``, or waits for up to ``timeout``
-        seconds (None: as long as it takes). While it is held it is renewed; it ends ``seconds`` after its holder died."""
+        """Return a lock that one holder has at a time, over all processes and machines that share the store.
+
+        - ``name``: the lock's name.
+        - ``seconds``: how long after its holder's death the lock expires. A live holder's lock is renewed in time.
+        - ``timeout``: how long to wait for a lock that another holder has: 0 not at all, None without a limit.
+
+        Acquiring raises ``LockHeld`` if another holder had the lock during the whole ``timeout``.
+
+        Example:
+
+            async with well.lock("nightly-report") as held:
+                async with well.transaction("report", lock=held) as tx:
+                    tx.set_variable("by", held.holder)
+        """
         return AsyncLock(self._parts.locks, lock_request(user_lock(name), name, seconds, timeout), self._driver)
 
     def scheduled_lock(self, name: str, *, at_most: Span, at_least: Span = 0) -> AsyncLock:
-        """A lock for a job that many nodes start at the same time: one of them gets it, the others ``LockHeld``. It ends by itself
-        after ``at_most``, and is not free again before ``at_least``, by the store's clock, so that a late node finds it taken."""
+        """Return a lock for a job that many nodes start at the same time, so that one of them does it.
+
+        The lock is not renewed. All times are the store's, so that a late node finds the lock held.
+
+        - ``name``: the lock's name.
+        - ``at_most``: how long after it was acquired the lock expires, whatever the holder does.
+        - ``at_least``: for how long after it was acquired nobody else gets the lock, even if it was released.
+
+        Acquiring raises ``LockHeld`` if another node was first.
+        """
         return AsyncLock(self._parts.locks, schedule_request(scheduled_lock(name), name, at_most, at_least), self._driver)
 
     @property
     def definitions(self) -> AsyncDefinitions:
-        """Definitions of declared workflows that are kept in this store."""
+        """Return the definitions of declared workflows that are kept in this store."""
         return AsyncDefinitions(self._parts.definitions, self._driver)
 
     async def health(self) -> Health:
-        """Whether the store can be read and written now, and a worker here starts what it should; part by part."""
+        """Check that the store can be read and written now, and that the queue is served; return the result for each part.
+
+        Errors of the store are reported in the result and not raised.
+        """
         return await self._driver.run(self._parts.health())
 
     async def start(
@@ -134,9 +186,24 @@ class AsyncStepwell:
         execution_id: str | None = None,
         governance: Governance | None = None,
     ) -> AsyncRun:
-        """Start a run of a workflow (a function, a definition, or the name of either), with one value as its input. With an
-        ``execution_id`` that this workflow has in this workspace already, it is that run; ``AlreadyExists`` if anybody else has it.
-        ``governance`` limits what it may use up and do."""
+        """Start an execution of a workflow, and return its handle.
+
+        - ``workflow``: a workflow function, a definition, or the name of either.
+        - ``value``: the input. Without one the workflow's parameters take their defaults.
+        - ``workspace``: the workspace that the execution belongs to.
+        - ``execution_id``: an id of your own, which makes a retry safe: if this workflow has an execution with this id in
+          this workspace, its handle is returned and nothing is started.
+        - ``governance``: the budgets and permissions of the execution; the workflow's own by default.
+
+        Raise ``InvalidInput`` for an input that does not fit, ``NotFound`` for an unknown workflow name, ``NotActive`` for a
+        definition that is a draft or paused, ``InvalidDefinition`` for one with faults, and ``AlreadyExists`` if another
+        workflow or workspace has the id.
+
+        Example:
+
+            run = await well.start(checkout, {"order": 7}, execution_id="order-7")
+            receipt = await run.result(timeout="5m")
+        """
         found = await self._driver.run(self._parts.definitions.startable(workflow))
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
         starting = Starting(self._parts.executions, self._parts.clock)
@@ -150,7 +217,7 @@ class AsyncStepwell:
         return run
 
     def run(self, execution_id: str) -> AsyncRun:
-        """The handle of an execution that was started before."""
+        """Return the handle of an existing execution. Nothing is looked up: its calls raise ``NotFound`` if there is none."""
         return self._run_of(execution_id, None)
 
     def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> AsyncRun:
@@ -174,11 +241,27 @@ class AsyncStepwell:
         execution_id: str | None = None,
         max_attempts: int = 3,
     ) -> AsyncQueueItem:
-        """Ask for a run of a workflow, when its workspace has capacity. The answer comes at once, with status ``QUEUED``.
+        """Request an execution of a workflow for when its workspace has capacity, and return the queue item at once.
 
-        The same ``key`` again is the same item; while an item of a ``singleton`` has not ended, that one is the answer; with
-        ``debounce``, a request that waits gets the newer input and starts when none has come for so long. ``queue`` is a named
-        queue, higher ``priority`` goes first, ``delay`` or ``run_at`` say when.
+        - ``workflow``, ``value``, ``workspace``: as for ``start``.
+        - ``queue``: a named queue.
+        - ``priority``: -1,000,000 to 1,000,000; higher goes first.
+        - ``key``: an idempotency key: the same key and request again return the same item.
+        - ``singleton``: True (per workflow) or a shared name: while an item of it has not ended, that item is returned.
+        - ``debounce``: a waiting item takes the newer input and waits again for that long; ``key`` tells debounced items
+          apart.
+        - ``delay`` or ``run_at``: start no earlier than this span from now, or this aware datetime.
+        - ``execution_id``: the id of the execution; the same id again returns the same item.
+        - ``max_attempts``: how many times the item may be tried to start, 1 to 1,000.
+
+        Raise ``NotFound`` for an unknown workspace or workflow, ``NotActive``, ``InvalidInput``, ``Conflict`` if the ``key``
+        or ``execution_id`` was used for another request, ``AlreadyExists`` if another execution has the id, and
+        ``LimitExceeded`` if the workspace's part of the queue is full.
+
+        Example:
+
+            item = await well.enqueue(report, 7, workspace="acme", key="report-7")
+            print(await item.result(timeout="10m"))
         """
         request = QueueRequest(
             workflow=workflow,
@@ -199,8 +282,13 @@ class AsyncStepwell:
         return AsyncQueueItem(answer, self._parts.queue.items, self._driver, workflow)
 
     async def enqueue_many(self, requests: Iterable[QueueRequest]) -> list[AsyncQueueItem | StepwellError]:
-        """Ask for many runs in a few writes. All are checked before any is stored; then each gets its handle, or the error that it
-        was refused with, in the same order."""
+        """Request many executions in a few writes; return a handle or an error for each request, in order.
+
+        - ``requests``: ``QueueRequest`` objects, with the fields of ``enqueue``.
+
+        All requests are checked before any is stored: the first fault is raised, and nothing was written. A request that the
+        store refuses, such as one over the depth of its queue, has its error in the list, and the others are stored.
+        """
         asked = list(requests)
         self._host.start_worker()
         answers = await self._driver.run(self._parts.queue.items.enqueue_many(asked))
@@ -212,33 +300,47 @@ class AsyncStepwell:
 
     @property
     def queue(self) -> AsyncQueue:
-        """The queue of this store: its items, named queues, and insight."""
+        """Return the queue of this store: its items, named queues and statistics."""
         return AsyncQueue(self._parts.queue.items, self._driver)
 
     @property
     def workspaces(self) -> AsyncWorkspaces:
-        """The workspaces of this store and their tiers."""
+        """Return the workspaces of this store and their tiers."""
         return AsyncWorkspaces(self._parts.queue.workspaces, self._driver)
 
     @property
     def schedules(self) -> AsyncSchedules:
-        """The schedules of this store."""
+        """Return the schedules of this store."""
         return AsyncSchedules(self._parts.queue.schedules, self._parts.queue.items, self._driver)
 
     @property
     def executions(self) -> AsyncExecutionIndex:
-        """The executions of this store."""
+        """Return the index of this store's executions, to list them."""
         return AsyncExecutionIndex(self._parts, self._driver)
 
     def durability(self) -> Durability:
-        """What an acknowledged commit survives on this store."""
+        """Return which failures an acknowledged commit survives on this store: a level, and the reason for it."""
         return self._parts.store.durability()
 
     def transaction(
         self, execution_id: str, *, commit_id: str | None = None, fence: int | None = None, lock: HeldLock | None = None
     ) -> AsyncTransaction:
-        """An atomic batch of changes to an execution. A ``commit_id`` of your own makes a retry safe: it lands once. Under a
-        ``lock``, it lands only if that is still held."""
+        """Return an atomic batch of changes to an execution. Leaving its block commits, or rolls back on an exception.
+
+        - ``commit_id``: an id of your own for the commit. A second commit with it changes nothing and returns the first
+          receipt.
+        - ``fence``: the number of an execution lease; the commit lands only if no newer lease was granted.
+        - ``lock``: what acquiring a lock gave; the commit lands only if that is still held.
+
+        Its commit raises ``ValidationFailed`` with all faults, ``Conflict`` if another writer was first, ``LeaseLost``, and
+        ``CommitUnknown``.
+
+        Example:
+
+            async with well.transaction("order-7") as tx:
+                tx.set_variable("paid", True)
+            print(tx.receipt.revision)
+        """
         terms = CommitTerms(commit_id, fence, guards_of(lock))
         return AsyncTransaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
 
@@ -252,64 +354,113 @@ class AsyncStepwell:
         version: int = 1,
         commit_id: str | None = None,
     ) -> Receipt:
-        """Make an execution whose state is driven by hand, with ``transaction``. An id is never used twice."""
+        """Create an execution whose state you change by transactions, and return the receipt of its first commit.
+
+        - ``execution_id``: its id. An id is never used twice in a store.
+        - ``workspace``: the workspace that it belongs to.
+        - ``context``: its first context, a dict of values.
+        - ``workflow``, ``version``: the name and version to record for it.
+        - ``commit_id``: an id of your own for the commit, which makes a retry safe.
+
+        Raise ``AlreadyExists`` if the id was ever used.
+        """
         return await self._driver.run(
             self._parts.executions.create(execution_id, workspace, {} if context is None else context, workflow, version, commit_id)
         )
 
     async def load(self, execution_id: str, at: int | None = None) -> ExecutionState:
-        """The state of an execution now, or as it was at a revision."""
+        """Return the state of an execution now, or at a revision.
+
+        Raise ``NotFound`` if there is no such execution, or the store no longer has that revision, and ``Corrupted`` if
+        stored bytes do not match their digests.
+        """
         return await self._driver.run(self._parts.executions.load(execution_id, at))
 
     async def receipts(self, execution_id: str, *, after: int = -1, limit: int | None = None) -> list[Receipt]:
-        """The receipts of all commits after a revision, in order."""
+        """Return the receipts of an execution's commits, in order.
+
+        - ``after``: start after this revision; -1 for the first commit on.
+        - ``limit``: at most this many; None for all.
+        """
         return await self._driver.run(self._parts.executions.receipts(execution_id, after, limit))
 
     async def receipt(self, execution_id: str, commit_id: str) -> Receipt | None:
-        """The receipt of one commit id, or None if it did not land: the answer to ``CommitUnknown``. ``ReceiptArchived`` if it
-        did, and the receipt is in an archive."""
+        """Return the receipt of one commit id, or None if that commit did not land.
+
+        This resolves a ``CommitUnknown``. Raise ``ReceiptArchived`` if the commit landed and its receipt was moved to an
+        archive.
+        """
         return await self._driver.run(self._parts.executions.receipt(execution_id, commit_id))
 
     async def verify(self, execution_id: str, *, anchors: Iterable[Receipt] = ()) -> Verification:
-        """Walk the whole receipt chain; with receipts that you kept (``anchors``), rewriting and cutting are found, too."""
+        """Verify an execution's whole chain of receipts, and return every problem that was found.
+
+        - ``anchors``: receipts that you kept elsewhere. With them a chain that was rewritten or cut is found, too.
+        """
         return await self._driver.run(self._parts.executions.verify(execution_id, anchors))
 
     async def snapshot(self, execution_id: str) -> bytes:
-        """The execution's state now as bytes, for ``restore``."""
+        """Return an execution's state now as bytes, which ``restore`` takes."""
         return await self._driver.run(self._parts.copies.snapshot(execution_id))
 
     async def restore(self, execution_id: str, data: bytes) -> ExecutionState:
-        """Bring an execution to a snapshot's state by a new commit; if it is not in this store, take it in."""
+        """Bring an execution to the state of a snapshot by a new commit, and return that state.
+
+        An execution that this store does not have is created. Raise ``InvalidSnapshot`` for bytes that are no snapshot of it.
+        """
         return await self._driver.run(self._parts.copies.restore(execution_id, data))
 
     async def fork(self, execution_id: str, new_id: str, *, at: int | None = None) -> Receipt:
-        """Start a new execution from the state of another, now or at a revision. That of a run goes on from there."""
+        """Create an execution with the state of another, and return the receipt of its first commit.
+
+        A worker continues the fork of a workflow's execution; the fork of one made by ``create`` is driven by you.
+
+        - ``execution_id``: the execution to copy.
+        - ``new_id``: the id of the fork.
+        - ``at``: the revision to copy; the newest by default.
+
+        Raise ``AlreadyExists`` if ``new_id`` was ever used, and ``NotFound`` if the store no longer has the revision.
+        """
         return await self._driver.run(self._parts.copies.fork(execution_id, new_id, at))
 
     async def diff(self, execution_id: str, a: int, b: int) -> list[Change]:
-        """What differs between two revisions."""
+        """Return the changes between revision ``a`` and revision ``b`` of an execution.
+
+        Raise ``NotFound`` for a revision that the store does not have.
+        """
         return await self._driver.run(self._parts.copies.diff(execution_id, a, b))
 
     async def export(self, execution_id: str) -> bytes:
-        """The execution's receipts as a file that ``stepwell.verify_proof`` checks without the store."""
+        """Return an execution's receipts as a proof that ``stepwell.verify_proof`` checks without the store."""
         return await self._driver.run(self._parts.executions.export(execution_id))
 
     async def archive(self, execution_id: str, to: str | Path, *, through: int | None = None) -> int:
-        """Move receipts up to a revision into a proof file; a snapshot takes their place. How many were moved."""
+        """Move an execution's receipts into a proof file, leave a snapshot in their place, and return how many were moved.
+
+        - ``to``: the path of a file that does not exist yet.
+        - ``through``: the last revision to move; all by default.
+
+        Raise ``InvalidInput`` if the file exists or cannot be written; nothing was moved then.
+        """
         return await self._driver.run(self._parts.copies.archive(execution_id, file_of(to), through))
 
     async def delete(self, execution_id: str) -> None:
-        """Delete an execution with its history. Its id is never used again, and a late writer cannot revive it."""
+        """Delete an execution with its history. Its id is never used again, so that a late writer cannot revive it."""
         return await self._driver.run(self._parts.executions.delete(execution_id))
 
     async def drain(self, grace_seconds: Span | None = None) -> None:
-        """Claim no more, and hand running executions back: at once those that wait, others at their next call. After a grace, steps
-        still under way are left, to be made again elsewhere. Returns at once; ``close`` waits. A second call may end the grace."""
+        """Have the worker claim nothing more and hand its executions back, and return at once; ``close`` waits for the end.
+
+        Waiting executions are handed back at once, others at their next call. Another worker continues them.
+
+        - ``grace_seconds``: after this time steps that still run are abandoned, to run again elsewhere. None: they are waited
+          for. A second call may shorten the time.
+        """
         grace, self.worker = grace_of(grace_seconds), False
         self._host.stop_worker(grace)
 
     async def close(self) -> None:
-        """Finish what is under way, hand running executions back, and give everything back."""
+        """Finish what is under way, hand executions back, and close the store. A second call does nothing."""
         await self._host.close()
 
     def __repr__(self) -> str:

@@ -28,7 +28,10 @@ T = TypeVar("T")
 
 
 class Conversations:
-    """The conversations of one workspace."""
+    """The conversations of one workspace: ``well.conversations``.
+
+    A conversation is a dict of state and a list of turns. Every use starts its TTL (24 hours) anew.
+    """
 
     def __init__(self, operations: ConversationOperations, locks: LockOperations, driver: Driver) -> None:
         self._do, self._locks, self._driver = operations, locks, driver
@@ -37,41 +40,58 @@ class Conversations:
         return f"<Conversations workspace={self._do.workspace!r}>"
 
     def within(self, workspace: str) -> Conversations:
-        """The conversations of another workspace."""
+        """Return the conversations of another workspace."""
         return Conversations(self._do.within(workspace), self._locks, self._driver)
 
     def lasting(self, ttl: Span) -> Conversations:
-        """The same conversations, living for so long after each use instead of 24 hours."""
+        """Return the same conversations with another TTL than 24 hours."""
         return Conversations(self._do.lasting(ttl), self._locks, self._driver)
 
     def get(self, conversation_id: str) -> Value:
-        """The state of a conversation, or None."""
+        """Return the state of a conversation, or None if there is none."""
         return self._driver.run(self._do.get(conversation_id))
 
     def get_as(self, conversation_id: str, kind: type[T]) -> T | None:
-        """The state checked against a type and given as an instance of it; ``InvalidInput`` says where it does not fit."""
+        """Return the state of a conversation as an instance of a class, or None if there is none.
+
+        - ``kind``: a dataclass, msgspec, attrs or pydantic class.
+
+        Raise ``InvalidInput`` if the state does not fit the class.
+        """
         return self._driver.run(self._do.get_as(conversation_id, kind))
 
     def set(
         self, conversation_id: str, state: Mapping[str, Value], *, user: str | None = None, lock: HeldLock | None = None
     ) -> None:
-        """Save a state; it then lives for the whole TTL again. Under a ``lock``, only if that is still held."""
+        """Save the state of a conversation, and start its TTL anew.
+
+        - ``state``: the new state, a dict of values.
+        - ``user``: the user in whose list (``of_user``) the conversation appears.
+        - ``lock``: what ``conversations.lock`` gave; the write lands only if that is still held, else ``LeaseLost`` is
+          raised.
+        """
         return self._driver.run(self._do.set(conversation_id, state, user, lock))
 
     def delete(self, conversation_id: str) -> bool:
-        """Forget a conversation with its history; whether there was one."""
+        """Delete a conversation with its history; return whether there was one."""
         return self._driver.run(self._do.delete(conversation_id))
 
     def history(self, conversation_id: str, limit: int | None = None) -> list[Turn]:
-        """The turns in order; with a limit, the last ones."""
+        """Return the turns of a conversation in order; with a limit, the last ones."""
         return self._driver.run(self._do.history(conversation_id, limit))
 
     def of_user(self, user: str) -> list[ConversationSummary]:
-        """A user's conversations, the one used last first."""
+        """Return a user's conversations, the most recently used first."""
         return self._driver.run(self._do.of_user(user))
 
     def lock(self, conversation_id: str, *, seconds: Span = DEFAULT_SECONDS, timeout: Span | None = 0) -> Lock:
-        """The right to be the only one at work on a conversation: fails fast, or waits for up to ``timeout`` seconds."""
+        """Return the lock of a conversation. ``turn`` acquires it by itself.
+
+        - ``seconds``: how long after its holder's death the lock expires.
+        - ``timeout``: how long to wait for it: 0 not at all, None without a limit.
+
+        Acquiring raises ``LockHeld`` if another holder had the lock during the whole ``timeout``.
+        """
         name = conversation_lock(conversation_id, self._do.workspace)
         return Lock(self._locks, lock_request(name, conversation_id, seconds, timeout), self._driver)
 
@@ -85,9 +105,24 @@ class Conversations:
         seconds: Span = DEFAULT_SECONDS,
         timeout: Span | None = None,
     ) -> TurnResult:
-        """One turn, alone on the conversation: lock, load, ``run(state, message)``, merge, save state and history as one.
+        """Answer one message: acquire the lock, load, call ``run``, and save its answer and the history together.
 
         If ``run`` raises, or the lock is lost before the save, the conversation stays as it was.
+
+        - ``run``: a function of the state and the message that returns an ``Answer``.
+        - ``message``: the message.
+        - ``user``: the user in whose list (``of_user``) the conversation appears.
+        - ``seconds``, ``timeout``: as for ``lock``.
+
+        Raise ``LockHeld``, ``LeaseLost``, and ``Conflict`` if somebody changed the conversation without the lock.
+
+        Example:
+
+            def shout(state, message):
+                return Answer(message.upper(), collected={"last": message})
+
+            result = well.conversations.turn("c", shout, "hello")
+            assert result.reply == "HELLO"
         """
         check_runnable(run)
         with self.lock(conversation_id, seconds=seconds, timeout=timeout) as held:

@@ -28,13 +28,13 @@ __all__ = ["Queue", "QueueItem", "Schedules", "Workspaces"]
 
 
 class Queue:
-    """The queue of a store."""
+    """The queue of a store: ``well.queue``."""
 
     def __init__(self, operations: QueueOperations, driver: Driver) -> None:
         self._do, self._driver = operations, driver
 
     def item(self, item_id: str) -> QueueItem:
-        """The handle of an item."""
+        """Return the handle of an item. Raise ``NotFound`` if there is none, or it was dropped after its retention."""
         return QueueItem(self._driver.run(self._do.handle(item_id)), self._do, self._driver)
 
     def list(
@@ -47,99 +47,136 @@ class Queue:
         before: ItemSummary | None = None,
         limit: int = 100,
     ) -> list[ItemSummary]:
-        """Items that match, newest first; the next page comes ``before`` the last one of this."""
+        """Return a page of the items that match, newest first.
+
+        - ``workspace``, ``queue``, ``status``, ``workflow``: list only items with these.
+        - ``before``: the last summary of the page before; None for the first page.
+        - ``limit``: the size of a page, 1 to 10,000.
+
+        Raise ``InvalidInput`` for an unknown status and a limit outside its range.
+        """
         return self._driver.run(self._do.summaries(workspace, queue, status, workflow, before, limit))
 
     def dead(self, *, workspace: str | None = None, limit: int = 100) -> builtins.list[ItemSummary]:
-        """Items that failed, with their last error, newest first."""
+        """Return the items that failed, newest first, each with its last error.
+
+        - ``workspace``: only items of this workspace.
+        - ``limit``: at most this many, 1 to 10,000.
+        """
         return self._driver.run(self._do.summaries(workspace, None, ItemStatus.FAILED, None, None, limit))
 
     def redrive(self, item_id: str) -> QueueItem:
-        """Have a failed or cancelled item run again, with all its attempts, as a new execution."""
+        """Run a failed or cancelled item again, with all its attempts and as a new execution, and return its handle.
+
+        Raise ``Conflict`` for an item in another status, and while another item of its singleton has not ended.
+        """
         return QueueItem(self._driver.run(self._do.redrive(item_id)), self._do, self._driver)
 
     def put(self, name: str, *, concurrency: Number = KEEP, rate_per_second: Rate = KEEP) -> QueueSettings:
-        """Set up a named queue, or change what you give of it (None: no limit): how many of its items run at once, and how many
-        start in a second, over all workspaces."""
+        """Set limits of a named queue over all workspaces, and return its settings. A limit that is not given stays.
+
+        - ``concurrency``: how many of its items run at once; None: no limit.
+        - ``rate_per_second``: how many of its items start in a second; None: no limit.
+
+        Raise ``InvalidInput`` for a limit out of range, and ``Conflict`` if a hundred concurrent changes were first.
+        """
         return self._driver.run(self._do.change_queue(name, concurrency=concurrency, rate_per_second=rate_per_second))
 
     def get(self, name: str = DEFAULT_QUEUE) -> QueueSettings:
-        """The settings of a queue; one that was never set up has no limits."""
+        """Return the settings of a queue. One that was never set up has no limits."""
         return self._driver.run(self._do.queue(name))
 
     def pause(self, name: str = DEFAULT_QUEUE) -> QueueSettings:
-        """Start nothing more from a queue; what runs goes on."""
+        """Start no more items of a queue, and return its settings. Running executions continue."""
         return self._driver.run(self._do.change_queue(name, is_paused=True))
 
     def resume(self, name: str = DEFAULT_QUEUE) -> QueueSettings:
-        """Start items from a queue again."""
+        """Start items of a paused queue again, and return its settings."""
         return self._driver.run(self._do.change_queue(name, is_paused=False))
 
     def drain(self, name: str = DEFAULT_QUEUE, timeout: Span | None = None) -> bool:
-        """Pause a queue and wait until nothing of it runs any more; whether that came about in time."""
+        """Pause a queue and wait until none of its items runs; return False if some still run after ``timeout``."""
         return self._driver.run(self._do.drain(name, timeout_seconds(timeout)))
 
     def stats(self, workspace: str | None = None) -> builtins.list[LaneStats]:
-        """Depth, ages, waits and slots by workspace and queue."""
+        """Return depth, running items, capacity and waiting times of each pair of workspace and queue.
+
+        - ``workspace``: only lanes of this workspace.
+        """
         return self._driver.run(self._do.stats(workspace))
 
     def demand(self) -> Demand:
-        """How much work there is for workers: the signal for autoscaling."""
+        """Return how much work there is for workers: the signal for autoscaling."""
         return self._driver.run(self._do.demand())
 
     def metrics(self) -> str:
-        """The figures in the text format of Prometheus."""
+        """Return the statistics of the queue in the text format of Prometheus."""
         return self._driver.run(self._do.metrics())
 
     def workers(self) -> builtins.list[WorkerPresence]:
-        """The processes that take items from the queue."""
+        """Return the workers that take items from the queue. One whose stored row is damaged is left out, and named in the log."""
         return self._driver.run(self._do.workers())
 
     def why(self, item_id: str) -> WaitingReason:
-        """Why an item waits, for people."""
+        """Return why an item waits: codes, the strongest first, and a message. Raise ``NotFound`` if there is no such item."""
         return self._driver.run(self._do.why(item_id))
 
     def recover(self) -> builtins.list[str]:
-        """Return items whose dispatcher died, and drop old ended ones, now; the ids of the former. It also happens by itself."""
+        """Return items whose dispatcher died to the queue now, and return their ids.
+
+        This also drops ended items after their retention. Workers do both regularly.
+        """
         return self._driver.run(self._do.recover())
 
 
 class QueueItem(ItemHandle):
-    """A request that was taken into the queue."""
+    """The handle of a queue item, as ``enqueue`` returns it.
+
+    ``item_id``, ``execution_id`` and ``status`` are as of the last call; ``is_new`` is False if the item existed before the
+    request. Calls raise ``NotFound`` after the item was dropped at the end of its retention.
+    """
 
     def __init__(self, answer: Enqueued, operations: QueueOperations, driver: Driver, workflow: object = None) -> None:
         super().__init__(answer)
         self._do, self._driver, self._workflow = operations, driver, workflow
 
     def run(self) -> Run:
-        """The handle of the item's execution, which exists once the item was dispatched."""
+        """Return the handle of the item's execution, which exists once the item was dispatched."""
         return Run(self._do.run(self.execution_id, self._workflow), self._driver)
 
     def state(self) -> ItemSummary:
-        """The item as it is now."""
+        """Return the item as it is now, and update ``status`` and ``execution_id``."""
         item = self._driver.run(self._do.item(self.item_id))
         self._update(item)
         return ItemSummary.of(item)
 
     def refresh(self) -> QueueItem:
-        """Bring ``status`` and ``execution_id`` up to date; the same handle."""
+        """Update ``status`` and ``execution_id``, and return this handle."""
         self.state()
         return self
 
     def result(self, timeout: Span | None = None) -> Any:
-        """Wait for the item's turn and for the end of its run; what that gave. ``ExecutionFailed`` or ``ExecutionCancelled`` say
-        how else it ended."""
+        """Wait until the item was dispatched and its execution has ended, and return the workflow's result.
+
+        - ``timeout``: how long to wait; None without a limit.
+
+        Raise ``ExecutionFailed`` or ``ExecutionCancelled`` if it ended so, and ``TimeoutError`` if it did not end in time: it
+        continues.
+        """
         seconds = timeout_seconds(timeout)
         return self._driver.run(self._do.result(self.item_id, self.execution_id, self._workflow, seconds))
 
     def cancel(self) -> ItemSummary:
-        """Cancel the item: one that waits ends at once, one that runs is asked to. The item afterwards."""
+        """Cancel the item, and return it as it is afterwards.
+
+        A waiting item ends at once. A running execution is sent a cancel request.
+        """
         item = self._driver.run(self._do.cancel(self.item_id))
         self._update(item)
         return ItemSummary.of(item)
 
     def why(self) -> WaitingReason:
-        """Why the item waits, for people."""
+        """Return why the item waits: codes, the strongest first, and a message."""
         return self._driver.run(self._do.why(self.item_id))
 
     def __repr__(self) -> str:
@@ -147,33 +184,42 @@ class QueueItem(ItemHandle):
 
 
 class Workspaces:
-    """The workspaces of a store and their tiers."""
+    """The workspaces of a store and their tiers: ``well.workspaces``.
+
+    Concurrent changes of different settings all land. A change that loses a hundred races in a row raises ``Conflict``.
+    """
 
     def __init__(self, operations: WorkspaceOperations, driver: Driver) -> None:
         self._do, self._driver = operations, driver
 
     def put(self, workspace_id: str, *, tier: str | None = None, is_paused: bool | None = None) -> Workspace:
-        """Make a workspace (tier ``free`` unless you say another), or change what you give of it."""
+        """Create a workspace, or change what is given of it; return it.
+
+        - ``tier``: the tier that sets its limits; a new workspace has ``free``.
+        - ``is_paused``: True to start none of its items.
+
+        Raise ``NotFound`` for an unknown tier.
+        """
         return self._driver.run(self._do.put(workspace_id, tier, is_paused))
 
     def get(self, workspace_id: str) -> Workspace:
-        """A workspace; ``NotFound`` if there is none."""
+        """Return a workspace. Raise ``NotFound`` if there is none."""
         return self._driver.run(self._do.get(workspace_id))
 
     def list(self) -> list[Workspace]:
-        """All workspaces, by id."""
+        """Return all workspaces, sorted by id."""
         return self._driver.run(self._do.all())
 
     def pause(self, workspace_id: str) -> Workspace:
-        """Have its items wait, whatever capacity there is; what runs goes on."""
+        """Start no more items of a workspace, and return it. Running executions continue. Raise ``NotFound`` if there is none."""
         return self._driver.run(self._do.pause(workspace_id, is_paused=True))
 
     def resume(self, workspace_id: str) -> Workspace:
-        """Have its items start again."""
+        """Start items of a paused workspace again, and return it. Raise ``NotFound`` if there is none."""
         return self._driver.run(self._do.pause(workspace_id, is_paused=False))
 
     def tiers(self) -> list[Tier]:
-        """All tiers, by name."""
+        """Return all tiers, sorted by name."""
         return self._driver.run(self._do.tiers())
 
     def put_tier(
@@ -187,7 +233,17 @@ class Workspaces:
         state_bytes: Number = KEEP,
         retention_seconds: Rate = KEEP,
     ) -> Tier:
-        """Make a tier, or change what you give of it (None: no limit), at once for all its workspaces."""
+        """Create a tier, or change what is given of it, at once for all its workspaces; return it. None means no limit.
+
+        - ``concurrency``: how many executions of a workspace run at once.
+        - ``weight``: the workspace's share when workers are scarce, 0.001 to 1,000,000.
+        - ``rate_per_second``: how many items of a workspace start in a second.
+        - ``queue_depth``: how many items of a workspace may wait.
+        - ``state_bytes``: how large a workspace's scoped state may be.
+        - ``retention_seconds``: how long ended items are kept.
+
+        Raise ``InvalidInput`` for a setting out of range.
+        """
         given = {
             "concurrency": concurrency,
             "weight": weight,
@@ -200,7 +256,10 @@ class Workspaces:
 
 
 class Schedules:
-    """The schedules of a store."""
+    """The schedules of a store: ``well.schedules``. Each tick enqueues one item.
+
+    Calls raise ``NotFound`` for a schedule that does not exist and ``Corrupted`` for one that cannot be read.
+    """
 
     def __init__(self, operations: ScheduleOperations, queue: QueueOperations, driver: Driver) -> None:
         self._do, self._queue, self._driver = operations, queue, driver
@@ -221,9 +280,23 @@ class Schedules:
         priority: int = 0,
         max_attempts: int = 3,
     ) -> ScheduleSummary:
-        """Have a workflow run by a cron expression in a time zone, every so often, or once; one of the same name is replaced.
+        """Create or replace a schedule, and return it.
 
-        ``catch_up`` says what becomes of ticks that were missed while nobody was there: ``none`` of them, the ``last``, or ``all``.
+        With unchanged times it keeps its position. Give one of ``cron``, ``every`` and ``at``.
+
+        - ``name``: the schedule's name.
+        - ``workflow``, ``value``, ``workspace``, ``queue``, ``priority``, ``max_attempts``: as for ``enqueue``.
+        - ``cron``: five or six fields, or ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``, ``@yearly``.
+        - ``zone``: the time zone of ``cron``, such as ``Europe/Berlin``; UTC by default.
+        - ``every``: an interval of at least 100 ms.
+        - ``at``: one moment, an aware datetime.
+        - ``catch_up``: which ticks to fire that were missed while no worker ran: ``none``, the ``last``, or ``all``.
+
+        Raise ``InvalidInput`` for times that never come, and ``NotFound`` for an unknown workspace or workflow.
+
+        Example:
+
+            well.schedules.put("nightly", report, cron="0 3 * * *", zone="Europe/Berlin", catch_up="last")
         """
         request = QueueRequest(
             workflow=workflow, value=value, workspace=workspace, queue=queue, priority=priority, max_attempts=max_attempts
@@ -231,34 +304,38 @@ class Schedules:
         return ScheduleSummary.of(self._driver.run(self._do.put(name, request, cron, zone, every, at, catch_up)))
 
     def get(self, name: str) -> ScheduleSummary:
-        """A schedule; ``NotFound`` if there is none."""
+        """Return a schedule."""
         return ScheduleSummary.of(self._driver.run(self._do.get(name)))
 
     def list(self) -> list[ScheduleSummary]:
-        """All schedules, by name."""
+        """Return all schedules, sorted by name. Those that cannot be read are left out, and named in the log."""
         return [ScheduleSummary.of(each) for each in self._driver.run(self._do.all())]
 
     def delete(self, name: str) -> bool:
-        """Fire no more; whether it was there. Runs that it asked for are not touched."""
+        """Delete a schedule; return whether it existed. Items that it enqueued stay."""
         return self._driver.run(self._do.delete(name))
 
     def pause(self, name: str) -> ScheduleSummary:
-        """Fire nothing until it is resumed."""
+        """Fire no more ticks of a schedule until it is resumed, and return it."""
         return ScheduleSummary.of(self._driver.run(self._do.pause(name, is_paused=True)))
 
     def resume(self, name: str) -> ScheduleSummary:
-        """Fire again; what it missed is caught up as its policy says."""
+        """Fire the ticks of a paused schedule again, and return it. ``catch_up`` decides about the missed ones."""
         return ScheduleSummary.of(self._driver.run(self._do.pause(name, is_paused=False)))
 
     def run_now(self, name: str) -> QueueItem:
-        """Have it run now, beside its ticks."""
+        """Enqueue one item in addition to the ticks, and return its handle. Raise the errors of ``enqueue``."""
         return QueueItem(self._driver.run(self._do.run_now(name)), self._queue, self._driver)
 
     def backfill(self, name: str, start: datetime, end: datetime) -> builtins.list[QueueItem]:
-        """Have it run for all ticks from one moment to another; those that were fired already are not fired again."""
+        """Enqueue an item for every tick from ``start`` to ``end``, both included, and return their handles.
+
+        A tick that was fired before returns its item. Raise ``InvalidInput`` for more than 10,000 ticks, and the errors of
+        ``enqueue``.
+        """
         answers = self._driver.run(self._do.backfill(name, start, end))
         return [QueueItem(answer, self._queue, self._driver) for answer in answers]
 
     def next(self, name: str, count: int = 5) -> builtins.list[datetime]:
-        """The next moments at which it fires."""
+        """Return the next moments at which a schedule fires, ``count`` of them, 1 to 1,000."""
         return self._driver.run(self._do.next(name, count))

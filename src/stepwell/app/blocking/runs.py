@@ -25,70 +25,108 @@ __all__ = ["Definitions", "Run"]
 
 
 class Run:
-    """A run of a workflow."""
+    """The handle of one execution of a workflow, as ``start`` and ``run`` return it.
+
+    Every call raises ``NotFound`` if the execution does not exist.
+    """
 
     def __init__(self, operations: RunOperations, driver: Driver) -> None:
         self._do, self._driver = operations, driver
         self.execution_id = operations.execution_id
 
     def result(self, timeout: Span | None = None) -> Any:
-        """Wait for the end of the run; what it gave. ``ExecutionFailed`` or ``ExecutionCancelled`` say how else it ended."""
+        """Wait for the end of the execution, and return the workflow's result.
+
+        The result of a workflow function of this process has the annotated type; any other is a plain value.
+
+        - ``timeout``: how long to wait; None without a limit.
+
+        Raise ``ExecutionFailed`` or ``ExecutionCancelled`` if the execution ended so, and ``TimeoutError`` if it did not end
+        in time: it continues.
+        """
         return self._driver.run(self._do.result(timeout_seconds(timeout)))
 
     def status(self) -> Status:
-        """Where the run stands."""
+        """Return the status of the execution.
+
+        ``PENDING``: no worker has it. ``RUNNING``: a worker has it. ``WAITING``: it is suspended. ``COMPLETED``, ``FAILED``
+        and ``CANCELLED`` are final.
+        """
         return self._driver.run(self._do.status())
 
     def signal(self, name: str, value: Value = None) -> None:
-        """Send a signal; it is kept until the run takes it."""
+        """Send a signal, which is stored until the execution takes it with ``wait_signal``.
+
+        - ``name``: the signal's name.
+        - ``value``: what the wait returns.
+
+        Raise ``ExecutionEnded`` if the execution has ended.
+        """
         self._driver.run(self._do.signal(name, value))
 
     def cancel(self) -> None:
-        """Ask the run to end. Its code learns of it at its next call and can clean up."""
+        """Request the execution and its children to end.
+
+        Their code gets ``ExecutionCancelled`` at its next call and may clean up.
+
+        Raise ``ExecutionEnded`` if the execution has ended.
+        """
         self._driver.run(self._do.cancel())
 
     def retry(self) -> None:
-        """Run it again after it failed, from the step that failed: what was recorded before is kept. If it came from a queue item,
-        that is QUEUED again, and the run goes on when it has its turn; ``Conflict`` if the item was driven again or dropped."""
+        """Continue a failed execution at the step or child that failed; completed steps are not run again.
+
+        An execution that came from a queue item waits for a slot in the queue. Raise ``Conflict`` if the execution did not
+        fail, was compensated, or if its item was redriven or dropped.
+        """
         self._driver.run(self._do.retry())
 
     def obstacle(self) -> str | None:
-        """Why this process does not run it, and what to do: it has no such workflow, or an older version; None if it can."""
+        """Return why this process cannot run the execution and what to do about it, or None if it can.
+
+        It lacks the workflow, has only an older version of it, or lacks a step.
+        """
         return self._driver.run(self._do.obstacle())
 
     def progress(self) -> Progress:
-        """How far the run is, what it does and waits for, and what may be answered."""
+        """Return how far the execution is, what it runs and waits for, and which answers it accepts."""
         return self._driver.run(self._do.progress())
 
     def draw(self, format: PictureFormat = "svg") -> str:
-        """A picture of the run, as SVG or as Mermaid text: its definition with the progress in it, or a function's calls."""
+        """Return a picture of the execution: its definition with the progress in it, or the calls that its function has made.
+
+        - ``format``: ``svg`` or ``mermaid``. Raise ``InvalidInput`` for another.
+        """
         return self._driver.run(self._do.draw(format))
 
     def check(self) -> tuple[Problem, ...]:
-        """Every fault of the definition that the run follows, or of the calls that a function has made; none: it is sound."""
+        """Return every fault of the definition that the execution follows, or of the calls that its function made; () if none."""
         return self._driver.run(self._do.check())
 
     def state(self) -> DataStore:
-        """The run's trigger, steps, variables and loops, read-only."""
+        """Return the execution's trigger, steps, variables and loops, read-only."""
         return self._driver.run(self._do.state())
 
     def receipts(self) -> list[Receipt]:
-        """The receipts of all commits of the run."""
+        """Return the receipts of all commits of the execution, in order."""
         return self._driver.run(self._do.receipts())
 
     def history(self) -> list[dict[str, Value]]:
-        """What the run did, commit by commit, as plain data."""
+        """Return the commits of the execution as plain data: dicts with ``revision``, ``at`` and ``mutations``."""
         receipts = self.receipts()
         return [
             {"revision": each.revision, "at": each.committed_at.isoformat(), "mutations": list(each.mutations)} for each in receipts
         ]
 
     def trace(self, level: TraceLevel = "full") -> Trace:
-        """What the run did, in order: ``full``, or ``min`` without times and values, so that runs can be compared."""
+        """Return what the execution did, in order.
+
+        - ``level``: ``full``; ``min`` without times and values, so that traces can be compared; or ``none``.
+        """
         return trace_of(self.receipts(), level)
 
     def verify(self) -> Verification:
-        """Walk the run's receipt chain."""
+        """Verify the execution's whole chain of receipts, and return every problem that was found."""
         return self._driver.run(self._do.verify())
 
     def __repr__(self) -> str:
@@ -96,28 +134,33 @@ class Run:
 
 
 class Definitions:
-    """The definitions in a store."""
+    """The definitions of declared workflows that are kept in a store: ``well.definitions``."""
 
     def __init__(self, operations: DefinitionOperations, driver: Driver) -> None:
         self._do, self._driver = operations, driver
 
     def put(self, definition: Definition | str | Path) -> Definition:
-        """Store a definition, given as such, as YAML or JSON text, or as the path of a file. The same again changes nothing;
-        ``AlreadyExists`` if its version is stored with another body."""
+        """Store a definition, and return it. Storing the same definition again changes nothing.
+
+        - ``definition``: a ``Definition``, YAML or JSON text, or the path of a file.
+
+        Raise ``InvalidDefinition`` for one with faults, ``AlreadyExists`` if its version is stored with another body, and
+        ``NotFound`` if the file cannot be read.
+        """
         return self._driver.run(self._do.put(definition))
 
     def get(self, name: str, version: int | None = None) -> Definition:
-        """A stored definition; without a version, the newest."""
+        """Return a stored definition: this version, or the newest. Raise ``NotFound`` if there is none."""
         return self._driver.run(self._do.get(name, version))
 
     def list(self) -> list[DefinitionSummary]:
-        """All stored workflows, by name."""
+        """Return a summary of each stored workflow, by name."""
         return self._driver.run(self._do.list())
 
     def pause(self, name: str) -> None:
-        """Let no version of a workflow be started; runs that have begun go on."""
+        """Let no version of a workflow be started; its executions continue. Raise ``NotFound`` if there is none."""
         self._driver.run(self._do.pause(name))
 
     def activate(self, name: str) -> None:
-        """Let a workflow be started; its newest version becomes active, if it was a draft."""
+        """Let a workflow be started again; a newest version that is a draft becomes active. Raise ``NotFound`` if there is none."""
         self._driver.run(self._do.activate(name))

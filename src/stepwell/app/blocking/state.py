@@ -30,7 +30,17 @@ Ttl = Span | None
 
 
 class ScopedState:
-    """State in one scope."""
+    """The keys and values of one scope.
+
+    A key is a non-empty text of at most 512 bytes. Every write may raise ``LimitExceeded`` for the limits of a scope or the
+    ``state_bytes`` of the workspace's tier.
+
+    Example:
+
+        acme = well.state.workspace("acme")
+        acme.set("plan", {"seats": 5}, ttl="24h")
+        print(acme.get("plan"))
+    """
 
     def __init__(self, shared: StateOperations, scope: Scope, driver: Driver, policy: str = "last") -> None:
         self._shared, self._driver, self.scope = shared, driver, scope
@@ -40,92 +50,160 @@ class ScopedState:
         return f"<ScopedState {self.scope.path!r}>"
 
     def with_policy(self, policy: str) -> ScopedState:
-        """The same scope with another answer to conflicts: ``set`` wins (``last``), is refused with ``Conflict`` if somebody has
-        written since this object read the key (``reject``), or merges (``add``, ``max``, ``min``, ``union``)."""
+        """Return the same scope with another rule for ``set`` when another writer was first.
+
+        - ``policy``: ``last`` overwrites. ``reject`` raises ``Conflict`` unless this object has read or written the newest
+          value. ``add``, ``max``, ``min`` and ``union`` merge.
+        """
         return ScopedState(self._shared, self.scope, self._driver, policy)
 
     def cached(self, max_age: Span = 5) -> CachedState:
-        """The same scope for reading, from memory while it is known to be fresh, and never older than ``max_age`` seconds."""
+        """Return a reader of this scope that answers from memory while the value is known to be fresh.
+
+        - ``max_age``: a value is never older than this.
+        """
         return CachedState(self, self._shared.pulse, max_age)
 
     def get(self, key: str, default: Value = None) -> Value:
-        """The value of a key, or ``default`` if it is not there."""
+        """Return the value of a key, or ``default`` if the key is absent. A read restarts a sliding TTL."""
         return self._driver.run(self._do.get(key, default))
 
     def get_as(self, key: str, kind: type[T]) -> T | None:
-        """The value of a key as an instance of ``kind`` (a dataclass, a msgspec or pydantic class), or None."""
+        """Return the value of a key as an instance of a class, or None if the key is absent.
+
+        - ``kind``: a dataclass, msgspec, attrs or pydantic class.
+
+        Raise ``InvalidInput`` if the value does not fit the class.
+        """
         return self._driver.run(self._do.get_as(key, kind))
 
     def set(self, key: str, value: Value, ttl: Ttl = None, sliding: bool = False) -> int:
-        """Set a key, for ``ttl`` seconds if given; with ``sliding``, each use starts them anew. The key's new revision."""
+        """Set a key, and return its new revision.
+
+        - ``value``: None, a bool, number or text, or a list or dict of these.
+        - ``ttl``: after this time the key is gone; None keeps it for ever.
+        - ``sliding``: every use starts the ``ttl`` anew.
+
+        Raise ``Conflict`` or ``InvalidInput`` if the scope's policy says so.
+        """
         return self._driver.run(self._do.set(key, value, ttl, sliding))
 
     def delete(self, key: str) -> bool:
-        """Remove a key; whether it was there."""
+        """Delete a key; return whether it existed."""
         return self._driver.run(self._do.delete(key))
 
     def exists(self, key: str) -> bool:
-        """Whether the key is there."""
+        """Return whether a key exists. This does not restart a sliding TTL."""
         return self._driver.run(self._do.exists(key))
 
     def keys(self, prefix: str = "", *, after: str | None = None, limit: int | None = None) -> list[str]:
-        """The keys in order, with a prefix; a page of them with ``limit`` and, for the next page, ``after`` the last one."""
+        """Return the keys of the scope, sorted by code point.
+
+        - ``prefix``: only keys that begin with this.
+        - ``after``: the last key of the page before; None for the first page.
+        - ``limit``: the size of a page; None for all keys.
+        """
         return self._driver.run(self._do.keys(prefix, after, limit))
 
     def all(self, prefix: str = "") -> dict[str, Value]:
-        """Every key with its value, in order."""
+        """Return every key with its value, sorted by key; with a prefix, only keys that begin with it."""
         return self._driver.run(self._do.all(prefix))
 
     def clear(self) -> int:
-        """Remove every key; how many there were."""
+        """Delete every key of the scope; return how many there were, without expired ones."""
         return self._driver.run(self._do.clear())
 
     def get_many(self, keys: Sequence[str]) -> dict[str, Value]:
-        """The values of those of the keys that are there."""
+        """Return the values of several keys at one moment; absent keys are left out."""
         return self._driver.run(self._do.get_many(keys))
 
     def set_many(self, values: Mapping[str, Value], ttl: Ttl = None, sliding: bool = False) -> None:
-        """Set several keys, all or none."""
+        """Set several keys, all or none.
+
+        - ``values``: the new values by key.
+        - ``ttl``: after this time the key is gone; None keeps it for ever.
+        - ``sliding``: every use starts the ``ttl`` anew.
+        """
         return self._driver.run(self._do.set_many(values, ttl, sliding))
 
     def delete_many(self, keys: Sequence[str]) -> int:
-        """Remove several keys; how many were there."""
+        """Delete several keys in one write; return how many existed."""
         return self._driver.run(self._do.delete_many(keys))
 
     def increment(self, key: str, by: float = 1) -> int | float:
-        """Add to a number, which starts at 0; the sum."""
+        """Add ``by`` to a number, and return the sum. An absent key counts as 0. The TTL stays.
+
+        Raise ``InvalidInput`` if the value is not a number, or the sum does not fit 64 bits.
+        """
         return self._driver.run(self._do.increment(key, by))
 
     def merge(self, key: str, value: Value, how: str) -> Value:
-        """Put a value together with what the key holds: ``add``, ``max``, ``min`` or ``union``. The outcome."""
+        """Merge a value into the value of a key, and return the result.
+
+        - ``how``: ``add``, ``max`` or ``min`` of numbers, or ``union`` of lists.
+
+        Raise ``InvalidInput`` if the two cannot be merged.
+        """
         return self._driver.run(self._do.merge(key, value, how))
 
     def set_if_absent(self, key: str, value: Value, ttl: Ttl = None, sliding: bool = False) -> bool:
-        """Set a key that is not there; whether it was set."""
+        """Set a key unless it exists; return whether it was set.
+
+        - ``ttl``: after this time the key is gone; None keeps it for ever.
+        - ``sliding``: every use starts the ``ttl`` anew.
+        """
         return self._driver.run(self._do.set_if_absent(key, value, ttl, sliding))
 
     def entry(self, key: str) -> Entry | None:
-        """The value with its revision and end, or None."""
+        """Return a key's ``Entry``, its value with its revision and expiry, or None if the key is absent."""
         return self._driver.run(self._do.entry(key))
 
     def compare_and_set(self, key: str, value: Value, *, revision: int, ttl: Ttl = None) -> int:
-        """Set a key only if it is at ``revision`` (0: not there), else ``Conflict``. The key's new revision."""
+        """Set a key that is at a revision, and return its new revision.
+
+        - ``revision``: the revision that ``entry`` or ``set`` gave; 0 if the key must be absent.
+        - ``ttl``: after this time the key is gone; None keeps it for ever.
+
+        Raise ``Conflict`` if the key is at another revision; nothing was written.
+
+        Example:
+
+            found = state.entry("stock")
+            state.compare_and_set("stock", found.value - 1, revision=found.revision)
+        """
         return self._driver.run(self._do.compare_and_set(key, value, revision, ttl))
 
     def copy(self, key: str, to: str, scope: Scope | HasScope | None = None) -> bool:
-        """Copy a key to another name or scope, with its TTL; whether it was there."""
+        """Copy a key with its TTL, and return whether it existed.
+
+        - ``to``: the name of the copy.
+        - ``scope``: the scope of the copy, a ``Scope`` or a part of ``well.state``; None for this one.
+        """
         return self._driver.run(self._do.copy(key, to, as_scope(scope), move=False))
 
     def move(self, key: str, to: str, scope: Scope | HasScope | None = None) -> bool:
-        """Move a key to another name or scope, with its TTL; whether it was there."""
+        """Move a key with its TTL, and return whether it existed.
+
+        - ``to``: its new name.
+        - ``scope``: its new scope, a ``Scope`` or a part of ``well.state``; None for this one.
+        """
         return self._driver.run(self._do.copy(key, to, as_scope(scope), move=True))
 
     def revision(self) -> int:
-        """The revision of the newest change in this scope."""
+        """Return the revision of the newest change in this scope."""
         return self._driver.run(self._do.revision())
 
     def watch(self, since: int | None = None, *, idle_seconds: Span | None = None) -> Iterator[StateChange]:
-        """Changes as they happen, after a revision (default: from now); ends after ``idle_seconds`` without one."""
+        """Yield changes in this scope as they happen.
+
+        - ``since``: start after this revision; None for changes from now on.
+        - ``idle_seconds``: end after this time without a change; None never ends.
+
+        Example:
+
+            for change in state.watch():
+                print(change.key, change.value)
+        """
         with self._shared.pulse.listen(STATE) as listening:
             seen = self.revision() if since is None else since
             while found := self._driver.run(self._do.next_changes(seen, listening, idle_seconds)):
@@ -134,24 +212,24 @@ class ScopedState:
                     yield change
 
     def workflow(self, name: str) -> ScopedState:
-        """The state of a workflow of this workspace."""
+        """Return the state of a workflow of this workspace. Raise ``InvalidInput`` unless this is a workspace."""
         return ScopedState(self._shared, child_scope(self.scope, "workflow", name), self._driver)
 
     def custom(self, name: str) -> ScopedState:
-        """State of this workspace under a name of your own."""
+        """Return state of this workspace under a name of your own. Raise ``InvalidInput`` unless this is a workspace."""
         return ScopedState(self._shared, child_scope(self.scope, "custom", name), self._driver)
 
     def conversation(self, name: str) -> ScopedState:
-        """The state of a conversation of this workspace."""
+        """Return the state of a conversation of this workspace. Raise ``InvalidInput`` unless this is a workspace."""
         return ScopedState(self._shared, child_scope(self.scope, "conversation", name), self._driver)
 
     def step(self, name: str) -> ScopedState:
-        """The state of a step of this workflow."""
+        """Return the state of a step of this workflow. Raise ``InvalidInput`` unless this is a workflow."""
         return ScopedState(self._shared, child_scope(self.scope, "step", name), self._driver)
 
 
 class State:
-    """The door to scoped state: pick a scope, then use it."""
+    """The scopes of a store's state: ``well.state``. Pick a scope, then use it."""
 
     def __init__(self, operations: StateOperations, driver: Driver) -> None:
         self._operations, self._driver = operations, driver
@@ -161,51 +239,60 @@ class State:
 
     @property
     def globals(self) -> ScopedState:
-        """State shared by everything in the store."""
+        """Return the state of the whole store."""
         return self.at(Scope.globals())
 
     def workspace(self, workspace_id: str) -> ScopedState:
-        """State of one workspace; its workflows', conversations' and custom scopes are below it."""
+        """Return the state of a workspace. The scopes of its workflows, conversations and custom names are reached through it."""
         return self.at(Scope.of_workspace(workspace_id))
 
     def workflow(self, workflow_id: str) -> ScopedState:
-        """State of a workflow of the default workspace."""
+        """Return the state of a workflow of the workspace ``default``."""
         return self.at(Scope.of_workflow(workflow_id))
 
     def conversation(self, conversation_id: str) -> ScopedState:
-        """State of a conversation of the default workspace."""
+        """Return the state of a conversation of the workspace ``default``."""
         return self.at(Scope.of_conversation(conversation_id))
 
     def custom(self, namespace: str) -> ScopedState:
-        """State of the default workspace under a name of your own."""
+        """Return state of the workspace ``default`` under a name of your own."""
         return self.at(Scope.custom(namespace))
 
     def at(self, scope: Scope) -> ScopedState:
-        """State at any scope."""
+        """Return the state at any ``Scope``. Raise ``InvalidInput`` for anything else."""
         return ScopedState(self._operations, scope_of(scope), self._driver)
 
     def transaction(self, *, lock: HeldLock | None = None) -> StateTransaction:
-        """Writes to many keys and scopes that land together; under a ``lock``, only if it is still held."""
+        """Return writes to many keys and scopes that land together. Leaving its block commits, or rolls back on an exception.
+
+        - ``lock``: what acquiring a lock gave; the commit lands only if that is still held, else it raises ``LeaseLost``.
+
+        Example:
+
+            with well.state.transaction() as tx:
+                tx.state(well.state.globals).increment("orders")
+                tx.state(well.state.workspace("acme")).set("last", "order-7")
+        """
         return StateTransaction(self._operations, self._driver, guards_of(lock))
 
     def scopes(self, workspace_id: str | None = None) -> list[Scope]:
-        """All scopes that hold anything, of one workspace or of all."""
+        """Return all scopes that hold a key, of one workspace or of the whole store."""
         return self._driver.run(self._operations.scopes(workspace_id))
 
     def sweep(self) -> int:
-        """Give back the space of expired keys now; how many there were. It also happens by itself."""
+        """Free the space of expired keys now; return how many there were. Workers do it regularly."""
         return self._driver.run(self._operations.sweep())
 
 
 class CachedState(ReadCache):
-    """One scope, read from memory where that is fresh."""
+    """One scope, read from memory while it is fresh. ``close`` stops caching."""
 
     def __init__(self, state: ScopedState, pulse: Notifications, max_age: Span) -> None:
         super().__init__(pulse, max_age)
         self._state = state
 
     def get(self, key: str, default: Value = None) -> Value:
-        """The value of a key, or ``default`` if it is not there; at most ``max_age`` seconds old."""
+        """Return the value of a key, or ``default`` if the key is absent; at most ``max_age`` old."""
         found = self._find(key)
         if found is not None:
             return default if found[2] is None else decode(found[2])
@@ -216,24 +303,36 @@ class CachedState(ReadCache):
 
 
 class Transaction(TransactionOperations):
-    """An atomic batch of changes to one execution. ``with`` commits on leaving, or rolls back on an exception."""
+    """An atomic batch of changes to one execution. ``with`` commits on leaving, or rolls back on an exception.
+
+    Values are copied at each call, and nothing is visible to others before the commit. Use it from one thread or task.
+    """
 
     def __init__(self, executions: Executions, execution_id: str, terms: CommitTerms, limits: Limits, driver: Driver) -> None:
         super().__init__(executions, execution_id, terms, limits)
         self._driver = driver
 
     def commit(self) -> Receipt:
-        """Validate, store and apply everything buffered, as one; ``ValidationFailed`` names all faults and changes nothing."""
+        """Validate, store and apply all buffered changes as one commit, and return its receipt.
+
+        Raise ``ValidationFailed`` (or a kind of it) with every fault of the batch, ``Conflict`` if another writer was first,
+        ``LeaseLost`` if its lock or fence is no longer held, ``ReceiptArchived`` if a commit with its id landed earlier and
+        was archived, ``InvalidInput`` if it was committed before, and ``NotFound``. Nothing was written then. After
+        ``CommitUnknown`` it may be committed again: it lands once.
+        """
         return self._driver.run(self._commit())
 
     def begin(self) -> Transaction:
-        """Fix the revision that the commit must follow: the newest now. Entering the block does it, too; without either, ``commit``
-        follows whatever is the newest then."""
+        """Fix the revision that the commit must follow, the newest now, and return the transaction.
+
+        Entering the block does it, too. Without either, the commit follows whatever is the newest then. Raise ``NotFound`` if
+        there is no such execution.
+        """
         if not self._is_begun():
             self._driver.run(self._begin())
         return self
 
-    # A block does not go through begin and commit: every coroutine in between is passed at each awaiting.
+    # Not by way of begin() and commit(): each coroutine in between is resumed again at every wait.
 
     def __enter__(self) -> Transaction:
         if not self._is_begun():
@@ -255,7 +354,11 @@ class StateTransaction(StateTransactionOperations):
         self._driver = driver
 
     def commit(self) -> None:
-        """Write everything buffered, as one."""
+        """Write all buffered changes together.
+
+        Raise ``ValidationFailed`` with every fault, ``Conflict`` if a condition on a key does not hold, and ``LeaseLost``;
+        nothing was written then.
+        """
         self._driver.run(self._commit())
 
     def __enter__(self) -> StateTransaction:
