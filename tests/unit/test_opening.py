@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from tests.unit.sample import LIMITS, metadata
 
 from stepwell.errors import LimitExceeded, ValidationFailed
-from stepwell.fault_points import armed
 from stepwell.model.draft import Draft, Opening, opening_of
 from stepwell.model.execution_state import State
 from stepwell.model.limits import Limits
@@ -50,13 +49,6 @@ def test_what_follows_an_opening_is_validated() -> None:
         plan(State(), [SetTrigger(opening().mutations[1].trigger)], LIMITS, opening())  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(LimitExceeded):
         plan(State(), [], Limits(execution_bytes=10), opening())
-
-
-def test_opening_passes_every_point_if_a_test_listens() -> None:
-    points: list[str] = []
-    with armed(points.append):
-        plan(State(), ENDING, LIMITS, opening())
-    assert points.count("commit.mutation_checked") == 4
 
 
 def test_drafts_do_not_share_their_openings() -> None:

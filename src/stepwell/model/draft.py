@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from stepwell.fault_points import fault, is_armed
+from stepwell.fault_points import fault
 from stepwell.model.execution_state import MASK, ONLY, SECTIONS, State, common_element, element, result_element, state_digest
 from stepwell.model.mutation import (
     Create,
@@ -170,10 +170,9 @@ class Draft(msgspec.Struct, gc=False, eq=False):
 
     def apply(self) -> State:
         """Bring the base state up to this draft. Only called once the batch is stored, and cannot fail."""
-        state, sections, is_watched = self.base, self.base.sections, is_armed()
+        state, sections = self.base, self.base.sections
         for address, data in self._pending.items():
-            if is_watched:
-                fault("commit.applying")
+            fault("commit.applying")
             section, key = address
             if section in _IN_TREE:
                 _follow(state, address, data)

@@ -14,7 +14,7 @@ from stepwell.errors import (
     Problem,
     ValidationFailed,
 )
-from stepwell.fault_points import fault, is_armed
+from stepwell.fault_points import fault
 from stepwell.model.draft import ROOT_SCOPE, Draft, Opening, Planned, quoted
 from stepwell.model.execution_state import ONLY, SECTIONS, State
 from stepwell.model.ids import check_key
@@ -57,8 +57,7 @@ def plan(base: State, batch: Sequence[Planned], limits: Limits, opening: Opening
     A function in the batch is called with the draft at its turn and gives the mutation: so what is stored is pure data. An opening
     comes before the batch, and needs no validation on a state without entries.
     """
-    is_watched = is_armed()
-    if opening is not None and (is_watched or base.revision >= 0):
+    if opening is not None and base.revision >= 0:
         batch, opening = [*opening.mutations, *batch], None
     if len(batch) > limits.commit_mutations:
         raise LimitExceeded.of("commit_mutations", limits.commit_mutations, len(batch), "the number of mutations in one commit")
@@ -77,8 +76,7 @@ def plan(base: State, batch: Sequence[Planned], limits: Limits, opening: Opening
         except ValidationFailed as error:
             name = _name_of(mutation) or getattr(item, "__name__", "mutation")
             problems += [Problem(problem.code, problem.message, f"mutation {number} ({name})") for problem in error.errors]
-        if is_watched:
-            fault("commit.mutation_checked")
+        fault("commit.mutation_checked")
     if problems:
         raise refusal(problems)
     draft.close()
