@@ -237,7 +237,7 @@ def test_commit_that_was_not_begun_asks_the_store_nothing(open_well: OpenWell, u
     well = open_well(url)
     well.create("run")
     asked: list[str] = []
-    for name in ("tips", "load", "head"):
+    for name in ("head_digests", "load", "head"):
         monkeypatch.setattr(well._parts.store, name, lambda *_, name=name, **__: asked.append(name))
     assert _set(well, "x", 1) == 1
     assert asked == []

@@ -100,7 +100,7 @@ class Picture:
 
     def has_landed_at(self, point: str) -> bool:
         """Whether the write is past its point of no return when it first reaches this point."""
-        return self.trace.points.index(point) > self.trace.points.index("store.before_commit")
+        return self.trace.points.index(point) >= self.trace.points.index("store.committed")
 
     def is_unknown_at(self, point: str) -> bool:
         """Whether an error there is a lost reply: it has landed, and the store's caller has not been told."""

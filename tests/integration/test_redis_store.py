@@ -115,9 +115,9 @@ def test_plain_commit_is_refused_by_a_store_that_lost_its_data(site: Site) -> No
         site.client.restore(key, 0, row)
     with pytest.raises(Corrupted):
         raise write(site.store, commit)
-    assert site.store.tips(["run"]) == [commit.previous]
+    assert site.store.head_digests(["run"]) == [commit.previous]
     with pytest.raises(Corrupted):
-        site.store.tips(["run", "nobody"])
+        site.store.head_digests(["run", "nobody"])
 
 
 def test_plain_commit_keeps_all_keys_of_its_execution_alive(site: Site) -> None:

@@ -13,7 +13,7 @@ from stepwell.clock import FakeClock
 from stepwell.errors import Conflict
 from stepwell.model.commit import Outcome, Rest, Unit, Written
 from stepwell.model.limits import Limits
-from stepwell.stores.sqlite.fast_path import FIRST, LAST, MOST_AT_ONCE, PLAIN, statement_of
+from stepwell.stores.sqlite.fast_path import FIRST, LAST, MOST_AT_ONCE, STEPS, statement_of
 from stepwell.stores.sqlite.store import SQL, SQLiteStore
 from stepwell.testing.conformance.samples import SampleExecution, status, walk
 
@@ -73,7 +73,7 @@ def test_commits_of_a_group_keep_their_signatures(store: SQLiteStore) -> None:
         assert [each.head.signature for each in executions] == [b"\0", b"\1", None]
 
 
-@pytest.mark.parametrize("kind", [PLAIN, FIRST, LAST])
+@pytest.mark.parametrize("kind", [STEPS, FIRST, LAST])
 def test_largest_statement_stays_prepared(kind: str) -> None:
     """apsw does not keep longer ones (SC_MAX_ITEM_SIZE), and would prepare them for every group."""
     row = (None,) * SQL[kind].count("?")

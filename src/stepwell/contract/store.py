@@ -110,19 +110,10 @@ class Store(Protocol):
         """
         ...
 
-    def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:
-        """The digest of the execution's newest receipt, if that can be told for sure and without waiting; else None.
+    def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
+        """Return the digest of each execution's newest receipt as it is now; None for one that is missing or deleted.
 
-        A store that other processes write to may answer only if it knows that none of them has written since. With ``is_guarded``
-        the caller only commits on top of the answer: then a store may also answer while it cannot tell a write of its own, that is
-        under way, from one of another process. If it was the other's, the commit is refused with ``Conflict``.
-        """
-        ...
-
-    def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
-        """The digest of each execution's newest receipt as it is now, in one question; None if there is none or it was deleted.
-
-        Every transaction begins with this, so it should be the cheapest thing that a store can be asked.
+        Every transaction that reads begins with this, so a store should answer it in one round trip and as cheaply as it can.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Tips for callers that await: whoever begins a transaction asks for the newest receipt, and many who ask at once share a question.
+"""Head digests for async callers: every transaction begins by reading its execution's head, and concurrent reads share one query.
 
 What is asked for while an answer is under way goes out with the next question, never with the present one: an answer is always
 newer than the moment when its caller asked.
@@ -74,7 +74,7 @@ class _Asking:
             return
         try:
             ids = [execution_id for execution_id, _ in asked]
-            question = asyncio.get_running_loop().run_in_executor(self._threads, self._store.tips, ids)
+            question = asyncio.get_running_loop().run_in_executor(self._threads, self._store.head_digests, ids)
         except RuntimeError:
             self._fail(asked, StoreUnavailable("the store is closed; open it again"))
             self._ask()
@@ -86,9 +86,9 @@ class _Asking:
         if error is not None:
             self._fail(asked, error)
         else:
-            for (_, answer), tip in zip(asked, done.result(), strict=True):
+            for (_, answer), digest in zip(asked, done.result(), strict=True):
                 if not answer.done():
-                    answer.set_result(tip)
+                    answer.set_result(digest)
         self._ask()
 
     def _fail(self, asked: list[tuple[str, asyncio.Future[str | None]]], error: BaseException) -> None:
@@ -133,7 +133,7 @@ class ReadHead(Read):
     __slots__ = ("execution_id",)
 
     def __init__(self, store: Store, execution_id: str) -> None:
-        super().__init__(lambda: store.tips((execution_id,))[0])
+        super().__init__(lambda: store.head_digests((execution_id,))[0])
         self.execution_id = execution_id
 
 
@@ -213,7 +213,7 @@ class AsyncDriver:
         self._opening: asyncio.Future[None] | None = None
         self._is_instant = not store.capabilities().has_blocking_writes
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="stepwell-reader")
-        self._tips = HeadBatch(store, self._threads)
+        self._heads = HeadBatch(store, self._threads)
         self._is_closed = False
         self.may_block: Callable[[], bool] = lambda: False
         """Whether nobody else is on the event loop now, so that it may wait for a write itself: that saves two hops."""
@@ -244,7 +244,7 @@ class AsyncDriver:
                     elif self._is_instant:
                         answer = effect.query()
                     elif isinstance(effect, ReadHead):
-                        answer = await self._tips.ask(effect.execution_id)
+                        answer = await self._heads.ask(effect.execution_id)
                     else:
                         answer = await self.call(effect.query)
                 except BaseException as error:  # noqa: BLE001 - the operation decides what to do about it

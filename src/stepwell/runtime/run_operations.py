@@ -132,9 +132,6 @@ class RunOperations:
 
     def status(self) -> Operation[Status]:
         """Where the run stands."""
-        known = self._executions.status_at_hand(self.execution_id)
-        if known is not None:
-            return known
         head = yield from self._executions.head(self.execution_id)
         return Status(head.status)
 

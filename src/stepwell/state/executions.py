@@ -32,7 +32,7 @@ from stepwell.model.queue_item import ItemMark
 from stepwell.model.queue_lifecycle import cancelled_in_wait, mark_of, waits_for_turn
 from stepwell.model.receipt import Receipt, ReceiptHeader, sign_head
 from stepwell.model.receipt_chain import build_commit, fast_forward, rebuild, settle
-from stepwell.model.record import Metadata, decode_status, encode_record
+from stepwell.model.record import Metadata, encode_record
 from stepwell.model.status import FINAL, Status
 from stepwell.model.validation import plan
 from stepwell.model.value import Value, canonical
@@ -218,32 +218,12 @@ class Executions(History):
             yield from self.check_not_archived(execution_id, terms.commit_id)
         return OpenTransaction(live, terms, self._new_id)
 
-    def begin_at_hand(self, execution_id: str, terms: CommitTerms) -> OpenTransaction | None:
-        """The same as ``begin`` if it takes no waiting, since the newest state is at hand for sure; else None."""
-        live = self._live.get(execution_id)
-        if (
-            live is None
-            or terms.commit_id is not None
-            or terms.fence is not None
-            or self._store.known_tip(execution_id, is_guarded=True) != live.state.receipt
-        ):
-            return None
-        return OpenTransaction(live, terms, self._new_id)
-
     def guess(self, execution_id: str, terms: CommitTerms) -> OpenTransaction | None:
         """A session on the state at hand, which may be behind the store: for a commit whose caller has seen nothing of it."""
         if terms.commit_id is not None or terms.fence is not None:
             return None
         live = self._live.get(execution_id)
         return None if live is None else OpenTransaction(live, terms, self._new_id)
-
-    def status_at_hand(self, execution_id: str) -> Status | None:
-        """The status of an execution whose newest state is at hand for sure; else None."""
-        live = self._live.get(execution_id)
-        if live is None or self._store.known_tip(execution_id) != live.state.receipt:
-            return None
-        with live.lock:
-            return decode_status(live.state.sections["status"][ONLY])
 
     def commit(
         self,
@@ -328,8 +308,6 @@ class Executions(History):
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         live = self._live.get(execution_id)
         if live is not None:
-            if self._store.known_tip(execution_id) == live.state.receipt:
-                return live
             if (yield from self._catch_up(live)):
                 return live
             self._live.forget(execution_id)
@@ -348,12 +326,12 @@ class Executions(History):
     def _catch_up(self, live: CachedExecution) -> Operation[bool]:
         """Ask the store for what is newer than the state at hand; False if the state cannot be brought up to it."""
         execution_id = live.execution_id
-        tip = yield ReadHead(self._store, execution_id)
-        if tip is None:
+        digest = yield ReadHead(self._store, execution_id)
+        if digest is None:
             self._live.forget(execution_id)
             raise no_execution(execution_id)
         with live.lock:
-            if live.state.receipt == tip:
+            if live.state.receipt == digest:
                 return True
             behind = live.state.revision
         loaded = yield from read(lambda: self._store.load(execution_id, since=behind))

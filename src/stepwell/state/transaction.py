@@ -45,11 +45,6 @@ class TransactionOperations(Buffer):
         # What was asked for after an explicit commit is refused there, and not dropped in silence.
         return bool(self._batch) or (self.receipt is None and not self._is_rolled_back)
 
-    def _is_begun(self) -> bool:
-        """Whether the revision that the commit must follow is fixed; it is from now on, if that takes no waiting."""
-        self._session = self._session or self._executions.begin_at_hand(self.execution_id, self._terms)
-        return self._session is not None
-
     def _begin(self) -> Operation[OpenTransaction]:
         self._session = yield from self._executions.begin(self.execution_id, self._terms)
         return self._session

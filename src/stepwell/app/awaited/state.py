@@ -327,14 +327,14 @@ class AsyncTransaction(TransactionOperations):
         Entering the block does it, too. Without either, the commit follows whatever is the newest then. Raise ``NotFound`` if
         there is no such execution.
         """
-        if not self._is_begun():
+        if self._session is None:
             await self._driver.run(self._begin())
         return self
 
     # Not by way of begin() and commit(): each coroutine in between is resumed again at every wait.
 
     async def __aenter__(self) -> AsyncTransaction:
-        if not self._is_begun():
+        if self._session is None:
             await self._driver.run(self._begin())
         return self
 

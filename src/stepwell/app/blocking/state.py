@@ -328,14 +328,14 @@ class Transaction(TransactionOperations):
         Entering the block does it, too. Without either, the commit follows whatever is the newest then. Raise ``NotFound`` if
         there is no such execution.
         """
-        if not self._is_begun():
+        if self._session is None:
             self._driver.run(self._begin())
         return self
 
     # Not by way of begin() and commit(): each coroutine in between is resumed again at every wait.
 
     def __enter__(self) -> Transaction:
-        if not self._is_begun():
+        if self._session is None:
             self._driver.run(self._begin())
         return self
 

@@ -169,12 +169,9 @@ class MemoryStore:
 
     # Reading. Rows are frozen, so handing them out is handing out copies.
 
-    def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:  # noqa: ARG002 - it is always sure
-        head = self.head(execution_id)
-        return None if head is None else head.digest
-
-    def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
-        return [self.known_tip(execution_id) for execution_id in execution_ids]
+    def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
+        heads = map(self.head, execution_ids)
+        return [None if head is None else head.digest for head in heads]
 
     def nudged(self, execution_ids: Sequence[str]) -> list[str]:
         with self._lock:

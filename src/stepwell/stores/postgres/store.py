@@ -146,10 +146,7 @@ class PostgresStore(PostgresQueueReads):
     def _is_served_by(self, server_process: int) -> bool:
         return server_process == self._writer.server_process
 
-    def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:  # noqa: ARG002 - any process may have written meanwhile
-        return None
-
-    def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
+    def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
         if len(execution_ids) == 1:
             rows = self._rows("tip", execution_ids[0])
             return [rows[0][0] if rows else None]

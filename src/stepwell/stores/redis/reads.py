@@ -96,7 +96,7 @@ class RedisReads:
     def __init__(self, asking: Asking, keys: Keys) -> None:
         self._asking, self._keys = asking, keys
 
-    def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
+    def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
         """The digests of newest receipts. A tombstone has none."""
         keys = [self._keys.execution(execution_id).head for execution_id in execution_ids]
         commands: list[Command] = [("HGET", key, b"digest") for key in keys]

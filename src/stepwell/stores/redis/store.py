@@ -155,11 +155,8 @@ class RedisStore:
         except StepwellError as error:
             return error
 
-    def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:  # noqa: ARG002 - other processes may have written since
-        return None
-
-    def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
-        return self._reads().tips(execution_ids)
+    def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
+        return self._reads().head_digests(execution_ids)
 
     def nudged(self, execution_ids: Sequence[str]) -> list[str]:
         return self._reads().nudged(execution_ids)

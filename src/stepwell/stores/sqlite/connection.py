@@ -48,10 +48,6 @@ class Statements:
         """Run a statement and say how many rows it changed."""
         return self.db.run(self._sql[name], *arguments)
 
-    def run_view(self, name: str, *arguments: object) -> int:
-        """Run a statement on a view and say how many rows its triggers changed."""
-        return self.db.run_view(self._sql[name], *arguments)
-
     def run_all(self, name: str, rows: list[tuple[object, ...]]) -> bool:
         """Run a statement on many rows that is done whole or not at all, and say whether it was."""
         return self.db.run_all(*statement_of(self._sql[name], rows))
@@ -146,21 +142,11 @@ class Database:
         self._cursor.execute(sql, arguments)
         return self._connection.changes()
 
-    def run_view(self, sql: str, *arguments: object) -> int:
-        """Run a statement on a view and say how many rows its triggers changed."""
-        before = self._connection.total_changes()
-        self._cursor.execute(sql, arguments)
-        return self._connection.total_changes() - before
-
     def run_many(self, sql: str, rows: list[tuple[object, ...]]) -> int:
         """Run a statement once for each row of arguments and say how many rows it changed altogether."""
         before = self._connection.total_changes()
         self._cursor.executemany(sql, rows)
         return self._connection.total_changes() - before
-
-    def total_changes(self) -> int:
-        """How many rows this connection has changed so far."""
-        return self._connection.total_changes()
 
     def run_all(self, sql: str, arguments: list[object]) -> bool:
         """Run a statement that raises unless all of it can be done, and say whether it was done."""

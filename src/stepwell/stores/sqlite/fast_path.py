@@ -1,9 +1,8 @@
-"""Commits that can be written many at a time: plain ones, first ones and last ones, each kind by one statement.
+"""Statements that write many commits at once: one for steps, one for first commits and one for last ones.
 
-Every statement gives up Python's lock and has to wait for it again, behind whatever else the process does. So what comes in a
-group is written by as few as possible: one for each kind. If any commit of a statement cannot land, the statement writes nothing,
-and each is written by itself, to tell which. Commits of different executions do not touch each other, so their order is of no
-account.
+Every statement releases the GIL and has to wait for it again, behind whatever else the process does; so a group is written by as
+few statements as possible. If any commit of a statement cannot land, the statement writes nothing, and the general way then writes
+each commit by itself to find out which. Commits of different executions do not touch each other, so their order does not matter.
 """
 
 from __future__ import annotations
@@ -11,52 +10,61 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import TypeGuard
 
 from stepwell.model.commit import Commit, CommitKind, Creation, Rest, Unit
 from stepwell.model.queue_lifecycle import storable
 
-__all__ = ["FIRST", "LAST", "MOST_AT_ONCE", "PLAIN", "commit_row", "kind_of", "kind_of_all", "lease_of", "row_of", "statement_of"]
+__all__ = [
+    "BATCH_STATEMENTS",
+    "FIRST",
+    "LAST",
+    "MOST_AT_ONCE",
+    "STEPS",
+    "are_steps",
+    "batch_row",
+    "batch_statement",
+    "lease_of",
+    "statement_of",
+    "step_row",
+]
 
-PLAIN, FIRST, LAST = "commits", "first_commits", "last_commits"
+STEPS, FIRST, LAST = BATCH_STATEMENTS = "commits", "first_commits", "last_commits"
 """The names of the statements."""
 
+_STATEMENT_OF_KIND = {CommitKind.STEP: STEPS, CommitKind.FIRST: FIRST, CommitKind.RUN: FIRST, CommitKind.LAST: LAST}
+
 MOST_AT_ONCE = 256
-"""How many commits one statement may have. apsw does not keep a statement of more than 16 KiB, and to prepare it anew takes longer
-than to run it."""
+"""How many commits one statement may have. apsw does not cache a statement of more than 16 KiB, and preparing it anew takes longer
+than running it."""
 
 _ROW = re.compile(r"^\(\?.*\)$", re.MULTILINE)
 
 
-_STATEMENTS = {
-    CommitKind.STEP: PLAIN,
-    CommitKind.FIRST: FIRST,
-    CommitKind.RUN: FIRST,
-    CommitKind.LAST: LAST,
-}
+def are_steps(units: Sequence[Unit], numbers: Mapping[str, int]) -> TypeGuard[Sequence[Commit]]:
+    """Return whether the units are steps of different executions, all of whose numbers are known."""
+    for unit in units:
+        if type(unit) is not Commit or unit.kind is not CommitKind.STEP or unit.execution_id not in numbers:
+            return False
+    count = len(units)
+    return count == 1 or (0 < count <= MOST_AT_ONCE and len({unit.execution_id for unit in units if type(unit) is Commit}) == count)
 
 
-def kind_of(unit: Unit, numbers: Mapping[str, int]) -> str | None:
-    """Which statement a unit can be written by; None if it has to be written by itself."""
-    if type(unit) is not Commit:
+def batch_statement(unit: Unit, numbers: Mapping[str, int]) -> str | None:
+    """Return the name of the statement that can write this unit with others, or None."""
+    if type(unit) is not Commit or (unit.creation is None and unit.execution_id not in numbers):
         return None
-    return _STATEMENTS.get(unit.kind) if unit.creation is not None or unit.execution_id in numbers else None
-
-
-def kind_of_all(units: Sequence[Unit], numbers: Mapping[str, int]) -> str | None:
-    """The statement that writes all of these units at once; None if there is none, or if two of them are of one execution."""
-    kinds = {kind_of(unit, numbers) for unit in units}
-    if len(kinds) != 1 or len(units) > MOST_AT_ONCE:
-        return None
-    executions = {unit.execution_id for unit in units if isinstance(unit, Commit)}
-    return kinds.pop() if len(executions) == len(units) else None
+    return _STATEMENT_OF_KIND.get(unit.kind)
 
 
 def statement_of(sql: str, rows: Sequence[tuple[object, ...]]) -> tuple[str, list[object]]:
-    """A statement on one row of values, as one on all of these rows; with its arguments.
+    """Return a statement on one row of values as one on all of these rows, and its arguments.
 
-    Values are bound as they are: to take them out of a JSON list took SQLite as long as to write them. There are as many statements
-    as powers of two, or each would be prepared for a single group; so what is left over is filled with NULL.
+    Values are bound one by one: SQLite took as long to take them out of a JSON list as to write them. The number of rows is rounded
+    up to a power of two and filled with NULL, or each size of group would be a statement of its own to prepare.
     """
+    if len(rows) == 1:
+        return sql, [*rows[0]]
     size = 1 << (len(rows) - 1).bit_length()
     arguments = [value for row in rows for value in row]
     arguments += [None] * ((size - len(rows)) * len(rows[0]))
@@ -68,21 +76,21 @@ def _widened(sql: str, size: int) -> str:
     return _ROW.sub(lambda row: ",".join([row[0]] * size), sql)
 
 
-def row_of(kind: str, commit: Commit, numbers: Mapping[str, int], now_ms: int) -> tuple[object, ...]:
-    """What a statement takes for one commit."""
-    if kind == FIRST:
+def batch_row(statement: str, commit: Commit, numbers: Mapping[str, int], now_ms: int) -> tuple[object, ...]:
+    """Return the arguments of a batch statement for one commit."""
+    if statement == FIRST:
         return _first_row(commit, now_ms)
     number = numbers[commit.execution_id]
-    return commit_row(number, commit) if kind == PLAIN else _last_row(number, commit, now_ms)
+    return step_row(number, commit) if statement == STEPS else _last_row(number, commit, now_ms)
 
 
-def commit_row(number: int | None, commit: Commit) -> tuple[object, ...]:
-    """The arguments of the statement ``commit``, and of each row of ``commits``."""
-    return (*_moving(number, commit), commit.is_named, commit.header, commit.body)
+def step_row(number: int | None, commit: Commit) -> tuple[object, ...]:
+    """Return the arguments of the statement ``commits`` for one commit."""
+    return (*_head_move(number, commit), commit.is_named, commit.header, commit.body)
 
 
-def _moving(number: int | None, commit: Commit) -> tuple[object, ...]:
-    """What moves a head: from where, under which fence, and to where."""
+def _head_move(number: int | None, commit: Commit) -> tuple[object, ...]:
+    """The head before and after the commit, and the fence it needs."""
     return (
         number,
         commit.revision,
@@ -98,7 +106,7 @@ def _moving(number: int | None, commit: Commit) -> tuple[object, ...]:
 def _last_row(number: int, commit: Commit, now_ms: int) -> tuple[object, ...]:
     mark = commit.mark
     return (
-        *_moving(number, commit),
+        *_head_move(number, commit),
         commit.header,
         commit.body,
         commit.status,
@@ -133,7 +141,7 @@ def _first_row(commit: Commit, now_ms: int) -> tuple[object, ...]:
 
 
 def lease_of(creation: Creation, rest: Rest | None, now_ms: int) -> tuple[str | None, int | None, int | None]:
-    """Holder, end of lease and time to wake of a new execution; one that ends with its first commit has none of them."""
+    """Return holder, end of the lease and wake time of a new execution; all None if its first commit ends it."""
     if rest is not None and rest.is_final:
         return None, None, None
     until = None if creation.holder is None else now_ms + round(creation.lease_seconds * 1000)

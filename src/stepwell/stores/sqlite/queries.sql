@@ -1,18 +1,11 @@
 -- The statements of the SQLite store. Each is named, says what it guarantees, and is run by that name.
 
--- name: commit
--- Writes an ordinary commit (see the view) if it follows from the head, else nothing.
-INSERT INTO ordinary_commits (number, revision, previous, fence, digest, signature, committed_ms, commit_id, is_named, header, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
-
 -- name: commits
--- The same for many commits, in order; if any of them does not follow from its head, none is written and it is an error. The row of
--- values is repeated as often as needed (see batch.py), and rows of nothing are left out. One statement, since every statement gives
--- up Python's lock and has to wait for it again.
-INSERT INTO ordinary_commits (number, revision, previous, fence, digest, signature, committed_ms, commit_id, is_named, header, body,
-                              must_land)
+-- Writes commits that each add a receipt, in order; if any of them does not follow from its head, none is written and it is an error.
+-- The row of values is repeated as often as needed (see fast_path.py); rows of nothing are left out.
+INSERT INTO step_commits (number, revision, previous, fence, digest, signature, committed_ms, commit_id, is_named, header, body)
 SELECT * FROM (VALUES
-(?,?,?,?,?,?,?,?,?,?,?,1)
+(?,?,?,?,?,?,?,?,?,?,?)
 ) WHERE column1 IS NOT NULL;
 
 -- name: first_commits
@@ -130,7 +123,7 @@ FROM executions WHERE execution_id = ? AND deleted_ms IS NULL;
 SELECT execution_id FROM executions
 WHERE execution_id IN (SELECT value FROM json_each(?1)) AND is_nudged AND deleted_ms IS NULL;
 
--- name: tip
+-- name: head_digest
 SELECT digest FROM executions WHERE execution_id = ? AND deleted_ms IS NULL;
 
 -- name: newest_snapshot

@@ -12,18 +12,18 @@ import msgspec
 from stepwell.clock import Clock
 from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
 from stepwell.errors import CommitUnknown, StoreUnavailable
-from stepwell.fault_points import fault, is_armed
+from stepwell.fault_points import fault
 from stepwell.model.checksum import unseal
-from stepwell.model.commit import Commit, CommitKind, Head, Loaded, Outcome, StoredCommit, Unit, Written
+from stepwell.model.commit import Commit, Head, Loaded, Outcome, StoredCommit, Unit, Written
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
 from stepwell.stores.sql_files import read_queries
-from stepwell.stores.sqlite.change_counter import HeadCache, change_counter
 from stepwell.stores.sqlite.connection import Database, SqliteSettings, parse_url, translate
-from stepwell.stores.sqlite.fast_path import commit_row, kind_of_all
+from stepwell.stores.sqlite.fast_path import are_steps, statement_of, step_row
+from stepwell.stores.sqlite.listener import POLL_SECONDS, data_version, start_listener
 from stepwell.stores.sqlite.queue import SqliteQueueReads
 from stepwell.stores.sqlite.transaction import SqliteTransaction
 
@@ -35,9 +35,6 @@ _WRITTEN = Written()
 _MOST_READERS = 8
 _MOST_REVISIONS = 2**32 - 1
 _NO_LIMIT = 2**62
-
-# How soon a write of another process is noticed; a lock handed over between processes waits this long at most.
-_LOOK_SECONDS = 0.01
 
 
 class SQLiteStore(SqliteQueueReads):
@@ -51,7 +48,9 @@ class SQLiteStore(SqliteQueueReads):
         # A list's pop and append are atomic, so that a reader is lent and given back without a lock.
         self._readers: list[Database] = []
         self._numbers: dict[str, int] = {}
-        self._tips = HeadCache(None)
+        """The numbers of executions by their ids. A number is never used twice, so a stale one finds no row and does no harm."""
+        self._writing = threading.Lock()
+        """Held while the writer's connection is in use."""
         self._is_open = self._is_closed = False
         self._has_stray = False
         """Whether the log may hold a commit record that nobody sees yet and that a recovery would bring to light."""
@@ -64,8 +63,7 @@ class SQLiteStore(SqliteQueueReads):
         except BaseException:
             writer.close()
             raise
-        self._writer, self._tips = writer, HeadCache(None if self._vfs else change_counter(self._settings.path))
-        self._is_open = True
+        self._writer, self._is_open = writer, True
 
     def close(self) -> None:
         if self._is_closed:
@@ -91,50 +89,57 @@ class SQLiteStore(SqliteQueueReads):
         self._rows("totals", "")
 
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:
-        """SQLite tells nobody: one thread looks at the file's change counter, which costs next to nothing."""
-        ended = threading.Event()
-        # Before the thread is there: what is written until it first looks must not pass it by.
-        has_news = self._tips.news() or self._watch()
+        return start_listener(Database(self._settings, is_writer=False, vfs=self._vfs), self._writer_version, wake)
 
-        def look() -> None:
-            while not ended.wait(_LOOK_SECONDS):
-                if has_news():
-                    wake("")
-
-        threading.Thread(target=look, name="stepwell-listener", daemon=True).start()
-        return ended.set
-
-    def _watch(self) -> Callable[[], bool]:
-        """What tells of changes where there is no counter to read: everybody's, this store's own among them."""
-        watcher = Database(self._settings, is_writer=False, vfs=self._vfs)
-        mark = watcher.value("PRAGMA data_version")
-
-        def has_news() -> bool:
-            nonlocal mark
-            seen, mark = mark, watcher.value("PRAGMA data_version")
-            return seen != mark
-
-        return has_news
+    def _writer_version(self) -> object:
+        """Return what changes only when another connection than the writer's commits; a new object while that cannot be known."""
+        # A write that waits for another process's lock must not hold the listener back.
+        if not self._writing.acquire(timeout=POLL_SECONDS):
+            return object()
+        try:
+            # With the connection, since another one counts from another start.
+            return object() if self._writer is None else (self._writer, data_version(self._writer))
+        finally:
+            self._writing.release()
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
-        db = self._usable_writer()
-        if db.is_in_transaction():
-            # An interrupt struck between the last statement and COMMIT. Nobody was told, and nothing may be added to what is left.
-            self._doubt()
-            self._roll_back(db)
+        with self._writing:
             db = self._usable_writer()
-        self._tips.is_writing = True
-        if len(units) == 1 and type(units[0]) is Commit and units[0].kind is CommitKind.STEP and self._write_alone(db, units[0]):
-            return [_WRITTEN]
-        writing = SqliteTransaction(db, SQL, self._clock.now_ms(), self._limits, self._numbers)
-        fault("store.before_begin")
-        if self._write_at_once(db, writing, units):
-            return [_WRITTEN for _ in units]
-        changes = db.total_changes()
+            if db.is_in_transaction():
+                # An interrupt struck between the last statement and COMMIT. No caller has an answer yet, so take it back.
+                self._doubt()
+                self._roll_back(db)
+                db = self._usable_writer()
+            fault("store.before_begin")
+            if are_steps(units, self._numbers) and self._write_steps(db, units):
+                return [_WRITTEN for _ in units]
+            return self._write_transaction(db, units)
+
+    def _write_steps(self, db: Database, steps: Sequence[Commit]) -> bool:
+        """Write commits that only add receipts by one statement, which is a transaction by itself. This is the fast path.
+
+        False: nothing was written, since one of them does not follow from its head; the general way finds out which.
+        """
+        rows = [step_row(self._numbers[step.execution_id], step) for step in steps]
+        try:
+            has_landed = db.run_all(*statement_of(SQL["commits"], rows))
+        except apsw.Error as error:
+            self._raise_unknown(db, error)
+        except Exception as error:
+            self._doubt()
+            raise CommitUnknown from error  # the statement may have committed before the error
+        if has_landed:
+            self._announce()
+        return has_landed
+
+    def _write_transaction(self, db: Database, units: Sequence[Unit]) -> list[Outcome]:
+        """Write any units, in order, in a transaction. This is the general way."""
         try:
             db.rows("BEGIN IMMEDIATE")
             fault("store.begun")
-            outcomes = writing.write_all(units)
+            # BEGIN may have waited for another process; a lease granted from an earlier time could be over already.
+            transaction = SqliteTransaction(db, SQL, self._clock.now_ms(), self._limits, self._numbers)
+            outcomes = transaction.write_all(units)
             fault("store.before_commit")
         except BaseException as error:
             self._doubt()
@@ -143,57 +148,11 @@ class SQLiteStore(SqliteQueueReads):
                 raise translate(error, self._settings) from error
             raise
         self._commit(db)
-        # What was taken back is counted, too, and whether that leaves the file as it was is SQLite's to know.
-        has_changed = None if writing.took_back else db.total_changes() != changes
-        self._tips.note(writing.tips, has_changed=has_changed)
         return outcomes
-
-    def _write_alone(self, db: Database, commit: Commit) -> bool:
-        """A plain commit by itself is one statement, and SQLite makes a transaction of that without being told.
-
-        False: nothing was written, since the execution's number is not known here or the commit does not follow from its head.
-        """
-        number = self._numbers.get(commit.execution_id)
-        if number is None:
-            return False
-        fault("store.before_begin")
-        fault("store.begun")
-        fault("store.before_commit")
-        try:
-            if not db.run_view(SQL["commit"], *commit_row(number, commit)):
-                return False
-            fault("store.commit_written")
-        except apsw.Error as error:
-            self._raise_unknown(db, error)
-        except Exception as error:
-            self._doubt()
-            raise CommitUnknown from error  # the statement may have been its own commit by then
-        self._announce()
-        self._tips.landed(commit.execution_id, commit.digest)
-        return True
-
-    def _write_at_once(self, db: Database, writing: SqliteTransaction, units: Sequence[Unit]) -> bool:
-        """Commits of one kind are one statement, too. False: nothing was written, since one of them is to be refused, or since they
-        are not all of one kind, or too many."""
-        kind = None if is_armed() else kind_of_all(units, self._numbers)
-        if kind is None:
-            return False
-        try:
-            if not writing.write_many(kind, [unit for unit in units if isinstance(unit, Commit)]):
-                return False
-        except apsw.Error as error:
-            self._raise_unknown(db, error)
-        except Exception as error:
-            self._doubt()
-            raise CommitUnknown from error
-        self._announce()
-        self._tips.note(writing.tips)
-        return True
 
     def _doubt(self) -> None:
         """Forget what was known without asking the file."""
         self._numbers.clear()
-        self._tips.forget()
 
     def _commit(self, db: Database) -> None:
         try:
@@ -296,13 +255,9 @@ class SQLiteStore(SqliteQueueReads):
     def _rows(self, name: str, *arguments: object) -> list[tuple[Any, ...]]:
         return self._read(lambda db: db.rows(SQL[name], *arguments))
 
-    def known_tip(self, execution_id: str, *, is_guarded: bool = False) -> str | None:
-        if self._is_closed or self._process != process_id():
-            return None  # asking the store tells the caller that it cannot be used
-        return self._tips.get(execution_id, is_guarded)
-
-    def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
-        found = self._read(lambda db: [db.rows(SQL["tip"], execution_id) for execution_id in execution_ids])
+    def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
+        # A query of 3 µs: a cache would have to ask SQLite for its data version first, which takes 2 µs.
+        found = self._read(lambda db: [db.rows(SQL["head_digest"], execution_id) for execution_id in execution_ids])
         return [rows[0][0] if rows else None for rows in found]
 
     def nudged(self, execution_ids: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from stepwell.errors import StepwellError
-from stepwell.fault_points import fault, is_armed
+from stepwell.fault_points import fault
 from stepwell.model.commit import (
     Acquire,
     Adoption,
@@ -37,7 +37,16 @@ from stepwell.model.queue_item import ItemMark
 from stepwell.model.refusals import id_taken, no_execution, no_revision
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.stores.sqlite.connection import Database, Statements
-from stepwell.stores.sqlite.fast_path import FIRST, LAST, MOST_AT_ONCE, PLAIN, commit_row, kind_of, lease_of, row_of
+from stepwell.stores.sqlite.fast_path import (
+    BATCH_STATEMENTS,
+    FIRST,
+    MOST_AT_ONCE,
+    STEPS,
+    batch_row,
+    batch_statement,
+    lease_of,
+    step_row,
+)
 from stepwell.stores.sqlite.queue import QUEUE_UNITS, QueueWriting
 from stepwell.stores.sqlite.scoped_state import SqliteEntries, SqliteLeases, SqliteLocks
 
@@ -54,38 +63,42 @@ class SqliteTransaction:
     def __init__(self, db: Database, sql: Mapping[str, str], now_ms: int, limits: Limits, numbers: dict[str, int]) -> None:
         self._do, self._numbers = Statements(db, sql, now_ms), numbers
         self.entries, self.leases, self.locks = SqliteEntries(self._do, limits), SqliteLeases(self._do), SqliteLocks(self._do)
-        self.tips: dict[str, str | None] = {}
-        """The executions written to, with their new newest receipts."""
-        self.took_back = False
-        """Whether part of what was written was taken back."""
         self._queue: QueueWriting | None = None
 
     def write_all(self, units: Sequence[Unit]) -> list[Outcome]:
-        """Write units in order; commits that can be written many at a time are, unless a test listens at every point."""
+        """Write units in order. Commits to different executions that stand together are written by the batch statements."""
         outcomes: list[Outcome] = [_WRITTEN] * len(units)
-        gathered: dict[str, tuple[str, int, Commit]] = {}
+        together: dict[str, tuple[str, int, Commit]] = {}
         for place, unit in enumerate(units):
-            kind = None if is_armed() else kind_of(unit, self._numbers)
-            if kind is not None and isinstance(unit, Commit) and unit.execution_id not in gathered:
-                gathered[unit.execution_id] = kind, place, unit
+            statement = batch_statement(unit, self._numbers)
+            if statement is not None and isinstance(unit, Commit) and unit.execution_id not in together:
+                together[unit.execution_id] = statement, place, unit
                 continue
-            self._write_gathered(gathered, outcomes)
+            self._write_together(together, outcomes)
             outcomes[place] = self.write(unit)
-        self._write_gathered(gathered, outcomes)
+        self._write_together(together, outcomes)
         return outcomes
 
-    def _write_gathered(self, gathered: dict[str, tuple[str, int, Commit]], outcomes: list[Outcome]) -> None:
-        for kind in (PLAIN, FIRST, LAST):
-            those = [(place, commit) for each, place, commit in gathered.values() if each == kind]
+    def _write_together(self, together: dict[str, tuple[str, int, Commit]], outcomes: list[Outcome]) -> None:
+        for statement in BATCH_STATEMENTS:
+            those = [(place, commit) for each, place, commit in together.values() if each == statement]
             for start in range(0, len(those), MOST_AT_ONCE):
-                self._write_alike(kind, those[start : start + MOST_AT_ONCE], outcomes)
-        gathered.clear()
+                batch = those[start : start + MOST_AT_ONCE]
+                if not self._write_batch(statement, [commit for _, commit in batch]):
+                    for place, commit in batch:
+                        outcomes[place] = self.write(commit)
+        together.clear()
 
-    def _write_alike(self, kind: str, those: list[tuple[int, Commit]], outcomes: list[Outcome]) -> None:
-        if len(those) > 1 and self.write_many(kind, [commit for _, commit in those]):
-            return
-        for place, commit in those:
-            outcomes[place] = self.write(commit)
+    def _write_batch(self, statement: str, commits: Sequence[Commit]) -> bool:
+        """Write commits by one statement; False, and nothing written, if one of them cannot land."""
+        if not self._do.run_all(statement, [batch_row(statement, commit, self._numbers, self._do.now_ms) for commit in commits]):
+            return False
+        fault("store.commit_written")
+        if statement == FIRST:
+            self._learn_numbers([commit.execution_id for commit in commits if commit.rest is None])
+        if self._queue is not None:
+            self._queue.forget()
+        return True
 
     def write(self, unit: Unit) -> Outcome:
         """Write one unit, or say why not."""
@@ -117,7 +130,6 @@ class SqliteTransaction:
             outcome = self._commit_alone(commit) if commit.mark is None else self._commit_with_mark(commit, commit.mark)
         if not isinstance(outcome, Written):
             self._do.db.rows("ROLLBACK TO items")
-            self.took_back = True
             self.queue.forget()
         self._do.db.rows("RELEASE items")
         return outcome
@@ -145,7 +157,6 @@ class SqliteTransaction:
         if number is None:
             return self._refusal(commit)
         fault("store.commit_written")
-        self.tips[commit.execution_id] = commit.digest
         if commit.snapshot is not None:
             self._write_snapshot(number, commit.snapshot)
         self._rest_and_nudge(number, commit.rest, commit.nudges)
@@ -154,24 +165,10 @@ class SqliteTransaction:
     def _write_ordinary(self, commit: Commit) -> int | None:
         """Write a commit to an execution, and give its number; None if the commit does not follow from the head."""
         number = self._numbers.get(commit.execution_id) or self._find_number(commit.execution_id)
-        landed = self._do.run_view("commit", *commit_row(number, commit))
+        landed = self._do.run_all(STEPS, [step_row(number, commit)])
         if landed and commit.status is not None:
             self._do.run("set_status", number, commit.status)
         return number if landed else None
-
-    def write_many(self, kind: str, commits: Sequence[Commit]) -> bool:
-        """Write commits of one kind by one statement; False, and nothing written, if one of them cannot land."""
-        if not self._do.run_all(kind, [row_of(kind, commit, self._numbers, self._do.now_ms) for commit in commits]):
-            self.took_back = True
-            return False
-        if kind == FIRST:
-            self._learn_numbers([commit.execution_id for commit in commits if commit.rest is None])
-        if self._queue is not None:
-            self._queue.forget()
-        for commit in commits:
-            fault("store.commit_written")
-            self.tips[commit.execution_id] = commit.digest
-        return True
 
     def _learn_numbers(self, execution_ids: list[str]) -> None:
         if execution_ids:
@@ -255,7 +252,6 @@ class SqliteTransaction:
         rows = self._do.rows("bury_execution", deletion.execution_id, self._do.now_ms)
         if not rows:
             return no_execution(deletion.execution_id)
-        self.tips[deletion.execution_id] = None
         self._do.run("delete_commits", rows[0][0], _ALL)
         self._do.run("delete_snapshots", rows[0][0], _ALL)
         self.queue.end_of(deletion.execution_id)

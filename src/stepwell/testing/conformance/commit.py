@@ -268,34 +268,22 @@ def test_refused_creation_with_state_leaves_the_id_free(store: Store) -> None:
     new.create()
 
 
-def test_known_tip_is_the_newest_receipt_or_nothing(store: Store) -> None:
-    execution, other = SampleExecution(store), SampleExecution(store, "other").create()
-    for _ in range(3):
-        landed(write(store, execution.foresee()))
-        other.land()
-        assert store.known_tip(execution.id) in (None, execution.state.receipt)
-        assert store.known_tip(other.id) in (None, other.state.receipt)
-    landed(write(store, Deletion(execution.id)))
-    assert store.known_tip(execution.id) is None
-    assert store.known_tip("nobody") is None
-
-
-def test_tips_are_those_of_the_executions_asked_for_in_that_order(store: Store) -> None:
+def test_head_digests_come_in_the_order_of_the_ids(store: Store) -> None:
     first, second = SampleExecution(store).create(), SampleExecution(store, "other é/%:{}").create()
     first.land()
     asked = [second.id, "nobody", first.id, second.id]
-    assert store.tips(asked) == [second.state.receipt, None, first.state.receipt, second.state.receipt]
+    assert store.head_digests(asked) == [second.state.receipt, None, first.state.receipt, second.state.receipt]
     second.land()
-    assert store.tips([second.id]) == [second.state.receipt]
+    assert store.head_digests([second.id]) == [second.state.receipt]
     landed(write(store, Deletion(first.id)))
-    assert store.tips([first.id, second.id]) == [None, second.state.receipt]
-    assert store.tips([]) == []
+    assert store.head_digests([first.id, second.id]) == [None, second.state.receipt]
+    assert store.head_digests([]) == []
 
 
-def test_many_tips_are_asked_for_at_once(store: Store) -> None:
+def test_many_head_digests_are_read_at_once(store: Store) -> None:
     executions = [SampleExecution(store, f"e-{number}").create() for number in range(20)]
     ids = [execution.id for execution in executions] * 60
-    assert store.tips(ids) == [execution.state.receipt for execution in executions] * 60
+    assert store.head_digests(ids) == [execution.state.receipt for execution in executions] * 60
 
 
 def test_closing_twice_does_nothing(store: Store) -> None:

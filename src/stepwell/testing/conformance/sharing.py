@@ -113,33 +113,12 @@ def test_every_race_between_two_stores_has_exactly_one_winner(store: Store, othe
     assert walk(other_store, execution.id).receipts == 201
 
 
-def test_known_tip_is_never_one_that_the_other_store_outran(store: Store, other_store: Store, execution: SampleExecution) -> None:
-    for _ in range(5):
-        execution.land()
-        assert store.known_tip(execution.id) in (None, execution.state.receipt)
-        landed(write(other_store, execution.foresee()))
-        assert store.known_tip(execution.id) in (None, execution.state.receipt)
-        assert other_store.known_tip(execution.id) in (None, execution.state.receipt)
-    landed(write(other_store, Deletion(execution.id)))
-    assert store.known_tip(execution.id) is None
-
-
-def test_known_tip_is_not_fooled_by_a_write_that_was_refused(store: Store, other_store: Store, execution: SampleExecution) -> None:
-    """Something changed since this store last wrote, but it was not the refused write."""
-    execution.grow(2)
-    landed(write(other_store, execution.foresee()))
-    refused(write(store, Deletion("nobody")), NotFound)
-    assert store.known_tip(execution.id) in (None, execution.state.receipt)
-    stale = execution.commit()
-    landed(write(other_store, execution.foresee()))
-    refused(write(store, stale), Conflict)
-    assert store.known_tip(execution.id) in (None, execution.state.receipt)
-
-
-def test_tip_is_new_as_soon_as_the_other_store_has_written(store: Store, other_store: Store, execution: SampleExecution) -> None:
+def test_head_digest_is_new_as_soon_as_the_other_store_has_written(
+    store: Store, other_store: Store, execution: SampleExecution
+) -> None:
     for _ in range(20):
         landed(write(other_store, execution.foresee()))
-        assert store.tips([execution.id]) == [execution.state.receipt]
+        assert store.head_digests([execution.id]) == [execution.state.receipt]
 
 
 @pytest.mark.parametrize("topic", ["state", "lock"])

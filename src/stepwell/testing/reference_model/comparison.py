@@ -165,7 +165,7 @@ class Comparison(RuleBasedStateMachine):
         assert head.base_revision == (plain.base if plain.is_based else -1)
         assert (head.fence, head.holder or "") == (lease.fence, lease.holder)
         assert not plain.receipts or head.digest == plain.receipts[-1].digest
-        assert store.known_tip(name) in (None, head.digest)
+        assert store.head_digests([name]) == [head.digest]
         self.compare_time(head.lease_until_ms, lease.until_ms if lease.holder else None)
 
     def compare_scopes(self) -> None:

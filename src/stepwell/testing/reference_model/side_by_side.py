@@ -131,16 +131,15 @@ class Twins:
     def _execution(self, side: int, name: str) -> list[object]:
         store = self._of(side)
         loaded = store.load(name)
-        tip = store.known_tip(name)
         head = store.head(name)
-        assert tip is None or head is None or tip == head.digest
+        assert store.head_digests([name]) == [None if head is None else head.digest]
         return [self._told(head, side), self._told(loaded, side), store.history(name, -1, 1_000), store.base(name)]
 
     def _indexes(self, side: int, executions: Sequence[str], workspaces: Sequence[str]) -> list[object]:
         store, queries = self._of(side), [ExecutionQuery(workspace_id=workspace) for workspace in workspaces]
         queries += [ExecutionQuery(workspace_id=workspaces[0], status=status) for status in ("PENDING", "RUNNING", "COMPLETED")]
         found = [[head.execution_id for head in store.find(query)] for query in queries]
-        return [found, sorted(store.nudged(executions)), store.tips(executions)]
+        return [found, sorted(store.nudged(executions)), store.head_digests(executions)]
 
     def _scope(self, side: int, scope: str) -> list[object]:
         store = self._of(side)

@@ -1,4 +1,4 @@
-"""Tips: those who ask for the newest receipt at the same time share a question, and never get an answer older than their own."""
+"""Head digests: concurrent async reads share one query and never get an answer older than their question."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Oracle:
         self.gate.set()
         self.failure: Exception | None = None
 
-    def tips(self, execution_ids: Sequence[str]) -> list[str | None]:
+    def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
         self.questions.append(list(execution_ids))
         number = len(self.questions)
         self.asked.put(list(execution_ids))
@@ -72,15 +72,15 @@ async def heard(oracle: Oracle) -> list[str]:
     return await asyncio.to_thread(oracle.asked.get, timeout=LONG)
 
 
-async def ask(tips: HeadBatch, execution_id: str) -> str | None:
-    return await tips.ask(execution_id)
+async def ask(heads: HeadBatch, execution_id: str) -> str | None:
+    return await heads.ask(execution_id)
 
 
 def test_two_hundred_who_ask_together_are_one_question(oracle: Oracle, threads: Threads) -> None:
     async def main() -> None:
-        tips = HeadBatch(oracle, threads)
+        heads = HeadBatch(oracle, threads)
         names = [*(f"run-{number}" for number in range(199)), "nobody"]
-        answers = await asyncio.gather(*(ask(tips, name) for name in names))
+        answers = await asyncio.gather(*(ask(heads, name) for name in names))
         assert answers == [*(f"{name} of question 1" for name in names[:-1]), None]
         assert oracle.questions == [names]
 
@@ -91,11 +91,11 @@ def test_who_asks_while_a_question_is_under_way_is_answered_by_the_next(oracle: 
     """T05: the answer that is under way may be older than the moment when it was asked for."""
 
     async def main() -> None:
-        tips = HeadBatch(oracle, threads)
+        heads = HeadBatch(oracle, threads)
         oracle.gate.clear()
-        first = asyncio.ensure_future(ask(tips, "a"))
+        first = asyncio.ensure_future(ask(heads, "a"))
         assert await heard(oracle) == ["a"]
-        later = [asyncio.ensure_future(ask(tips, name)) for name in ("a", "b")]
+        later = [asyncio.ensure_future(ask(heads, name)) for name in ("a", "b")]
         for _ in range(5):
             await asyncio.sleep(0)
         assert threads.given == 1
@@ -107,24 +107,24 @@ def test_who_asks_while_a_question_is_under_way_is_answered_by_the_next(oracle: 
 
 def test_failure_is_told_to_each_by_an_error_of_its_own(oracle: Oracle, threads: Threads) -> None:
     async def main() -> None:
-        tips = HeadBatch(oracle, threads)
+        heads = HeadBatch(oracle, threads)
         oracle.failure = StoreUnavailable("away")
-        errors = await asyncio.gather(*(ask(tips, name) for name in "abc"), return_exceptions=True)
+        errors = await asyncio.gather(*(ask(heads, name) for name in "abc"), return_exceptions=True)
         assert [(type(error), str(error)) for error in errors] == [(StoreUnavailable, str(oracle.failure))] * 3
         assert len({id(error) for error in errors}) == 3
         oracle.failure = None
-        assert await ask(tips, "a") == "a of question 2"
+        assert await ask(heads, "a") == "a of question 2"
 
     run(main)
 
 
 def test_who_was_cancelled_holds_nobody_back(oracle: Oracle, threads: Threads) -> None:
     async def main() -> None:
-        tips = HeadBatch(oracle, threads)
+        heads = HeadBatch(oracle, threads)
         oracle.gate.clear()
-        under_way = asyncio.ensure_future(ask(tips, "a"))
+        under_way = asyncio.ensure_future(ask(heads, "a"))
         await heard(oracle)
-        waiting = [asyncio.ensure_future(ask(tips, name)) for name in ("b", "c")]
+        waiting = [asyncio.ensure_future(ask(heads, name)) for name in ("b", "c")]
         await asyncio.sleep(0)
         under_way.cancel()
         waiting[0].cancel()
@@ -138,8 +138,8 @@ def test_who_was_cancelled_holds_nobody_back(oracle: Oracle, threads: Threads) -
 
 def test_question_has_a_limit_and_the_rest_follows(oracle: Oracle, threads: Threads) -> None:
     async def main() -> None:
-        tips = HeadBatch(oracle, threads)
-        await asyncio.gather(*(ask(tips, f"run-{number}") for number in range(2_500)))
+        heads = HeadBatch(oracle, threads)
+        await asyncio.gather(*(ask(heads, f"run-{number}") for number in range(2_500)))
         assert [len(question) for question in oracle.questions] == [1_000, 1_000, 500]
 
     run(main)
@@ -147,30 +147,30 @@ def test_question_has_a_limit_and_the_rest_follows(oracle: Oracle, threads: Thre
 
 def test_who_asks_after_the_end_is_told_so(oracle: Oracle, threads: Threads) -> None:
     async def main() -> None:
-        tips = HeadBatch(oracle, threads)
+        heads = HeadBatch(oracle, threads)
         threads.shutdown()
         with pytest.raises(StoreUnavailable, match="closed"):
-            await ask(tips, "a")
+            await ask(heads, "a")
         with pytest.raises(StoreUnavailable, match="closed"):
-            await ask(tips, "b")
+            await ask(heads, "b")
 
     run(main)
 
 
 def test_loop_that_ended_in_the_middle_does_not_hold_the_next_one_back(oracle: Oracle, threads: Threads) -> None:
-    tips = HeadBatch(oracle, threads)
+    heads = HeadBatch(oracle, threads)
 
     async def abandoned() -> None:
         oracle.gate.clear()
-        asyncio.ensure_future(ask(tips, "a")).add_done_callback(lambda done: done.cancelled() or done.exception())
+        asyncio.ensure_future(ask(heads, "a")).add_done_callback(lambda done: done.cancelled() or done.exception())
         await heard(oracle)
 
     async def next_one() -> None:
         oracle.gate.set()
-        assert await ask(tips, "b") == "b of question 2"
+        assert await ask(heads, "b") == "b of question 2"
 
     run(abandoned)
     run(next_one)
     threads.shutdown()  # a thread that is about to rest may still hold the loop that it told last
     gc.collect()
-    assert not tips._loops
+    assert not heads._loops

@@ -1,3 +1,130 @@
+-- Executions with their heads, the chain of commits, snapshots, and scoped state.
+
+CREATE TABLE executions (
+    number         INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice, even after a deletion
+    execution_id   TEXT NOT NULL UNIQUE,
+    workspace_id   TEXT NOT NULL,
+    workflow_id    TEXT NOT NULL,
+    version        INTEGER NOT NULL,
+    parent_id      TEXT,
+    status         TEXT NOT NULL,
+    revision       INTEGER NOT NULL,
+    digest         TEXT NOT NULL,                -- of the newest receipt: the head of the chain
+    signature      BLOB,
+    fence          INTEGER NOT NULL DEFAULT 0,
+    holder         TEXT,
+    lease_until_ms INTEGER,
+    wake_ms        INTEGER,                      -- when a worker should look at it; NULL: never
+    is_nudged      INTEGER NOT NULL DEFAULT 0,   -- somebody wants it looked at while it is leased
+    claims         INTEGER NOT NULL DEFAULT 0,   -- since its last commit
+    base_revision  INTEGER NOT NULL DEFAULT -1,  -- the chain starts after this one
+    created_ms     INTEGER NOT NULL,
+    updated_ms     INTEGER NOT NULL,
+    deleted_ms     INTEGER                       -- a tombstone: the id is never used again
+) STRICT;
+
+CREATE INDEX executions_by_age ON executions (created_ms, execution_id) WHERE deleted_ms IS NULL;
+CREATE INDEX executions_by_workspace ON executions (workspace_id, created_ms, execution_id) WHERE deleted_ms IS NULL;
+CREATE INDEX executions_by_status ON executions (status, created_ms, execution_id) WHERE deleted_ms IS NULL;
+CREATE INDEX executions_by_wake ON executions (wake_ms) WHERE wake_ms IS NOT NULL;
+
+-- Rows are appended in the order of time, so that the commits of many executions share pages; the position is the execution's
+-- number * 2^32 + the revision, which makes for a small index. Ids that Stepwell made say their revision, so only ids that users
+-- chose need an index of their own.
+CREATE TABLE commits (
+    position  INTEGER NOT NULL UNIQUE,
+    commit_id TEXT NOT NULL,
+    is_named  INTEGER NOT NULL,
+    header    BLOB NOT NULL,
+    body      BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX commits_by_name ON commits (commit_id, position) WHERE is_named;
+
+-- One insert into this view is a commit that adds a receipt: it moves the head, only from exactly the head that the commit was built
+-- on, and adds the commit row. If the head is another, the whole statement is taken back. The update must not name the status: SQLite
+-- rewrites the index of every column that is named.
+CREATE VIEW step_commits AS
+SELECT 0 AS number, 0 AS revision, '' AS previous, 0 AS fence, '' AS digest, x'' AS signature, 0 AS committed_ms,
+       '' AS commit_id, 0 AS is_named, x'' AS header, x'' AS body;
+
+CREATE TRIGGER write_step_commit INSTEAD OF INSERT ON step_commits
+BEGIN
+    UPDATE executions SET revision = new.revision, digest = new.digest, signature = new.signature, updated_ms = new.committed_ms,
+                          claims = 0
+    WHERE number = new.number AND revision = new.revision - 1 AND digest = new.previous AND deleted_ms IS NULL
+      AND (new.fence IS NULL OR fence = new.fence);
+    SELECT raise(ABORT, 'a commit does not follow from its head') WHERE changes() = 0;
+    INSERT INTO commits (position, commit_id, is_named, header, body)
+    VALUES ((new.number << 32) + new.revision, new.commit_id, new.is_named, new.header, new.body);
+END;
+
+CREATE TABLE snapshots (
+    position    INTEGER PRIMARY KEY,             -- as in commits
+    data        BLOB NOT NULL,
+    accumulator BLOB NOT NULL,
+    digest      TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE state_entries (
+    scope      TEXT NOT NULL,
+    key        TEXT NOT NULL,
+    data       BLOB,                             -- NULL: a tombstone, made at expires_ms
+    revision   INTEGER NOT NULL,
+    expires_ms INTEGER,
+    ttl_ms     INTEGER,
+    sliding    INTEGER NOT NULL,
+    UNIQUE (scope, key)
+) STRICT;
+
+CREATE INDEX state_entries_by_revision ON state_entries (scope, revision);
+CREATE INDEX state_entries_by_end ON state_entries (expires_ms) WHERE expires_ms IS NOT NULL;
+
+CREATE TABLE state_scopes (
+    scope        TEXT PRIMARY KEY,
+    workspace_id TEXT NOT NULL,
+    revision     INTEGER NOT NULL,
+    keys         INTEGER NOT NULL,
+    bytes        INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX state_scopes_by_workspace ON state_scopes (workspace_id);
+
+-- How much scoped state a workspace has, where its tier limits that: counted when a write first asks, and kept up to date from then on
+-- by the writes themselves. Workspaces without a limit have no row, and pay no more than a look for one.
+
+CREATE TABLE state_held (
+    workspace_id TEXT PRIMARY KEY,
+    bytes        INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER hold_new_scope AFTER INSERT ON state_scopes WHEN new.bytes <> 0
+BEGIN
+    UPDATE state_held SET bytes = bytes + new.bytes WHERE workspace_id = new.workspace_id;
+END;
+
+CREATE TRIGGER hold_changed_scope AFTER UPDATE OF bytes ON state_scopes WHEN new.bytes <> old.bytes
+BEGIN
+    UPDATE state_held SET bytes = bytes + new.bytes - old.bytes WHERE workspace_id = new.workspace_id;
+END;
+
+CREATE TABLE locks (
+    name        TEXT PRIMARY KEY,
+    holder      TEXT NOT NULL,
+    fence       INTEGER NOT NULL,
+    acquired_ms INTEGER NOT NULL,
+    until_ms    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX locks_by_end ON locks (until_ms);
+
+CREATE TABLE counters (
+    name  TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+INSERT INTO counters (name, value) VALUES ('fence', 0);
+
 -- The queue: tiers, workspaces, named queues and items. Used slots are counted from the items' rows; nothing here counts them.
 
 CREATE TABLE tiers (
@@ -82,10 +209,13 @@ CREATE INDEX items_leased ON items (lease_until_ms) WHERE status = 'CLAIMED';
 CREATE INDEX items_ended ON items (workspace_id, queue, finished_ms) WHERE finished_ms IS NOT NULL;
 CREATE INDEX items_by_workspace ON items (workspace_id, number);
 CREATE INDEX items_dead ON items (number) WHERE status IN ('FAILED', 'CANCELLED');
-CREATE INDEX items_by_execution ON items (execution_id) WHERE finished_ms IS NULL;
 CREATE UNIQUE INDEX items_by_key ON items (workspace_id, key) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX items_by_singleton ON items (workspace_id, singleton) WHERE singleton IS NOT NULL AND finished_ms IS NULL;
 CREATE INDEX items_by_debounce ON items (workspace_id, debounce, number) WHERE debounce IS NOT NULL AND status = 'PENDING';
+
+-- The item of an execution is looked up when the execution is deleted, and is DISPATCHED by then: the first commit makes it so. A run
+-- that is a single commit leaves no entry here.
+CREATE INDEX items_by_execution ON items (execution_id) WHERE status = 'DISPATCHED';
 
 -- One insert into this view is the first commit of an execution: the execution, the commit, and the claimed item that it came from
 -- (if any) moved on. If the id is taken or the claim was lost, the whole statement is taken back.
@@ -122,9 +252,26 @@ BEGIN
                           claims = 0, status = new.status, holder = NULL, lease_until_ms = NULL, wake_ms = NULL, is_nudged = 0
     WHERE number = new.number AND revision = new.revision - 1 AND digest = new.previous AND deleted_ms IS NULL
       AND (new.fence IS NULL OR fence = new.fence);
-    SELECT raise(ABORT, 'a commit of the group does not follow from its head') WHERE changes() = 0;
+    SELECT raise(ABORT, 'a commit does not follow from its head') WHERE changes() = 0;
     INSERT INTO commits (position, commit_id, is_named, header, body)
     VALUES ((new.number << 32) + new.revision, new.commit_id, 0, new.header, new.body);
     UPDATE items SET status = new.item_status, lease_until_ms = NULL, is_ready = 0, error = new.item_error, finished_ms = new.now_ms
     WHERE item_id = new.item_id AND execution_id = new.execution_id AND status IN ('CLAIMED', 'DISPATCHED');
+END;
+
+-- One insert into this view is a claim: the items in a list of numbers are leased, each with a fence higher than before and its attempt
+-- counted; the turn is set; and the passes and rates of workspaces, in a list of [workspace, pass, rate], and the rates of queues, in a
+-- list of [queue, rate], are noted.
+CREATE VIEW claims AS
+SELECT '' AS numbers, '' AS holder, 0 AS until_ms, 0 AS now_ms, 0.0 AS turn, '' AS workspaces, '' AS queues;
+
+CREATE TRIGGER write_claim INSTEAD OF INSERT ON claims
+BEGIN
+    UPDATE items SET status = 'CLAIMED', is_ready = 0, holder = new.holder, fence = fence + 1, attempts = attempts + 1,
+                     lease_until_ms = new.until_ms, claimed_ms = new.now_ms
+    WHERE number IN (SELECT value FROM json_each(new.numbers));
+    UPDATE turns SET turn = new.turn WHERE turn <> new.turn;
+    UPDATE workspaces SET passed = value ->> 1, rate_ms = value ->> 2 FROM jsonb_each(new.workspaces)
+    WHERE workspace_id = value ->> 0;
+    UPDATE queues SET rate_ms = value ->> 1 FROM jsonb_each(new.queues) WHERE name = value ->> 0;
 END;

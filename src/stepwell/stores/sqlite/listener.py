@@ -1,0 +1,56 @@
+"""Notices what other processes write to a SQLite file, by polling ``PRAGMA data_version``.
+
+SQLite notifies nobody. ``data_version`` of a connection changes when any other connection has committed, and costs about 2 µs to
+read. A connection of the listener's own sees every commit, this store's among them; the writer's connection does not see its own.
+So the first says when to look, and the second whether another process wrote.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import apsw
+
+from stepwell.stores.sqlite.connection import Database
+
+__all__ = ["POLL_SECONDS", "data_version", "start_listener"]
+
+POLL_SECONDS = 0.01
+"""How soon a write of another process is noticed; a lock handed over between processes waits this long at most."""
+
+
+def data_version(db: Database) -> int:
+    """Return a number that changes when another connection commits."""
+    return db.value("PRAGMA data_version")
+
+
+def start_listener(watcher: Database, writer_version: Callable[[], object], wake: Callable[[str], None]) -> Callable[[], None]:
+    """Call ``wake("")`` from a thread after another process has written; return what ends that.
+
+    ``watcher`` is a connection that nothing else uses, and is closed at the end. ``writer_version`` returns the data version as the
+    writer's connection sees it, or a new object if that cannot be known now: then the change counts as another process's.
+    """
+    ended = threading.Event()
+    # Read here, not in the thread: what is written before the thread first runs must be noticed.
+    seen, known = data_version(watcher), writer_version()
+
+    def is_foreign() -> bool:
+        nonlocal seen, known
+        try:
+            before, seen = seen, data_version(watcher)
+            if seen == before:
+                return False
+            before_known, known = known, writer_version()
+        except apsw.Error:
+            return False  # the disk fails or the store is being closed; the next poll, or a read, will show which
+        return known != before_known
+
+    def poll() -> None:
+        while not ended.wait(POLL_SECONDS):
+            if is_foreign():
+                wake("")
+        watcher.close()
+
+    threading.Thread(target=poll, name="stepwell-listener", daemon=True).start()
+    return ended.set
