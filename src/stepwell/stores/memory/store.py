@@ -134,12 +134,12 @@ class MemoryStore:
         return outcome
 
     def _commit_alone(self, commit: Commit, undo: UndoLog) -> Outcome:
-        resolution = self._entries.resolve(commit.ops) if commit.ops else None
-        if isinstance(resolution, StepwellError):
-            return self._executions.seen(commit) or resolution  # a retry meets its own first writes
-        refusal = self._check(commit)
+        refusal = self._check(commit)  # before its state: a late writer hears that its lock or lease is lost
         if refusal is not None:
             return refusal
+        resolution = self._entries.resolve(commit.ops) if commit.ops else None
+        if isinstance(resolution, StepwellError):
+            return resolution
         self._executions.write(commit, undo)
         if commit.nudges:
             self._executions.leases.nudge(commit.nudges, undo)

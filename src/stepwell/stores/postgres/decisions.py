@@ -115,12 +115,14 @@ def _commit(view: View, commit: Commit, limits: Limits) -> Outcome:
     seen = view.seen.get((commit.execution_id, commit.commit_id))
     if seen is not None:
         return Seen(seen.header, seen.body)
+    head = view.heads.get(commit.execution_id)
+    refusal = broken(commit.guards, view.locks.get) or unfit(commit, head, is_taken=view.is_taken(commit.execution_id))
+    if refusal is not None:
+        return refusal  # before its state: a late writer hears that its lock or lease is lost
     resolution = _resolve(view, commit.ops, limits) if commit.ops else None
     if isinstance(resolution, StepwellError):
         return resolution
-    head = view.heads.get(commit.execution_id)
-    refusal = broken(commit.guards, view.locks.get) or unfit(commit, head, is_taken=view.is_taken(commit.execution_id))
-    if refusal is None and (commit.items or commit.mark is not None):
+    if commit.items or commit.mark is not None:
         refusal = view.queue.ride(commit)
     if refusal is not None:
         return refusal

@@ -30,7 +30,7 @@ from stepwell.model.commit import (
     Unlock,
     Written,
 )
-from stepwell.model.execution_row import refusal_of
+from stepwell.model.execution_row import refusal_of, unfit
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import ItemMark
@@ -147,7 +147,7 @@ class SqliteTransaction:
     def _commit_alone(self, commit: Commit) -> Outcome:
         resolution = self.entries.resolve(commit.ops) if commit.ops else None
         if isinstance(resolution, StepwellError):
-            return self._seen(commit) or resolution  # a retry meets its own first writes
+            return self._late(commit) or resolution
         broken = self._seen(commit) if commit.is_named else None
         broken = broken or (self.locks.broken(commit.guards) if commit.guards else None)
         if broken is not None:
@@ -216,6 +216,12 @@ class SqliteTransaction:
             self._do.run("rest", number, rest.wake_ms, rest.is_final, self._do.now_ms)
             fault("lease.rested")
         self.leases.nudge(nudges)
+
+    def _late(self, commit: Commit) -> Outcome | None:
+        """Return what a commit comes to whatever its state operations do: it has landed before, or its lock or lease is lost."""
+        head = self._head(commit.execution_id)
+        broken = self._seen(commit) or self.locks.broken(commit.guards)
+        return broken or unfit(commit, head, is_taken=head is not None)
 
     def _refusal(self, commit: Commit) -> Outcome:
         """Why a commit was not written."""

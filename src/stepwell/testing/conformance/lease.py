@@ -112,6 +112,17 @@ def test_expired_holder_cannot_commit(store: Store, execution: SampleExecution, 
     assert content(store) == {}
 
 
+def test_late_holder_hears_of_its_lost_lease_before_a_conflict_over_the_state(
+    store: Store, execution: SampleExecution, clock: FakeClock
+) -> None:
+    stale = claim(store, execution.id, holder="a")
+    clock.advance(1.1 * HOUR)
+    claim(store, execution.id, holder="b")
+    landed(write(store, StateBatch((put("k", 2),))))
+    refused(write(store, execution.commit(fence=stale.fence, ops=(put("k", 1, expected=0),))), LeaseLost)
+    assert content(store) == {"k": 2}
+
+
 def test_expired_lease_that_nobody_took_still_proves_its_writer(store: Store, execution: SampleExecution, clock: FakeClock) -> None:
     """The fence decides, not the time: nobody else can have written meanwhile."""
     lease = claim(store, execution.id)

@@ -6,7 +6,7 @@ import pytest
 
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
-from stepwell.errors import LeaseLost, LockHeld
+from stepwell.errors import Conflict, LeaseLost, LockHeld
 from stepwell.model.commit import Acquire, LockGuard, Renew, StateBatch, Sweep, Unlock, Written
 from stepwell.testing.conformance.samples import HOUR, SampleExecution, acquire, answers, content, landed, put, refused, write
 
@@ -187,6 +187,22 @@ def test_guard_of_a_lost_lock_refuses_whatever_it_guards(store: Store, clock: Fa
     assert content(store) == {}
     assert execution.head.revision == 0
     assert store.head("new") is None
+
+
+@pytest.mark.parametrize("kind", ["state", "commit", "creation"])
+def test_late_writer_hears_of_its_lost_lock_before_a_conflict_over_the_state(store: Store, clock: FakeClock, kind: str) -> None:
+    """The new holder has changed the key: the late one is told why, not that it should try again."""
+    execution, guards = SampleExecution(store).create(), (LockGuard("door", lose_lock(store, clock, "taken over")),)
+    landed(write(store, StateBatch((put("k", 2),))))
+    ops = (put("k", 1, expected=0),)
+    unit = {
+        "state": StateBatch(ops, guards),
+        "commit": execution.commit(ops=ops, guards=guards),
+        "creation": SampleExecution(store, "new").creation(ops=ops, guards=guards),
+    }[kind]
+    assert refused(write(store, unit), LeaseLost).fence == guards[0].fence
+    refused(write(store, StateBatch(ops)), Conflict)
+    assert content(store) == {"k": 2}
 
 
 def lose_lock(store: Store, clock: FakeClock, loss: str) -> int:
