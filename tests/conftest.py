@@ -111,9 +111,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def own_workflows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a test the workflows and steps of its own module, and a simulation those that it simulates."""
-    here = [each for each in vars(request.module).values() if isinstance(each, function.Workflow)]
-    own = {each.name: each for each in here if each.function.__module__ == request.module.__name__}
+    """Give a test the workflows and steps that its module defines or imports, and a simulation those that it simulates."""
+    own = {each.name: each for each in vars(request.module).values() if isinstance(each, function.Workflow)}
     monkeypatch.setattr(function, "_workflows", own)
     steps = {each.name: each for each in vars(request.module).values() if isinstance(each, function.Step)}
     monkeypatch.setattr(function, "_steps", {**(_simulated if "simulation" in request.module.__name__ else {}), **steps})

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell, working_well
+from tests.support.module_state import cleared
 from tests.support.waiting import until
 
 import stepwell
@@ -41,11 +42,7 @@ entered = threading.Event()
 release = threading.Event()
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    calls.clear()
-    entered.clear()
-    release.clear()
+_cleared = cleared(calls, entered, release)
 
 
 @step(name="d.double")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.acceptance.conftest import working_well
 from tests.acceptance.test_declared import until
+from tests.support.module_state import cleared
 
 import stepwell
 from stepwell import ExecutionFailed, InvalidInput, step, workflow
@@ -22,12 +23,7 @@ WAIT = 60
 inside, leave = threading.Event(), threading.Event()
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> Any:
-    inside.clear()
-    leave.clear()
-    yield
-    leave.set()
+_cleared = cleared(inside, leave, set_after=(leave,))
 
 
 @step(name="pictures.note")

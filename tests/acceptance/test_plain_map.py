@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
+from tests.support.module_state import cleared
 
 import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, Retry, Status, StepFailed, Stepwell, step, workflow
@@ -23,12 +24,7 @@ under_way: list[int] = []
 most: list[int] = []
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    calls.clear()
-    most.clear()
-    under_way.clear()
-    gate.clear()
+_cleared = cleared(calls, most, under_way, gate)
 
 
 @pytest.fixture

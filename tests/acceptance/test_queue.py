@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
+from tests.support.module_state import cleared
 from tests.support.queues import queue_url
 
 import stepwell
@@ -46,13 +47,7 @@ class Order:
     pieces: int
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    calls.clear()
-    order.clear()
-    gate.clear()
-    while entered.acquire(blocking=False):
-        pass
+_cleared = cleared(calls, order, gate, entered)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
+from tests.support.module_state import cleared
 from tests.support.queues import queue_url
 
 import stepwell
@@ -31,11 +32,7 @@ gate = threading.Event()
 entered = threading.Semaphore(0)
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    gate.clear()
-    while entered.acquire(blocking=False):
-        pass
+_cleared = cleared(gate, entered)
 
 
 @pytest.fixture

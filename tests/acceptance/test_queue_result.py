@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.module_state import cleared
 from tests.support.queues import queue_url
 
 import stepwell
@@ -47,9 +48,7 @@ async def plain(value: int) -> int:
     return value
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    is_broken.clear()
+_cleared = cleared(is_broken)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
+from tests.support.module_state import cleared
 from tests.support.queues import queue_url, shared_url
 
 import stepwell
@@ -31,14 +32,7 @@ busy: Counter[str] = Counter()
 """How many steps are being made now, and the most that ever were."""
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    calls.clear()
-    busy.clear()
-    gate.clear()
-    is_broken.set()
-    while entered.acquire(blocking=False):
-        pass
+_cleared = cleared(calls, busy, gate, entered, set_before=(is_broken,))
 
 
 @pytest.fixture

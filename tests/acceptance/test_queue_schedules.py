@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.acceptance.conftest import OpenWell
+from tests.support.module_state import cleared
 from tests.support.queues import clocked_url, queue_url
 
 from stepwell import Corrupted, FakeClock, InvalidInput, NotFound, workflow
@@ -27,9 +28,7 @@ WAIT = 60
 runs: Counter[int] = Counter()
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    runs.clear()
+_cleared = cleared(runs)
 
 
 @workflow(name="schedules.report")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.acceptance.conftest import OpenWell
 from tests.support import process_steps
+from tests.support.module_state import cleared
 
 import stepwell
 from stepwell import ExecutionFailed, FakeClock, InvalidInput, Limits, Retry, Scope, StepFailed, StepStatus, step, workflow
@@ -20,10 +21,7 @@ attempts: list[int] = []
 before_attempt: dict[int, Callable[[], object]] = {}
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    attempts.clear()
-    before_attempt.clear()
+_cleared = cleared(attempts, before_attempt)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import working_well
+from tests.support.module_state import cleared
 
 import stepwell
 from stepwell import (
@@ -46,11 +47,7 @@ class Payment:
     cents: int
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    calls.clear()
-    entered.clear()
-    release.clear()
+_cleared = cleared(calls, entered, release)
 
 
 @step

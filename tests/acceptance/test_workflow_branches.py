@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.support.module_state import cleared
 from tests.support.waiting import until
 
 import stepwell
@@ -22,11 +23,7 @@ booked: set[str] = set()
 faults: set[str] = set()
 
 
-@pytest.fixture(autouse=True)
-def _clean() -> Iterator[None]:
-    yield
-    for each in (begun, made, booked, faults):
-        each.clear()
+_cleared = cleared(begun, made, booked, faults)
 
 
 @pytest.fixture

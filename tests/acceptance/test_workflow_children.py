@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import working_well
+from tests.support.module_state import cleared
 
 import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, Status, Stepwell, step, workflow
@@ -25,10 +26,7 @@ calls: Counter[str] = Counter()
 is_broken = threading.Event()
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    calls.clear()
-    is_broken.clear()
+_cleared = cleared(calls, is_broken)
 
 
 @step

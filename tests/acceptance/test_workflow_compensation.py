@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import working_well
+from tests.support.module_state import cleared
 
 import stepwell
 from stepwell import Conflict, ExecutionCancelled, ExecutionFailed, InvalidInput, Retry, Status, Stepwell, step, workflow
@@ -20,11 +21,7 @@ refusals: list[str] = []
 entered = threading.Event()
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    done.clear()
-    refusals.clear()
-    entered.clear()
+_cleared = cleared(done, refusals, entered)
 
 
 @step

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.support.module_state import cleared
 
 import stepwell
 from stepwell import (
@@ -29,11 +30,7 @@ entered = threading.Event()
 release = threading.Event()
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    calls.clear()
-    entered.clear()
-    release.clear()
+_cleared = cleared(calls, entered, release)
 
 
 @pytest.fixture(params=["memory", "sqlite"])

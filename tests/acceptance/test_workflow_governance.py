@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import working_well
+from tests.support.module_state import cleared
 
 import stepwell
 from stepwell import (
@@ -33,9 +34,7 @@ WAIT = 60
 calls: Counter[str] = Counter()
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    calls.clear()
+_cleared = cleared(calls)
 
 
 @step

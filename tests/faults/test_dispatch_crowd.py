@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from tests.faults.children import Child
 from tests.faults.dispatch_crowd import most_at_once, passes, runs_of
 from tests.support.queues import shared_url
 
 from stepwell import ItemStatus, QueueRequest, Stepwell
-from stepwell.flow import function
 
 __all__ = ["shared_url"]
 
 WAIT = 60
 CLAIMERS = 16
 CAPS = (1, 7)
-
-
-@pytest.fixture(autouse=True)
-def _workflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function, "_workflows", {passes.name: passes})
 
 
 def test_the_greatest_concurrency_of_sixteen_processes_is_the_cap(shared_url: str, tmp_path: Path) -> None:

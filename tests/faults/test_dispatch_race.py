@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.support.module_state import cleared
 from tests.support.places import url_of
 from tests.support.queues import SHARED_STORES
 
@@ -27,11 +28,7 @@ runs: Counter[int] = Counter()
 entered, gate = threading.Event(), threading.Event()
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    runs.clear()
-    entered.clear()
-    gate.clear()
+_cleared = cleared(runs, entered, gate)
 
 
 @workflow(name="race.count")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.faults.retry_worker import ITEMS, is_turn
+from tests.support.module_state import cleared
 from tests.support.places import url_of
 from tests.support.queues import SHARED_STORES
 
@@ -32,11 +33,7 @@ is_broken = threading.Event()
 _lock = threading.Lock()
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    calls.clear()
-    busy.clear()
-    is_broken.set()
+_cleared = cleared(calls, busy, set_before=(is_broken,))
 
 
 def run_program(url: str, folder: Path) -> subprocess.CompletedProcess[str]:

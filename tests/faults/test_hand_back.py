@@ -16,7 +16,6 @@ from tests.support.places import url_of
 from tests.support.proxy import Proxy, Verdict
 
 from stepwell import Stepwell
-from stepwell.flow import function
 
 WAIT = 60
 LONG = 600
@@ -39,11 +38,6 @@ def outage(store: str, request: pytest.FixtureRequest) -> Iterator[Outage]:
 def url(store: str, outage: Outage, request: pytest.FixtureRequest) -> str:
     """The same place as others see it."""
     return url_of(store, request)
-
-
-@pytest.fixture(autouse=True)
-def _workflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function, "_workflows", {**function._workflows, held.name: held})
 
 
 def worker(url: str, grace_seconds: float = LONG) -> Child:

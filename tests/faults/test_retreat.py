@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.module_state import cleared
 from tests.unit.queue.test_dispatcher import Bureau
 
 import stepwell
@@ -84,14 +85,13 @@ DECLARED = define("retreat.declared", call("retreat.first"), call("retreat.secon
 KINDS: dict[str, Any] = {"code": code, "plain": plain, "declared": DECLARED}
 
 
+_cleared = cleared(calls, entered, release, on_first, set_after=(release,))
+
+
 @pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for each in (calls, entered, release, on_first):
-        each.clear()
+def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("session", "declared_session"):
         monkeypatch.setattr(f"stepwell.runtime.sessions.{module}.AGAIN_MS", 0)
-    yield
-    release.set()
 
 
 @pytest.fixture

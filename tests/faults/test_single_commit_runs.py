@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.support.module_state import cleared
 from tests.support.queues import shared_url
 
 import stepwell
@@ -33,9 +34,7 @@ async def waits() -> object:
     return await stepwell.wait_signal("go")
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    calls.clear()
+_cleared = cleared(calls)
 
 
 class Mishap:

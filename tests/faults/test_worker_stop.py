@@ -15,7 +15,6 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.proxy import Proxy, Verdict
 
 from stepwell import Status, Stepwell
-from stepwell.flow import function
 
 WAIT = 60
 LONG = 600
@@ -25,11 +24,6 @@ LONG = 600
 def url(request: pytest.FixtureRequest) -> str:
     """Where several processes can work."""
     return url_of(request.param, request)
-
-
-@pytest.fixture(autouse=True)
-def _workflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function, "_workflows", {**function._workflows, **{each.name: each for each in (held, many, waits)}})
 
 
 def worker(url: str, grace_seconds: float = 30) -> Child:
