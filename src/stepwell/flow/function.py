@@ -414,17 +414,22 @@ def step(
 ) -> Step[P, R] | Callable[[Callable[P, R]], Step[P, R]]:
     """Turn a function into a step, whose output is recorded once per call in an execution.
 
-    After a crash, the recorded output is returned and the function does not run again. Outside a workflow, a call just runs it.
+    After a crash, the recorded output is returned and the function does not run again. Outside a workflow, a call just runs
+    it.
 
     - ``name``: the name in the record; the function's name by default.
     - ``retry``: the retry policy; one attempt by default.
     - ``timeout_seconds``: how long one attempt may take, as seconds or a span such as ``"30s"``.
-    - ``process``: run in a separate process, for CPU-bound code or code that may crash the interpreter. The function must be at
-      the
-    top level of a module.
+    - ``process``: run in a separate process, for CPU-bound code or code that may crash the interpreter. The function must be
+      at the top level of a module.
     - ``effect``: the kind of effect it has, which ``Governance(effects=...)`` can allow or refuse.
 
     Raise ``InvalidInput`` for anything but a function, for a generator function, and for invalid arguments.
+
+    Example:
+
+        @step(retry=Retry(attempts=5), timeout_seconds="30s")
+        async def charge(card: str, cents: int) -> str: ...
     """
     limit = None if timeout_seconds is None else seconds_of(timeout_seconds, "timeout_seconds")
 
@@ -466,6 +471,12 @@ def workflow(
     - ``governance``: budgets and permissions of runs that are started without their own.
 
     Raise ``InvalidInput`` if another function has the name, and for parameters that have no names (``*``, ``**`` or ``/``).
+
+    Example:
+
+        @workflow(timeout="1h")
+        async def checkout(order: dict) -> str:
+            return await charge(order["card"], order["cents"])
     """
     limit = None if timeout is None else seconds_of(timeout, "timeout")
 

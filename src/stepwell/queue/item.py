@@ -80,7 +80,7 @@ class ItemHandle:
 
     @property
     def message(self) -> str:
-        """What became of the request, for people."""
+        """Return what became of the request, in words."""
         if not self.is_new:
             return f"queue item {self.item_id} was there already and is {self.status}; no second one was made"
         return f"queue item {self.item_id} is {self.status}; it starts as execution {self.execution_id} when there is capacity"

@@ -72,7 +72,7 @@ class Runnable(Protocol):
 
 
 class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One of many requests that are made together, for ``enqueue_many``; the fields are the options of ``enqueue``."""
+    """One request for ``well.enqueue_many``. Its fields are the parameters of ``well.enqueue``."""
 
     workflow: Any
     value: Any = msgspec.UNSET
@@ -89,7 +89,7 @@ class QueueRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def workspace_queue(workspace: str) -> str:
-    """The name of the queue that is a workspace's own."""
+    """Return the name of a workspace's own queue. Raise ``InvalidInput`` for an invalid workspace id."""
     return f"workflow.workspace.{check_key(workspace, 'a workspace id')}"
 
 
@@ -212,11 +212,18 @@ def enqueue(
     execution_id: str | None = None,
     max_attempts: int = 3,
 ) -> str:
-    """Ask for a run of a workflow, as ``well.enqueue`` does, with the commit of the step that this is called in; its item's id.
+    """Request an execution of a workflow from inside a step, and return the queue item's id.
 
-    Unless another ``workspace`` is named, it is that of the execution. If the item is refused, so is the step's commit. With a key
-    or an execution id, the id is that of the item that is there already, if one is. One that stands for the request by
-    ``singleton`` or ``debounce`` is found with the commit alone, and has an id of its own.
+    The parameters are those of ``well.enqueue``; the workspace is the execution's own unless another is named. The item lands
+    in the commit that records the step's output: if it is refused, so is that commit. With a ``key`` or an ``execution_id``
+    the id is that of the existing item, if there is one. Whether an item stands for the request by ``singleton`` or
+    ``debounce`` is decided at the commit; that item has another id.
+
+    Raise ``InvalidInput`` outside a step, and for what ``well.enqueue`` refuses.
+
+    Example:
+
+        item_id = stepwell.enqueue(send_mail, {"to": user}, key=f"mail-{user}")
     """
     context = here.get()
     if not isinstance(context, StepContext):

@@ -34,7 +34,7 @@ _MISSING = object()
 
 
 class DataView(msgspec.Struct, frozen=True):
-    """All sections at one moment."""
+    """All sections of a ``DataStore`` at one moment."""
 
     trigger: Trigger | Value
     steps: dict[str, StepOutput]
@@ -43,7 +43,19 @@ class DataView(msgspec.Struct, frozen=True):
 
 
 class DataStore:
-    """What an execution knows, by section."""
+    """The data of one execution, by section: trigger, step outputs, variables and loop positions.
+
+    It works in memory, without a store, and from any thread; reads take no lock. ``run.state()`` returns a read-only one.
+    Every ``set_`` call raises ``InvalidInput`` for a value that is not accepted, and on a read-only store.
+
+    - ``metadata``: the identity of the execution.
+    - ``limits``: how large names and values may be.
+
+    Example:
+
+        store = DataStore(Metadata("run-1", "acme", "checkout", 1, datetime.now(UTC)))
+        store.set_variable("total", 12)
+    """
 
     __slots__ = ("_is_read_only", "_limits", "_lock", "_loops", "_steps", "_trigger", "_variables", "metadata")
 
@@ -67,7 +79,7 @@ class DataStore:
 
     @classmethod
     def of(cls, state: ExecutionState) -> DataStore:
-        """A read-only store of an execution's state at one revision."""
+        """Return a read-only store of an execution's state at one revision."""
         store, entries = cls(state.identity), state.entries()
         store._trigger = entries["trigger"].get(ONLY)
         store._steps, store._loops = entries["steps"], entries["loops"]
@@ -77,7 +89,7 @@ class DataStore:
         return store
 
     def set_trigger(self, trigger: Trigger | Value) -> None:
-        """Record what started the execution; once, whoever else tries at the same time."""
+        """Record what started the execution, once. Raise ``AlreadyRecorded`` for a second one: the first stays."""
         data = encode_trigger(trigger, self._limits)
         with self._writing():
             if self._trigger is not None:
@@ -85,12 +97,12 @@ class DataStore:
             self._trigger = data
 
     def get_trigger(self) -> Trigger | Value:
-        """What started the execution, or None."""
+        """Return what started the execution, or None."""
         data = self._trigger
         return None if data is None else decode_trigger(data)
 
     def set_step_output(self, name: str, output: StepOutput) -> None:
-        """Record a step's output; once per name, whoever else tries at the same time."""
+        """Record a step's output, once per name. Raise ``AlreadyRecorded`` for a second one: the first stays."""
         check_key(name, "a step's name", self._limits.key_bytes)
         data = encode_step(output, self._limits)
         with self._writing():
@@ -98,16 +110,16 @@ class DataStore:
                 raise AlreadyRecorded(f"step {name!r} has its output already and is written once; the first one stays")
 
     def get_step_output(self, name: str) -> StepOutput | None:
-        """A step's output, or None."""
+        """Return a step's output, or None."""
         data = self._steps.get(name)
         return None if data is None else decode_step(data)
 
     def get_all_step_outputs(self) -> dict[str, StepOutput]:
-        """A copy of all step outputs by name."""
+        """Return a copy of all step outputs, by name."""
         return {name: decode_step(data) for name, data in self._steps.copy().items()}
 
     def set_variable(self, name: str, value: Value) -> None:
-        """Give a variable a value; the last write wins. None is a value."""
+        """Set a variable; the last write wins. None is a value."""
         if name not in self._variables:
             check_key(name, "a variable's name", self._limits.key_bytes)
         frozen = freeze(value, self._limits)
@@ -117,22 +129,22 @@ class DataStore:
             self._variables[name] = frozen
 
     def get_variable(self, name: str, default: Value = None) -> Value:
-        """A variable's value, or ``default`` if it was never set."""
+        """Return a copy of a variable's value, or ``default`` if it was never set."""
         frozen = self._variables.get(name, _MISSING)
         if frozen is _MISSING:
             return default
         return decode(frozen) if type(frozen) is bytes else frozen
 
     def has_variable(self, name: str) -> bool:
-        """Whether the variable was set, be it to None."""
+        """Return whether a variable was set, even to None."""
         return name in self._variables
 
     def get_all_variables(self) -> dict[str, Value]:
-        """A copy of all variables."""
+        """Return a copy of all variables."""
         return {name: thaw(frozen) for name, frozen in self._variables.copy().items()}
 
     def set_loop_context(self, loop_id: str, context: LoopContext) -> None:
-        """Replace where a loop stands."""
+        """Replace the position of a loop. Raise ``InvalidInput`` if ``context`` belongs to another loop."""
         data = encode_loop(context, self._limits)
         if context.loop_id != loop_id:
             raise InvalidInput(f"the context is of loop {context.loop_id!r}, not of {loop_id!r}")
@@ -140,16 +152,16 @@ class DataStore:
             self._loops[loop_id] = data
 
     def get_loop_context(self, loop_id: str) -> LoopContext | None:
-        """Where a loop stands, or None."""
+        """Return the position of a loop, or None."""
         data = self._loops.get(loop_id)
         return None if data is None else decode_loop(data)
 
     def get_all_loop_contexts(self) -> dict[str, LoopContext]:
-        """A copy of where all loops stand."""
+        """Return a copy of the positions of all loops."""
         return {name: decode_loop(data) for name, data in self._loops.copy().items()}
 
     def view(self) -> DataView:
-        """All sections as they are at one moment, with no write between them."""
+        """Return all sections as they are at one moment, with no write between them."""
         with self._lock:
             trigger, steps = self._trigger, self._steps.copy()
             variables, loops = self._variables.copy(), self._loops.copy()

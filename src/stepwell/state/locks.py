@@ -44,7 +44,11 @@ _LAST_SECONDS = 5.0  # for a renewal that is under way; one that a dead server h
 
 
 class HeldLock:
-    """A lock that is held. ``fence`` is higher than that of any holder before."""
+    """The hold on a lock that was acquired. Its ``fence`` is higher than that of every earlier holder.
+
+    Pass it to ``transaction(..., lock=held)`` or ``conversations.set(..., lock=held)``: such a write lands only while it is
+    held.
+    """
 
     def __init__(self, label: str, lease: Lease, seconds: float) -> None:
         self.label, self.seconds = label, seconds
@@ -56,41 +60,41 @@ class HeldLock:
 
     @property
     def name(self) -> str:
-        """The lock's name in the store."""
+        """Return the lock's name in the store."""
         return self._lease.name
 
     @property
     def holder(self) -> str:
-        """Who holds it: unique to this acquisition."""
+        """Return the id of this acquisition."""
         return self._lease.holder
 
     @property
     def fence(self) -> int:
-        """The number that proves the hold; give it to whatever you write to."""
+        """Return the fencing token: pass it to whatever you write to while you hold the lock."""
         return self._lease.fence
 
     @property
     def guard(self) -> LockGuard:
-        """What a commit carries to prove the hold."""
+        """Return what a commit carries to prove the hold."""
         return LockGuard(self.name, self.fence)
 
     @property
     def is_lost(self) -> bool:
-        """Whether the hold is known to have ended: it expired, or somebody else was granted the lock."""
+        """Return whether this process knows that the hold has ended: it expired, or another holder has the lock."""
         return self._is_lost
 
     def check(self) -> None:
-        """Raise ``LeaseLost`` if the hold is known to have ended."""
+        """Raise ``LeaseLost`` if this process knows that the hold has ended."""
         if self._is_lost:
             raise LeaseLost(f"lock {self.label!r} expired before it was given back", fence=self.fence)
 
     def lose(self) -> None:
-        """Note that the hold has ended."""
+        """Mark the hold as ended."""
         self._is_lost = True
 
 
 def guards_of(lock: HeldLock | None) -> tuple[LockGuard, ...]:
-    """What a write carries that may land only while a lock is held."""
+    """Return what a write carries that may land only while a lock is held. Raise ``InvalidInput`` for no ``HeldLock``."""
     if lock is None:
         return ()
     if not isinstance(lock, HeldLock):
@@ -250,13 +254,13 @@ class LockRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lock_request(name: str, label: str, seconds: Span, timeout: Span | None) -> LockRequest:
-    """A lock that is renewed while it is held; a ``timeout`` of 0 fails fast, one of None waits for as long as it takes."""
+    """Return the request for a lock that is renewed while it is held; ``timeout`` 0 fails at once, None waits without a limit."""
     waits = waited_seconds(timeout, "timeout")
     return LockRequest(name=name, label=label, seconds=held_seconds(seconds, "seconds"), timeout=waits)
 
 
 def schedule_request(name: str, label: str, at_most: Span, at_least: Span) -> LockRequest:
-    """A lock for a job that many nodes start at the same time: held at most so long, and not free again before ``at_least``."""
+    """Return the request for a lock that is not renewed: held for ``at_most``, and not free again before ``at_least``."""
     most, least = held_seconds(at_most, "at_most"), waited_seconds(at_least, "at_least")
     if least > most:
         raise InvalidInput(f"at_least ({least:g} s) is longer than at_most ({most:g} s)")

@@ -35,13 +35,13 @@ class ReadCache(Subscription):
         return f"<{type(self).__name__} max_age={self._max_age:g} keys={len(self._values)}>"
 
     def wake(self) -> None:
-        """Somebody wrote: nothing is known to be fresh any more, and what is being read right now is not kept."""
+        """Forget all values after a write in the store. What is being read at this moment is not kept either."""
         # A new object and not a count: two threads that count at once could bring an old number back.
         self._era = object()
         self._values.clear()
 
     def close(self) -> None:
-        """Listen no more; from now on nothing is kept."""
+        """Stop caching: every later read asks the store."""
         self._pulse.leave(self)
         self._max_age = 0
 

@@ -28,7 +28,7 @@ class TransactionOperations(Buffer):
 
     @property
     def commit_id(self) -> str | None:
-        """The id of this commit: to look it up if its reply is lost."""
+        """Return the id of this commit, for ``well.receipt`` if the reply is lost. None until it is known."""
         return self._terms.commit_id if self._session is None else self._session.commit_id
 
     def __repr__(self) -> str:
@@ -36,7 +36,7 @@ class TransactionOperations(Buffer):
         return f"<{type(self).__name__} of {self.execution_id!r}: {len(self.batch())} changes, {state}>"
 
     def rollback(self) -> None:
-        """Drop everything that was buffered; nothing of it was visible to anybody."""
+        """Drop all buffered changes. Nothing of them was visible to others."""
         self._is_rolled_back = True
         self.drop()
 
@@ -84,11 +84,16 @@ class StateTransactionOperations:
         return f"<{type(self).__name__}: {len(self._buffer.batch())} changes>"
 
     def state(self, scope: Scope | HasScope) -> BufferedScope:
-        """A scope whose writes land with this transaction."""
+        """Return a scope whose writes land with this transaction.
+
+        - ``scope``: a ``Scope``, or a part of ``well.state``.
+
+        Raise ``InvalidInput`` for anything else.
+        """
         return self._buffer.state(scope)
 
     def rollback(self) -> None:
-        """Drop everything that was buffered."""
+        """Drop all buffered changes. Nothing of them was visible to others."""
         self._buffer.drop()
 
     def _commit(self) -> Operation[None]:

@@ -67,7 +67,7 @@ class HasScope(Protocol):
 
 
 def scope_of(scope: Scope | HasScope) -> Scope:
-    """The scope that something stands for."""
+    """Return the ``Scope`` of a scope or of a part of ``well.state``. Raise ``InvalidInput`` for anything else."""
     found = scope if isinstance(scope, Scope) else getattr(scope, "scope", None)
     if not isinstance(found, Scope):
         raise InvalidInput(f"a scope is a Scope or a part of well.state, such as well.state.globals, not {scope!r}")
@@ -75,22 +75,35 @@ def scope_of(scope: Scope | HasScope) -> Scope:
 
 
 class Buffer:
-    """Collects the changes of one transaction."""
+    """The changes of one transaction, in order.
+
+    Every call takes a copy of its arguments. Each change is checked against the state as the earlier changes leave it, when
+    the transaction commits: ``ValidationFailed`` then lists every fault of the batch, and nothing was written.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._batch: list[Planned] = []
 
     def set_context(self, context: Mapping[str, Value]) -> None:
-        """Replace the context."""
+        """Replace the context by a dict of values."""
         self._add("set_context", lambda: SetContext(Raw(self._object(context, "the context"))))
 
     def update_context(self, change: Callable[[dict[str, Value]], Mapping[str, Value]]) -> None:
-        """Change the context by a function, called at the commit with a copy of it; it gives back the new one."""
+        """Change the context by a function that gets a copy of it and returns the new one.
+
+        The function is called at the commit, so it sees the earlier changes of this transaction.
+
+        - ``change``: a function from a dict to a dict of values.
+
+        Example:
+
+            tx.update_context(lambda context: {**context, "paid": True})
+        """
         self._batch.append(lambda draft: self._context_patch(draft, change))
 
     def set_variable(self, name: str, value: Value) -> None:
-        """Give a variable a value; the last write wins."""
+        """Set a variable; the last write wins."""
         self._add(
             "set_variable",
             lambda: SetVariable(
@@ -100,11 +113,11 @@ class Buffer:
         )
 
     def set_trigger(self, trigger: Trigger | Value) -> None:
-        """Record what started the execution; once."""
+        """Record what started the execution, once. Refused at the commit with ``AlreadyRecorded`` if there is one."""
         self._add("set_trigger", lambda: SetTrigger(Raw(encode_trigger(trigger, self._limits))))
 
     def record_step(self, step: StepOutput) -> None:
-        """Record a step's output under its node's name; once."""
+        """Record a step's output under its ``node_name``, once. Refused at the commit with ``AlreadyRecorded`` if there is one."""
         # Not by _add: this is what most transactions do, and a function within a function costs them a microsecond.
         try:
             self._batch.append(RecordStep(step.node_name, Raw(encode_step(step, self._limits))))
@@ -112,65 +125,86 @@ class Buffer:
             self._refuse("record_step", error)
 
     def set_loop_context(self, loop: LoopContext) -> None:
-        """Replace where a loop stands."""
+        """Replace the position of a loop."""
         self._add("set_loop", lambda: SetLoop(loop_id=loop.loop_id, loop=Raw(encode_loop(loop, self._limits))))
 
     def add_token(self, token_id: str, *, node: str, scope: str = "root", value: Value = None) -> None:
-        """Put a new token on a node, inside a cancel scope."""
+        """Add a control-flow token.
+
+        - ``token_id``: its id, which must be new.
+        - ``node``: the node where it stands.
+        - ``scope``: the cancel scope that it belongs to; it must exist and not be cancelled.
+        - ``value``: a value that the token carries.
+        """
         token = Token(token_id, node, scope, value)
         self._add("add_token", lambda: AddToken(token_id, Raw(encode_token(token, self._limits))))
 
     def remove_token(self, token_id: str) -> None:
-        """Take a token away."""
+        """Remove a token. Refused at the commit if there is none with this id."""
         self._add("remove_token", lambda: RemoveToken(check_key(token_id, "token_id", self._limits.key_bytes)))
 
     def update_token(self, token_id: str, change: Callable[[Token], Token | Mapping[str, Value]]) -> None:
-        """Change a token by a function, called at the commit; it gives back a token, or a dict of the fields to change."""
+        """Change a token by a function, which is called at the commit.
+
+        - ``change``: a function from the ``Token`` to a ``Token``, or to a dict with some of ``node``, ``scope`` and
+          ``value``.
+
+        Refused if the token does not exist or is cancelled.
+        """
         self._batch.append(lambda draft: self._token_update(draft, token_id, change))
 
     def enter_scope(self, scope_id: str, parent: str = "root") -> None:
-        """Open a cancel scope inside another."""
+        """Open a cancel scope inside another. Refused if the id exists, or the parent does not exist or is cancelled."""
         most = self._limits.key_bytes
         self._add("enter_scope", lambda: EnterScope(check_id(scope_id, "scope_id", most), check_id(parent, "parent", most)))
 
     def exit_scope(self, scope_id: str) -> None:
-        """Close a cancel scope that holds nothing any more."""
+        """Close a cancel scope. Refused if it is ``root``, does not exist, or still holds tokens or scopes."""
         self._add("exit_scope", lambda: ExitScope(check_id(scope_id, "scope_id", self._limits.key_bytes)))
 
     def cancel_scope(self, scope_id: str) -> None:
-        """Cancel a scope with all tokens and scopes in it."""
+        """Cancel a scope with all tokens and scopes inside. Refused if it does not exist."""
         self._add("cancel_scope", lambda: CancelScopeMutation(check_id(scope_id, "scope_id", self._limits.key_bytes)))
 
     def increment_step_count(self) -> None:
-        """Count one more step."""
+        """Add one to the step count."""
         self._batch.append(IncrementStepCount())
 
     def set_metadata(self, metadata: Mapping[str, Value]) -> None:
-        """Replace the execution's free metadata."""
+        """Replace the free metadata of the execution by a dict of values."""
         self._add("set_metadata", lambda: SetMetadata(Raw(self._object(metadata, "the metadata"))))
 
     def set_status(self, status: str) -> None:
-        """Move the execution to another status."""
+        """Change the status of the execution. Refused if its present status has no such transition."""
         self._add("set_status", lambda: SetStatus(str(status)))
 
     def state(self, scope: Scope | HasScope) -> BufferedScope:
-        """Scoped state that is written together with this transaction."""
+        """Return a scope of state whose writes land with this transaction.
+
+        - ``scope``: a ``Scope``, or a part of ``well.state``.
+
+        Raise ``InvalidInput`` for anything else.
+
+        Example:
+
+            tx.state(well.state.workspace("acme")).set("last", "order-7")
+        """
         return BufferedScope(self, scope_of(scope), self._limits)
 
     def add(self, mutation: Mutation) -> None:
-        """Add a change that was made elsewhere, and checked there."""
+        """Add a mutation that was checked elsewhere."""
         self._batch.append(mutation)
 
     def batch(self) -> list[Planned]:
-        """What was collected, in order."""
+        """Return the collected changes, in order."""
         return list(self._batch)
 
     def drop(self) -> None:
-        """Forget everything that was collected."""
+        """Drop the collected changes."""
         self._batch.clear()
 
     def state_ops(self) -> list[StateOp]:
-        """The operations on scoped state, for a transaction that has no execution; every fault at once."""
+        """Return the operations on scoped state. Raise ``ValidationFailed`` with every fault of the batch."""
         ops: list[StateOp] = []
         problems: list[Problem] = []
         for number, item in enumerate(self._batch, 1):
@@ -228,7 +262,10 @@ class Buffer:
 
 
 class BufferedScope:
-    """Writes to one scope that land with the transaction."""
+    """Writes to one scope of state that land with a transaction or a step's output.
+
+    Conditions are checked at the commit: if one does not hold, nothing of the transaction is written.
+    """
 
     def __init__(self, buffer: Buffer, scope: Scope, limits: Limits) -> None:
         self._buffer, self._path, self._limits = buffer, scope.path, limits
@@ -237,23 +274,35 @@ class BufferedScope:
         return f"<BufferedScope {self._path!r}>"
 
     def set(self, key: str, value: Value, ttl: Span | None = None, *, sliding: bool = False) -> None:
-        """Set a key."""
+        """Set a key.
+
+        - ``ttl``: after this time the key is gone; None keeps it for ever.
+        - ``sliding``: every use starts the ``ttl`` anew.
+        """
         self._put(key, value, ttl, sliding, None)
 
     def set_if_absent(self, key: str, value: Value, ttl: Span | None = None, *, sliding: bool = False) -> None:
-        """Set a key that must not be there; ``Conflict`` at the commit if it is."""
+        """Set a key that must not exist; the commit raises ``Conflict`` if it does.
+
+        - ``ttl``: after this time the key is gone; None keeps it for ever.
+        - ``sliding``: every use starts the ``ttl`` anew.
+        """
         self._put(key, value, ttl, sliding, ABSENT)
 
     def compare_and_set(self, key: str, value: Value, *, revision: int, ttl: Span | None = None) -> None:
-        """Set a key that must be at a revision; ``Conflict`` at the commit if it is not."""
+        """Set a key that must be at a revision; the commit raises ``Conflict`` if it is at another.
+
+        - ``revision``: the revision that ``entry`` gave; 0 if the key must be absent.
+        - ``ttl``: after this time the key is gone; None keeps it for ever.
+        """
         self._put(key, value, ttl, sliding=False, expected=revision, is_compared=True)
 
     def delete(self, key: str) -> None:
-        """Remove a key."""
+        """Delete a key; nothing happens if it is absent."""
         self._buffer.write_state(lambda: Delete(self._path, self._key(key)))
 
     def increment(self, key: str, by: float = 1) -> None:
-        """Add to a number."""
+        """Add ``by`` to a number; an absent key counts as 0. The commit is refused if the value is not a number."""
         self._buffer.write_state(lambda: Increment(self._path, self._key(key), check_number(by)))
 
     def _put(
@@ -282,7 +331,7 @@ class BufferedScope:
 
 
 def ttl_ms(ttl: Span | None, *, sliding: bool = False) -> int | None:
-    """A time to live in whole milliseconds, checked before it comes near a store."""
+    """Return a TTL in whole milliseconds. Raise ``InvalidInput`` for one that can never be accepted."""
     if not isinstance(sliding, bool):
         raise InvalidInput(f"sliding is True or False, not {sliding!r}")
     if ttl is None:
@@ -293,7 +342,7 @@ def ttl_ms(ttl: Span | None, *, sliding: bool = False) -> int | None:
 
 
 def check_number(number: object) -> int | float:
-    """A finite number of 64 bits that a counter can be changed by."""
+    """Return a finite number of at most 64 bits. Raise ``InvalidInput`` for any other."""
     if isinstance(number, bool) or not isinstance(number, int | float) or number - number != 0:
         raise InvalidInput(f"a counter is changed by a finite number, not {number!r}")
     if isinstance(number, int) and not -(2**63) <= number < 2**63:
@@ -302,7 +351,7 @@ def check_number(number: object) -> int | float:
 
 
 def check_revision(revision: object) -> int:
-    """A revision that a key can be expected at."""
+    """Return a revision that a key can be compared with. Raise ``InvalidInput`` for anything else."""
     if type(revision) is not int or not 0 <= revision < 2**63:
         raise InvalidInput(f"a revision is a whole number (0: the key must be absent), not {revision!r}")
     return revision

@@ -15,27 +15,71 @@ __all__ = ["compensate", "map", "patched", "sleep", "wait_signal"]
 
 
 def sleep(span: Span) -> Any:
-    """Wait durably: ``await stepwell.sleep("2h")``. It holds no thread, and what is left of it goes on after a crash."""
+    """Wait durably for a span of time. The wait holds no thread, and continues after a crash with the time that is left.
+
+    In an ``async def`` workflow it is awaited; in a ``def`` workflow it blocks. Raise ``InvalidInput`` outside workflow code.
+
+    - ``span``: seconds, a ``timedelta``, or a text such as ``"2h"``.
+
+    Example:
+
+        await stepwell.sleep("2h")
+    """
     return _session("sleep").sleep(seconds_of(span, "the time to sleep"))
 
 
 def wait_signal(name: str, *, timeout: Span | None = None) -> Any:
-    """Wait durably for a signal and give its value; ``TimeoutError`` if it does not come in time."""
+    """Wait durably for a signal, and return its value. In an ``async def`` workflow it is awaited.
+
+    - ``name``: the signal's name, as in ``run.signal(name, value)``. A signal that came earlier is taken at once.
+    - ``timeout``: how long to wait; None without a limit.
+
+    Raise ``TimeoutError`` if the signal does not come in time, and ``InvalidInput`` outside workflow code.
+
+    Example:
+
+        decision = await stepwell.wait_signal("approved", timeout="3d")
+    """
     limit = None if timeout is None else seconds_of(timeout, "timeout")
     return _session("wait_signal").wait_signal(check_key(name, "a signal's name"), limit)
 
 
 def map(step: Callable[[Any], Any], items: Iterable[Any], *, concurrency: int = 10) -> Any:
-    """Call a step once for each item, ``concurrency`` at a time; the outputs in the order of the items."""
+    """Call a step or workflow once for each item, and return the outputs in the order of the items.
+
+    In an ``async def`` workflow it is awaited and also takes an async function. In a ``def`` workflow any function but a step
+    or workflow is called for one item after another. After a crash, recorded calls are not made again.
+
+    - ``step``: what to call; it gets one item.
+    - ``items``: the items.
+    - ``concurrency``: how many calls run at once.
+
+    Raise the error of a failed call, and ``InvalidInput`` outside workflow code.
+
+    Example:
+
+        sizes = await stepwell.map(resize, images, concurrency=4)
+    """
     if type(concurrency) is not int or concurrency < 1:
         raise InvalidInput(f"concurrency is a whole number, 1 or more, not {concurrency!r}")
     return _session("map").map(step, list(items), concurrency)
 
 
 def compensate(step: Step[..., Any], *arguments: Any, **keywords: Any) -> None:
-    """Have a step made if this run fails or is cancelled later: the last one asked for first, each recorded like any step.
+    """Register a step to run if this execution fails or is cancelled later. The step registered last runs first.
 
-    Say it right after what it undoes, or right before, if that may have an effect and fail all the same.
+    Call it right after the step that it compensates, or right before, if that step may have an effect and still fail. It is
+    not awaited.
+
+    - ``step``: the compensating step; its output is recorded like that of any step.
+    - ``arguments``, ``keywords``: its arguments.
+
+    Raise ``InvalidInput`` if ``step`` is no step, and outside workflow code.
+
+    Example:
+
+        seat = await book_seat(trip)
+        stepwell.compensate(cancel_seat, seat)
     """
     if not isinstance(step, Step):
         raise InvalidInput(f"stepwell.compensate() takes a step and its arguments, not {step!r}")
@@ -43,7 +87,18 @@ def compensate(step: Step[..., Any], *arguments: Any, **keywords: Any) -> None:
 
 
 def patched(name: str) -> bool:
-    """Whether to go the new way at a changed place: yes for new executions, no for those that passed here before the change."""
+    """Return whether to take the new branch at a changed place of a workflow's code. It is not awaited.
+
+    True for executions that reach this place for the first time, False for those that passed it before the change. The answer
+    is recorded. Raise ``InvalidInput`` outside workflow code.
+
+    - ``name``: a name for the change, unique in the workflow.
+
+    Example:
+
+        if stepwell.patched("check-stock"):
+            await check_stock(order)
+    """
     return _session("patched").patched(check_key(name, "a patch's name"))
 
 

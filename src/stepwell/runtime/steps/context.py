@@ -36,7 +36,7 @@ class VariableHolder(Protocol):
 
 
 class Variables(MutableMapping[str, Value]):
-    """An execution's variables as a mapping; what is set lands with the next commit."""
+    """The variables of an execution as a mapping. What is set lands with the next commit; a variable cannot be deleted."""
 
     def __init__(self, holder: VariableHolder) -> None:
         self._holder = holder
@@ -58,43 +58,65 @@ class Variables(MutableMapping[str, Value]):
 
 
 class ExecutionContext:
-    """What ``current()`` gives: the execution that code runs in. A workflow's code has variables, a step's has the rest; to ask for
-    what is not there is ``InvalidInput``."""
+    """The execution that code runs in, as ``current()`` returns it.
+
+    The code of a workflow has ``variables``; the code of a step has ``step``, ``attempt``, ``idempotency_key``, ``spend`` and
+    ``state``. Using the others raises ``InvalidInput``.
+    """
 
     identity: Metadata
 
     @property
     def execution_id(self) -> str:
-        """The execution's id."""
+        """Return the id of the execution."""
         return self.identity.execution_id
 
     @property
     def variables(self) -> Variables:
-        """The execution's variables; in a workflow's own code."""
+        """Return the variables of the execution. Raise ``InvalidInput`` in a step."""
         raise InvalidInput("current().variables is for the workflow's own code; give a step what it needs as an argument")
 
     @property
     def step(self) -> str:
-        """The key of the step's record; in a step."""
+        """Return the key of the step's record. Raise ``InvalidInput`` outside a step."""
         raise _not_in_a_step("step")
 
     @property
     def attempt(self) -> int:
-        """Which attempt at the step this is, from 1; in a step."""
+        """Return the number of this attempt at the step, from 1. Raise ``InvalidInput`` outside a step."""
         raise _not_in_a_step("attempt")
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt at this step, before and after a crash: give it to whatever has effects outside."""
+        """Return a key that is the same for every attempt at this step, before and after a crash.
+
+        Pass it to a service that has effects outside, so that a repeated attempt has its effect once. Raise ``InvalidInput``
+        outside a step.
+        """
         raise _not_in_a_step("idempotency_key")
 
     def spend(self, amount: float) -> None:  # noqa: ARG002 - named as in a step
-        """Say what it costs, in any unit; ``Governance(cost=...)`` limits the sum. It counts even if the attempt fails."""
+        """Report the cost of this attempt, in any unit, for ``Governance(cost=...)``. It counts even if the attempt fails.
+
+        - ``amount``: a number, 0 or more.
+
+        Raise ``InvalidInput`` for any other, and outside a step.
+        """
         raise _not_in_a_step("spend()")
 
     def state(self, scope: Scope | HasScope) -> StepState:  # noqa: ARG002 - named as in a step
-        """Scoped state: read with this step's writes in it, and written in the commit that records this step's output, or not at
-        all. It is that of the run's own workspace, or global; other workspaces are out of reach."""
+        """Return scoped state whose writes land in the commit that records this step's output, or not at all.
+
+        Reads see the stored values with this attempt's own writes over them.
+
+        - ``scope``: a ``Scope`` of the execution's own workspace, which ``default`` stands for, or the global one.
+
+        Raise ``InvalidInput`` for another workspace, and outside a step.
+
+        Example:
+
+            stepwell.current().state(Scope.of_workspace("default")).increment("orders")
+        """
         raise _not_in_a_step("state()")
 
 
@@ -111,7 +133,7 @@ class WorkflowContext(ExecutionContext):
 
     @property
     def variables(self) -> Variables:
-        """The execution's variables: what is set lands with the next commit."""
+        """Return the variables of the execution: a mapping whose writes land with the next commit."""
         return self._variables
 
 
@@ -145,28 +167,37 @@ class StepContext(ExecutionContext):
 
     @property
     def step(self) -> str:
-        """The key of the step's record."""
+        """Return the key of the step's record."""
         return self._key
 
     @property
     def attempt(self) -> int:
-        """Which attempt at the step this is, from 1."""
+        """Return the number of this attempt at the step, from 1."""
         return self._attempt
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt at this step, before and after a crash: give it to whatever has effects outside."""
+        """Return a key that is the same for every attempt at this step, before and after a crash.
+
+        Pass it to a service that has effects outside, so that a repeated attempt has its effect once.
+        """
         return f"{self.identity.execution_id}:{self._key}"
 
     def spend(self, amount: float) -> None:
-        """Say what it costs, in any unit; ``Governance(cost=...)`` limits the sum. It counts even if the attempt fails."""
+        """Report the cost of this attempt, in any unit, for ``Governance(cost=...)``. It counts even if the attempt fails."""
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < inf:
             raise InvalidInput(f"what is spent is a number, 0 or more, not {amount!r}")
         self.buffer.spent += amount
 
     def state(self, scope: Scope | HasScope) -> StepState:
-        """Scoped state: read with this step's writes in it, and written in the commit that records this step's output, or not at
-        all. It is that of the run's own workspace, or global; other workspaces are out of reach."""
+        """Return scoped state whose writes land in the commit that records this step's output, or not at all.
+
+        Reads see the stored values with this attempt's own writes over them.
+
+        - ``scope``: a ``Scope`` of the execution's own workspace, which ``default`` stands for, or the global one.
+
+        Raise ``InvalidInput`` for another workspace.
+        """
         asked = scope if isinstance(scope, Scope) else scope.scope
         return StepState(self.buffer, asked.seen_from(self.identity.workspace_id), self.buffer.limits, self._reading)
 
@@ -178,7 +209,14 @@ here: ContextVar[ExecutionContext | None] = ContextVar("stepwell_here", default=
 
 
 def current() -> ExecutionContext:
-    """The execution that this code runs in: its id and variables in a workflow, attempt and idempotency key in a step."""
+    """Return the execution that this code runs in: its id and variables in a workflow, its attempt and key in a step.
+
+    Raise ``InvalidInput`` outside workflows and steps.
+
+    Example:
+
+        charge(card, amount, key=stepwell.current().idempotency_key)
+    """
     found = here.get()
     if found is None:
         raise InvalidInput("stepwell.current() is for code that runs inside of a workflow or a step")

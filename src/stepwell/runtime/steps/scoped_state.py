@@ -127,35 +127,39 @@ class StateReading:
 
 
 class StepState(BufferedScope):
-    """One scope of state inside a step. Writes land with the step's output; reads see them before. In ``async def`` steps a read is
-    awaited."""
+    """One scope of state inside a step.
+
+    Writes land in the commit that records the step's output. Reads see the stored values with this attempt's own writes over
+    them; they are awaited in an ``async def`` step and block in a ``def`` step. A step with ``process=True`` cannot read:
+    ``InvalidInput``.
+    """
 
     def __init__(self, buffer: Buffer, scope: Scope, limits: Limits, reading: StateReading | None) -> None:
         super().__init__(buffer, scope, limits)
         self._reading, self._slid = reading, set[str]()
 
     def get(self, key: str, default: Value = None) -> Any:
-        """The value of a key, or ``default``."""
+        """Return the value of a key, or ``default`` if the key is absent."""
         return self._of([key], lambda rows: decode(rows[key].data or b"null") if key in rows else default)
 
     def get_many(self, keys: Sequence[str]) -> Any:
-        """The values of those keys that are there, by key."""
+        """Return the values of several keys at one moment; absent keys are left out."""
         return self._of(keys, lambda rows: {key: decode(rows[key].data or b"null") for key in keys if key in rows})
 
     def exists(self, key: str) -> Any:
-        """Whether a key is there."""
+        """Return whether a key exists."""
         return self._of([key], lambda rows: key in rows)
 
     def entry(self, key: str) -> Any:
-        """A key's ``Entry`` as stored, without this step's writes: its revision is for ``compare_and_set``. None if absent."""
+        """Return a key's ``Entry`` as stored, without this attempt's writes, or None. Its revision is for ``compare_and_set``."""
         return self._ask([key], lambda rows: Entry.of(rows[key]) if key in rows else None)
 
     def keys(self, prefix: str = "") -> Any:
-        """All keys, or those with a prefix, in order."""
+        """Return the keys of the scope, sorted; with a prefix, only keys that begin with it."""
         return self._below(prefix, sorted)
 
     def all(self, prefix: str = "") -> Any:
-        """All values by key, or of the keys with a prefix, in order of the keys."""
+        """Return every key with its value, sorted by key; with a prefix, only keys that begin with it."""
         return self._below(prefix, lambda rows: {key: decode(rows[key].data or b"null") for key in sorted(rows)})
 
     def _of(self, keys: Sequence[str], answer: Callable[[Rows], T]) -> Any:
