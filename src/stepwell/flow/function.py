@@ -44,14 +44,14 @@ __all__ = [
 
 
 class HasFunction(Protocol):
-    """A workflow made of a function."""
+    """A workflow or step made of a function."""
 
     name: str
     function: Callable[..., Any]
 
 
-def check_place(found: HasFunction | None, made: HasFunction) -> None:
-    """Raise ``InvalidInput`` if another function already has the workflow's name.
+def check_place(found: HasFunction | None, made: HasFunction, kind: str = "workflow") -> None:
+    """Raise ``InvalidInput`` if another function already has the name of a workflow or step.
 
     These may replace the function that has it: the same function after its module was reloaded or its notebook cell ran again, a
     function defined inside another function (as in tests), and any function if the registered one is no longer reachable.
@@ -59,8 +59,8 @@ def check_place(found: HasFunction | None, made: HasFunction) -> None:
     if found is None or _is_inner(made.function) or _is_same(found.function, made.function) or not _is_reachable(found):
         return
     raise InvalidInput(
-        f"there are two workflows {made.name!r}, {_shown(found.function)} and {_shown(made.function)}; "
-        "executions find their workflow by its name, so give one of them another with @workflow(name=...)"
+        f"there are two {kind}s {made.name!r}, {_shown(found.function)} and {_shown(made.function)}; "
+        f"executions find their {kind} by its name, so give one of them another with @{kind}(name=...)"
     )
 
 
@@ -372,7 +372,7 @@ def registered(name: str) -> Workflow[..., Any]:
 
 
 def registered_step(name: str) -> Step[..., Any] | None:
-    """Return the step of this process with a name, or None; the later one if two have the same name."""
+    """Return the step of this process with a name, or None."""
     return _steps.get(name)
 
 
@@ -441,6 +441,7 @@ def step(
         if process and "<locals>" in target.__qualname__:
             raise InvalidInput(f"step {target.__qualname__!r} cannot run in a process: define it at the top of a module")
         made = Step(target, target.__name__ if name is None else name, retry or _NO_RETRY, limit, process=process, effect=effect)
+        check_place(_steps.get(made.name), made, "step")
         _steps[made.name] = made
         _notify_watchers()
         return made

@@ -31,6 +31,7 @@ from stepwell.flow import (
     otherwise,
     parallel,
     parse,
+    render,
     scope,
     script,
     sequence,
@@ -43,6 +44,7 @@ from stepwell.flow import (
     when,
 )
 from stepwell.flow.definition.node import Sequence, StepNode
+from stepwell.flow.function import Step, step
 from stepwell.flow.language.template import StateKey, state_keys
 
 
@@ -245,3 +247,33 @@ def test_the_face_is_sorted_complete_and_says_what_it_is() -> None:
     assert sorted(name for names in stepwell.flow._HOMES.values() for name in names) == stepwell.flow.__all__
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = stepwell.flow.nonsense
+
+
+def test_set_variables_takes_a_name_for_its_node_like_other_builders() -> None:
+    node = set_variables({"name": "ann"}, name="greet", count=1)
+    assert (node.name, node.args) == ("greet", {"name": "ann", "count": 1})
+
+
+def test_edges_have_ids_which_documents_keep() -> None:
+    built = define("w", graph({"a": "s", "b": "s"}, [edge("a", "b", id="a-to-b")]))
+    assert parse(render(built)) == built
+    assert [each.id for each in built.root.edges] == ["a-to-b"]
+
+
+def test_two_edges_with_one_id_are_refused() -> None:
+    with pytest.raises(InvalidDefinition, match=r"edges\[1\].id: there is a second edge with the id 'e'"):
+        define("w", graph({"a": "s", "b": "s", "c": "s"}, [edge("a", "b", id="e"), edge("a", "c", id="e")]))
+
+
+def test_a_definition_refuses_a_step_whose_name_another_function_has() -> None:
+    def make(text: str) -> Step[[], str]:
+        @step(name="builder.twin")
+        def twin() -> str:
+            return text
+
+        return twin
+
+    first, second = make("one"), make("two")
+    with pytest.raises(InvalidDefinition, match=r"another function is registered as step 'builder\.twin'"):
+        define("w", call(first))
+    define("w", call(second))

@@ -165,7 +165,7 @@ def test_every_fault_of_a_graph_is_in_one_report() -> None:
         "do.start[1]: there is no node 'q' in the graph",
         "do.edges: the graph has a cycle: b -> c -> b",
         "do.edges: the graph has a cycle: d -> d",
-        "do.graph.alone: no edge leads to 'alone' or away from it",
+        "do.graph.alone: no edge leads to 'alone' or away from it: add one, or name it in 'start'",
     ]
 
 

@@ -123,7 +123,7 @@ def test_all_faults_come_at_once_with_their_places_in_the_order_of_the_document(
         "14:12 the loop has no bound: give it max_iterations",
         "16:11 it waits for 3 of 2 branches, which can never happen",
         "17:16 there is no branch 'c'",
-        "18:25 no edge leads to 'c' or away from it",
+        "18:25 no edge leads to 'c' or away from it: add one, or name it in 'start'",
         "19:12 the graph has a cycle: a -> b -> a",
         "19:63 there is no node 'q' in the graph",
         "21:16 this case can never be chosen: its condition is always false",

@@ -44,6 +44,15 @@ def test_second_workflow_of_a_name_is_refused_with_both_places(folder: Path) -> 
     assert registered("place.twin").function() == "one", "the first keeps the name"
 
 
+def test_second_step_of_a_name_is_refused_with_both_places(folder: Path) -> None:
+    for module in ("step_one", "step_two"):
+        path = write(folder, module, "place.step")
+        path.write_text(path.read_text().replace("workflow", "step"))
+    importlib.import_module("step_one")
+    with pytest.raises(InvalidInput, match=r"there are two steps 'place\.step', step_one\.ship .*, and|and step_two\.ship"):
+        importlib.import_module("step_two")
+
+
 def test_two_functions_of_one_module_cannot_share_a_name(folder: Path) -> None:
     path = write(folder, "twins", "place.twins", "one")
     path.write_text(path.read_text() + path.read_text().replace("def ship", "def send"))

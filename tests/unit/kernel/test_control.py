@@ -204,6 +204,8 @@ def test_condition_that_cannot_be_worked_out_fails_the_run() -> None:
         ({"count": 0}, []),
         ({"count": "{{ trigger.input }}"}, [0, 1]),
         ({"range": (5, 0, -2)}, [5, 3, 1]),
+        ({"range": range(5, 0, -2)}, [5, 3, 1]),
+        ({"range": range(3)}, [0, 1, 2]),
         ({"range": (1, 4)}, [1, 2, 3]),
         ({"items": ["a", "b"]}, ["a", "b"]),
         ({"while_": "index < 3", "max_iterations": 9}, [0, 1, 2]),

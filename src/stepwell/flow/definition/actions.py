@@ -126,9 +126,12 @@ def script(
     )
 
 
-def set_variables(variables: Mapping[str, Value] | None = None, /, **more: Value) -> StepNode:
-    """Return a node that sets variables to values, which may contain templates."""
-    return call(BUILTINS["set_variables"].uses, {**(variables or {}), **more})
+def set_variables(variables: Mapping[str, Value] | None = None, /, *, name: str = "", **more: Value) -> StepNode:
+    """Return a node that sets variables to values, which may contain templates.
+
+    ``name`` names the node; a variable called ``name`` is set by the mapping.
+    """
+    return call(BUILTINS["set_variables"].uses, {**(variables or {}), **more}, name=name)
 
 
 def map_data(value: Value, *, name: str = "") -> StepNode:

@@ -46,6 +46,7 @@ from stepwell.flow.definition.node import (
     Wait,
 )
 from stepwell.flow.definition.node import Sequence as SequenceNode
+from stepwell.flow.function import Step, registered_step
 from stepwell.flow.retry import Retry
 from stepwell.model.value import Value, canonical
 
@@ -90,6 +91,11 @@ def step_name(step: object) -> str:
     """Return the name of a step or workflow. Raise ``InvalidDefinition`` if it is neither a name nor a decorated function."""
     name = step if isinstance(step, str) else getattr(step, "name", None)
     if isinstance(name, str) and name:
+        if isinstance(step, Step) and registered_step(name) is not step:
+            # A definition stores names only, so a run would call the other function.
+            raise InvalidDefinition(
+                f"another function is registered as step {name!r}; give one of them another with @step(name=...)"
+            )
         return name
     hint = "; decorate the function, or give the name it was registered under" if callable(step) else ""
     raise InvalidDefinition(f"{step!r} is neither a step nor the name of one{hint}")
@@ -258,7 +264,7 @@ def choice(
 def loop(
     *nodes: Nodelike,
     count: int | str | None = None,
-    range: Range | tuple[int | str, ...] | None = None,
+    range: Range | range | tuple[int | str, ...] | None = None,
     items: Value | UnsetType = UNSET,
     while_: str | None = None,
     until: str | None = None,
@@ -271,7 +277,7 @@ def loop(
 ) -> Loop:
     """Return a node that repeats nodes, one iteration after another.
 
-    Give exactly one of ``count``, ``range`` (a tuple of the arguments of Python's ``range``), ``items``, ``while_`` and
+    Give exactly one of ``count``, ``range`` (a Python ``range``, or a tuple of its arguments), ``items``, ``while_`` and
     ``until``. The last two need ``max_iterations``. ``break_when`` ends any loop early, ``delay`` waits between iterations, and
     ``collect`` selects the output.
     """
@@ -322,9 +328,12 @@ def each(
     )
 
 
-def edge(source: str, target: str, when: str | None = None, *, otherwise: bool = False) -> Edge:
-    """Return an edge of a graph: taken always, if ``when`` holds, or as ``otherwise`` if no sibling's condition holds."""
-    return Edge(source=source, target=target, when=when, is_otherwise=otherwise)
+def edge(source: str, target: str, when: str | None = None, *, otherwise: bool = False, id: str = "") -> Edge:
+    """Return an edge of a graph: taken always, if ``when`` holds, or as ``otherwise`` if no sibling's condition holds.
+
+    ``id`` names the edge for people and tools; ids are unique in a graph.
+    """
+    return Edge(source=source, target=target, when=when, is_otherwise=otherwise, id=id)
 
 
 def graph(
@@ -462,10 +471,13 @@ def _status(status: DefinitionStatus | str) -> DefinitionStatus:
         raise InvalidDefinition(f"the status {status!r} is none of {', '.join(DefinitionStatus)}") from None
 
 
-def _range(bounds: Range | tuple[int | str, ...] | None) -> Range | None:
-    if bounds is None or isinstance(bounds, Range):
-        return bounds
+def _range(bounds: Range | range | tuple[int | str, ...] | None) -> Range | None:
     match bounds:
+        case None | Range():
+            return bounds
+        case range():
+            # Not by its items, as the cases below would: a range is a sequence, too.
+            return Range(start=bounds.start, stop=bounds.stop, step=bounds.step)
         case (stop,):
             return Range(stop=stop)
         case (start, stop):
@@ -473,4 +485,4 @@ def _range(bounds: Range | tuple[int | str, ...] | None) -> Range | None:
         case (start, stop, step):
             return Range(start=start, stop=stop, step=step)
         case _:
-            raise InvalidDefinition("a range is (stop,), (start, stop) or (start, stop, step)")
+            raise InvalidDefinition("a range is range(...), (stop,), (start, stop) or (start, stop, step)")

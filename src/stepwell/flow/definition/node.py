@@ -233,6 +233,8 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     target: str = msgspec.field(name="to")
     when: Condition | None = None
     is_otherwise: bool = msgspec.field(default=False, name="otherwise")
+    id: str = ""
+    """What people and tools call it; unique in its graph."""
 
 
 class Graph(NodeFields, frozen=True, kw_only=True, tag="graph"):

@@ -83,6 +83,7 @@ def _reached(arrows: dict[str, list[str]], starts: list[str]) -> set[str]:
 
 def _edge_findings(graph: Graph, path: Path) -> Findings:
     seen: set[tuple[str, str]] = set()
+    ids: set[str] = set()
     for index, edge in enumerate(graph.edges):
         here = (*path, "edges", index)
         for key, name in (("from", edge.source), ("to", edge.target)):
@@ -94,6 +95,10 @@ def _edge_findings(graph: Graph, path: Path) -> Findings:
         if (edge.source, edge.target) in seen:
             yield Finding(here, f"there is a second edge from {edge.source!r} to {edge.target!r}; join their conditions with 'or'")
         seen.add((edge.source, edge.target))
+        if edge.id in ids:
+            yield Finding((*here, "id"), f"there is a second edge with the id {edge.id!r}")
+        if edge.id:
+            ids.add(edge.id)
     yield from _otherwise_findings(graph, path)
 
 
@@ -149,7 +154,7 @@ def _cut_off_findings(graph: Graph, path: Path, in_cycles: set[str]) -> Findings
     for name in graph.nodes:
         here = (*path, "graph", name)
         if len(graph.nodes) > 1 and name not in ends and name not in graph.start:
-            yield Finding(here, f"no edge leads to {name!r} or away from it", is_about_key=True)
+            yield Finding(here, f"no edge leads to {name!r} or away from it: add one, or name it in 'start'", is_about_key=True)
         elif name not in reached and name not in in_cycles:
             yield Finding(here, f"{name!r} can never be reached from the start", is_about_key=True)
     for name in graph.start:
