@@ -16,39 +16,42 @@ _MS = timedelta(milliseconds=1)
 
 
 class Clock(Protocol):
-    """Gives the time; stores that own a clock (a database server) add ``ahead_ms`` to theirs instead."""
+    """A source of time. A store with a clock of its own (a database server) adds ``ahead_ms`` to that."""
 
     def now(self) -> datetime:
-        """The time, aware, in UTC."""
+        """Return the time, aware and in UTC."""
         ...
 
     def now_ms(self) -> int:
-        """The same in whole milliseconds since 1970."""
+        """Return the time in whole milliseconds since 1970."""
         ...
 
     def ahead_ms(self) -> int:
-        """How far this clock runs ahead of true time; 0 unless a test moved it."""
+        """Return how many milliseconds this clock is ahead of the true time; 0 unless a test moved it."""
         ...
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The machine's clock."""
 
     def now(self) -> datetime:
-        """The time, aware, in UTC."""
+        """Return the time, aware and in UTC."""
         return datetime.now(UTC)
 
     def now_ms(self) -> int:
-        """The same in whole milliseconds since 1970."""
+        """Return the time in whole milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def ahead_ms(self) -> int:
-        """0: this is the true time."""
+        """Return how many milliseconds this clock is ahead of the true time; 0 unless a test moved it."""
         return 0
 
 
 class FakeClock:
-    """A clock that stands still until a test moves it."""
+    """A clock for tests, which stands still until ``advance`` moves it.
+
+    - ``start``: an aware datetime; 2026-01-01 in UTC by default.
+    """
 
     def __init__(self, start: datetime | None = None) -> None:
         if start is not None and not (isinstance(start, datetime) and start.tzinfo is not None):
@@ -57,27 +60,30 @@ class FakeClock:
         self._ahead = timedelta(0)
 
     def now(self) -> datetime:
-        """The time, aware, in UTC."""
+        """Return the time, aware and in UTC."""
         return self._now + self._ahead
 
     def now_ms(self) -> int:
-        """The same in whole milliseconds since 1970."""
+        """Return the time in whole milliseconds since 1970."""
         return to_ms(self.now())
 
     def ahead_ms(self) -> int:
-        """How far a test has moved it."""
+        """Return how many milliseconds this clock is ahead of the true time; 0 unless a test moved it."""
         return self._ahead // _MS
 
     def advance(self, seconds: Span) -> None:
-        """Move the time on, by any span; the past is out of reach, as with a real clock."""
+        """Move the time forward.
+
+        - ``seconds``: seconds, a ``timedelta``, or a text such as ``"2h"``. Raise ``InvalidInput`` for a negative one.
+        """
         self._ahead += timedelta(seconds=seconds_of(seconds, "what a clock is moved by"))
 
 
 def to_ms(moment: datetime) -> int:
-    """Whole milliseconds since 1970, exact for every aware datetime."""
+    """Return an aware datetime in whole milliseconds since 1970."""
     return (moment - _EPOCH) // _MS
 
 
 def from_ms(milliseconds: int) -> datetime:
-    """The aware UTC time of a number of milliseconds since 1970."""
+    """Return milliseconds since 1970 as an aware datetime in UTC."""
     return _EPOCH + timedelta(milliseconds=milliseconds)

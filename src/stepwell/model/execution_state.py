@@ -183,7 +183,7 @@ class ScopeTree:
 
 
 class ExecutionState:
-    """An execution at one revision. Each attribute gives a fresh copy, so nothing you do to it reaches the store."""
+    """The state of an execution at one revision. Each attribute returns a fresh copy: changing it never changes the store."""
 
     __slots__ = ("_entries", "revision", "state_digest")
 
@@ -194,72 +194,72 @@ class ExecutionState:
 
     @property
     def identity(self) -> Metadata:
-        """Who the execution is."""
+        """Return the ids, workflow, version and start of the execution."""
         return decode_metadata(self._entries["identity"][ONLY])
 
     @property
     def status(self) -> Status:
-        """Where the execution stands."""
+        """Return the status."""
         return decode_status(self._entries["status"][ONLY])
 
     @property
     def metadata(self) -> dict[str, Value]:
-        """The free metadata set by ``set_metadata``."""
+        """Return the free metadata that ``set_metadata`` set."""
         return decode(self._entries["metadata"].get(ONLY, b"{}"))
 
     @property
     def step_count(self) -> int:
-        """How many steps were counted."""
+        """Return the number of counted steps."""
         return decode(self._entries["step_count"][ONLY])
 
     @property
     def trigger(self) -> Trigger | Value:
-        """What started the execution, or None."""
+        """Return what started the execution, or None."""
         data = self._entries["trigger"].get(ONLY)
         return None if data is None else decode_trigger(data)
 
     @property
     def result(self) -> Value:
-        """What the execution gave, ``{"output": ...}``, or why it ended otherwise, ``{"error": ...}``; None until it ends."""
+        """Return ``{"output": ...}``, or ``{"error": ...}`` if it did not complete. None until the execution has ended."""
         data = self._entries["result"].get(ONLY)
         return None if data is None else decode(data)
 
     @property
     def context(self) -> dict[str, Value]:
-        """The context, whole."""
+        """Return the context."""
         return {key: decode(data) for key, data in self._entries["context"].items()}
 
     @property
     def variables(self) -> dict[str, Value]:
-        """All variables."""
+        """Return all variables, by name."""
         return {name: decode(data) for name, data in self._entries["variables"].items()}
 
     @property
     def steps(self) -> dict[str, StepOutput]:
-        """All recorded step outputs by name."""
+        """Return all recorded step outputs, by name."""
         return {name: decode_step(data) for name, data in self._entries["steps"].items()}
 
     @property
     def loops(self) -> dict[str, LoopContext]:
-        """Where each loop stands."""
+        """Return the positions of all loops, by id."""
         return {name: decode_loop(data) for name, data in self._entries["loops"].items()}
 
     @property
     def tokens(self) -> dict[str, Token]:
-        """All tokens by id."""
+        """Return all tokens, by id."""
         return {name: decode_token(data) for name, data in self._entries["tokens"].items()}
 
     @property
     def scopes(self) -> dict[str, CancelScope]:
-        """All cancel scopes by id, ``root`` among them."""
+        """Return all cancel scopes, by id, with ``root``."""
         return {name: decode_scope(data) for name, data in self._entries["scopes"].items()}
 
     def entries(self) -> Entries:
-        """The canonical bytes of everything, by section and key."""
+        """Return the canonical bytes of everything, by section and key."""
         return {section: dict(entries) for section, entries in self._entries.items()}
 
     def step(self, name: str) -> StepOutput:
-        """One step's output; ``NotFound`` if it is not recorded."""
+        """Return one step's output. Raise ``NotFound`` if none is recorded under ``name``."""
         data = self._entries["steps"].get(name)
         if data is None:
             raise NotFound(f"step {name!r} has no output at revision {self.revision}")

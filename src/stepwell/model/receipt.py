@@ -62,7 +62,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def mutations(self) -> tuple[dict[str, Value], ...]:
-        """What the commit changed, as plain data."""
+        """Return the changes of the commit as plain data."""
         return tuple(decode(self.body))
 
     @classmethod

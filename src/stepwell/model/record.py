@@ -109,7 +109,7 @@ class Token(msgspec.Struct, frozen=True):
     status: Presence = Presence.ACTIVE
 
     def replace(self, **changes: Any) -> Token:
-        """The same token with some fields changed."""
+        """Return the same token with some fields changed."""
         return msgspec.structs.replace(self, **changes)
 
 

@@ -37,42 +37,45 @@ class Scope(msgspec.Struct, frozen=True):
 
     @classmethod
     def globals(cls) -> Scope:
-        """State shared by everything in the store."""
+        """Return the scope of the whole store."""
         return cls("global")
 
     @classmethod
     def of_workspace(cls, workspace: str) -> Scope:
-        """State of one workspace."""
+        """Return the scope of a workspace."""
         return cls("workspace", workspace)
 
     @classmethod
     def of_workflow(cls, workflow_id: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
-        """State of one workflow of a workspace, shared by its executions."""
+        """Return the scope of a workflow in a workspace, which all its executions share."""
         return cls("workflow", workspace, (workflow_id,))
 
     @classmethod
     def of_step(cls, workflow_id: str, step: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
-        """State of one step of a workflow."""
+        """Return the scope of a step of a workflow in a workspace."""
         return cls("step", workspace, (workflow_id, step))
 
     @classmethod
     def of_conversation(cls, conversation_id: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
-        """State of one conversation."""
+        """Return the scope of a conversation in a workspace."""
         return cls("conversation", workspace, (conversation_id,))
 
     @classmethod
     def of_user(cls, user: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
-        """What is known of one user: an index of their conversations."""
+        """Return the scope of a user in a workspace: the index of their conversations."""
         return cls("user", workspace, (user,))
 
     @classmethod
     def custom(cls, namespace: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
-        """State under a name of your own."""
+        """Return a scope of a workspace under a name of your own."""
         return cls("custom", workspace, (namespace,))
 
     def seen_from(self, workspace: str) -> Scope:
-        """The scope that a run of a workspace means by this one: the default workspace stands for its own, so that what one program
-        does for two of them stays apart; any other is out of its reach."""
+        """Return this scope as an execution of a workspace reaches it.
+
+        The workspace ``default`` stands for the execution's own, so that one program keeps the state of two workspaces apart.
+        Raise ``InvalidInput`` for any other workspace than its own.
+        """
         if self.kind == "global" or self.workspace == workspace:
             return self
         if self.workspace != DEFAULT_WORKSPACE:
@@ -81,7 +84,7 @@ class Scope(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        """The scope as one text: kind, workspace and names between slashes, each percent-encoded.
+        """Return the scope as one text: kind, workspace and names between slashes, each percent-encoded.
 
         A slash or percent sign inside a name is always encoded, so the text splits back into exactly these parts.
         """
@@ -89,6 +92,6 @@ class Scope(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, path: str) -> Scope:
-        """The scope of a ``path``."""
+        """Return the scope of a ``path``."""
         kind, *rest = (unquote(part, errors="strict") for part in path.split("/"))
         return cls(kind, rest[0] if rest else "", tuple(rest[1:]))

@@ -48,7 +48,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wanted(self) -> int:
-        """How many places all workers together should have."""
+        """Return the total concurrency that all workers together should have."""
         return self.running + self.startable
 
 

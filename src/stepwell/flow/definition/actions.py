@@ -79,6 +79,7 @@ def subworkflow(
     """Return a node that runs another workflow as a child execution.
 
     - ``workflow``: a definition, a decorated function, or a name.
+    - ``args``: its input, which may contain templates.
     - ``version``: by default the newest active version when the child starts.
     - ``context``: ``"inherit"``, ``"isolate"``, ``"copy"`` or ``"share"``, see ``Subworkflow``.
     - ``detached``: continue at once, with the child's id as output.
@@ -112,7 +113,14 @@ def script(
     on_error: OnError = "fail",
     compensate: Steplike | None = None,
 ) -> ScriptNode:
-    """Return a node that runs a script in a sandbox. The other parameters are those of ``call``."""
+    """Return a node that runs a script in a sandbox.
+
+    - ``code``: the script.
+    - ``args``: its input, which may contain templates.
+    - ``language``: the language; a process without an engine for it fails the node with ``NoScriptEngine``.
+
+    The other parameters are those of ``call``.
+    """
     return ScriptNode(
         code=code,
         args=as_value(args, "args"),
@@ -140,17 +148,30 @@ def map_data(value: Value, *, name: str = "") -> StepNode:
 
 
 def log(message: str, *, level: str = "info", data: Value | UnsetType = UNSET, name: str = "") -> StepNode:
-    """Return a node that writes a message to the execution's log."""
+    """Return a node that writes a message to the execution's log.
+
+    - ``message``: the text, which may contain templates.
+    - ``level``: ``debug``, ``info``, ``warning`` or ``error``.
+    - ``data``: a value to write with it.
+    """
     return call(BUILTINS["log"].uses, _given(message=message, level=level, data=data), name=name)
 
 
 def throw(message: str, *, kind: str | UnsetType = UNSET, data: Value | UnsetType = UNSET, name: str = "") -> StepNode:
-    """Return a node that fails with a message. ``kind`` names the kind of error."""
+    """Return a node that fails with a message.
+
+    - ``kind``: the kind of error that retries and handlers see.
+    - ``data``: a value that goes with the error.
+    """
     return call(BUILTINS["throw"].uses, _given(message=message, kind=kind, data=data), name=name)
 
 
 def validate(value: Value, schema: Mapping[str, Value], *, name: str = "") -> StepNode:
-    """Return a node that fails unless a value matches a JSON Schema; its output is the value."""
+    """Return a node that fails unless a value matches a JSON Schema; its output is the value.
+
+    - ``value``: the value, which may contain templates.
+    - ``schema``: the JSON Schema.
+    """
     return call(BUILTINS["validate"].uses, {"value": value, "schema": dict(schema)}, name=name)
 
 

@@ -246,7 +246,10 @@ def choice(
 ) -> Choice:
     """Return a node that runs the first case whose condition holds, or with ``mode="all"`` every such case.
 
-    Raise ``InvalidDefinition`` for anything but ``when(...)`` and at most one ``otherwise(...)``.
+    - ``cases``: ``when(...)``, and at most one ``otherwise(...)``.
+    - ``merge``: how the outputs of several cases become one, see ``Choice``.
+
+    Raise ``InvalidDefinition`` for anything else.
     """
     last = [case for case in cases if isinstance(case, Otherwise)]
     if len(last) > 1 or not all(isinstance(case, Case | Otherwise) for case in cases):
@@ -348,8 +351,11 @@ def graph(
 ) -> Graph:
     """Return a node that runs a graph: nodes by id, connected by edges.
 
-    An edge is ``(source, target)``, ``(source, target, condition)`` or ``edge(...)``. ``start`` names the first nodes; by default
-    all without an incoming edge.
+    - ``nodes``: the nodes by id.
+    - ``edges``: each ``(source, target)``, ``(source, target, condition)`` or ``edge(...)``.
+    - ``start``: the ids of the first nodes; by default all without an incoming edge.
+    - ``max_concurrency``: how many nodes run at the same time.
+    - ``fail_fast``: cancel the running nodes when one fails.
     """
     return Graph(
         nodes={key: as_node(node) for key, node in nodes.items()},
@@ -370,7 +376,12 @@ def scope(
     name: str = "",
     description: str = "",
 ) -> CancelScopeNode:
-    """Return a scope: nodes that are cancelled together, by ``timeout``, by the signal ``cancel_on``, or by ``cancel_scope``."""
+    """Return a cancel scope: nodes that are cancelled together.
+
+    - ``timeout``: cancel them after this time.
+    - ``cancel_on``: the name of a signal that cancels them. A node made by ``cancel_scope`` does it, too.
+    - ``on_cancel``: ``"continue"`` after the scope, or ``"fail"``.
+    """
     return CancelScopeNode(
         do=body_of(nodes),
         timeout_seconds=as_seconds(timeout, "timeout"),
@@ -420,7 +431,9 @@ def deferred(
 ) -> Deferred:
     """Return a node that waits for the first of several signals and runs the branch of that name.
 
-    ``on_timeout`` is the node that runs if none arrives in time; without it, the timeout is a failure.
+    - ``branches``: the nodes by the name of their signal.
+    - ``timeout``: how long to wait; None without a limit.
+    - ``on_timeout``: the node that runs if no signal arrives in time; without it, the timeout is a failure.
     """
     return Deferred(
         branches={key: as_node(node) for key, node in branches.items()},

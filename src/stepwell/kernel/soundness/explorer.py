@@ -273,7 +273,7 @@ class Exploration(msgspec.Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every state was seen."""
+        """Return whether every state was seen."""
         return not self.bound
 
     def findings(self, definition: Definition) -> Findings:
