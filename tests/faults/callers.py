@@ -15,7 +15,7 @@ from stepwell.model.execution_state import Entries, ExecutionState
 from stepwell.model.scoped_operations import ScopeTotals
 from stepwell.state.transaction_buffer import Buffer
 
-__all__ = ["CALLERS", "Awaited", "Blocking", "Caller", "Change", "Whole"]
+__all__ = ["CALLERS", "Awaited", "Blocking", "Caller", "Change", "Pending", "Whole"]
 
 Change = Callable[[Buffer], None]
 Scopes = dict[str, tuple[ScopeTotals, dict[str, object]]]

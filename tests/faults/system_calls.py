@@ -37,13 +37,19 @@ class SystemCalls:
         # SQLite keeps the bare address of a callback, so somebody must keep the callback itself.
         self._callbacks = [self._put(name, signature) for name, signature in _SIGNATURES.items()]
         self.was_hit, self.hit = False, threading.Event()
+        self._act: Callable[[], None] | None = None
 
     def fail(self, name: str, number: int, error: int, *, is_persistent: bool = False, is_torn: bool = False) -> None:
         """Let the nth call fail, and with ``is_persistent`` all after it; torn: half is written, and then comes the error."""
         self._name, self._number, self._error = name, number, error
-        self._is_persistent, self._is_torn = is_persistent, is_torn
+        self._is_persistent, self._is_torn, self._act = is_persistent, is_torn, None
         self._count, self.was_hit = 0, False
         self.hit.clear()
+
+    def strike(self, name: str, number: int, act: Callable[[], None], *, is_after: bool) -> None:
+        """Act right before the nth call, or right after it."""
+        self.fail(name, number, 0)
+        self._act, self._is_after = act, is_after
 
     def heal(self) -> None:
         """Let everything through again; ``was_hit`` still tells whether anything failed."""
@@ -68,8 +74,19 @@ class SystemCalls:
         self._unix.xSetSystemCall(name, ctypes.cast(callback, ctypes.c_void_p).value)
         return callback
 
+    def _struck(self, act: Callable[[], None], original: Callable[..., int], arguments: tuple[Any, ...]) -> int:
+        is_due = self._count == self._number
+        if is_due and not self._is_after:
+            act()
+        result = original(*arguments)
+        if is_due and self._is_after:
+            act()
+        return result
+
     def _call(self, original: Callable[..., int], arguments: tuple[Any, ...]) -> int:
         self._count += 1
+        if self._act is not None:
+            return self._struck(self._act, original, arguments)
         if self._is_torn and self._count == self._number and arguments[2] > 1:
             file, data, size, offset = arguments
             return original(file, data, size // 2, offset)  # a short write is no error; SQLite comes again with the rest
