@@ -85,7 +85,6 @@ def test_item_that_its_engine_cannot_start_is_dead_at_exactly_its_attempts(
         await start(engine, claimed)
 
     monkeypatch.setattr(LocalEngine, "start", refuse)
-    monkeypatch.setattr(LocalEngine, "start_now", lambda *_: False)  # it has to be waited for, whoever brings the item
     monkeypatch.setattr("stepwell.queue.dispatcher._ERROR_DELAY_MS", 10)
     with Stepwell(shared_url) as well:
         bad = well.enqueue(fine, 13)

@@ -126,10 +126,10 @@ def test_capacity_that_is_not_counted_is_found(monkeypatch: pytest.MonkeyPatch):
 def test_dead_dispatchers_items_that_nobody_returns_are_found(monkeypatch: pytest.MonkeyPatch):
     """T35, I6"""
 
-    async def idle(*_: object) -> None:
-        return
+    async def idle(*_: object) -> float:
+        return 60.0
 
-    monkeypatch.setattr(QueueRecovery, "_sweep", idle)
+    monkeypatch.setattr(QueueRecovery, "work", idle)
     assert "the item of" in first_violation(26)
 
 

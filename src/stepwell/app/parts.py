@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from typing import cast
 
 import msgspec
 
 from stepwell.clock import Clock, SystemClock, from_ms
 from stepwell.config import DEFAULT_URL, choose_url, without_secrets
-from stepwell.contract.store import BeginningStore, Begun, ExecutionQuery, Store
+from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.duration import Span, seconds_of
 from stepwell.errors import InvalidInput, LockHeld, StepwellError, StoreUnavailable
-from stepwell.model.commit import Acquire, Commit, CommitKind, Head, Outcome, Unit
+from stepwell.model.commit import Acquire, Head
 from stepwell.model.ids import check_key, new_id
 from stepwell.model.limits import Limits
 from stepwell.model.lock import probe_lock
@@ -25,8 +22,8 @@ from stepwell.model.status import Status
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver, Operation, read, write_or_raise
+from stepwell.pipeline.store_writer import StoreWriter
 from stepwell.queue.assembly import QueueParts
-from stepwell.queue.dispatcher_wakeup import PiggybackedClaim, WriteNotices
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.worker import Worker
 from stepwell.state.conversations import DAY_SECONDS, ConversationOperations
@@ -86,15 +83,9 @@ class Parts:
     def __init__(self, url: str | Store | None, clock: Clock | None, limits: Limits | None, signing_key: bytes | None) -> None:
         self.clock, self.limits = clock or SystemClock(), limits or Limits()
         self.store, self.address = _store_of(url, self.clock, self.limits)
-        self.news = WriteNotices()
-        self.pulse = Notifications(self.store, self.news.forget)
-        can = self.store.capabilities()
-        self.group = GroupCommit(
-            self._write,
-            begin_group=self._begin if can.can_begin else None,
-            is_instant=not can.has_blocking_writes,
-            takes_requests_beside=can.takes_requests_beside,
-        )
+        self.pulse = Notifications(self.store)
+        writer, can = StoreWriter(self.store, self.pulse), self.store.capabilities()
+        self.group = GroupCommit(writer.write, is_instant=not can.has_blocking_writes)
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
         self.copies = Copies(self.executions, self.store, self.clock, signing_key)
         self.definitions = DefinitionOperations(self.store)
@@ -111,59 +102,7 @@ class Parts:
             clock=self.clock,
             locks=self.locks,
             new_id=new_id,
-            news=self.news,
         )
-
-    def _write(self, units: Sequence[Unit]) -> list[Outcome]:
-        if len(units) == 1 and type(unit := units[0]) is Commit and unit.kind is CommitKind.STEP:
-            return self._write_plain(units)
-        ride, together = self._boarded(units)
-        return self._written(units, ride, partial(self.store.write, together))
-
-    def _write_plain(self, units: Sequence[Unit]) -> list[Outcome]:
-        """Write an ordinary step: it takes no claim along, and is news for nobody."""
-        try:
-            return self.store.write(units)
-        except BaseException as error:
-            self._failed(None, error)
-            raise
-
-    def _begin(self, units: Sequence[Unit]) -> Begun:
-        """Send units off, if that can be done without waiting; what sees to the rest."""
-        ride, together = self._boarded(units)
-        try:
-            begun = cast(BeginningStore, self.store).begin(together)
-        except BaseException as error:
-            self._failed(ride, error)
-            raise
-        begun = begun or Begun(partial(self.store.write, together))
-        return Begun(partial(self._written, units, ride, begun.finish), begun.answer)
-
-    def _boarded(self, units: Sequence[Unit]) -> tuple[PiggybackedClaim | None, Sequence[Unit]]:
-        """The claim that goes along, and all that is written."""
-        self.news.sets_out(units)
-        ride = self.queue.standing.take(units)
-        return ride, units if ride is None else (*units, *ride.units)
-
-    def _written(self, units: Sequence[Unit], ride: PiggybackedClaim | None, write: Callable[[], list[Outcome]]) -> list[Outcome]:
-        try:
-            outcomes = write()
-        except BaseException as error:
-            self._failed(ride, error)
-            raise
-        claim = None if ride is None else outcomes.pop()
-        news = self.news.of(units, outcomes, claim)
-        if ride is not None and claim is not None:
-            ride.tell(claim)
-        self.pulse.written(*news, but=self.news.covered(units))
-        return outcomes
-
-    def _failed(self, ride: PiggybackedClaim | None, error: BaseException) -> None:
-        if ride is not None:
-            ride.tell(error)
-        # It may have landed all the same, so whoever waits or remembers had better look.
-        self.news.forget()
-        self.pulse.beat("")
 
     def close(self) -> None:
         if self._worker_driver is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from stepwell.model.queue_item import Claimed
@@ -26,6 +27,10 @@ class Engine(Protocol):
         """How many more items can be started now."""
         ...
 
+    def on_room(self, call: Callable[[], None]) -> None:
+        """Call this whenever there is room for more, on the loop that runs the executions."""
+        ...
+
     async def workflows(self) -> tuple[str, ...]:
         """The names of the workflows that it can run; items of others are not claimed for it."""
         ...
@@ -40,10 +45,6 @@ class Engine(Protocol):
         back, and goes on with the others: ``NotNow`` and ``NotFound`` (the workflow is not known here) do not use up an attempt,
         anything else does.
         """
-        ...
-
-    def start_now(self, claimed: Claimed) -> bool:
-        """The same, if there is nothing to wait for. False: nothing was done, and ``start`` does it."""
         ...
 
     async def cancel(self, execution_id: str) -> None:

@@ -1,14 +1,15 @@
-"""Gates: what one thread waits at until another one opens it. Nothing but a lock: an interrupt may break an Event.
+"""Notifications: wake the callers and tasks that wait for a topic when it may have changed, here or in another process.
 
-The pulse of a store: lets those who wait sleep until something may have changed, here or in another process.
+Every write of this process is passed on by the write hook (``pipeline.store_writer``); writes of other processes by
+``Store.listen``. A notification says only that something may have changed: who is woken looks again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
 from stepwell.contract.store import Store
@@ -30,6 +31,7 @@ __all__ = [
     "DUE",
     "LOCK",
     "QUEUE",
+    "SCHEDULE",
     "STATE",
     "Notifications",
     "Subscription",
@@ -56,6 +58,8 @@ def open_gate(gate: threading.Lock) -> None:
 
 
 LOCK, STATE, DUE, QUEUE = "lock", "state", "due", "queue"
+SCHEDULE = "schedule"
+"""A schedule was put or resumed in this process; other processes find it by their poll."""
 
 
 def end_of(execution_id: str) -> str:
@@ -86,12 +90,12 @@ def _end(future: asyncio.Future[None]) -> None:
 
 
 class Subscription:
-    """Somebody who waits for a topic. What happens after it began is never missed."""
+    """Waits for a topic, blocking or awaited. A notification that came after it was entered is never missed."""
 
     def __init__(self, pulse: Notifications, topic: str) -> None:
         self._pulse, self.topic = pulse, topic
         self._has_heard = False
-        # What one sleeps on is there before one looks whether one has heard, and who wakes says so first: so nobody oversleeps.
+        # The waiter makes what it sleeps on before it reads the flag, and wake() sets the flag first: so no wake-up is lost.
         self._gate: threading.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._future: asyncio.Future[None] | None = None
@@ -131,11 +135,11 @@ class Subscription:
         self._future, self._has_heard = None, False
 
     def __enter__(self) -> Subscription:
-        self._pulse.join(self)
+        self._pulse.join(self.topic, self.wake)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._pulse.leave(self)
+        self._pulse.leave(self.topic, self.wake)
 
 
 def topics_of(unit: Unit) -> set[str]:
@@ -157,64 +161,67 @@ def topics_of(unit: Unit) -> set[str]:
 
 
 class Notifications:
-    """Passes on what happened to those who wait for it. The store is listened to only while somebody does."""
+    """Passes what happened on to those who wait for it. Listens to the store only while somebody waits."""
 
-    def __init__(self, store: Store, on_word: Callable[[], None] = lambda: None) -> None:
-        self._store, self._on_word = store, on_word
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._lock = threading.Lock()
-        self._waiting: dict[str, set[Subscription]] = {}
+        self._waiting: dict[str, set[Callable[[], None]]] = {}
         self._stop: Callable[[], None] | None = None
 
     def listen(self, topic: str) -> Subscription:
-        """Somebody who waits for a topic; use it as a context manager, and look only inside."""
+        """Return a subscription to a topic: enter it, look, and wait; what happens after the look ends the wait."""
         return Subscription(self, topic)
 
-    def written(self, units: Sequence[Unit], outcomes: Sequence[Outcome], *, but: Subscription | None = None) -> None:
-        """Pass on what this process wrote, to all but one who knows. Costs nothing to speak of while nobody waits."""
+    @contextmanager
+    def subscribed(self, topic: str, wake: Callable[[], None]) -> Generator[None]:
+        """Call ``wake``, from any thread, whenever something may have happened on a topic."""
+        self.join(topic, wake)
+        try:
+            yield
+        finally:
+            self.leave(topic, wake)
+
+    def written(self, units: Sequence[Unit], outcomes: Sequence[Outcome]) -> None:
+        """Pass on what this process wrote. Costs next to nothing while nobody waits."""
         if not self._waiting:
             return
         topics: set[str] = set()
         for unit, outcome in zip(units, outcomes, strict=True):
-            # An ordinary step is news for nobody, and most commits are that.
+            # A plain step has no topic, and most commits are that.
             if isinstance(outcome, Written) and not (type(unit) is Commit and unit.kind is CommitKind.STEP):
                 topics |= topics_of(unit)
         for topic in topics:
-            self.beat(topic, but=but)
+            self.beat(topic)
 
-    def _pass_on(self, topic: str) -> None:
-        """Pass on word of another process."""
-        self._on_word()
-        self.beat(topic)
-
-    def beat(self, topic: str, *, but: Subscription | None = None) -> None:
-        """Say that something happened on a topic; an empty one means anything."""
+    def beat(self, topic: str) -> None:
+        """Wake those who wait for a topic; an empty one means all topics."""
         with self._lock:
             topics = [topic] if topic else list(self._waiting)
-            waiting = [each for name in topics for each in self._waiting.get(name, ())]
-        for each in waiting:
-            if each is not but:
-                each.wake()
+            waiting = [wake for name in topics for wake in self._waiting.get(name, ())]
+        for wake in waiting:
+            wake()
 
-    def join(self, listening: Subscription) -> None:
-        """Begin to wait."""
+    def join(self, topic: str, wake: Callable[[], None]) -> None:
+        """Begin to call ``wake`` for a topic."""
         with self._lock:
             if self._stop is None:
-                self._stop = self._store.listen(self._pass_on)
-            self._waiting.setdefault(listening.topic, set()).add(listening)
+                self._stop = self._store.listen(self.beat)
+            self._waiting.setdefault(topic, set()).add(wake)
 
-    def leave(self, listening: Subscription) -> None:
-        """Wait no more."""
+    def leave(self, topic: str, wake: Callable[[], None]) -> None:
+        """Call ``wake`` no more."""
         with self._lock:
-            those = self._waiting.get(listening.topic, set())
-            those.discard(listening)
+            those = self._waiting.get(topic, set())
+            those.discard(wake)
             if not those:
-                self._waiting.pop(listening.topic, None)
+                self._waiting.pop(topic, None)
             stop, self._stop = (None, self._stop) if self._waiting else (self._stop, None)
         if stop is not None:
             stop()
 
     def close(self) -> None:
-        """Listen to the store no more, whoever may still wait."""
+        """Stop listening to the store, whoever still waits."""
         with self._lock:
             self._waiting.clear()
             stop, self._stop = self._stop, None

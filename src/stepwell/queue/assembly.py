@@ -12,11 +12,11 @@ from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver, Operation, read
 from stepwell.queue.diagnosis import idleness
 from stepwell.queue.dispatcher import Dispatcher
-from stepwell.queue.dispatcher_wakeup import ClaimOffer, WriteNotices
 from stepwell.queue.local_engine import LocalEngine
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.recovery import QueueRecovery
 from stepwell.queue.scheduler import ScheduleOperations, Scheduler
+from stepwell.queue.worker_presence import Heartbeat
 from stepwell.queue.workspaces import WorkspaceOperations
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.worker import Worker
@@ -39,14 +39,12 @@ class QueueParts:
         clock: Clock,
         locks: LockOperations,
         new_id: NewId,
-        news: WriteNotices,
     ) -> None:
         self._store, self._executions, self._pulse = store, executions, pulse
         self._clock, self._locks, self._new_id = clock, locks, new_id
         self.items = QueueOperations(store, executions, pulse, new_id, definitions)
         self.workspaces = WorkspaceOperations(store)
-        self.schedules = ScheduleOperations(store, self.items, new_id)
-        self.standing, self._news = ClaimOffer(), news
+        self.schedules = ScheduleOperations(store, self.items, new_id, pulse)
         self._dispatcher: Dispatcher | None = None
 
     def attach(self, worker: Worker, driver: AsyncDriver, concurrency: int, queues: tuple[str, ...]) -> None:
@@ -63,24 +61,15 @@ class QueueParts:
             holder=worker.holder,
             lease_seconds=worker.lease_seconds,
             queues=queues,
-            standing=self.standing,
-            news=self._news,
             patience=worker.patience,
         )
-        engine.freed = dispatcher.freed
         self._dispatcher = dispatcher
-        upkeep = QueueRecovery(
-            queue=self.items,
-            locks=self._locks,
-            store=self._store,
-            engine=engine,
-            driver=driver,
-            name=worker.holder,
-            queues=queues,
-            concurrency=concurrency,
-            claim_seconds=worker.lease_seconds,
-        )
-        worker.companions += [dispatcher, Scheduler(self.schedules, driver), upkeep]
+        worker.companions += [
+            dispatcher,
+            Scheduler(self.schedules, driver, self._pulse),
+            Heartbeat(worker.holder, engine, self._store, driver, queues, concurrency),
+            QueueRecovery(self.items, self._locks, driver, worker.lease_seconds),
+        ]
 
     def health(self) -> Operation[str | None]:
         """``ok``, or what is wrong with how this process serves the queue; None if it does not."""

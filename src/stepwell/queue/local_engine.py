@@ -17,7 +17,7 @@ from stepwell.clock import Clock
 from stepwell.contract.engine import NotNow
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, LeaseLost, NotFound, StepwellError
-from stepwell.flow.function import Workflow, registered
+from stepwell.flow.function import Workflow
 from stepwell.model.commit import Creation, Head, Lease
 from stepwell.model.execution_state import ONLY
 from stepwell.model.ids import NewId
@@ -115,14 +115,21 @@ class LocalEngine:
         self._suspected: FirstCommit | None = None
         self._finishing = 0
         self._timer: asyncio.TimerHandle | None = None
-        self.freed: Callable[[], None] = lambda: None
-        """Called when there is room again."""
+        self._freed: list[Callable[[], None]] = []
 
     @property
     def room(self) -> int:
         """How many more items can be started now. Sessions that only wait for their last commit need no place any more, so that the
         next claim goes to the store together with those commits, and finds the slots that they free."""
         return self._worker.room + self._finishing
+
+    def on_room(self, call: Callable[[], None]) -> None:
+        """Call this whenever there is room again."""
+        self._freed.append(call)
+
+    def _free(self) -> None:
+        for call in self._freed:
+            call()
 
     async def workflows(self) -> tuple[str, ...]:
         """The names of the functions of this process and of the stored definitions."""
@@ -135,18 +142,6 @@ class LocalEngine:
         _check_version(claimed, workflow)
         if not _may_have_run(claimed) or not await self._driver.run(self._resuming.resume(claimed)):
             self._start(claimed, workflow)
-
-    def start_now(self, claimed: Claimed) -> bool:
-        """The same, for a function of this process, and an item that has no execution yet for sure."""
-        if _may_have_run(claimed):
-            return False
-        try:
-            workflow = registered(claimed.workflow_id)
-        except NotFound:
-            return False
-        _check_version(claimed, workflow)
-        self._start(claimed, workflow)
-        return True
 
     def _start(self, claimed: Claimed, workflow: Workflow[..., Any]) -> None:
         if claimed.attempts > 1:
@@ -195,7 +190,7 @@ class LocalEngine:
     def finishing(self) -> None:
         """A session only waits for its last commit."""
         self._finishing += 1
-        self.freed()
+        self._free()
 
     def ended(self, recorder: FirstCommit) -> None:
         """Free what a session held; give its item back if nothing was committed."""
@@ -204,7 +199,7 @@ class LocalEngine:
         began = self._unmade.pop(recorder, None)
         if began is not None and not recorder.is_made:
             self._worker.see_through(self._settle(recorder, began + self._worker.lease_seconds))
-        self.freed()
+        self._free()
 
     def _make_overdue(self) -> None:
         """Make the executions of sessions that have committed nothing for too long. Those that began just now are left alone: in

@@ -7,10 +7,8 @@ between the two, another scheduler fires the tick and finds the item. All times 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from typing import TypeVar
@@ -26,6 +24,7 @@ from stepwell.model.ids import NewId, check_key
 from stepwell.model.queue_item import Enqueued, NewItem
 from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
 from stepwell.model.scoped_operations import ABSENT, Delete, Put
+from stepwell.pipeline.notifications import SCHEDULE, Notifications
 from stepwell.pipeline.operations import AsyncDriver, Operation, read, write_or_raise
 from stepwell.queue.operations import QueueOperations
 from stepwell.queue.requests import QueueRequest, moment_ms
@@ -40,6 +39,7 @@ from stepwell.queue.schedule import (
     timing_of,
 )
 from stepwell.queue.worker_presence import scan_sound
+from stepwell.runtime.periodic import PeriodicTask
 
 __all__ = [
     "PATH",
@@ -80,10 +80,8 @@ _REPAIR = "put it again, or delete it"
 class ScheduleOperations:
     """Operations on schedules."""
 
-    def __init__(self, store: Store, queue: QueueOperations, new_id: NewId) -> None:
-        self._store, self._queue, self._new_id = store, queue, new_id
-        self.watchers: set[Callable[[], None]] = set()
-        """Called, from any thread, when a schedule was put or resumed here."""
+    def __init__(self, store: Store, queue: QueueOperations, new_id: NewId, pulse: Notifications) -> None:
+        self._store, self._queue, self._new_id, self._pulse = store, queue, new_id, pulse
         self._damaged: set[str] = set()
         """Those that were named in the log when it was last looked at what is due."""
 
@@ -130,7 +128,7 @@ class ScheduleOperations:
                 yield from write_or_raise(_moved(changed, revision))
             except Conflict:
                 continue  # it fired in between
-            self._tell()
+            self._pulse.beat(SCHEDULE)
             return changed
         raise Conflict(f"schedule {name!r} changes all the time; try again")
 
@@ -142,10 +140,6 @@ class ScheduleOperations:
             return None, ABSENT
         except Corrupted:
             return None, None
-
-    def _tell(self) -> None:
-        for call in list(self.watchers):
-            call()
 
     def get(self, name: str) -> Operation[Schedule]:
         """A schedule."""
@@ -265,7 +259,6 @@ def _scan(store: Store) -> tuple[list[tuple[str, bytes, int]], list[str]]:
     return [(name, row.data, row.revision) for name, row in rows if row.data is not None], damaged
 
 
-_AGAIN_SECONDS = 1.0
 _LONGEST_SLEEP_SECONDS = 5.0
 """Schedules that other processes have put are seen this soon, and what could not be fired is tried again."""
 
@@ -305,46 +298,21 @@ def _again(now_ms: int) -> int:
     return now_ms + round(_LONGEST_SLEEP_SECONDS * 1000)
 
 
-class Scheduler:
+class Scheduler(PeriodicTask):
     """Fires schedules beside a worker, on its loop."""
 
-    def __init__(self, schedules: ScheduleOperations, driver: AsyncDriver) -> None:
-        self._schedules, self._driver = schedules, driver
-        self._is_stopping = False
-        self._woken = asyncio.Event()
+    name = "the scheduler"
+
+    def __init__(self, schedules: ScheduleOperations, driver: AsyncDriver, pulse: Notifications) -> None:
+        super().__init__()
+        self._schedules, self._driver, self._pulse = schedules, driver, pulse
 
     async def run(self) -> None:
-        """Fire what is due, until stopped. A store that is away for a while is waited for."""
-        loop = asyncio.get_running_loop()
+        """Fire what is due, until stopped."""
+        with self._pulse.subscribed(SCHEDULE, self.wake):
+            await super().run()
 
-        def look() -> None:
-            with suppress(RuntimeError):  # the loop was closed: nobody is there to look
-                loop.call_soon_threadsafe(self._woken.set)
-
-        self._schedules.watchers.add(look)
-        try:
-            await self._fire_until_stopped()
-        finally:
-            self._schedules.watchers.discard(look)
-
-    async def _fire_until_stopped(self) -> None:
-        while not self._is_stopping:
-            self._woken.clear()
-            try:
-                left = await self._driver.run(fire_due(self._schedules))
-            except StepwellError as error:
-                log.warning("the schedules could not be looked at: %s", error)
-                left = _AGAIN_SECONDS
-            except Exception:
-                # A worker that is alive and fires nothing would not be noticed for long.
-                log.exception("the scheduler met something that it did not expect, and goes on")
-                left = _AGAIN_SECONDS
-            pause = _LONGEST_SLEEP_SECONDS if left is None else min(left, _LONGEST_SLEEP_SECONDS)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._woken.wait()
-
-    def stop(self) -> None:
-        """Fire nothing more."""
-        self._is_stopping = True
-        self._woken.set()
+    async def work(self) -> float:
+        """Fire what is due now; return the seconds until the next look, since other processes may put schedules, too."""
+        left = await self._driver.run(fire_due(self._schedules))
+        return _LONGEST_SLEEP_SECONDS if left is None else min(left, _LONGEST_SLEEP_SECONDS)

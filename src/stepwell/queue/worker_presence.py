@@ -1,6 +1,6 @@
-"""Scopes in which the queue keeps rows of its own, read so that a damaged row hides only itself.
+"""Presence of workers: each worker that serves the queue leaves a heartbeat row in the store for as long as it lives.
 
-Who serves the queue: each dispatcher leaves word of itself in the store, for as long as it lives.
+The rows are read so that a damaged one hides only itself.
 """
 
 from __future__ import annotations
@@ -12,15 +12,20 @@ from typing import Annotated
 import msgspec
 
 from stepwell.clock import from_ms, to_ms
+from stepwell.contract.engine import Engine
 from stepwell.contract.store import Store
-from stepwell.errors import Corrupted
+from stepwell.errors import Corrupted, StepwellError
+from stepwell.flow.function import registered_versions
 from stepwell.model.commit import StateBatch
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Delete, Put, StoredEntry
+from stepwell.pipeline.operations import AsyncDriver, read, write
 from stepwell.queue.requests import LATEST_MS
+from stepwell.runtime.periodic import PeriodicTask
 
 __all__ = [
     "BEAT_SECONDS",
+    "Heartbeat",
     "Presences",
     "WorkerPresence",
     "absence",
@@ -131,3 +136,33 @@ def _read(name: str, data: bytes) -> WorkerPresence:
     told = _decode(data)
     seen_at = from_ms(told.seen_ms)
     return WorkerPresence(name, told.engine, told.workflows, told.queues, told.concurrency, seen_at, told.versions)
+
+
+class Heartbeat(PeriodicTask):
+    """Renews the presence of a worker, and removes it at the end."""
+
+    name = "the heartbeat of the worker"
+
+    def __init__(
+        self, name: str, engine: Engine, store: Store, driver: AsyncDriver, queues: tuple[str, ...], concurrency: int
+    ) -> None:
+        super().__init__()
+        self._worker, self._engine, self._store, self._driver = name, engine, store, driver
+        self._queues, self._concurrency = queues, concurrency
+
+    async def run(self) -> None:
+        """Renew until stopped."""
+        await super().run()
+        try:
+            await self._driver.run(write(absence(self._worker)))
+        except StepwellError as error:
+            log.warning("the heartbeat row of worker %r could not be removed, and expires: %s", self._worker, error)
+
+    async def work(self) -> float:
+        """Write the heartbeat row."""
+        names = await self._engine.workflows()
+        now = await self._driver.run(read(self._store.now_ms))
+        versions = {name: version for name, version in registered_versions().items() if name in names}
+        worker = WorkerPresence(self._worker, self._engine.name, names, self._queues, self._concurrency, from_ms(now), versions)
+        await self._driver.run(write(presence(worker)))
+        return BEAT_SECONDS

@@ -29,7 +29,7 @@ class ReadCache(Subscription):
         self._max_age = held_seconds(max_age, "max_age")
         self._era = object()
         self._values: dict[str, tuple[object, float, bytes | None]] = {}
-        pulse.join(self)
+        pulse.join(STATE, self.wake)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} max_age={self._max_age:g} keys={len(self._values)}>"
@@ -42,7 +42,7 @@ class ReadCache(Subscription):
 
     def close(self) -> None:
         """Stop caching: every later read asks the store."""
-        self._pulse.leave(self)
+        self._pulse.leave(STATE, self.wake)
         self._max_age = 0
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

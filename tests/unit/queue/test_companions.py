@@ -1,24 +1,25 @@
-"""What works beside a dispatcher goes on after something that nobody expected, and says so."""
+"""The tasks beside a worker go on after errors, log them, and back off."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from stepwell.clock import FakeClock
+from stepwell.errors import StoreUnavailable
+from stepwell.model.limits import Limits
+from stepwell.pipeline.notifications import Notifications
 from stepwell.queue.recovery import QueueRecovery
 from stepwell.queue.scheduler import Scheduler
+from stepwell.queue.worker_presence import Heartbeat
+from stepwell.runtime.periodic import PeriodicTask
+from stepwell.stores.memory.store import MemoryStore
 
 WAIT = 60  # for what must happen; reached only by a failing test
-
-
-class Watched:
-    watchers: set[object]
-
-    def __init__(self) -> None:
-        self.watchers = set()
 
 
 class Driver:
@@ -42,37 +43,63 @@ async def goes_on(companion: Any, driver: Driver) -> None:
     await asyncio.wait_for(task, WAIT)
 
 
-def test_scheduler_goes_on_after_what_it_did_not_expect(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("stepwell.queue.scheduler._AGAIN_SECONDS", 0)
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepwell.runtime.periodic.BACKOFF_SECONDS", (0.001,))
 
+
+COMPANIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "the scheduler": Scheduler,
+    "the recovery of the queue": lambda any_, driver, pulse: QueueRecovery(any_, any_, driver, 60),
+    "the heartbeat of the worker": lambda any_, driver, pulse: Heartbeat("w", any_, any_, driver, (), 1),
+}
+
+
+@pytest.mark.parametrize("name", COMPANIONS)
+def test_companion_goes_on_after_an_unexpected_error(name: str, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
-        driver = Driver()
-        await goes_on(Scheduler(Watched(), driver), driver)  # pyright: ignore[reportArgumentType]
+        driver, store = Driver(), MemoryStore(FakeClock(), Limits())
+        await goes_on(COMPANIONS[name](AsyncMock(), driver, Notifications(store)), driver)
 
     asyncio.run(work())
-    assert "did not expect" in caplog.text
+    assert f"{name} met an unexpected error" in caplog.text
     assert "nobody expected this" in caplog.text
 
 
-def test_upkeep_goes_on_after_what_it_did_not_expect(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("stepwell.queue.recovery.BEAT_SECONDS", 0)
+class Failing(PeriodicTask):
+    """Fails in each round, in another way from time to time, and is woken by that."""
+
+    def __init__(self, *errors: Exception | None) -> None:
+        super().__init__()
+        self._errors, self.rounds = [*errors], 0
+
+    async def work(self) -> float | None:
+        self.rounds += 1
+        self.wake()
+        if not self._errors:
+            self.stop()
+        elif (error := self._errors.pop(0)) is not None:
+            raise error
+        return None
+
+
+def test_unexpected_error_is_logged_once_until_a_round_succeeds(caplog: pytest.LogCaptureFixture) -> None:
+    asyncio.run(Failing(ValueError("a"), ValueError("b"), None, ValueError("c")).run())
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == ["a", "c"]
+
+
+def test_wake_ups_do_not_cut_the_backoff_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed write wakes everybody: a task whose own write failed would retry without end."""
+    monkeypatch.setattr("stepwell.runtime.periodic.BACKOFF_SECONDS", (3_600,))
 
     async def work() -> None:
-        driver = Driver()
-        upkeep = QueueRecovery(
-            **dict.fromkeys(("queue", "locks", "store", "engine")),  # pyright: ignore[reportArgumentType]
-            driver=driver,  # pyright: ignore[reportArgumentType]
-            name="w",
-            queues=(),
-            concurrency=1,
-            claim_seconds=60,
-        )
-
-        async def appear() -> None:
-            await driver.run(_ for _ in ())
-
-        monkeypatch.setattr(upkeep, "_appear", appear)
-        await goes_on(upkeep, driver)
+        task = Failing(StoreUnavailable("away"), StoreUnavailable("away"))
+        running = asyncio.create_task(task.run())
+        for _ in range(50):
+            await asyncio.sleep(0)
+            task.wake()
+        assert task.rounds == 1
+        task.stop()
+        await asyncio.wait_for(running, WAIT)
 
     asyncio.run(work())
-    assert "not expected" in caplog.text

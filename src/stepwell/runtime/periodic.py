@@ -1,0 +1,99 @@
+"""Base of the tasks that repeat one piece of work beside a worker's sessions until they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from contextlib import suppress
+
+from stepwell.errors import StepwellError
+
+__all__ = ["BACKOFF_SECONDS", "PeriodicTask"]
+
+log = logging.getLogger(__name__)
+
+BACKOFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""How long to wait after a failed round, by how many have failed in a row: a store that is back is used soon."""
+
+_SHORTEST_SLEEP_SECONDS = 0.001
+"""An event loop's timer may fire slightly early; sleeping for the rest of that time would spin."""
+
+
+class PeriodicTask(ABC):
+    """Repeats ``work`` on an event loop, and sleeps in between.
+
+    A failed round never ends the task: a worker that is alive but claims, fires or renews nothing would not be noticed for long.
+    """
+
+    name = "the task"
+    """What the log calls it."""
+
+    def __init__(self) -> None:
+        self.is_stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._woken = asyncio.Event()
+        self._is_signalled = False
+        """Whether a wake-up is on its way or has arrived; more of them before the next round change nothing."""
+        self._failures = 0
+        self._has_logged_surprise = False
+
+    @abstractmethod
+    async def work(self) -> float | None:
+        """Do one round; return the seconds until the next one, or None to begin it at once."""
+
+    async def run(self) -> None:
+        """Work until stopped; wait out a store that is away."""
+        self._loop = asyncio.get_running_loop()
+        while not self.is_stopping:
+            self._is_signalled = False
+            self._woken.clear()
+            pause = await self._attempt()
+            # Sleep at least once per round: on a store that answers at once, nothing else lets the loop go on.
+            await (asyncio.sleep(0) if pause is None else self.sleep(pause))
+
+    def stop(self) -> None:
+        """Begin no more rounds. On the task's loop."""
+        self.is_stopping = True
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Begin the next round now, or as soon as the present one is over. From any thread."""
+        if self._is_signalled:
+            return
+        self._is_signalled = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop was closed, and the task with it
+                self._loop.call_soon_threadsafe(self._woken.set)
+
+    async def sleep(self, seconds: float) -> bool:
+        """Sleep until woken, at most for ``seconds``; return whether it was woken."""
+        if not self._woken.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(seconds, _SHORTEST_SLEEP_SECONDS)):
+                    await self._woken.wait()
+        return self._woken.is_set()
+
+    async def _attempt(self) -> float | None:
+        try:
+            pause = await self.work()
+        except StepwellError as error:
+            log.warning("%s failed, and tries again: %s", self.name, error)
+        except Exception:
+            if not self._has_logged_surprise:
+                log.exception("%s met an unexpected error, and goes on", self.name)
+            self._has_logged_surprise = True
+        else:
+            self._failures, self._has_logged_surprise = 0, False
+            return pause
+        self._failures += 1
+        await self._back_off(BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS)) - 1])
+        return None
+
+    async def _back_off(self, seconds: float) -> None:
+        """Sleep for the whole time unless stopped: a failed write wakes everybody, this task too, and must not make it spin."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + seconds
+        while not self.is_stopping and (left := ends - loop.time()) > 0:
+            self._woken.clear()
+            await self.sleep(left)
