@@ -1,4 +1,4 @@
-"""Settings: where they come from, in what order."""
+"""Find the store's URL, and hide the password in one that is logged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT_URL = "sqlite:///.stepwell/well.db"
 
 
 def choose_url(given: str | None, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
-    """The store's URL and where it was found: the argument, ``STEPWELL_URL``, ``REDIS_URL``, else the embedded default."""
+    """Return the store's URL and its origin: the argument, ``STEPWELL_URL``, ``REDIS_URL``, or the embedded default."""
     if given is not None:
         return given, "the argument"
     for name in ("STEPWELL_URL", "REDIS_URL"):
@@ -21,11 +21,11 @@ def choose_url(given: str | None, environ: Mapping[str, str] = os.environ) -> tu
     return DEFAULT_URL, "the default"
 
 
-# By pattern and not by parsing: a password that was not encoded (with a slash, a hash) must not come out of a URL that is wrong.
+# Use a pattern and no parser: in a malformed URL, an unencoded password (with a slash or hash) must not leak.
 _PASSWORD = re.compile(r"^([^:/?#]+://[^:/?#@]*):.*@", re.DOTALL)
 _PASSWORD_OPTION = re.compile(r"([?&][^=&]*pass[^=&]*=)[^&]*", re.IGNORECASE)
 
 
 def without_secrets(url: str) -> str:
-    """The URL as it may be logged: without a password."""
+    """Return the URL without its password, for logs."""
     return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))

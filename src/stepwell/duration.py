@@ -1,8 +1,6 @@
-"""Spans of time as people write them: ``90``, ``"1h30m"``, a ``timedelta``. The one way to read them, wherever one is given.
+"""Durations as people write them (``90``, ``"1h30m"``, a ``timedelta``) and timestamps. This is the only parser of both.
 
-How long a hold, a wait and a cache may last: spans as people write them, checked before they come near a store.
-
-Times of definitions: fields in seconds, and what a wait waits for: a span, or a moment such as ``"2027-01-01T09:00:00Z"``.
+Leases, timeouts and caches have bounds, which are checked here, before a value reaches a store.
 """
 
 from __future__ import annotations
@@ -31,11 +29,11 @@ __all__ = [
 
 
 Span = int | float | str | timedelta
-"""A span of time: seconds as a number, a text such as ``"2h"`` or ``"1h30m"``, or a timedelta."""
+"""A duration: seconds as a number, a text such as ``"2h"`` or ``"1h30m"``, or a timedelta."""
 
 _YEAR_SECONDS = 365.25 * 86_400
 LONGEST_SECONDS = 100 * _YEAR_SECONDS
-"""A hundred years: what is longer is a mistake, and would overflow timestamps."""
+"""A hundred years: a longer duration is a mistake, and would overflow timestamps."""
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _TEXT = re.compile(r"\s*(?:\d+(?:\.\d+)?\s*(?:ms|[smhdw])\s*)+", re.ASCII)
@@ -43,7 +41,10 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])", re.ASCII)
 
 
 def seconds_of(span: object, what: str = "the span", *, least: float = 0, most: float = LONGEST_SECONDS) -> float:
-    """A span in seconds; ``InvalidInput`` for what is none, is shorter than ``least``, or is longer than ``most`` seconds."""
+    """Return a duration in seconds.
+
+    Raise ``InvalidInput`` for anything else, and outside the range from ``least`` to ``most`` seconds.
+    """
     if isinstance(span, timedelta):
         seconds = span.total_seconds()
     elif isinstance(span, int | float) and not isinstance(span, bool):
@@ -59,7 +60,7 @@ def seconds_of(span: object, what: str = "the span", *, least: float = 0, most: 
 
 
 def written_seconds(text: str, what: str = "the span", *, least: float = 0, most: float = LONGEST_SECONDS) -> float:
-    """A span where there is only text, as in a URL: a bare number is seconds there."""
+    """Return a duration that is given as text, as in a URL; a bare number means seconds."""
     try:
         span: Span = float(text)
     except ValueError:
@@ -71,12 +72,12 @@ _LEAP_YEAR_SECONDS = 366 * 24 * 3600
 
 
 def held_seconds(span: Span, what: str) -> float:
-    """For how long something is held or kept: a span of nothing would free a lock and call that success, so it is refused."""
+    """Return how long something is held or kept. Zero is refused: such a lock would be free when its holder gets it."""
     return seconds_of(span, what, least=0.001, most=_LEAP_YEAR_SECONDS)
 
 
 def waited_seconds(span: Span | None, what: str) -> float:
-    """For how long something is waited for: 0 is not at all, None as long as it takes."""
+    """Return how long to wait: 0 is not at all, None without limit."""
     return inf if span is None else seconds_of(span, what, most=_LEAP_YEAR_SECONDS)
 
 
@@ -86,20 +87,20 @@ def timeout_seconds(timeout: Span | None) -> float | None:
 
 
 Seconds = Annotated[float, Meta(ge=0, extra={"written": "seconds"})]
-"""A field of a definition in seconds; in a document a span such as ``2h`` may stand there."""
+"""A field of a definition in seconds; a document may contain a duration such as ``2h``."""
 
 _DATE = re.compile(r"\d{4}-", re.ASCII)
 
 
 def time_of(time: object, what: str = "the wait") -> float | datetime:
-    """What a wait waits for: a span in seconds, or a moment if it is written as a timestamp."""
+    """Return what a wait node waits for: a duration in seconds, or the time of a timestamp."""
     if isinstance(time, str) and _DATE.match(time):
         return moment_of(time, what)
     return seconds_of(time, what)
 
 
 def moment_of(text: object, what: str = "the moment") -> datetime:
-    """A timestamp of ISO 8601 with its zone as an aware UTC time; ``InvalidInput`` for anything else."""
+    """Return an ISO 8601 timestamp with a zone as an aware UTC time. Raise ``InvalidInput`` for anything else."""
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) else None
         if moment is not None and moment.tzinfo is not None:

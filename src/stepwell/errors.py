@@ -1,21 +1,21 @@
-"""Everything Stepwell raises on purpose, as one tree.
+"""Every error that Stepwell raises on purpose, as one tree.
 
     StepwellError
-    ├── ValidationFailed        what you gave was refused before anything was written
+    ├── ValidationFailed        an input was refused before anything was written
     │   ├── InvalidInput        a value, id, URL or argument that can never be accepted
     │   ├── LimitExceeded       over a configured limit
-    │   ├── AlreadyRecorded     a step or trigger has its output already
+    │   ├── AlreadyRecorded     the step or trigger already has its output
     │   ├── InvalidSnapshot     snapshot bytes that cannot be restored here
     │   └── InvalidDefinition   a workflow definition with faults
     ├── NotFound                no such execution, revision or receipt
     ├── Conflict                another writer was first
     │   ├── AlreadyExists       the id is taken
-    │   ├── ExecutionEnded      the execution has ended and takes no message any more
+    │   ├── ExecutionEnded      the execution has ended and accepts no messages
     │   └── NotActive           the workflow is a draft or paused
-    ├── ReceiptArchived         the commit landed, and its receipt is in an archive
+    ├── ReceiptArchived         the commit landed, but its receipt was archived
     ├── LeaseLost               the lease expired or another holder took it
-    ├── LockHeld                somebody else holds the lock
-    ├── StoreUnavailable        the store cannot serve now
+    ├── LockHeld                another holder has the lock
+    ├── StoreUnavailable        the store cannot serve requests now
     │   ├── StoreFull           no space left for a write
     │   ├── StoreForeign        the file or database is not Stepwell's
     │   ├── StoreNewer          written by newer code than this
@@ -23,13 +23,13 @@
     │   └── Corrupted           stored bytes do not match their digests
     ├── CommitUnknown           the reply to a commit was lost
     ├── StepFailed              a step failed for good
-    ├── ProcessDied             the process of a step died under it
+    ├── ProcessDied             the process of a step died
     ├── NoScriptEngine          no engine for this language of scripts is installed
     ├── RequestFailed           a server answered with a status that was not expected
     ├── AddressRefused          a private or local address was not called
-    ├── GovernanceViolated      a step was refused: over a budget, or of a kind that is not allowed
+    ├── GovernanceViolated      a step was refused: its budget is used up, or its kind of effect is not allowed
     ├── ExecutionFailed
-    ├── ExecutionTimedOut       the execution took longer than it may
+    ├── ExecutionTimedOut       the execution exceeded its timeout
     └── ExecutionCancelled
 
 Each class has a stable ``code``; ``str(error)`` says what happened and what to do next.
@@ -78,7 +78,7 @@ __all__ = [
 
 
 class StepwellError(Exception):
-    """Something Stepwell refuses or cannot do."""
+    """Stepwell refused a request or could not carry it out."""
 
     code: ClassVar[str] = "SW-000"
 
@@ -92,7 +92,7 @@ class StepwellError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One fault of an input: where it is, which error it would be alone, and what to do."""
+    """One fault of an input: its position, its error code, and what to do."""
 
     code: str
     message: str
@@ -138,7 +138,7 @@ class LimitExceeded(ValidationFailed):
 
     @classmethod
     def of(cls, limit: str, maximum: int, actual: int | None, what: str, *, is_fixed: bool = False) -> LimitExceeded:
-        """The message every limit gives: what was too much, by how much, and which setting allows more, if one does."""
+        """Return the error of a limit: what was too large, by how much, and the setting that allows more, if there is one."""
         size = f"is {actual:,}, over" if actual is not None else "is over"
         advice = "make it smaller: more is not possible here" if is_fixed else f"make it smaller or raise Limits({limit}=...)"
         message = f"{what} {size} the limit {limit}={maximum:,}; {advice}"
@@ -146,7 +146,7 @@ class LimitExceeded(ValidationFailed):
 
 
 class AlreadyRecorded(ValidationFailed):
-    """A step output or trigger is written once, and it has been; the first value stays."""
+    """The step output or trigger is already recorded; the first value stays."""
 
     code = "SW-103"
 
@@ -186,7 +186,7 @@ class AlreadyExists(Conflict):
 
 
 class ExecutionEnded(Conflict):
-    """The execution has ended and takes no message any more."""
+    """The execution has ended and accepts no messages."""
 
     code = "SW-205"
 
@@ -218,7 +218,7 @@ class LeaseLost(StepwellError):
 
 
 class LockHeld(StepwellError):
-    """Somebody else holds the lock; try again later, or wait with a timeout."""
+    """Another holder has the lock; try again later, or wait with a timeout."""
 
     code = "SW-204"
 
@@ -228,13 +228,13 @@ class LockHeld(StepwellError):
 
 
 class StoreUnavailable(StepwellError):
-    """The store cannot serve this now; nothing was written."""
+    """The store cannot serve requests now; nothing was written."""
 
     code = "SW-300"
 
 
 class StoreFull(StoreUnavailable):
-    """No space is left for the write; free some, then the same call works again. Nothing was written."""
+    """No space is left for the write; free some space and call again. Nothing was written."""
 
     code = "SW-301"
 
@@ -265,11 +265,11 @@ class Corrupted(StoreUnavailable):
     def __init__(self, message: str | None = None, *, key: str | None = None) -> None:
         super().__init__(message)
         self.key = key
-        """Of scoped state: the key whose value it is."""
+        """The key, if the value is scoped state."""
 
 
 class CommitUnknown(StepwellError):
-    """The reply to a commit was lost, so it may or may not have landed; look its id up before you try again."""
+    """The reply to a commit was lost, so it may or may not have landed; look its id up before you retry."""
 
     code = "SW-310"
 
@@ -279,7 +279,7 @@ class CommitUnknown(StepwellError):
 
 
 class StepFailed(StepwellError):
-    """A step failed and is not tried again."""
+    """A step failed and is not retried."""
 
     code = "SW-402"
 
@@ -289,7 +289,7 @@ class StepFailed(StepwellError):
 
 
 class ProcessDied(StepwellError):
-    """The process that a step ran in died under it: it crashed, was killed, or ran out of memory."""
+    """The process of a step died: it crashed, was killed, or ran out of memory."""
 
     code = "SW-403"
 
@@ -317,7 +317,7 @@ class AddressRefused(StepwellError):
 
 
 class GovernanceViolated(StepwellError):
-    """The step was not made: a budget of its execution is used up, or effects of its kind are not allowed."""
+    """The step was not run: a budget of its execution is used up, or its kind of effect is not allowed."""
 
     code = "SW-404"
 
@@ -337,7 +337,7 @@ class ExecutionFailed(StepwellError):
 
 
 class ExecutionTimedOut(StepwellError):
-    """The execution took longer than it may; its code learns of it at its wait or next call."""
+    """The execution exceeded its timeout; its code gets this error at its wait or next call."""
 
     code = "SW-405"
 

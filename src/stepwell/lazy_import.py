@@ -1,4 +1,4 @@
-"""Names that a package fetches from their modules when they are first used, so that importing the package costs next to nothing."""
+"""Import a package's names from their modules on first use, so that importing the package is fast."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ __all__ = ["fetching"]
 
 
 def fetching(package: str, homes: Mapping[str, Collection[str]], modules: Collection[str] = ()) -> Callable[[str], object]:
-    """The ``__getattr__`` of a package whose names live in ``homes`` (module: names) and which offers some modules themselves."""
+    """Return the ``__getattr__`` of a package.
+
+    - ``homes``: for each module, the names that it defines.
+    - ``modules``: submodules that are attributes themselves.
+    """
     home_of = {name: home for home, names in homes.items() for name in names}
 
     def fetch(name: str) -> object:
@@ -19,7 +23,7 @@ def fetching(package: str, homes: Mapping[str, Collection[str]], modules: Collec
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         found: object = getattr(import_module(f"{package}.{home_of[name]}"), name)
-        setattr(sys.modules[package], name, found)  # asked for once
+        setattr(sys.modules[package], name, found)  # the next access finds the name in the package
         return found
 
     return fetch

@@ -1,4 +1,4 @@
-"""The id of this process, which a write checks to notice a fork."""
+"""The id of this process, which every write checks in order to detect a fork."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 
 __all__ = ["process_id"]
 
-# Asking the system costs more than all else that a write checks, so a fork is noted instead.
+# A system call per write costs more than all other checks of a write, so a fork hook updates a variable.
 _id = os.getpid()
 
 
 def process_id() -> int:
-    """The id of this process, also after a fork."""
+    """Return the id of this process, correct also after a fork."""
     return _id
 
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry: a run that is over, told as spans. Its API is imported only here, and only when it is asked for."""
+"""Export a finished run to OpenTelemetry. Its API is imported only when a run is exported."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ class HasEvents(Protocol):
 
 
 class Tracer(Protocol):
-    """What is needed of an OpenTelemetry tracer."""
+    """The part of an OpenTelemetry tracer that is used."""
 
     def start_span(self, name: str, context: Any = None, *, attributes: Any = None, start_time: int | None = None) -> Any:
-        """A new span, begun at a time in nanoseconds since 1970."""
+        """Return a new span that started at a time in nanoseconds since 1970."""
         ...
 
 
 def export_spans(trace: HasEvents, name: str, *, tracer: Tracer | None = None) -> int:
-    """Tell a run as a span of this name with one span in it for each recorded call; how many there are. The trace must be a full
-    one. Without a ``tracer`` that of the program's OpenTelemetry set-up is used."""
+    """Export a run as a span of this name with one child span per recorded call. Return the number of spans.
+
+    The trace must be a full one. Without a ``tracer``, the program's OpenTelemetry setup is used.
+    """
     timed = [(event, event.at) for event in trace.events if event.at is not None]
     if not timed:
         raise InvalidInput("spans need times: take a trace of level 'full', of a run that has begun")
@@ -62,7 +64,7 @@ def export_spans(trace: HasEvents, name: str, *, tracer: Tracer | None = None) -
 
 
 def _api(*, is_needed: bool) -> Any:
-    """OpenTelemetry's API; without it, a tracer of one's own gets spans that stand side by side."""
+    """Return OpenTelemetry's API, or None; without it, spans have no parent."""
     try:
         return import_module("opentelemetry.trace")
     except ModuleNotFoundError as error:

@@ -81,7 +81,7 @@ def test_worker_that_is_told_to_stop_finishes_its_step_and_gives_the_run_back(ga
         read_until(worker.stderr, "stopping")
         (gate.folder / "open").touch()
         code, _, err = finish(worker)
-    assert (code, "given back" in err) == (0, True)
+    assert (code, "handed back" in err) == (0, True)
     with Stepwell(gate.url, worker=False) as well:
         assert "first" in well.load("g").steps
         assert well.run("g").status() != Status.RUNNING, "nobody holds it any more"

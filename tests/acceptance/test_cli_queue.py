@@ -39,7 +39,7 @@ def test_retried_run_of_an_item_says_that_it_waits_for_its_turn(shell: Shell, fo
     if form == "--json":
         assert told.json == {"execution_id": "a", "status": "PENDING", "item_id": item}
     else:
-        assert f"a is PENDING, and goes on when queue item {item} has its turn" in told.err
+        assert f"a is PENDING, and continues when queue item {item} gets a slot" in told.err
     assert shell("queue", "show", item, "--json").json["status"] == "PENDING"
     assert shell("retry", "a").code == 4
 
@@ -78,10 +78,10 @@ def test_queue_is_measured_limited_paused_and_drained(shell: Shell):
 
 
 def test_queue_of_which_nothing_may_start_is_not_told_as_one_without_limits(shell: Shell):
-    assert shell("queue", "put", "shut", "-c", "0", "--rate", "0").err == "queue shut: 0 at once, 0 a second\n"
-    assert shell("queue", "put", "shut", "--rate", "2").err == "queue shut: 0 at once, 2 a second\n"
+    assert shell("queue", "put", "shut", "-c", "0", "--rate", "0").err == "queue shut: 0 concurrently, 0 per second\n"
+    assert shell("queue", "put", "shut", "--rate", "2").err == "queue shut: 0 concurrently, 2 per second\n"
     unlimited = ("--unlimited", "concurrency", "--unlimited", "rate_per_second")
-    assert shell("queue", "put", "shut", *unlimited).err == "queue shut: any number at once, any number a second\n"
+    assert shell("queue", "put", "shut", *unlimited).err == "queue shut: any number concurrently, any number per second\n"
 
 
 def test_metrics_stay_one_line_each_whatever_a_workspace_is_called(shell: Shell):

@@ -80,7 +80,7 @@ def test_failed_run_as_json_has_its_error_on_both_streams(shell: Shell):
         (("no_such_module:flow",), 3, "there is no module 'no_such_module'"),
         (("shop.py:nothing",), 3, "those of 'shop' are: approval, checkout"),
         (("shop.py",), 5, "has several workflows (approval, checkout)"),
-        (("shop.py:checkout", "-i", "{nonsense"), 5, "it is JSON"),
+        (("shop.py:checkout", "-i", "{nonsense"), 5, "a value is JSON"),
         (("shop.py:checkout", "-i", "@nothing.json"), 3, "there is no file 'nothing.json'"),
         (("shop.py:checkout", "-i", '{"item": "lamp"}'), 5, "missing ['cents']"),
         (("shop.py:checkout", "-i", '{"item": "lamp", "cents": NaN}'), 5, "cannot be read"),

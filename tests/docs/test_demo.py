@@ -37,23 +37,23 @@ def test_demo_kills_a_worker_inside_a_step_and_another_goes_on():
     done = demonstration()
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    assert re.search(r"worker A, process \d+, got SIGKILL inside of parcel 2", done.stdout)
-    assert "4 steps are recorded, and nothing of the one that was under way" in done.stdout
+    assert re.search(r"worker A, process \d+, got SIGKILL in parcel 2", done.stdout)
+    assert "4 steps are recorded, and nothing of the interrupted one" in done.stdout
     assert "4 parcels are on their way to Basel" in done.stdout
     who = re.findall(r"^   (\S+) +([AB])( killed)? ", done.stdout, re.MULTILINE)
     assert sorted(who[:3]) == [("charge", "A", ""), ("label", "A", ""), ("pack", "A", "")]
     assert who[3:] == [("send[0]", "A", ""), ("send[1]", "A", " killed"), *((f"send[{each}]", "B", "") for each in (1, 2, 3))]
     assert re.search(r"\d+ receipts verified", done.stdout)
-    assert "All 8 promises held" in done.stdout
+    assert "All 8 checks passed" in done.stdout
     assert "\x1b" not in done.stdout, "no colour away from a terminal"
 
 
-def test_demo_of_a_killed_worker_fails_if_a_promise_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_demo_of_a_killed_worker_fails_if_a_check_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(parcel, "_BEFORE", 5)
     stream = Terminal()
-    assert parcel.tell(DemoScreen(stream, {}), tmp_path) == 1
-    assert "NOT AS PROMISED: 4 steps are recorded" in stream.getvalue()
-    assert "2 of 8 promises were broken" in stream.getvalue()
+    assert parcel.run_demo(DemoScreen(stream, {}), tmp_path) == 1
+    assert "FAILED: 4 steps are recorded" in stream.getvalue()
+    assert "2 of 8 checks failed" in stream.getvalue()
     assert "\x1b[36m" in stream.getvalue(), "in colour on a terminal"
 
 
@@ -73,16 +73,16 @@ def test_bank_is_killed_reopened_verified_and_goes_on():
     assert "got SIGKILL at store.committed, in transfer 61" in done.stdout
     assert "the new state: revision 61" in done.stdout
     assert "the mutations of revision 17 do not match their digest" in done.stdout
-    assert "All 17 promises held" in done.stdout
+    assert "All 17 checks passed" in done.stdout
     assert "\x1b" not in done.stdout, "no colour away from a terminal"
 
 
-def test_bank_fails_if_a_promise_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_bank_fails_if_a_check_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bank, "accounts_after", lambda number: accounts_after(number) | {"bob": 0})
     stream = Terminal()
-    assert bank.tell(DemoScreen(stream, {}), tmp_path) == 1
-    assert "NOT AS PROMISED: nothing in between" in stream.getvalue()
-    assert "5 of 17 promises were broken" in stream.getvalue()
+    assert bank.run_demo(DemoScreen(stream, {}), tmp_path) == 1
+    assert "FAILED: nothing in between" in stream.getvalue()
+    assert "5 of 17 checks failed" in stream.getvalue()
 
 
 def test_colour_is_for_terminals_that_want_it():
@@ -105,6 +105,6 @@ def test_progress_moves_on_a_terminal_and_is_one_line_elsewhere():
 
 def test_a_stream_without_unicode_gets_plain_signs():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    DemoScreen(stream, {}).promise(True, "fine")
+    DemoScreen(stream, {}).check(True, "fine")
     stream.seek(0)
     assert stream.read() == "   ok fine\n"

@@ -1,4 +1,4 @@
-"""How a command ends: one number for each kind of ending, so that scripts can tell them apart."""
+"""Exit codes: one number per kind of ending, so that scripts can tell them apart."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ ENDINGS: dict[type[BaseException], ExitCode] = {
 
 
 def code_of(error: BaseException) -> ExitCode:
-    """The exit code of an error, by its class or the nearest one above it."""
+    """Return the exit code of an error, by its class or its nearest base class."""
     return next((ENDINGS[kind] for kind in type(error).__mro__ if kind in ENDINGS), ExitCode.DEFECT)

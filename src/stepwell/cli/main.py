@@ -1,8 +1,7 @@
-"""What the library logs while a command runs: warnings as notes on standard error, made safe to print.
+"""The ``stepwell`` command line: global options, command groups, error messages and the list of commands.
 
-Commands that all take the global options, and a group that imports a command's module only when it is asked for.
-
-``stepwell``: the commands, by name. Their modules are imported when they are asked for, so that the help is quick.
+A command's module is imported only when that command runs, so that ``--help`` and completion are fast. While a command runs, the
+library's log goes to standard error as notes.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ __all__ = [
 
 
 class _ScreenHandler(logging.Handler):
-    """Writes records as notes; the settings are asked each time, since options are read after this is set up."""
+    """A log handler that writes records as notes. It reads the settings per record, because options are parsed after its setup."""
 
     def __init__(self, given: CliSettings) -> None:
         super().__init__()
@@ -51,7 +50,7 @@ class _ScreenHandler(logging.Handler):
 
 @contextmanager
 def logging_to_screen(given: CliSettings) -> Generator[None]:
-    """Have the library's log on the screen until the end."""
+    """Write the library's log to the screen inside the block."""
     log, handler = logging.getLogger("stepwell"), _ScreenHandler(given)
     log.addHandler(handler)
     try:
@@ -72,14 +71,14 @@ def _store(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 
 
 def global_options() -> list[click.Parameter]:
-    """Fresh copies of the options that every command has."""
+    """Return new instances of the options that every command has."""
     return [
         click.Option(
             ["--url"],
             metavar="URL",
             expose_value=False,
             callback=_store("url"),
-            help="The store; else STEPWELL_URL, REDIS_URL, sqlite:///.stepwell/well.db.",
+            help="The store. Default: STEPWELL_URL, else REDIS_URL, else sqlite:///.stepwell/well.db.",
         ),
         click.Option(
             ["-m", "--module"],
@@ -87,26 +86,26 @@ def global_options() -> list[click.Parameter]:
             metavar="MODULE",
             expose_value=False,
             callback=_store("modules"),
-            help="Import a module or a .py file with workflows first.",
+            help="Import a module or .py file with workflows first; repeatable.",
         ),
         click.Option(
             ["--json", "is_json"],
             is_flag=True,
             expose_value=False,
             callback=_store("is_json"),
-            help="Write JSON.",
+            help="Print JSON.",
         ),
         click.Option(
-            ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_store("is_quiet"), help="Write no progress and no notes."
+            ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_store("is_quiet"), help="Print no progress and no notes."
         ),
         click.Option(
-            ["--debug"], is_flag=True, expose_value=False, callback=_store("is_debug"), help="Show the traceback of an error."
+            ["--debug"], is_flag=True, expose_value=False, callback=_store("is_debug"), help="Print the traceback of an error."
         ),
     ]
 
 
 class Command(click.Command):
-    """A command with the global options among its own."""
+    """A command that also accepts the global options."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -114,21 +113,21 @@ class Command(click.Command):
 
 
 def command(name: str, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command with the global options."""
+    """Turn a function into a command that also accepts the global options."""
     return click.command(name, cls=Command, **options)
 
 
 class CommandEntry(NamedTuple):
-    """A command that is imported when it is needed."""
+    """A command that is imported when it is used."""
 
     home: str
-    """Its module, a colon, and its name there."""
+    """Its module, a colon, and its name in the module."""
     summary: str
-    """What the list of commands says about it."""
+    """Its line in the list of commands."""
 
 
 class Group(click.Group):
-    """Commands under one name, imported when they are needed; the help needs none of them."""
+    """A group of commands that are imported when they are used; its help imports none of them."""
 
     def __init__(self, *arguments: Any, entries: Mapping[str, CommandEntry], **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -151,10 +150,10 @@ class Group(click.Group):
 
 
 class RootGroup(Group):
-    """The command line: errors become one line and an exit code."""
+    """The command line. It turns errors into one line and an exit code."""
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **options: Any) -> Any:  # noqa: ARG002 - click's signature
-        """Run a command. Whatever it raises ends in one line on standard error, and in an exit code."""
+        """Run a command. Any error becomes one line on standard error and an exit code."""
         given = CliSettings()
         try:
             with logging_to_screen(given):
@@ -164,7 +163,7 @@ class RootGroup(Group):
         except BaseException as error:
             if given.is_debug:
                 raise
-            # What stands behind the argument that is refused was not read any more.
+            # Click stops at a refused argument, so a later --json was not parsed.
             typed = sys.argv[1:] if args is None else args
             given.is_json = given.is_json or "--json" in takewhile(lambda each: each != "--", typed)
             code = complain(given, error)
@@ -172,7 +171,7 @@ class RootGroup(Group):
 
 
 def complain(given: CliSettings, error: BaseException) -> ExitCode:
-    """Say what happened and what to do next, on one line; the exit code."""
+    """Write what happened and what to do next on one line. Return the exit code."""
     screen, code = given.screen, code_of(error)
     message = _message(error, code)
     if given.is_json:
@@ -192,7 +191,7 @@ def _message(error: BaseException, code: ExitCode) -> str:
     if code is ExitCode.INTERRUPTED:
         return "interrupted"
     if code is ExitCode.DEFECT:
-        return f"{type(error).__name__}: {error}; this should not happen, run it again with --debug to see where"
+        return f"{type(error).__name__}: {error}; this is a bug; run the command again with --debug for the traceback"
     return str(error)
 
 
@@ -200,27 +199,27 @@ _AT = "stepwell.cli.commands"
 
 COMMANDS = {
     "run": CommandEntry(f"{_AT}.runs:run", "Run a workflow and wait for its result."),
-    "start": CommandEntry(f"{_AT}.runs:start", "Start a run, for a worker to take on."),
+    "start": CommandEntry(f"{_AT}.runs:start", "Start a run for a worker, and print its id."),
     "list": CommandEntry(f"{_AT}.runs:list_", "List runs, newest first."),
     "show": CommandEntry(f"{_AT}.show:show", "Show a run: state, timeline, receipts."),
-    "watch": CommandEntry(f"{_AT}.runs:watch", "Follow a run until it ends."),
+    "watch": CommandEntry(f"{_AT}.runs:watch", "Follow a run until it ends, and print its result."),
     "signal": CommandEntry(f"{_AT}.runs:signal", "Send a signal to a run."),
-    "cancel": CommandEntry(f"{_AT}.runs:cancel", "Ask a run to end."),
-    "retry": CommandEntry(f"{_AT}.runs:retry", "Run a failed run again, from the step that failed."),
+    "cancel": CommandEntry(f"{_AT}.runs:cancel", "Request a run to end."),
+    "retry": CommandEntry(f"{_AT}.runs:retry", "Resume a failed run at the step that failed."),
     "fork": CommandEntry(f"{_AT}.runs:fork", "Start a new run from the state of another."),
-    "verify": CommandEntry(f"{_AT}.runs:verify", "Check every receipt of a run."),
-    "worker": CommandEntry(f"{_AT}.worker:worker", "Run workflows until told to stop."),
-    "enqueue": CommandEntry(f"{_AT}.queue:enqueue", "Ask for a run when there is capacity."),
-    "queue": CommandEntry(f"{_AT}.queue:queue", "Look at the queue, and act on its items."),
-    "schedule": CommandEntry(f"{_AT}.schedule:schedule", "Have workflows run at set times."),
-    "workspace": CommandEntry(f"{_AT}.workspace:workspace", "Workspaces, and the tiers that limit them."),
-    "workflow": CommandEntry(f"{_AT}.definitions:workflow", "The definitions that the store keeps."),
-    "check": CommandEntry(f"{_AT}.definitions:check", "Check definitions or a run, and say every fault with its place."),
-    "draw": CommandEntry(f"{_AT}.definitions:draw", "Draw a definition or a run, as SVG or Mermaid."),
+    "verify": CommandEntry(f"{_AT}.runs:verify", "Verify every receipt of a run."),
+    "worker": CommandEntry(f"{_AT}.worker:worker", "Run workflows until stopped."),
+    "enqueue": CommandEntry(f"{_AT}.queue:enqueue", "Request a run when its workspace has capacity."),
+    "queue": CommandEntry(f"{_AT}.queue:queue", "Inspect the queue and manage its items."),
+    "schedule": CommandEntry(f"{_AT}.schedule:schedule", "Run workflows at set times."),
+    "workspace": CommandEntry(f"{_AT}.workspace:workspace", "Manage workspaces and their tiers."),
+    "workflow": CommandEntry(f"{_AT}.definitions:workflow", "Manage the definitions in the store."),
+    "check": CommandEntry(f"{_AT}.definitions:check", "Check definitions or a run, and print every fault with its position."),
+    "draw": CommandEntry(f"{_AT}.definitions:draw", "Draw a definition or a run as SVG or Mermaid."),
     "state": CommandEntry(f"{_AT}.state:state", "Read and write scoped state."),
     "doctor": CommandEntry(f"{_AT}.doctor:doctor", "Check this installation and its store."),
-    "migrate": CommandEntry(f"{_AT}.doctor:migrate", "Bring a store's schema up to this version."),
-    "demo": CommandEntry(f"{_AT}.demo:demo", "See a run killed inside a step, resumed and verified."),
+    "migrate": CommandEntry(f"{_AT}.doctor:migrate", "Migrate a store to the schema of this version."),
+    "demo": CommandEntry(f"{_AT}.demo:demo", "Kill a run inside a step, resume it and verify it."),
     "completion": CommandEntry(f"{_AT}.doctor:completion", "Print the completion script of a shell."),
 }
 
@@ -235,11 +234,11 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The entry point of the program."""
+    """Run the program."""
     signal.signal(signal.SIGTERM, _terminate)
     cli.main(prog_name="stepwell")
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    # As an exception, so that leases are given back on the way out instead of running out.
+    # Raise an exception, so that leases are released on the way out and need not expire.
     sys.exit(ExitCode.TERMINATED)

@@ -1,7 +1,4 @@
-"""Values on the command line: JSON, the name of a file with JSON behind an ``@``, or ``-`` for standard input.
-
-What the options say that every command has, and the well that they lead to.
-"""
+"""Option types (JSON values, durations, times), the global options, and opening the store."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ __all__ = [
 
 
 def value_of(text: str) -> Value:
-    """The value that an argument stands for."""
+    """Return the value of an argument: JSON, ``@FILE`` for a file with JSON, or ``-`` for standard input."""
     if text == "-":
         return parse(sys.stdin.buffer.read(), what="standard input")
     if text.startswith("@"):
@@ -51,16 +48,18 @@ def value_of(text: str) -> Value:
     try:
         return parse(text.encode("utf-8", "surrogateescape"), what="the value")
     except InvalidInput as error:
-        raise InvalidInput(f"{error.message}; it is JSON: a text has double quotes, inside of single ones for the shell") from None
+        raise InvalidInput(
+            f"{error.message}; a value is JSON: put a text in double quotes, and those in single quotes for the shell"
+        ) from None
 
 
 def limits_of(given: Mapping[str, Any], unlimited: Sequence[str]) -> dict[str, Any]:
-    """Limits as they are changed: those that were given, and None for those that are taken away. The others stay."""
+    """Return changed limits: those that were given, and None for those that are removed. Other limits are unchanged."""
     return {what: limit for what, limit in given.items() if limit is not None} | dict.fromkeys(unlimited)
 
 
 class ValueType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - takes one in newer versions only
-    """An argument that is a value."""
+    """An argument that is a JSON value."""
 
     name = "json"
 
@@ -69,7 +68,7 @@ class ValueType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] 
 
 
 class SpanType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - takes one in newer versions only
-    """An argument that is a span of time: seconds, or a text such as ``5m``."""
+    """An argument that is a duration: seconds, or a text such as ``5m``."""
 
     name = "span"
 
@@ -87,7 +86,7 @@ class SpanType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
 
 
 class MomentType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - takes one in newer versions only
-    """An argument that is a moment, with its zone."""
+    """An argument that is a time with its zone."""
 
     name = "moment"
 
@@ -99,14 +98,14 @@ class MomentType(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]
 
 
 MOMENT, SPAN, VALUE = MomentType(), SpanType(), ValueType()
-INPUT = click.option("--input", "-i", "value", type=VALUE, default=UNSET, metavar="JSON|@FILE|-", help="The input, else none.")
-ID = click.option("--id", "execution_id", metavar="ID", help="The run's id; one that is known gives that run.")
+INPUT = click.option("--input", "-i", "value", type=VALUE, default=UNSET, metavar="JSON|@FILE|-", help="The input. Default: none.")
+ID = click.option("--id", "execution_id", metavar="ID", help="The run's id; an existing id continues that run.")
 WORKSPACE = click.option("--workspace", "-w", default=DEFAULT_WORKSPACE, show_default=True, help="The workspace of the run.")
 
 
 @dataclass
 class CliSettings:
-    """The global options. They may stand before or behind the command's name; what stands behind wins."""
+    """The global options. They may stand before or after the command's name; one after it wins."""
 
     url: str | None = None
     is_json: bool = False
@@ -116,29 +115,29 @@ class CliSettings:
 
     @property
     def screen(self) -> Screen:
-        """Where to write."""
+        """The screen to write to."""
         return Screen.standard(is_json=self.is_json, is_quiet=self.is_quiet)
 
     def load_modules(self) -> list[ModuleType]:
-        """Import the modules that were named, so that their workflows are known."""
+        """Import the modules of ``--module``, which registers their workflows."""
         from stepwell.cli.workflow_loader import import_source
 
         return [import_source(name) for name in self.modules]
 
     def check_place(self, url: str) -> None:
-        """Refuse a SQLite file that is not there: to look for a run must not make an empty store where the name was mistyped."""
+        """Raise ``NotFound`` for a missing SQLite file, so that a mistyped name does not create an empty store."""
         if url.startswith("sqlite:"):
             from stepwell.stores.sqlite.connection import parse_url
 
             path = parse_url(url).path
             if not Path(path).exists():
                 raise StoreUnavailable(
-                    f"there is no store at {path!r} yet; correct the URL, or make it with stepwell migrate or the first run"
+                    f"there is no store at {path!r} yet; correct the URL, or create it with stepwell migrate or the first run"
                 )
 
     @contextmanager
     def open(self, *, worker: bool = False, creates: bool = False, **options: Any) -> Generator[Stepwell]:
-        """The well, with the named modules imported first; it is closed at the end, whatever happens."""
+        """Open the store after importing the modules, and close it at the end of the block."""
         from stepwell.app.blocking import Stepwell
 
         if not creates:
@@ -149,5 +148,5 @@ class CliSettings:
 
 
 def settings() -> CliSettings:
-    """The settings of the command that is running."""
+    """Return the settings of the running command."""
     return click.get_current_context().ensure_object(CliSettings)

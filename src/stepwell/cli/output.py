@@ -1,6 +1,6 @@
-"""Text from a store is not to be trusted: what could move the cursor, hide or reorder text is shown as an escape instead.
+"""Output of commands: data on standard output, everything else on standard error, colour only on terminals.
 
-Where a command writes: data on standard output, everything else on standard error, colour only where it is seen.
+Text from a store is untrusted. Characters that could move the cursor, hide text or reorder it are printed as escapes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ __all__ = [
 ]
 
 
-# Control characters (C0, DEL, C1), line and paragraph separators, and the marks that turn the direction of writing or take no room.
+# Control characters (C0, DEL, C1), line and paragraph separators, bidirectional marks and zero-width characters.
 _HOSTILE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 
 
 def printable(text: str) -> str:
-    """The text on one line, with everything in it that a terminal could obey written as an escape."""
+    """Return the text on one line, with every character that a terminal could interpret as an escape."""
     return _HOSTILE.sub(_escape, text)
 
 
@@ -39,10 +39,10 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """A value as JSON that is safe to print: the same value when it is read back."""
+    """Return a value as JSON that is safe to print and parses to the same value."""
     separators = None if indent is not None else (",", ":")
     text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, allow_nan=False)
-    lines = text.split("\n")  # real line ends come from the indent alone: inside of texts they are escaped
+    lines = text.split("\n")  # only the indentation creates line ends; those inside texts are escaped
     return "\n".join(_HOSTILE.sub(_json_escape, line) for line in lines)
 
 
@@ -51,7 +51,7 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """The text, cut to a width with dots at its end."""
+    """Return the text cut to a width, with dots at the end."""
     return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
@@ -60,74 +60,74 @@ _OF_STATUS = {"COMPLETED": "green", "FAILED": "red", "CANCELLED": "yellow", "RUN
 
 
 def has_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether to write ANSI colours: on a terminal that shows them, unless ``NO_COLOR`` is set to anything."""
+    """Return whether to write ANSI colours: on a terminal that supports them, unless ``NO_COLOR`` is set."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 class Screen:
-    """Writes for people or, with ``is_json``, for programs."""
+    """Writes output for people, or with ``is_json`` for programs."""
 
     def __init__(self, out: TextIO, err: TextIO, environ: Mapping[str, str], *, is_json: bool, is_quiet: bool) -> None:
         self.out, self.err = out, err
         self.is_json, self.is_quiet = is_json, is_quiet
         self._colours = {stream: has_colour(stream, environ) for stream in (out, err)}
         self.is_live = err.isatty() and environ.get("TERM") != "dumb" and not is_quiet and not is_json
-        """Whether a line can be written over."""
+        """Whether a line can be overwritten."""
         self.is_table = out.isatty()
 
     @classmethod
     def standard(cls, *, is_json: bool = False, is_quiet: bool = False) -> Screen:
-        """The screen of this process."""
+        """Return the screen of this process."""
         return cls(sys.stdout, sys.stderr, os.environ, is_json=is_json, is_quiet=is_quiet)
 
     @property
     def width(self) -> int:
-        """How many columns there are; plenty where nobody looks."""
+        """The number of columns; large if the output is no terminal."""
         return shutil.get_terminal_size((100, 24)).columns if self.is_table else 100
 
     @property
     def block(self) -> str:
-        """What bars are made of, as standard output can write it."""
+        """The character of bars in the output's encoding."""
         return "█" if (self.out.encoding or "").lower().startswith("utf") else "#"
 
     def paint(self, colour: str, text: str, stream: TextIO | None = None) -> str:
-        """The text in a colour, if the stream (standard output, if not given) has any."""
+        """Return the text in a colour if the stream (standard output by default) shows colours."""
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if colour and self._colours[stream or self.out] else text
 
     def paint_status(self, status: str, stream: TextIO | None = None) -> str:
-        """A status in its colour."""
+        """Return a status in its colour."""
         return self.paint(_OF_STATUS.get(status, ""), printable(status), stream)
 
     def write(self, text: str = "") -> None:
-        """A line of data for people. What comes from a store must be made ``printable`` before."""
+        """Write a line of data for people. Text from a store must be made ``printable`` first."""
         _write(self.out, text)
 
     def text(self, text: str) -> None:
-        """A whole text with an end of line: byte for byte for programs, and with escapes for a terminal."""
+        """Write a whole text with a line end: unchanged for programs, with escapes on a terminal."""
         if self.is_table:
             text = "\n".join(printable(line) for line in text.split("\n"))
         self.out.write(text if text.endswith("\n") else f"{text}\n")
-        self.out.flush()  # at once, as all here: a reader that has gone is noticed while it can be dealt with
+        self.out.flush()  # flush at once, so that a closed pipe is noticed while the command can still handle it
 
     def json(self, value: Any) -> None:
-        """One JSON value: on one line, or indented if a person looks at it."""
+        """Write one JSON value: on one line, or indented on a terminal."""
         self.text(json_text(value, indent=2 if self.is_table else None))
 
     def json_line(self, value: Any) -> None:
-        """One JSON value of several, on a line of its own."""
+        """Write one of several JSON values on its own line."""
         self.text(json_text(value))
 
     def note(self, text: str) -> None:
-        """A line about what is going on, unless nobody wants to hear it."""
+        """Write a progress line, unless ``--quiet`` is set."""
         if not self.is_quiet:
             _write(self.err, text)
 
     def complain(self, text: str) -> None:
-        """A line about what went wrong."""
+        """Write an error line."""
         _write(self.err, text)
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[str]], *, status_column: int | None = None) -> None:
-        """Rows of hostile text: aligned under headings on a terminal, else with tabs between and no headings."""
+        """Write rows of untrusted text: aligned with headings on a terminal, else tab-separated without headings."""
         cells = [[printable(cell) for cell in row] for row in rows]
         if not self.is_table:
             for row in cells:
@@ -142,7 +142,7 @@ class Screen:
             self.write("  ".join(padded).rstrip())
 
     def brief(self, value: Any, width: int | None = None) -> str:
-        """A value on part of a line."""
+        """Return a value as part of a line."""
         return shortened(json_text(value), width or max(self.width - 24, 20))
 
 
@@ -152,6 +152,6 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _write(stream: TextIO, text: str) -> None:
     encoding = stream.encoding or "utf-8"
-    # A name that this stream cannot write must not end the command.
+    # A character that the stream cannot encode must not end the command.
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     stream.flush()

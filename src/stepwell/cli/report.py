@@ -1,4 +1,4 @@
-"""What a command tells at its end: JSON for programs, a sentence or a table for people."""
+"""Print the result of a command: JSON for programs, a sentence or a table for people."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import msgspec
 from stepwell.cli.options import CliSettings
 from stepwell.cli.output import json_text, printable
 
-__all__ = ["moment", "tell", "tell_fields", "tell_rows"]
+__all__ = ["moment", "report", "report_fields", "report_rows"]
 
 
-def tell(given: CliSettings, facts: Any, sentence: str) -> None:
-    """Tell what was done: the facts as JSON, or the sentence as a note."""
+def report(given: CliSettings, facts: Any, sentence: str) -> None:
+    """Print a result: the facts as JSON, or the sentence as a note."""
     if given.is_json:
         given.screen.json(msgspec.to_builtins(facts))
     else:
         given.screen.note(printable(sentence))
 
 
-def tell_rows(given: CliSettings, things: Sequence[Any], columns: Mapping[str, str], nothing: str = "") -> None:
-    """Tell about several things: a JSON line for each, or a table with these columns, named by their fields."""
+def report_rows(given: CliSettings, things: Sequence[Any], columns: Mapping[str, str], nothing: str = "") -> None:
+    """Print several results: one JSON line each, or a table whose columns are fields."""
     screen, records = given.screen, [msgspec.to_builtins(each) for each in things]
     if given.is_json:
         for record in records:
@@ -37,8 +37,8 @@ def tell_rows(given: CliSettings, things: Sequence[Any], columns: Mapping[str, s
         screen.note(nothing)
 
 
-def tell_fields(given: CliSettings, thing: Any, **more: Any) -> None:
-    """Tell everything about one thing: one JSON value, or a line for each field that has anything in it."""
+def report_fields(given: CliSettings, thing: Any, **more: Any) -> None:
+    """Print one thing with its fields: one JSON value, or a line for each field that has a value."""
     record: dict[str, Any] = {name: getattr(thing, name) for name in thing.__struct_fields__} | more
     if given.is_json:
         given.screen.json(msgspec.to_builtins(record))
@@ -66,5 +66,5 @@ def _cell(value: Any) -> str:
 
 
 def moment(at: datetime) -> str:
-    """A time for people."""
+    """Return a time as people read it."""
     return f"{at:%Y-%m-%d %H:%M:%S}"

@@ -1,11 +1,4 @@
-"""What happened in a run, read from its receipts: the changes of each commit that a person wants to hear of.
-
-A run as a picture in text: one row for each step, and a bar from its beginning to its end.
-
-What a run waits for, in words.
-
-Following a run while it happens: its new receipts as events, and a line that says where it stands.
-"""
+"""Show a run: events from its receipts, a bar chart of its steps, what it waits for, and a live view while it runs."""
 
 from __future__ import annotations
 
@@ -43,11 +36,12 @@ __all__ = [
 
 
 class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One thing that happened. The names are those of the JSON that commands write."""
+    """An event of a run, with the names that the JSON output has."""
 
     event: str
     """``created``, ``status``, ``step``, ``attempt``, ``waiting``, ``variable``, ``loop``, ``cancelled``, ``reopened``,
-    ``restored`` or ``result``."""
+    ``restored`` or ``result``.
+    """
     execution_id: str
     revision: int
     at: datetime
@@ -58,12 +52,12 @@ class RunEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def began_at(self) -> datetime:
-        """When it began, for a step."""
+        """The start time of a step."""
         return self.at - timedelta(milliseconds=self.duration_ms or 0)
 
 
 def events_of(receipt: Receipt) -> Iterator[RunEvent]:
-    """The events of one commit, in order."""
+    """Return the events of one commit in order."""
     for mutation in receipt.mutations:
         told = _told(mutation)
         if told is not None:
@@ -131,7 +125,7 @@ def bars(
     block: str = "█",
     label: Callable[[RunEvent], str] = lambda _: "",
 ) -> list[str]:
-    """The rows of the picture. A long run shows its first and last steps, and says how many are between."""
+    """Return the rows of the bar chart. A long run shows its first and last steps and the number of those between."""
     if not steps:
         return []
     start = min([each.began_at for each in steps] + ([began_at] if began_at is not None else []))
@@ -156,7 +150,7 @@ def bars(
 
 
 def span_text(seconds: float) -> str:
-    """A span of time for people."""
+    """Return a duration as people read it."""
     if seconds < 1:
         return f"{round(seconds * 1000)} ms"
     if seconds < 120:
@@ -167,7 +161,7 @@ def span_text(seconds: float) -> str:
 
 
 def waiting_text(waiting: Waiting) -> str:
-    """What is waited for, and until when."""
+    """Return what the run waits for, and until when."""
     until = "" if waiting.until is None else f" until {waiting.until:%Y-%m-%d %H:%M:%S} UTC"
     match waiting.kind:
         case "retry":
@@ -179,7 +173,7 @@ def waiting_text(waiting: Waiting) -> str:
 
 
 def offer_text(execution_id: str, offer: Offer) -> str:
-    """An answer that the run would take now, and the command that gives it."""
+    """Return an answer that the run accepts now, with the command that sends it."""
     title = f" ({offer.title})" if offer.title else ""
     people = f" by {', '.join(offer.approvers)}" if offer.approvers else ""
     value = "JSON"
@@ -194,11 +188,11 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def follow(well: Stepwell, execution_id: str, *, timeout: float | None = None, ticker: Ticker | None = None) -> Iterator[RunEvent]:
-    """The events of a run from its first commit on, as they come, until it has ended; ``TimeoutError`` if that takes too long."""
+    """Iterate over the events of a run from its first commit until it has ended. Raise ``TimeoutError`` after the timeout."""
     run, seen = well.run(execution_id), -1
     ends = None if timeout is None else monotonic() + timeout
     while True:
-        # Asked first: what it ended with is then among the receipts that are read next.
+        # Read the status before the receipts, so that the receipts of an ended run are complete.
         status = run.status()
         for receipt in well.receipts(execution_id, after=seen):
             seen = receipt.revision
@@ -209,26 +203,26 @@ def follow(well: Stepwell, execution_id: str, *, timeout: float | None = None, t
             ticker.look(run.progress())
         left = _LOOK_SECONDS if ends is None else min(_LOOK_SECONDS, ends - monotonic())
         if left <= 0:
-            told = f"execution {execution_id!r} is still {status}; it is kept, and goes on where a worker has it"
+            told = f"execution {execution_id!r} is still {status}; it is kept, and continues on a worker that has its workflow"
             raise TimeoutError(f"{told}: stepwell watch {quote(execution_id)}")
         with suppress(TimeoutError, ExecutionFailed, ExecutionCancelled):
             run.result(timeout=left)
 
 
 class Ticker:
-    """Tells on standard error what happens; on a terminal, with a line under it that is written over."""
+    """Writes events to standard error, on a terminal with a status line below them."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen, self._began, self._frame = screen, monotonic(), 0
         self._waits: tuple[str, ...] = ()
         self._is_drawn = False
 
-    def tell(self, event: RunEvent) -> None:
-        """Say an event."""
+    def report(self, event: RunEvent) -> None:
+        """Write an event."""
         self._say(event_line(event, self._screen))
 
     def look(self, progress: Progress) -> None:
-        """Say what the run waits for, if that is new, and draw the line anew."""
+        """Write what the run waits for if that changed, and redraw the status line."""
         waits = tuple(waiting_text(each) for each in progress.waiting)
         for each in waits:
             if each not in self._waits:
@@ -255,7 +249,7 @@ class Ticker:
         self._is_drawn = True
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Erase the status line."""
         if self._is_drawn:
             self._screen.err.write("\r\x1b[K")
             self._screen.err.flush()
@@ -269,7 +263,7 @@ def _bar(percent: float, is_wide: bool) -> str:
 
 
 def event_line(event: RunEvent, screen: Screen) -> str:
-    """An event on one line; empty for those that say nothing new."""
+    """Return an event as one line; empty for an event without news."""
     err = screen.err
     what = _in_words(event)
     if not what:
@@ -295,7 +289,7 @@ def _in_words(event: RunEvent) -> str:
         case "cancelled":
             return f"scope {event.name} cancelled"
         case "reopened":
-            return f"{event.name} is to be tried again"
+            return f"{event.name} will be retried"
         case "restored":
             return f"state of {event.name} at revision {event.detail['revision']}"
         case _:

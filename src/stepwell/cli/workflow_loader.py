@@ -1,4 +1,4 @@
-"""From what stands on the command line to a workflow: a file with a definition or with Python, a module, or a name."""
+"""Find the workflow that a command line names: a definition file, a Python file, a module, or a registered name."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ if TYPE_CHECKING:
 __all__ = ["DOCUMENTS", "check_name", "definitions_of", "find_workflow", "import_source", "is_document", "read_text"]
 
 DOCUMENTS = (".yaml", ".yml", ".json")
-"""How the files with definitions end."""
+"""File suffixes of definitions."""
 
 
 def is_document(target: str) -> bool:
-    """Whether a target is a file with a definition, by its name."""
+    """Return whether a target is a definition file, by its suffix."""
     return target.lower().endswith(DOCUMENTS)
 
 
 def find_workflow(target: str) -> Startable:
-    """What a target names: ``file.yaml``, ``file.py``, ``file.py:name`` or ``module:name``; else it is a name for the store."""
+    """Return the workflow of ``file.yaml``, ``file.py``, ``file.py:name`` or ``module:name``; any other target is returned as a
+    name.
+    """
     if is_document(target):
         return _read_document(target)
     place, _, name = target.rpartition(":")
@@ -43,7 +45,7 @@ def find_workflow(target: str) -> Startable:
 
 
 def check_name(well: Stepwell, found: Startable) -> None:
-    """Make sure that what was found is, if it is only a name, that of a workflow of this process or of the store."""
+    """Raise ``NotFound`` for a name that neither this process nor the store has."""
     if not isinstance(found, str) or found in registered_names():
         return
     try:
@@ -56,17 +58,19 @@ def check_name(well: Stepwell, found: Startable) -> None:
 
 
 def import_source(name: str) -> ModuleType:
-    """Import a module by its name, or a Python file by its path; what it raises is told as a fault of the input."""
+    """Import a module by name, or a Python file by path. Raise ``InvalidInput`` with the position of an error in it."""
     path = Path(name)
     try:
         if name.endswith(".py"):
             return _import_file(path)
         if str(Path.cwd()) not in sys.path:
-            sys.path.insert(0, str(Path.cwd()))  # as `python -m` has it; an installed program does not
+            sys.path.insert(
+                0, str(Path.cwd())
+            )  # `python -m` adds the current folder to sys.path; an installed program must do it itself
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise NotFound(f"there is no module {name!r}; run this from the folder that it is in, or name its file.py") from error
+            raise NotFound(f"there is no module {name!r}; run this from its folder, or name the file (file.py)") from error
         raise _not_importable(name, error) from error
     except (Exception, SystemExit) as error:
         raise _not_importable(name, error) from error
@@ -79,10 +83,10 @@ def _import_file(path: Path) -> ModuleType:
     loaded = sys.modules.get(path.stem)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
         return loaded
-    sys.path.insert(0, str(path.parent))  # as `python file.py` has it, so that it finds its neighbours
+    sys.path.insert(0, str(path.parent))  # `python file.py` adds the file's folder, so that it can import its neighbours
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise InvalidInput(f"{str(path)!r} is no Python file")
+        raise InvalidInput(f"{str(path)!r} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:
@@ -113,7 +117,7 @@ def _attribute(module: ModuleType, target: str, name: str) -> Workflow[..., Any]
     if named:
         return named[0]
     names = ", ".join(sorted(key for key, value in vars(module).items() if _is_workflow(value))) or "none"
-    raise NotFound(f"{target!r} is no workflow; those of {module.__name__!r} are: {names}")
+    raise NotFound(f"{target!r} is not a workflow; those of {module.__name__!r} are: {names}")
 
 
 def _only_workflow(module: ModuleType, target: str) -> Workflow[..., Any] | Definition:
@@ -127,7 +131,7 @@ def _only_workflow(module: ModuleType, target: str) -> Workflow[..., Any] | Defi
 
 
 def _workflows_of(module: ModuleType) -> list[Workflow[..., Any] | Definition]:
-    """What a module defines itself; what it imported is its neighbour's."""
+    """Return the workflows that a module defines itself, without imported ones."""
     found = [value for value in vars(module).values() if _is_workflow(value)]
     own: list[Workflow[..., Any] | Definition] = [
         each for each in found if not isinstance(each, Workflow) or each.function.__module__ == module.__name__
@@ -147,7 +151,7 @@ def _known() -> str:
 
 
 def read_text(target: str) -> bytes:
-    """The bytes of a file."""
+    """Return the content of a file."""
     try:
         return Path(target).read_bytes()
     except FileNotFoundError:
@@ -165,9 +169,9 @@ def _read_document(target: str) -> Definition:
 def definitions_of(
     target: str, *, steps: Collection[str] | None, further: Callable[[Definition], Findings] | None = None
 ) -> list[Definition]:
-    """The definitions of a file, or of a Python module; ``InvalidDefinition`` with every fault of one that has any.
+    """Return the definitions of a file or of a Python module. Raise ``InvalidDefinition`` with every fault.
 
-    With the names of known ``steps``, others are faults, too. ``further`` finds more in a definition that has no fault so far.
+    ``steps`` are known names; any other name is then a fault. ``further`` is another check for definitions without faults.
     """
     from stepwell.flow.definition.checker import checked
     from stepwell.flow.definition.document import parse

@@ -10,20 +10,20 @@ from pathlib import Path
 from stepwell.demo import bank, parcel
 from stepwell.demo.screen import DemoScreen
 
-__all__ = ["STORIES", "main"]
+__all__ = ["DEMOS", "main"]
 
-STORIES = {"parcel": parcel.tell, "bank": bank.tell}
+DEMOS = {"parcel": parcel.run_demo, "bank": bank.run_demo}
 
 
 def main(story: str = "parcel", screen: DemoScreen | None = None) -> int:
-    """Tell a story in a folder of its own; 0 if everything was as promised."""
+    """Run a demonstration in a folder of its own. Return 0 if every check passed."""
     screen = screen or DemoScreen(sys.stdout, os.environ)
     with tempfile.TemporaryDirectory(prefix="stepwell-demo-") as folder:
-        return STORIES[story](screen, Path(folder))
+        return DEMOS[story](screen, Path(folder))
 
 
 if __name__ == "__main__":
     chosen = sys.argv[1:] or ["parcel"]
-    if len(chosen) > 1 or chosen[0] not in STORIES:
-        sys.exit(f"usage: python -m stepwell.demo [{'|'.join(STORIES)}]")
+    if len(chosen) > 1 or chosen[0] not in DEMOS:
+        sys.exit(f"usage: python -m stepwell.demo [{'|'.join(DEMOS)}]")
     sys.exit(main(chosen[0]))

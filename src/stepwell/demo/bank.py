@@ -1,9 +1,7 @@
-"""The work that is killed: a bank that moves money between two accounts, one commit for each transfer.
+"""The bank demonstration: money moves between two accounts, one commit per transfer, while the process is killed twice.
 
-``python -m stepwell.demo.bank URL FIRST COUNT POINT`` makes transfers and says so after each one; in the one after these it stops
-at a fault point, in the middle of the commit, until it is killed.
-
-The story of the bank: it is killed twice in the middle of a commit, and everything that was promised is checked.
+``python -m stepwell.demo.bank URL FIRST COUNT POINT`` makes transfers and reports each one. In the transfer after them it stops
+at a fault point, in the middle of the commit, until it is killed. The parent process then checks every acknowledged transfer.
 """
 
 from __future__ import annotations
@@ -35,32 +33,32 @@ __all__ = [
     "OPENING",
     "accounts_after",
     "commit_id",
-    "tell",
+    "run_demo",
     "transfer",
 ]
 
 
 LEDGER = "ledger"
-"""The execution."""
+"""The id of the execution."""
 BANK = Scope.custom("bank")
 """Scoped state that changes in the same commits."""
 OPENING = {"alice": 1_000, "bob": 1_000}
 
 
 def amount_of(number: int) -> int:
-    """What is moved from Alice to Bob in a transfer; negative: back."""
+    """Return the amount that a transfer moves from Alice to Bob; negative: from Bob to Alice."""
     amount = number * 37 % 90 + 10
     return amount if number % 2 else -amount
 
 
 def accounts_after(number: int) -> dict[str, int]:
-    """The accounts after so many transfers, worked out without a store."""
+    """Return the accounts after a number of transfers, computed without a store."""
     moved = sum(amount_of(each) for each in range(1, number + 1))
     return {"alice": OPENING["alice"] - moved, "bob": OPENING["bob"] + moved}
 
 
 def commit_id(number: int) -> str:
-    """The id of a transfer's commit: chosen by us, so that it can be looked up whatever happens."""
+    """Return the id of a transfer's commit, chosen by the caller so that its outcome can be looked up after a crash."""
     return f"transfer-{number}"
 
 
@@ -81,7 +79,7 @@ def transfer(well: Stepwell, number: int) -> Receipt:
 def _stop_at(point: str, number: int, reached: str) -> None:
     if reached == point:
         print("stopped", number, point, flush=True)
-        sys.stdin.read()  # until we are killed; if our parent is gone, this ends
+        sys.stdin.read()  # blocks until the process is killed, and ends if the parent is gone
         os._exit(1)
 
 
@@ -100,17 +98,17 @@ _PATIENCE_SECONDS = 20
 
 
 class Killed(NamedTuple):
-    """What a child process told us before it was killed."""
+    """What a child process reported before it was killed."""
 
     acknowledged: dict[int, str]
-    """The digests of the receipts it was given, by transfer."""
+    """The digests of the receipts that it got, by transfer."""
     stopped_in: int
-    """The transfer that it was killed in; 0 if it never got there."""
+    """The transfer in which it was killed; 0 if it did not reach that."""
     signal: int
 
 
-def tell(screen: DemoScreen, folder: Path) -> int:
-    """Run the demonstration in a folder; 0 if everything was as promised."""
+def run_demo(screen: DemoScreen, folder: Path) -> int:
+    """Run the demonstration in a folder. Return 0 if every check passed."""
     began, file = time.perf_counter(), folder / "well.db"
     url = f"sqlite:///{file}"
     screen.say(screen.paint("bold", "Stepwell: what is left after kill -9 in the middle of a commit"))
@@ -133,26 +131,26 @@ def _killed_inside(screen: DemoScreen, url: str) -> dict[int, str]:
     with Stepwell(url) as well:
         revision = well.load(LEDGER).revision
         screen.note(f"reopened and loaded in {(time.perf_counter() - began) * 1000:.1f} ms")
-        screen.promise(revision == _FIRST, f"the old state: revision {revision}, the last one that was acknowledged")
+        screen.check(revision == _FIRST, f"the old state: revision {revision}, the last acknowledged one")
         _check_whole(screen, well, _FIRST)
         lost = well.receipt(LEDGER, commit_id(killed.stopped_in))
-        screen.promise(lost is None, f"the half-written {commit_id(killed.stopped_in)} left no trace: it may be sent again")
+        screen.check(lost is None, f"the half-written {commit_id(killed.stopped_in)} left no trace and can be sent again")
     return killed.acknowledged
 
 
 def _killed_after(screen: DemoScreen, url: str, first: int) -> dict[int, str]:
-    screen.heading(2, "Killed right after COMMIT: it is on disk, and nobody was told")
+    screen.heading(2, "Killed right after COMMIT: the commit is on disk, but no receipt was returned")
     killed = _run_and_kill(screen, url, first, _SECOND, "store.committed")
     number = killed.stopped_in
     with Stepwell(url) as well:
         revision = well.load(LEDGER).revision
-        screen.promise(revision == first + _SECOND, f"the new state: revision {revision}, one more than was acknowledged")
+        screen.check(revision == first + _SECOND, f"the new state: revision {revision}, one more than was acknowledged")
         _check_whole(screen, well, first + _SECOND)
         landed = well.receipt(LEDGER, commit_id(number))
-        screen.promise(landed is not None, f"asked by its id, the store says that {commit_id(number)} landed: nothing is guessed")
+        screen.check(landed is not None, f"looked up by its id, {commit_id(number)} has landed")
         again = transfer(well, number)
-        screen.promise(again == landed, "sent again by mistake, it gives back its first receipt")
-        screen.promise(well.load(LEDGER).context == accounts_after(number), "and the money is not moved twice")
+        screen.check(again == landed, "sent again, the same commit returns its first receipt")
+        screen.check(well.load(LEDGER).context == accounts_after(number), "and the money is not moved twice")
     return killed.acknowledged | ({} if landed is None else {number: landed.digest})
 
 
@@ -175,16 +173,16 @@ def _run_and_kill(screen: DemoScreen, url: str, first: int, count: int, point: s
         child.wait()
         watchdog.cancel()
     killed = Killed(acknowledged, stopped_in, -child.returncode)
-    screen.promise(stopped_in > 0 and killed.signal == 9, f"child {child.pid} got SIGKILL at {point}, in transfer {stopped_in}")
+    screen.check(stopped_in > 0 and killed.signal == 9, f"child {child.pid} got SIGKILL at {point}, in transfer {stopped_in}")
     return killed
 
 
 def _check_whole(screen: DemoScreen, well: Stepwell, number: int) -> None:
-    """Check that everything a transfer changes stands at the same transfer."""
+    """Check that everything a transfer changes is at the same transfer."""
     state, counter = well.load(LEDGER), well.state.at(BANK).get("transfers")
     accounts = state.context
     is_whole = accounts == accounts_after(number) and state.step_count == counter == number
-    screen.promise(
+    screen.check(
         is_whole,
         f"nothing in between: alice {accounts['alice']:,} + bob {accounts['bob']:,} = {sum(accounts.values()):,}, "
         f"{state.step_count} steps, counter {counter}",
@@ -198,15 +196,13 @@ def _check_chain(screen: DemoScreen, url: str, kept: dict[int, str]) -> None:
     for receipt in receipts[-3:]:
         links = f"previous {receipt.previous[:8]}  state {receipt.before[:8]} -> {receipt.after[:8]}"
         screen.say(f"   {screen.paint('yellow', f'revision {receipt.revision:>3}')}  receipt {receipt.digest[:8]}  {links}")
-    screen.promise(
-        result.ok and result.receipts == len(receipts), f"{result.receipts} receipts walked: every link and state adds up"
-    )
+    screen.check(result.ok and result.receipts == len(receipts), f"{result.receipts} receipts walked: every link and state adds up")
     stored = {receipt.revision: receipt.digest for receipt in receipts[1:]}
-    screen.promise(stored == kept, f"all {len(kept)} receipts that we were given are in it, and no others")
+    screen.check(stored == kept, f"all {len(kept)} receipts that were acknowledged are in it, and no others")
 
 
 def _vandalise(screen: DemoScreen, file: Path, copy: Path) -> None:
-    screen.heading(4, f"Somebody edits one byte of revision {_EDITED}, in a copy of the file")
+    screen.heading(4, f"Someone edits one byte of revision {_EDITED}, in a copy of the file")
     shutil.copy(file, copy)
     with Stepwell(f"sqlite:///{copy}") as well:
         body = well.receipts(LEDGER, after=_EDITED - 1, limit=1)[0].body
@@ -218,8 +214,8 @@ def _vandalise(screen: DemoScreen, file: Path, copy: Path) -> None:
         result = well.verify(LEDGER)
         screen.note(f"verify: {'; '.join(result.problems)}")
         found = any(f"revision {_EDITED} " in problem for problem in result.problems)
-        screen.promise(not result.ok and found, "verify finds it, and says where")
-        screen.promise(_is_refused(well), "loading refuses it: this execution is quarantined, others would not be")
+        screen.check(not result.ok and found, "verify finds it and names the revision")
+        screen.check(_is_refused(well), "loading refuses it: this execution is quarantined, others would not be")
 
 
 def _is_refused(well: Stepwell) -> bool:
@@ -231,7 +227,7 @@ def _is_refused(well: Stepwell) -> bool:
 
 
 def _go_on(screen: DemoScreen, url: str) -> None:
-    screen.heading(5, "And on from where it stopped")
+    screen.heading(5, "The execution continues where it stopped")
     with Stepwell(url) as well:
         stopped = well.load(LEDGER).revision
         for number in range(1, _LAST + 1):
@@ -239,9 +235,9 @@ def _go_on(screen: DemoScreen, url: str) -> None:
             screen.progress("transfers acknowledged", number, _LAST)
         _check_whole(screen, well, stopped + _LAST)
         past = well.load(LEDGER, at=_EDITED).context
-        screen.promise(past == accounts_after(_EDITED), f"the past is there: at revision {_EDITED} alice had {past['alice']:,}")
+        screen.check(past == accounts_after(_EDITED), f"history: at revision {_EDITED} alice had {past['alice']:,}")
         result = well.verify(LEDGER)
-        screen.promise(result.ok, f"{result.receipts} receipts verified, head {result.head[:16]}")
+        screen.check(result.ok, f"{result.receipts} receipts verified, head {result.head[:16]}")
 
 
 if __name__ == "__main__":

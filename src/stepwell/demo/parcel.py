@@ -1,10 +1,8 @@
-"""The work that is killed: the steps of an order, which ``parcel.yaml`` puts together.
+"""The parcel demonstration: a worker is killed inside a step of an order (``parcel.yaml``), and another one continues.
 
-``python -m stepwell.demo.parcel URL NAME FATAL EFFECTS`` is a worker with a name. When it is about to send the parcel FATAL, it
-says so and stands still inside that step, until it is killed; 0 is no parcel. What steps do outside of the store goes to the file
-EFFECTS.
-
-The story of the order: its worker is killed inside a step, another goes on, and everything that was promised is checked.
+``python -m stepwell.demo.parcel URL NAME FATAL EFFECTS`` is a worker with a name. Before it sends the parcel FATAL (0 is none),
+it reports that and blocks inside the step until it is killed. Steps append their effects outside the store to the file EFFECTS.
+The parent process then checks that the run is complete.
 """
 
 from __future__ import annotations
@@ -42,12 +40,12 @@ __all__ = [
     "ORDER",
     "PARCELS",
     "read_order",
-    "tell",
+    "run_demo",
 ]
 
 
 ORDER = "order-7"
-"""The execution."""
+"""The id of the execution."""
 PARCELS = 4
 LEASE_SECONDS = 1.0
 """Short, so that a dead worker is replaced soon."""
@@ -55,7 +53,7 @@ _STEP_SECONDS = 0.2
 
 
 def read_order() -> Definition:
-    """The workflow, as it is declared beside this file."""
+    """Return the workflow that is declared beside this file."""
     return parse(files("stepwell.demo").joinpath("parcel.yaml").read_bytes(), source="parcel.yaml")
 
 
@@ -63,7 +61,7 @@ _me = {"worker": "", "fatal": "0", "effects": ""}
 
 
 async def _work(what: str, seconds: float = _STEP_SECONDS) -> dict[str, str]:
-    """What a step does here: leave a line outside of the store, on the disk at once, and take its time."""
+    """Write a line outside the store, durably, and take some time."""
     here = stepwell.current()
     if isinstance(here, StepContext):
         _leave(f"{here.idempotency_key} {_me['worker']}")
@@ -107,26 +105,26 @@ async def send(parcel: int) -> dict[str, str]:
 
 
 def main(url: str, name: str, fatal: str, effects: str) -> None:
-    """Work until nobody listens any more."""
+    """Work until the parent closes the pipe."""
     _me.update(worker=name, fatal=fatal, effects=effects)
     with Stepwell(url, lease_seconds=LEASE_SECONDS):
         print("ready", name, flush=True)
-        sys.stdin.read()  # until our parent says so, or is gone
+        sys.stdin.read()  # blocks until the parent writes a line or is gone
 
 
 _FATAL = 2
 _STEPS = ["charge", "pack", "label", *(f"send[{index}]" for index in range(PARCELS))]
 _BEFORE = _STEPS.index("send[0]") + _FATAL - 1
-"""Steps that are recorded when the worker is killed: three branches, and the parcels before the fatal one."""
+"""Steps that are recorded before the worker is killed: three branches, and the parcels before the fatal one."""
 _PATIENCE_SECONDS = 20
 _KILLED = "KILLED"
 
 
-def tell(screen: DemoScreen, folder: Path) -> int:
-    """Run the demonstration in a folder; 0 if everything was as promised."""
+def run_demo(screen: DemoScreen, folder: Path) -> int:
+    """Run the demonstration in a folder. Return 0 if every check passed."""
     began, url, effects = time.perf_counter(), f"sqlite:///{folder}/well.db", folder / "effects"
     effects.touch()
-    screen.say(screen.paint("bold", "Stepwell: a worker is killed inside a step, and another goes on from there"))
+    screen.say(screen.paint("bold", "Stepwell: a worker is killed inside a step, and another worker continues"))
     screen.note(
         f"one SQLite file; a workflow declared in YAML: three branches at the same time, then a loop over {PARCELS} parcels"
     )
@@ -141,7 +139,7 @@ def tell(screen: DemoScreen, folder: Path) -> int:
 
 @contextmanager
 def _worker(url: str, name: str, fatal: int, effects: Path) -> Generator[subprocess.Popen[str]]:
-    """A worker in a process of its own. Killed if it is still there at the end."""
+    """Run a worker in a process of its own; kill it at the end of the block if it still runs."""
     command = [sys.executable, "-m", "stepwell.demo.parcel", url, name, str(fatal), str(effects)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603 - our own module
         watchdog = threading.Timer(_PATIENCE_SECONDS, child.kill)
@@ -154,31 +152,31 @@ def _worker(url: str, name: str, fatal: int, effects: Path) -> Generator[subproc
 
 
 def _heard(child: subprocess.Popen[str], word: str) -> bool:
-    """Wait until a worker says a word; False if it ends without it."""
+    """Wait until a worker prints a word. Return False if it ends before."""
     return child.stdout is not None and any(line.split()[0] == word for line in child.stdout)
 
 
 def _killed_inside(screen: DemoScreen, well: Stepwell, url: str, effects: Path) -> RunEvent:
-    screen.heading(1, f"Worker A runs the order, and gets SIGKILL inside of sending parcel {_FATAL}")
+    screen.heading(1, f"Worker A runs the order, and gets SIGKILL while it sends parcel {_FATAL}")
     well.start(read_order(), {"city": "Basel", "cents": 4200, "parcels": PARCELS}, execution_id=ORDER)
     with _worker(url, "A", _FATAL, effects) as child:
         is_inside = _heard(child, "inside")
         began = datetime.now(UTC)
-        time.sleep(0.2)  # so that the picture shows how long it stood there
+        time.sleep(0.2)  # so that the bar chart shows how long it was blocked
         child.kill()
         child.wait()
         died = datetime.now(UTC)
-    screen.promise(is_inside and child.returncode == -9, f"worker A, process {child.pid}, got SIGKILL inside of parcel {_FATAL}")
+    screen.check(is_inside and child.returncode == -9, f"worker A, process {child.pid}, got SIGKILL in parcel {_FATAL}")
     state = well.load(ORDER)
     done = [name for name in state.steps if name in _STEPS]
-    screen.promise(len(done) == _BEFORE, f"{len(done)} steps are recorded, and nothing of the one that was under way")
+    screen.check(len(done) == _BEFORE, f"{len(done)} steps are recorded, and nothing of the interrupted one")
     took = round((died - began).total_seconds() * 1000)
     name = _STEPS[_BEFORE]
     return RunEvent(event="step", execution_id=ORDER, revision=state.revision, at=died, name=name, status=_KILLED, duration_ms=took)
 
 
 def _resumed(screen: DemoScreen, well: Stepwell, url: str, effects: Path) -> None:
-    screen.heading(2, f"Worker B starts; the lease of A ends {LEASE_SECONDS:g} s after its last sign of life, and B goes on")
+    screen.heading(2, f"Worker B starts; the lease of A expires {LEASE_SECONDS:g} s after its last renewal, and B continues")
     with _worker(url, "B", 0, effects):
         total, done = len(_STEPS), 0
         for event in follow(well, ORDER, timeout=_PATIENCE_SECONDS):
@@ -186,17 +184,17 @@ def _resumed(screen: DemoScreen, well: Stepwell, url: str, effects: Path) -> Non
                 done += 1
                 screen.progress("steps recorded", done, total)
         output = well.run(ORDER).result(timeout=1)
-    screen.promise(well.run(ORDER).status() == Status.COMPLETED, f"it came to its end: {output}")
+    screen.check(well.run(ORDER).status() == Status.COMPLETED, f"the run completed: {output}")
     made = Counter(line.split()[0] for line in effects.read_text(encoding="utf-8").splitlines())
     again = {key: times for key, times in made.items() if times > 1}
     fatal = f"{ORDER}:{_STEPS[_BEFORE]}"
-    screen.promise(
+    screen.check(
         again == {fatal: 2} and len(made) == total, f"only the step that was killed was made again, with the same key: {fatal}"
     )
 
 
 def _show_timeline(screen: DemoScreen, well: Stepwell, killed: RunEvent) -> None:
-    screen.heading(3, "Who did what, and when")
+    screen.heading(3, "The steps of each worker")
     events = [event for receipt in well.receipts(ORDER) for event in events_of(receipt)]
     steps = sorted(
         [killed, *(event for event in events if event.event == "step" and event.name in _STEPS)], key=lambda event: event.began_at
@@ -217,7 +215,7 @@ def _show_timeline(screen: DemoScreen, well: Stepwell, killed: RunEvent) -> None
     for row in bars(steps, width=92, paint=paint, block=screen.block, label=label):
         screen.say(f"   {row}")
     workers = [who(event) for event in steps]
-    screen.promise(workers == sorted(workers), "first A, then B, and never both")
+    screen.check(workers == sorted(workers), "first A, then B, never both at once")
 
 
 def _check_receipts(screen: DemoScreen, well: Stepwell) -> None:
@@ -227,11 +225,11 @@ def _check_receipts(screen: DemoScreen, well: Stepwell) -> None:
         links = f"previous {receipt.previous[:8]}  state {receipt.before[:8]} -> {receipt.after[:8]}"
         screen.say(f"   {screen.paint('yellow', f'revision {receipt.revision:>3}')}  receipt {receipt.digest[:8]}  {links}")
     is_whole = result.ok and result.receipts == len(receipts)
-    screen.promise(is_whole, f"{result.receipts} receipts verified: every link and state adds up, across both workers")
+    screen.check(is_whole, f"{result.receipts} receipts verified: every link and state matches, across both workers")
 
 
 def _vandalise(screen: DemoScreen, file: Path, copy: Path) -> None:
-    screen.heading(5, "Somebody edits one byte of the history, in a copy of the file")
+    screen.heading(5, "Someone edits one byte of the history, in a copy of the file")
     shutil.copy(file, copy)
     with Stepwell(f"sqlite:///{copy}", worker=False) as well:
         receipt = next(each for each in well.receipts(ORDER) if b'"record_step"' in each.body)
@@ -243,8 +241,8 @@ def _vandalise(screen: DemoScreen, file: Path, copy: Path) -> None:
         result = well.verify(ORDER)
         screen.note(f"verify: {'; '.join(result.problems)}")
         is_found = any(f"revision {receipt.revision} " in problem for problem in result.problems)
-        screen.promise(not result.ok and is_found, f"verify finds it, at revision {receipt.revision}")
-        screen.promise(_is_refused(well), "loading refuses it: this execution is quarantined, others would not be")
+        screen.check(not result.ok and is_found, f"verify finds it at revision {receipt.revision}")
+        screen.check(_is_refused(well), "loading refuses it: this execution is quarantined, others would not be")
 
 
 def _is_refused(well: Stepwell) -> bool:

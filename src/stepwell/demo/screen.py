@@ -1,4 +1,4 @@
-"""The demonstration's screen: headings, marks, a progress bar; colour only where it can be seen."""
+"""The demonstration's screen: headings, check marks and a progress bar; colour only on terminals."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ _BAR = 28
 
 
 class DemoScreen:
-    """Writes the story to a stream, and counts what was not as promised."""
+    """Writes the demonstration to a stream and counts failed checks."""
 
     def __init__(self, stream: TextIO, environ: Mapping[str, str]) -> None:
         self._stream = stream
         self._is_coloured = has_colour(stream, environ)
         self._is_live = stream.isatty() and environ.get("TERM") != "dumb"
         self._yes, self._no, self._full, self._empty = _signs(stream)
-        self.kept = 0
-        """How many promises were seen to hold."""
-        self.broken = 0
-        """How many were not."""
+        self.passed = 0
+        """The number of checks that passed."""
+        self.failed = 0
+        """The number of checks that failed."""
 
     def paint(self, colour: str, text: str) -> str:
-        """The text in a colour, if this screen has any."""
+        """Return the text in a colour if the screen shows colours."""
         return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self._is_coloured else text
 
     def heading(self, number: int, text: str) -> None:
-        """Begin a chapter."""
+        """Write a heading."""
         self.say(f"\n{self.paint('cyan', f'{number}.')} {self.paint('bold', text)}")
 
     def say(self, text: str = "") -> None:
@@ -39,39 +39,39 @@ class DemoScreen:
         print(text, file=self._stream, flush=True)
 
     def note(self, text: str) -> None:
-        """Write a line that explains, set back."""
+        """Write an indented explanation."""
         self.say(f"   {self.paint('dim', text)}")
 
-    def promise(self, is_kept: bool, text: str) -> None:
-        """Say whether something is as promised."""
-        if is_kept:
-            self.kept += 1
+    def check(self, is_passed: bool, text: str) -> None:
+        """Write whether a check passed."""
+        if is_passed:
+            self.passed += 1
             self.say(f"   {self.paint('green', self._yes)} {text}")
         else:
-            self.broken += 1
-            self.say(f"   {self.paint('red', self._no)} {self.paint('red', f'NOT AS PROMISED: {text}')}")
+            self.failed += 1
+            self.say(f"   {self.paint('red', self._no)} {self.paint('red', f'FAILED: {text}')}")
 
     def finish(self, seconds: float) -> int:
-        """Say how many promises held; the exit code."""
+        """Write how many checks passed. Return the exit code."""
         self.say()
-        if self.broken:
-            self.say(self.paint("red", f"{self.broken} of {self.kept + self.broken} promises were broken."))
+        if self.failed:
+            self.say(self.paint("red", f"{self.failed} of {self.passed + self.failed} checks failed."))
             return 1
-        self.say(self.paint("green", f"All {self.kept} promises held, in {seconds:.1f} s."))
+        self.say(self.paint("green", f"All {self.passed} checks passed in {seconds:.1f} s."))
         return 0
 
     @property
     def block(self) -> str:
-        """What bars are made of."""
+        """The character of bars."""
         return self._full
 
     @property
     def half_block(self) -> str:
-        """What bars of things that came to nothing are made of."""
+        """The character of bars of failed work."""
         return self._empty
 
     def progress(self, label: str, done: int, total: int) -> None:
-        """Show how far something has come; away from a terminal, only its end."""
+        """Show progress; without a terminal, only the end."""
         filled = _BAR * done // total
         line = f"   {self._full * filled}{self._empty * (_BAR - filled)} {done}/{total} {label}"
         if self._is_live:
@@ -81,7 +81,7 @@ class DemoScreen:
 
 
 def _signs(stream: TextIO) -> tuple[str, str, str, str]:
-    """Marks and bar as this stream can write them."""
+    """Return check marks and bar characters that the stream can encode."""
     pretty = ("✓", "✗", "█", "░")
     try:
         "".join(pretty).encode(stream.encoding or "ascii")

@@ -1,7 +1,4 @@
-"""``check`` and ``draw``: definitions, without running them.
-
-``workflow``: the definitions that a store keeps.
-"""
+"""``check`` and ``draw`` for definitions and runs, and ``workflow`` for the definitions in a store."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import settings
 from stepwell.cli.output import Screen, printable
-from stepwell.cli.report import tell, tell_rows
+from stepwell.cli.report import report, report_rows
 from stepwell.cli.workflow_loader import definitions_of, find_workflow
 from stepwell.errors import InvalidDefinition, InvalidInput, Problem
 from stepwell.flow.function import registered_names, registered_step_names
@@ -40,12 +37,12 @@ _PLACE = re.compile(r"(?P<source>.*):(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 
 @command("check")
 @click.argument("files", nargs=-1, metavar="[FILE...]")
-@click.option("--run", "run_id", metavar="ID", help="Check a run: its definition, or the calls that a function made in it.")
+@click.option("--run", "run_id", metavar="ID", help="Check a run: its definition, or the calls of its function.")
 def check(files: tuple[str, ...], run_id: str | None) -> None:
-    """Check definitions (.yaml, .json, or those of a .py file), and say every fault as file:line:column.
+    """Check definitions (.yaml, .json, or those of a .py file) and print every fault as file:line:column.
 
-    What has no fault that can be seen is explored: steps that are never reached, deadlocks and livelocks are faults, with the way
-    that leads there. Exit code 5 if there is a fault. With -m MODULE, steps that no module has are faults, too.
+    A definition without such faults is explored: unreachable steps, deadlocks and livelocks are faults, shown with the path that
+    leads there. Exits with 5 if there is a fault. With -m MODULE, steps that no module has are faults, too.
     """
     from stepwell.kernel.soundness.explorer import explore
 
@@ -103,14 +100,14 @@ def _write(screen: Screen, sound: list[dict[str, Any]], problems: list[Problem])
     for problem in problems:
         first, *rest = problem.message.split("\n")
         screen.write(f"{screen.paint('bold', printable(problem.where))}: {printable(first)}")
-        for line in rest:  # the text, and a caret under the place
+        for line in rest:  # the source text, and a caret under the position
             screen.write(f"    {printable(line)}")
     if problems:
         screen.note(f"{len(problems)} fault{'s' if len(problems) > 1 else ''}")
 
 
 def _drawn(file: str, kind: PictureFormat) -> tuple[str, str]:
-    """The name of a definition, and its picture."""
+    """Return the name of a definition or run, and its picture."""
     from stepwell.flow.definition.node import Definition
     from stepwell.flow.drawing import draw_mermaid, draw_svg
 
@@ -119,17 +116,19 @@ def _drawn(file: str, kind: PictureFormat) -> tuple[str, str]:
         with settings().open() as well:
             found = well.definitions.get(found)
     if not isinstance(found, Definition):
-        raise InvalidInput(f"{file!r} is code, and its structure is known only from a run; draw one by --run ID")
+        raise InvalidInput(f"{file!r} is code, whose structure is known only from a run; draw a run with --run ID")
     return found.name, draw_svg(found) if kind == "svg" else draw_mermaid(found)
 
 
 @command("draw")
 @click.argument("file", metavar="[FILE]", required=False)
-@click.option("--run", "run_id", metavar="ID", help="Draw a run: its definition with the progress in it, or a function's calls.")
-@click.option("--format", "-f", "kind", type=click.Choice(["svg", "mermaid"]), help="Else by the name of the output; else svg.")
-@click.option("--output", "-o", metavar="FILE", help="Where to write it; else to standard output.")
+@click.option("--run", "run_id", metavar="ID", help="Draw a run: its definition with its progress, or the calls of its function.")
+@click.option(
+    "--format", "-f", "kind", type=click.Choice(["svg", "mermaid"]), help="Default: by the suffix of the output, else svg."
+)
+@click.option("--output", "-o", metavar="FILE", help="The output file. Default: standard output.")
 def draw(file: str | None, run_id: str | None, kind: PictureFormat | None, output: str | None) -> None:
-    """Draw a definition (.yaml, .json, module:definition, or the name of a stored one), or a run, as SVG or Mermaid."""
+    """Draw a definition (.yaml, .json, module:definition, or the name of a stored one) or a run as SVG or Mermaid."""
     given = settings()
     if (file is None) is (run_id is None):
         raise click.UsageError("give a definition, or a run by --run ID")
@@ -168,12 +167,12 @@ _AT = "stepwell.cli.commands.definitions"
         "put": CommandEntry(f"{_AT}:put", "Put definitions into the store."),
         "list": CommandEntry(f"{_AT}:list_", "List the stored definitions."),
         "show": CommandEntry(f"{_AT}:show", "Print a definition as YAML or JSON."),
-        "pause": CommandEntry(f"{_AT}:pause", "Let no run of a workflow be started."),
-        "activate": CommandEntry(f"{_AT}:activate", "Let runs of a workflow be started."),
+        "pause": CommandEntry(f"{_AT}:pause", "Pause a workflow: no new runs."),
+        "activate": CommandEntry(f"{_AT}:activate", "Activate a workflow."),
     },
 )
 def workflow() -> None:
-    """The definitions that the store keeps, every version once and for ever."""
+    """Manage the definitions in the store. A stored version never changes."""
 
 
 _name = click.argument("name", metavar="NAME")
@@ -182,7 +181,7 @@ _name = click.argument("name", metavar="NAME")
 @command("put")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def put(files: tuple[str, ...]) -> None:
-    """Put definitions into the store: all of them, or none if one has a fault. A version that is there stays as it is."""
+    """Put definitions into the store: all, or none if one has a fault. An existing version stays as it is."""
     given = settings()
     steps = registered_step_names() if given.load_modules() else None
     found = [each for file in files for each in definitions_of(file, steps=steps)]
@@ -192,7 +191,7 @@ def put(files: tuple[str, ...]) -> None:
         for each in found:
             well.definitions.put(each)
     told = [{"name": each.name, "version": each.version} for each in found]
-    tell(given, told, ", ".join(f"{each.name} version {each.version}" for each in found) + " is in the store")
+    report(given, told, ", ".join(f"{each.name} version {each.version}" for each in found) + " is in the store")
 
 
 @command("list")
@@ -202,14 +201,14 @@ def list_() -> None:
     with given.open() as well:
         found = well.definitions.list()
     columns = {"NAME": "name", "VERSION": "version", "STATUS": "status", "VERSIONS": "versions"}
-    tell_rows(given, found, columns, "no definitions; put one in with: stepwell workflow put FILE")
+    report_rows(given, found, columns, "no definitions; put one in with: stepwell workflow put FILE")
 
 
 @command("show")
 @_name
-@click.option("--version", type=click.IntRange(1), help="Which version; else the newest.")
+@click.option("--version", type=click.IntRange(1), help="The version. Default: the newest.")
 def show(name: str, version: int | None) -> None:
-    """Print a stored definition as YAML, or with --json as JSON; both can be put in again."""
+    """Print a stored definition as YAML, or with --json as JSON. `put` accepts both."""
     from stepwell.flow.definition.document import render
 
     given = settings()
@@ -224,18 +223,18 @@ def show(name: str, version: int | None) -> None:
 @command("pause")
 @_name
 def pause(name: str) -> None:
-    """Let no run of a workflow be started; those that have begun go on."""
+    """Pause a workflow: no new run of it can be started. Running ones continue."""
     given = settings()
     with given.open() as well:
         well.definitions.pause(name)
-    tell(given, {"name": name, "status": "PAUSED"}, f"{name} is paused")
+    report(given, {"name": name, "status": "PAUSED"}, f"{name} is paused")
 
 
 @command("activate")
 @_name
 def activate(name: str) -> None:
-    """Let runs of a workflow be started; its newest version becomes active, if it was a draft."""
+    """Activate a workflow, so that runs can be started. If its newest version is a draft, that becomes active."""
     given = settings()
     with given.open() as well:
         well.definitions.activate(name)
-    tell(given, {"name": name, "status": "ACTIVE"}, f"{name} is active")
+    report(given, {"name": name, "status": "ACTIVE"}, f"{name} is active")

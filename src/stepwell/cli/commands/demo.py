@@ -16,9 +16,9 @@ __all__ = ["demo"]
 @command("demo")
 @click.argument("story", type=click.Choice(["parcel", "bank"]), default="parcel")
 def demo(story: str) -> None:
-    """See work that is killed, resumed and verified, in a folder of its own.
+    """Kill, resume and verify work in a folder of its own.
 
-    parcel: a worker is killed inside a step, and another goes on. bank: a process is killed in the middle of a commit.
+    parcel: a worker is killed inside a step, and another one continues. bank: a process is killed in the middle of a commit.
     """
     from stepwell.demo.__main__ import main
     from stepwell.demo.screen import DemoScreen
@@ -27,5 +27,5 @@ def demo(story: str) -> None:
     screen = DemoScreen(sys.stderr if given.is_json else sys.stdout, os.environ)
     code = main(story, screen)
     if given.is_json:
-        given.screen.json({"story": story, "is_ok": code == 0, "kept": screen.kept, "broken": screen.broken})
+        given.screen.json({"story": story, "is_ok": code == 0, "kept": screen.passed, "broken": screen.failed})
     sys.exit(code)

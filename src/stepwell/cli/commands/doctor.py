@@ -1,7 +1,4 @@
-"""``doctor`` and ``migrate``: whether this installation and its store are fit for work.
-
-``completion``: the script that makes a shell complete commands and options.
-"""
+"""``doctor`` and ``migrate``, which check and prepare an installation and its store, and ``completion``."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import command
 from stepwell.cli.options import CliSettings, settings
 from stepwell.cli.output import printable
-from stepwell.cli.report import tell
+from stepwell.cli.report import report
 from stepwell.clock import SystemClock
 from stepwell.config import choose_url, without_secrets
 from stepwell.contract.store import Store
@@ -34,11 +31,11 @@ __all__ = [
 
 
 _SKEW_MS = 1_000
-"""More than this between two clocks makes times hard to read; leases go by the store's clock alone and do not suffer."""
+"""A larger difference makes times hard to read. Leases are not affected, since they use the store's clock alone."""
 
 
 class DoctorFinding(NamedTuple):
-    """One thing that was looked at."""
+    """One check of the doctor."""
 
     name: str
     state: str
@@ -48,7 +45,7 @@ class DoctorFinding(NamedTuple):
 
 @command("doctor")
 def doctor() -> None:
-    """Check Python, versions, and whether the store can be reached, read and written, and is durable. Exit code 6 if not."""
+    """Check Python, versions, and whether the store is reachable, readable, writable and durable. Exits with 6 if not."""
     given = settings()
     findings = [*_installation(), _sqlite(), *_store_findings(given)]
     if given.is_json:
@@ -63,12 +60,12 @@ def doctor() -> None:
 
 @command("migrate")
 def migrate() -> None:
-    """Bring a store's schema up to this version; a new store is made. Opening a store does the same."""
+    """Migrate a store to the schema of this version, or create a new store. Opening a store does the same."""
     given = settings()
     with given.open(creates=True) as well:
         durability = well.durability()
     place = without_secrets(choose_url(given.url)[0])
-    tell(given, {"url": place, "is_ready": True, "durability": durability.level}, f"{place} is ready for this version")
+    report(given, {"url": place, "is_ready": True, "durability": durability.level}, f"{place} is ready for this version")
 
 
 def _is_ok(findings: list[DoctorFinding]) -> bool:
@@ -95,7 +92,7 @@ def _sqlite() -> DoctorFinding:
     mode = journal_mode(version)
     if mode == "wal":
         return DoctorFinding("sqlite", "ok", f"{version}, with a write-ahead log")
-    return DoctorFinding("sqlite", "warning", f"{version} can lose what is in a write-ahead log, so none is used; upgrade apsw")
+    return DoctorFinding("sqlite", "warning", f"{version} can lose a write-ahead log, so none is used; upgrade apsw")
 
 
 def _store_findings(given: CliSettings) -> Iterator[DoctorFinding]:
@@ -138,7 +135,7 @@ def _tried(name: str, work: Callable[[], object]) -> DoctorFinding:
 @command("completion")
 @click.argument("shell", type=click.Choice(["bash", "fish", "zsh"]))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell, to be sourced: `source <(stepwell completion bash)`."""
+    """Print the completion script of a shell. Use it as `source <(stepwell completion bash)`."""
     given, kind = settings(), get_completion_class(shell)
     root = click.get_current_context().find_root().command
     assert kind is not None, "the choice has only shells that click knows"  # noqa: S101 - for the type checker

@@ -1,11 +1,4 @@
-"""``run``, ``start`` and ``watch``: begin a run, and follow it to its end.
-
-``list``: the runs of a store.
-
-``signal``, ``cancel``, ``retry`` and ``fork``: what can be done to a run from outside.
-
-``verify``: walk the receipts of a run.
-"""
+"""Commands for runs: ``run``, ``start``, ``watch``, ``list``, ``signal``, ``cancel``, ``retry``, ``fork`` and ``verify``."""
 
 from __future__ import annotations
 
@@ -25,7 +18,7 @@ from stepwell.cli.exit_codes import ExitCode
 from stepwell.cli.main import command
 from stepwell.cli.options import ID, INPUT, SPAN, VALUE, WORKSPACE, settings
 from stepwell.cli.output import Screen, printable
-from stepwell.cli.report import tell, tell_rows
+from stepwell.cli.report import report, report_rows
 from stepwell.cli.run_view import Ticker, follow
 from stepwell.cli.workflow_loader import check_name, find_workflow
 from stepwell.config import choose_url
@@ -60,11 +53,11 @@ _timeout = click.option("--timeout", type=SPAN, metavar="SPAN", help="Stop waiti
 @WORKSPACE
 @_timeout
 def run(target: str, value: Any, execution_id: str | None, workspace: str, timeout: float | None) -> None:
-    """Run a workflow here, and wait for its result.
+    """Run a workflow in this process and wait for its result.
 
-    FILE is a definition (.yaml, .json) or a module (.py, .py:NAME); NAME is module:workflow, or a workflow of a module that -m
-    imports or the store keeps. This process is the run's worker. If it is interrupted, the run is kept and can go on. What steps
-    print goes to standard error.
+    FILE is a definition (.yaml, .json) or a module (.py, .py:NAME). NAME is module:workflow, or a workflow of a module of -m or
+    of the store. This process is the run's worker. If it is interrupted, the run is kept and can be continued. What steps print
+    goes to standard error.
     """
     given = settings()
     screen = given.screen
@@ -77,7 +70,7 @@ def run(target: str, value: Any, execution_id: str | None, workspace: str, timeo
                 execution_id = begun.execution_id
                 _follow_to_end(well, begun, screen, timeout, is_told=False)
             except KeyboardInterrupt:
-                if execution_id is None:  # nothing is known to have begun
+                if execution_id is None:  # the run may not exist yet, so there is nothing to continue
                     raise
                 _say_how_to_go_on(screen, target, execution_id)
                 sys.exit(ExitCode.INTERRUPTED)
@@ -89,9 +82,9 @@ def run(target: str, value: Any, execution_id: str | None, workspace: str, timeo
 @ID
 @WORKSPACE
 def start(target: str, value: Any, execution_id: str | None, workspace: str) -> None:
-    """Start a run for a worker to take on, and print its id.
+    """Start a run for a worker, and print its id.
 
-    FILE and NAME are those of `stepwell run`. Nothing is run here: that is for `stepwell worker`, on any machine.
+    FILE and NAME are those of `stepwell run`. This process runs nothing: `stepwell worker` does, on any machine.
     """
     given = settings()
     given.load_modules()
@@ -112,18 +105,20 @@ def start(target: str, value: Any, execution_id: str | None, workspace: str) -> 
 @click.argument("execution_id", metavar="ID")
 @_timeout
 def watch(execution_id: str, timeout: float | None) -> None:
-    """Follow a run until it ends, and print its result. With --json, every event is a line."""
+    """Follow a run until it ends, and print its result. With --json, one line for each event."""
     given = settings()
     with given.open() as well:
         try:
             _follow_to_end(well, well.run(execution_id), given.screen, timeout, is_told=given.is_json)
         except KeyboardInterrupt:
-            given.screen.complain(f"interrupted; the run goes on, see it with: stepwell watch {quote(printable(execution_id))}")
+            given.screen.complain(
+                f"interrupted; the run continues, follow it with: stepwell watch {quote(printable(execution_id))}"
+            )
             sys.exit(ExitCode.INTERRUPTED)
 
 
 def _begin(well: Stepwell, workflow: Startable, value: Any, workspace: str, execution_id: str | None) -> Run:
-    """Start a run; one that is there already needs no input to go on."""
+    """Start a run; an existing run continues without an input."""
     if execution_id is not None and value is msgspec.UNSET:
         with suppress(NotFound):
             known = well.run(execution_id)
@@ -134,11 +129,11 @@ def _begin(well: Stepwell, workflow: Startable, value: Any, workspace: str, exec
 
 
 def _follow_to_end(well: Stepwell, run: Run, screen: Screen, timeout: float | None, *, is_told: bool) -> None:
-    """Tell what happens; with ``is_told``, as JSON lines. Then the outcome, and an error if it is none to be glad of."""
+    """Show the events (with ``is_told``, as JSON lines), then the result. Raise the error of a run that did not complete."""
     ticker = Ticker(screen)
     try:
         for event in follow(well, run.execution_id, timeout=timeout, ticker=ticker):
-            ticker.tell(event)
+            ticker.report(event)
             if is_told:
                 screen.json_line(msgspec.to_builtins(event))
     finally:
@@ -159,15 +154,17 @@ def _outcome(state: ExecutionState) -> dict[str, Any]:
 
 
 def _say_how_to_go_on(screen: Screen, target: str, execution_id: str) -> None:
-    _end_when_interrupted()  # before it is said that one may
+    _end_when_interrupted()  # before the message that a second Ctrl-C ends the process
     again = f"stepwell run {quote(printable(target))} --id {quote(printable(execution_id))}"
-    screen.complain(f"interrupted; the run is kept and goes on with: {again}")
+    screen.complain(f"interrupted; the run is kept, continue it with: {again}")
     screen.note("a step under way is finished first; interrupt again to end at once")
 
 
 def _end_when_interrupted() -> None:
-    """From now on an interrupt ends the process. A thread waits for that: the main one may be about to wait for something else, and
-    a signal that comes a moment before does not end such a wait."""
+    """From now on, end the process at an interrupt.
+
+    A separate thread waits for the signal, because one that arrives just before the main thread blocks would not interrupt it.
+    """
     rope, ear = socket.socketpair()
     rope.setblocking(False)
     signals.set_wakeup_fd(rope.detach(), warn_on_full_buffer=False)
@@ -192,16 +189,16 @@ _COLUMNS = {
 
 
 @command("list")
-@click.option("--status", "-s", type=click.Choice([*Status], case_sensitive=False), help="Only those that stand there.")
-@click.option("--workspace", "-w", help="Only those of a workspace.")
-@click.option("--workflow", help="Only those of a workflow.")
-@click.option("--limit", "-n", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@click.option("--status", "-s", type=click.Choice([*Status], case_sensitive=False), help="Show only runs with this status.")
+@click.option("--workspace", "-w", help="Show only this workspace.")
+@click.option("--workflow", help="Show only this workflow.")
+@click.option("--limit", "-n", type=click.IntRange(1, 10_000), default=50, show_default=True, help="The maximum number of results.")
 def list_(status: str | None, workspace: str | None, workflow: str | None, limit: int) -> None:
     """List runs, newest first. With --json, one line for each."""
     given = settings()
     with given.open() as well:
         found = well.executions.list(status=status, workspace=workspace, workflow=workflow, limit=limit)
-    tell_rows(given, found, _COLUMNS, "no runs; start one with: stepwell run FILE")
+    report_rows(given, found, _COLUMNS, "no runs; start one with: stepwell run FILE")
     if len(found) == limit and not given.is_json:
         given.screen.note(f"the newest {limit}; more with --limit")
 
@@ -211,28 +208,29 @@ def list_(status: str | None, workspace: str | None, workflow: str | None, limit
 @click.argument("name", metavar="NAME")
 @click.argument("value", type=VALUE, default="null", metavar="[JSON|@FILE|-]")
 def signal(execution_id: str, name: str, value: Any) -> None:
-    """Send a signal to a run, with a value. It is kept until the run takes it."""
+    """Send a signal with a value to a run. It is stored until the run takes it."""
     given = settings()
     with given.open() as well:
         well.run(execution_id).signal(name, value)
-    tell(given, {"execution_id": execution_id, "signal": name}, f"signal {name} is with {execution_id}")
+    report(given, {"execution_id": execution_id, "signal": name}, f"signal {name} is sent to {execution_id}")
 
 
 @command("cancel")
 @click.argument("execution_id", metavar="ID")
 def cancel(execution_id: str) -> None:
-    """Ask a run to end. Its code learns of it at its next call, and can clean up."""
+    """Request a run to end. Its code gets the request at its wait or next call, and can clean up."""
     given = settings()
     with given.open() as well:
         well.run(execution_id).cancel()
-    tell(given, {"execution_id": execution_id, "cancel": "asked"}, f"{execution_id} is asked to end")
+    report(given, {"execution_id": execution_id, "cancel": "asked"}, f"{execution_id} is requested to end")
 
 
 @command("retry")
 @click.argument("execution_id", metavar="ID")
 def retry(execution_id: str) -> None:
-    """Run a failed run again, from the step that failed. What was recorded before is kept. One that came from the queue waits for
-    its turn there."""
+    """Resume a failed run at the step that failed. Earlier records are kept. A run that came from the queue waits for a slot
+    there.
+    """
     given = settings()
     with given.open() as well:
         run = well.run(execution_id)
@@ -240,28 +238,30 @@ def retry(execution_id: str) -> None:
         status, item_id = str(run.status()), well.load(execution_id).identity.item_id
     told = {"execution_id": execution_id, "status": status}
     if item_id is None:
-        tell(given, told, f"{execution_id} is {status}, for a worker to take on")
+        report(given, told, f"{execution_id} is {status}, and waits for a worker")
     else:
-        tell(given, {**told, "item_id": item_id}, f"{execution_id} is {status}, and goes on when queue item {item_id} has its turn")
+        report(
+            given, {**told, "item_id": item_id}, f"{execution_id} is {status}, and continues when queue item {item_id} gets a slot"
+        )
 
 
 @command("fork")
 @click.argument("execution_id", metavar="ID")
 @click.argument("new_id", metavar="NEW")
-@click.option("--at", type=click.IntRange(0), metavar="REVISION", help="From the state at a revision; else from now.")
+@click.option("--at", type=click.IntRange(0), metavar="REVISION", help="The revision of the state. Default: the newest.")
 def fork(execution_id: str, new_id: str, at: int | None) -> None:
-    """Start a new run from the state of another. That one is left as it is."""
+    """Start a new run from the state of another one, which is not changed."""
     given = settings()
     with given.open() as well:
         receipt = well.fork(execution_id, new_id, at=at)
     told = {"execution_id": new_id, "parent_id": execution_id, "revision": receipt.revision, "digest": receipt.digest}
-    tell(given, told, f"{new_id} begins with the state of {execution_id}")
+    report(given, told, f"{new_id} is started from the state of {execution_id}")
 
 
 @command("verify")
 @click.argument("execution_id", metavar="ID")
 def verify(execution_id: str) -> None:
-    """Check every receipt of a run: no edit, gap, swap or cut. Exit code 1 if something is found."""
+    """Verify every receipt of a run: no edit, gap, swap or truncation. Exits with 1 if there is a problem."""
     given = settings()
     screen = given.screen
     with given.open() as well:

@@ -8,7 +8,7 @@ import click
 
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import INPUT, MOMENT, SPAN, WORKSPACE, settings
-from stepwell.cli.report import moment, tell, tell_fields, tell_rows
+from stepwell.cli.report import moment, report, report_fields, report_rows
 from stepwell.cli.workflow_loader import check_name, find_workflow
 from stepwell.errors import NotFound
 from stepwell.model.queue_item import DEFAULT_QUEUE
@@ -32,17 +32,17 @@ _COLUMNS = {
     "schedule",
     cls=Group,
     entries={
-        "put": CommandEntry(f"{_AT}:put", "Have a workflow run at set times."),
+        "put": CommandEntry(f"{_AT}:put", "Run a workflow at set times."),
         "list": CommandEntry(f"{_AT}:list_", "List schedules."),
-        "show": CommandEntry(f"{_AT}:show", "Show a schedule, and when it fires next."),
-        "pause": CommandEntry(f"{_AT}:pause", "Fire nothing until it is resumed."),
-        "resume": CommandEntry(f"{_AT}:resume", "Fire again."),
-        "run": CommandEntry(f"{_AT}:run", "Have it run now, beside its times."),
-        "delete": CommandEntry(f"{_AT}:delete", "Fire no more."),
+        "show": CommandEntry(f"{_AT}:show", "Show a schedule and its next times."),
+        "pause": CommandEntry(f"{_AT}:pause", "Pause a schedule."),
+        "resume": CommandEntry(f"{_AT}:resume", "Resume a schedule."),
+        "run": CommandEntry(f"{_AT}:run", "Start a run now."),
+        "delete": CommandEntry(f"{_AT}:delete", "Delete a schedule."),
     },
 )
 def schedule() -> None:
-    """Have workflows run at set times."""
+    """Run workflows at set times."""
 
 
 _name = click.argument("name", metavar="NAME")
@@ -53,22 +53,24 @@ _name = click.argument("name", metavar="NAME")
 @click.argument("target", metavar="FILE|WORKFLOW")
 @INPUT
 @WORKSPACE
-@click.option("--cron", help="By a cron expression, such as '0 9 * * MON-FRI'.")
-@click.option("--zone", help="The time zone of the cron expression, such as Europe/Zurich; else UTC.")
-@click.option("--every", type=SPAN, metavar="SPAN", help="Every 30s, 5m, ...")
-@click.option("--at", type=MOMENT, metavar="TIME", help="Once, at a moment such as 2027-01-01T09:00:00Z.")
-@click.option("--catch-up", type=click.Choice(["none", "last", "all"]), default="none", show_default=True, help="Of missed times.")
-@click.option("--queue", default=DEFAULT_QUEUE, show_default=True, help="The queue that its runs wait in.")
-@click.option("--priority", "-p", type=int, default=0, show_default=True, help="Higher goes first.")
+@click.option("--cron", help="A cron expression, such as '0 9 * * MON-FRI'.")
+@click.option("--zone", help="The time zone of the cron expression, such as Europe/Zurich. Default: UTC.")
+@click.option("--every", type=SPAN, metavar="SPAN", help="An interval: 30s, 5m, ...")
+@click.option("--at", type=MOMENT, metavar="TIME", help="A single time, such as 2027-01-01T09:00:00Z.")
+@click.option(
+    "--catch-up", type=click.Choice(["none", "last", "all"]), default="none", show_default=True, help="Which missed times to run."
+)
+@click.option("--queue", default=DEFAULT_QUEUE, show_default=True, help="The queue of its items.")
+@click.option("--priority", "-p", type=int, default=0, show_default=True, help="Items with a higher priority start first.")
 def put(name: str, target: str, value: Any, **timing: Any) -> None:
-    """Have a workflow run by a cron expression, every so often, or once. A schedule of the same name is replaced."""
+    """Run a workflow by a cron expression, at an interval, or once. Replaces a schedule of the same name."""
     given = settings()
     given.load_modules()
     workflow = find_workflow(target)
     with given.open(creates=True) as well:
         check_name(well, workflow)
         done = well.schedules.put(name, workflow, value, **timing)
-    tell(given, done, f"{name} fires next at {moment(done.next_at)} UTC" if done.next_at else f"{name} fires no more")
+    report(given, done, f"{name} runs next at {moment(done.next_at)} UTC" if done.next_at else f"{name} will not run again")
 
 
 @command("list")
@@ -77,58 +79,58 @@ def list_() -> None:
     given = settings()
     with given.open() as well:
         found = well.schedules.list()
-    tell_rows(given, found, _COLUMNS, "no schedules; make one with: stepwell schedule put NAME WORKFLOW --cron '...'")
+    report_rows(given, found, _COLUMNS, "no schedules; make one with: stepwell schedule put NAME WORKFLOW --cron '...'")
 
 
 @command("show")
 @_name
-@click.option("--next", "-n", "count", type=click.IntRange(0, 1000), default=5, show_default=True, help="How many times ahead.")
+@click.option("--next", "-n", "count", type=click.IntRange(0, 1000), default=5, show_default=True, help="The number of next times.")
 def show(name: str, count: int) -> None:
-    """Show a schedule, and when it fires next."""
+    """Show a schedule and its next times."""
     given = settings()
     with given.open() as well:
         found = well.schedules.get(name)
         ahead = well.schedules.next(name, count) if count else []
-    tell_fields(given, found, next=ahead)
+    report_fields(given, found, next=ahead)
 
 
 @command("pause")
 @_name
 def pause(name: str) -> None:
-    """Fire nothing until it is resumed."""
+    """Pause a schedule until it is resumed."""
     given = settings()
     with given.open() as well:
         done = well.schedules.pause(name)
-    tell(given, done, f"{name} is paused")
+    report(given, done, f"{name} is paused")
 
 
 @command("resume")
 @_name
 def resume(name: str) -> None:
-    """Fire again. What was missed is caught up as the schedule says."""
+    """Resume a schedule. Missed times are caught up as the schedule's --catch-up says."""
     given = settings()
     with given.open() as well:
         done = well.schedules.resume(name)
-    tell(given, done, f"{name} goes on")
+    report(given, done, f"{name} is resumed")
 
 
 @command("run")
 @_name
 def run(name: str) -> None:
-    """Have it run now, beside its times."""
+    """Start a run of a schedule now. Its next times do not change."""
     given = settings()
     with given.open() as well:
         item = well.schedules.run_now(name)
     told = {"item_id": item.item_id, "execution_id": item.execution_id, "status": item.status}
-    tell(given, told, f"{item.item_id} is {item.status}")
+    report(given, told, f"{item.item_id} is {item.status}")
 
 
 @command("delete")
 @_name
 def delete(name: str) -> None:
-    """Fire no more. Runs that it asked for are not touched."""
+    """Delete a schedule. Runs that it has enqueued stay."""
     given = settings()
     with given.open() as well:
         if not well.schedules.delete(name):
             raise NotFound(f"there is no schedule {name!r}; see stepwell schedule list")
-    tell(given, {"name": name, "deleted": True}, f"{name} fires no more")
+    report(given, {"name": name, "deleted": True}, f"{name} will not run again")

@@ -22,8 +22,10 @@ __all__ = ["show"]
 
 @command("show")
 @click.argument("execution_id", metavar="ID")
-@click.option("--at", type=click.IntRange(0), metavar="REVISION", help="The state as it was at a revision.")
-@click.option("--receipts", "-r", "shown", type=click.IntRange(0), default=5, show_default=True, help="How many of the newest.")
+@click.option("--at", type=click.IntRange(0), metavar="REVISION", help="Show the state at a revision.")
+@click.option(
+    "--receipts", "-r", "shown", type=click.IntRange(0), default=5, show_default=True, help="The number of newest receipts."
+)
 def show(execution_id: str, at: int | None, shown: int) -> None:
     """Show a run: its state, its timeline, and its newest receipts. With --json, all of them."""
     given = settings()

@@ -1,4 +1,4 @@
-"""``state``: scoped state, read and written by hand."""
+"""``state``: read and write scoped state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from stepwell.cli.main import Command, CommandEntry, Group
 from stepwell.cli.options import SPAN, VALUE, settings
 from stepwell.cli.output import json_text
-from stepwell.cli.report import tell
+from stepwell.cli.report import report
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
 
@@ -61,8 +61,8 @@ def get(scope: str, key: str, workspace: str) -> None:
 @_scope
 @_key
 @click.argument("value", type=VALUE, metavar="JSON|@FILE|-")
-@click.option("--ttl", type=SPAN, metavar="SPAN", help="Remove it after 30s, 5m, ...")
-@click.option("--revision", type=click.IntRange(0), help="Only if the key is at this revision; 0: only if it is not there.")
+@click.option("--ttl", type=SPAN, metavar="SPAN", help="Remove the key after 30s, 5m, ...")
+@click.option("--revision", type=click.IntRange(0), help="Set it only if the key is at this revision; 0: only if there is none.")
 @_workspace
 def set_(scope: str, key: str, value: Any, ttl: float | None, revision: int | None, workspace: str) -> None:
     """Set a key to a value."""
@@ -70,12 +70,12 @@ def set_(scope: str, key: str, value: Any, ttl: float | None, revision: int | No
     with given.open(creates=True) as well:
         at = well.state.at(where)
         now = at.set(key, value, ttl) if revision is None else at.compare_and_set(key, value, revision=revision, ttl=ttl)
-    tell(given, {"key": key, "revision": now}, f"{key} is set, at revision {now}")
+    report(given, {"key": key, "revision": now}, f"{key} is set, at revision {now}")
 
 
 @click.command("list", cls=Command)
 @click.argument("scope", metavar="[SCOPE]", required=False)
-@click.option("--prefix", default="", help="Only keys that begin with it.")
+@click.option("--prefix", default="", help="Show only keys with this prefix.")
 @_workspace
 def list_(scope: str | None, prefix: str, workspace: str) -> None:
     """List the keys of a scope with their values; without SCOPE, the scopes that hold anything."""
@@ -109,17 +109,17 @@ def delete(scope: str, key: str, workspace: str) -> None:
         was_there = well.state.at(where).delete(key)
     if not was_there:
         raise NotFound(f"there is no key {key!r} in {scope}")
-    tell(given, {"key": key, "deleted": True}, f"{key} is removed")
+    report(given, {"key": key, "deleted": True}, f"{key} is deleted")
 
 
 def scope_text(scope: Scope) -> str:
-    """The argument that names a scope in its workspace; what ``scope_of`` reads."""
+    """Return the argument that names a scope in its workspace; ``scope_of`` parses it."""
     kind, _workspace, *names = scope.path.split("/")
     return "/".join([kind, *names])
 
 
 def scope_of(text: str, workspace: str) -> Scope:
-    """The scope that an argument names: the kind first, then its names between slashes."""
+    """Return the scope of an argument: the kind, then its names, separated by slashes."""
     kind, *names = text.split("/")
     if kind == "global":
         workspace = ""
@@ -128,5 +128,5 @@ def scope_of(text: str, workspace: str) -> Scope:
         return Scope.parse(encoded)
     except (InvalidInput, ValueError):
         raise InvalidInput(
-            f"{text!r} is no scope; use global, workspace, workflow/NAME, step/WORKFLOW/STEP, conversation/ID or custom/NAME"
+            f"{text!r} is not a scope; use global, workspace, workflow/NAME, step/WORKFLOW/STEP, conversation/ID or custom/NAME"
         ) from None

@@ -1,4 +1,4 @@
-"""``worker``: a process that runs workflows until it is told to stop."""
+"""``worker``: a process that runs workflows until it is stopped."""
 
 from __future__ import annotations
 
@@ -19,15 +19,29 @@ __all__ = ["worker"]
 
 @command("worker")
 @click.argument("modules", nargs=-1, metavar="MODULE...")
-@click.option("--concurrency", "-c", type=click.IntRange(1), default=100, show_default=True, help="How many runs at once.")
-@click.option("--lease-seconds", type=click.FloatRange(1, 86_400), default=30, show_default=True, help="How soon others take over.")
-@click.option("--grace-seconds", type=click.FloatRange(0), default=30, show_default=True, help="How long steps may take to end.")
-@click.option("--queue", "queues", multiple=True, metavar="QUEUE", help="Take items only from this queue; may be given again.")
+@click.option(
+    "--concurrency", "-c", type=click.IntRange(1), default=100, show_default=True, help="The maximum number of concurrent runs."
+)
+@click.option(
+    "--lease-seconds",
+    type=click.FloatRange(1, 86_400),
+    default=30,
+    show_default=True,
+    help="Seconds after this worker's death until others take over.",
+)
+@click.option(
+    "--grace-seconds",
+    type=click.FloatRange(0),
+    default=30,
+    show_default=True,
+    help="Seconds for running steps to finish after SIGTERM.",
+)
+@click.option("--queue", "queues", multiple=True, metavar="QUEUE", help="Dispatch items of this queue only; repeatable.")
 def worker(modules: tuple[str, ...], grace_seconds: float, **options: Any) -> None:
-    """Run the workflows and steps of these modules (names or .py files) until told to stop.
+    """Run the workflows and steps of these modules (names or .py files) until stopped.
 
-    A file with a definition (.yaml, .json) is put into the store. SIGTERM or Ctrl-C: no new runs are taken, steps under way are
-    finished, and what is left is given back for other workers. A second one ends at once.
+    A file with a definition (.yaml, .json) is put into the store. At SIGTERM or Ctrl-C the worker claims no more runs, finishes
+    running steps within the grace period, and hands everything else back to other workers. A second signal ends it at once.
     """
     from stepwell.runtime.host_tuning import host_tuning
     from stepwell.runtime.worker_host import serve
@@ -37,7 +51,7 @@ def worker(modules: tuple[str, ...], grace_seconds: float, **options: Any) -> No
     given.load_modules()
     if not registered_names() and not registered_step_names():
         if not given.modules:
-            raise click.UsageError("name the modules to work for, as in: stepwell worker shop.py")
+            raise click.UsageError("name the modules with workflows, as in: stepwell worker shop.py")
         raise InvalidInput("these modules have no workflow and no step")
     definitions = [each for file in modules if is_document(file) for each in definitions_of(file, steps=registered_step_names())]
     with host_tuning(), given.open(creates=True, worker=True, **options) as well:
@@ -51,7 +65,7 @@ def worker(modules: tuple[str, ...], grace_seconds: float, **options: Any) -> No
                 given.screen.note(printable(f"worker is ready on {place}: {', '.join(names) or 'for declared workflows'}"))
 
         def say_stopping() -> None:
-            given.screen.note("stopping; steps under way are finished first")
+            given.screen.note("stopping; running steps are finished first")
 
         serve(well, grace_seconds, on_ready=say_ready, on_stop=say_stopping)
-    given.screen.note("worker has ended; what it had not finished is given back")
+    given.screen.note("worker has ended; unfinished runs are handed back")

@@ -8,7 +8,7 @@ import click
 
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import limits_of, settings
-from stepwell.cli.report import tell, tell_rows
+from stepwell.cli.report import report, report_rows
 
 __all__ = ["workspace"]
 
@@ -28,16 +28,16 @@ _TIERS = {
     "workspace",
     cls=Group,
     entries={
-        "put": CommandEntry(f"{_AT}:put", "Make a workspace, or give it another tier."),
+        "put": CommandEntry(f"{_AT}:put", "Create a workspace, or change its tier."),
         "list": CommandEntry(f"{_AT}:list_", "List workspaces."),
-        "pause": CommandEntry(f"{_AT}:pause", "Have its items wait."),
-        "resume": CommandEntry(f"{_AT}:resume", "Have its items start again."),
+        "pause": CommandEntry(f"{_AT}:pause", "Pause a workspace."),
+        "resume": CommandEntry(f"{_AT}:resume", "Resume a workspace."),
         "tiers": CommandEntry(f"{_AT}:tiers", "List tiers and their limits."),
-        "tier": CommandEntry(f"{_AT}:tier", "Make a tier, or change its limits."),
+        "tier": CommandEntry(f"{_AT}:tier", "Create a tier, or change its limits."),
     },
 )
 def workspace() -> None:
-    """Workspaces, and the tiers that limit them."""
+    """Manage workspaces and the tiers that limit them."""
 
 
 _id = click.argument("workspace_id", metavar="ID")
@@ -45,13 +45,13 @@ _id = click.argument("workspace_id", metavar="ID")
 
 @command("put")
 @_id
-@click.option("--tier", help="Its tier; else free, or the one that it has.")
+@click.option("--tier", help="Its tier. Default: its current tier, or free for a new workspace.")
 def put(workspace_id: str, tier: str | None) -> None:
-    """Make a workspace, or give it another tier."""
+    """Create a workspace, or change its tier."""
     given = settings()
     with given.open(creates=True) as well:
         done = well.workspaces.put(workspace_id, tier=tier)
-    tell(given, done, f"{workspace_id} has tier {done.tier}")
+    report(given, done, f"{workspace_id} has tier {done.tier}")
 
 
 @command("list")
@@ -60,55 +60,55 @@ def list_() -> None:
     given = settings()
     with given.open() as well:
         found = well.workspaces.list()
-    tell_rows(given, found, {"ID": "workspace_id", "TIER": "tier", "PAUSED": "is_paused"}, "no workspaces")
+    report_rows(given, found, {"ID": "workspace_id", "TIER": "tier", "PAUSED": "is_paused"}, "no workspaces")
 
 
 @command("pause")
 @_id
 def pause(workspace_id: str) -> None:
-    """Have its items wait, whatever capacity there is; what runs goes on."""
+    """Pause a workspace: start no more of its items. Running items continue."""
     given = settings()
     with given.open() as well:
         done = well.workspaces.pause(workspace_id)
-    tell(given, done, f"{workspace_id} is paused")
+    report(given, done, f"{workspace_id} is paused")
 
 
 @command("resume")
 @_id
 def resume(workspace_id: str) -> None:
-    """Have its items start again."""
+    """Resume a paused workspace."""
     given = settings()
     with given.open() as well:
         done = well.workspaces.resume(workspace_id)
-    tell(given, done, f"{workspace_id} goes on")
+    report(given, done, f"{workspace_id} is resumed")
 
 
 @command("tiers")
 def tiers() -> None:
-    """List tiers and their limits; an empty cell is no limit."""
+    """List tiers and their limits; an empty cell means no limit."""
     given = settings()
     with given.open() as well:
         found = well.workspaces.tiers()
-    tell_rows(given, found, _TIERS)
+    report_rows(given, found, _TIERS)
 
 
 @command("tier")
 @click.argument("name", metavar="TIER")
-@click.option("--concurrency", "-c", type=click.IntRange(0), help="How many runs of a workspace at once.")
-@click.option("--weight", type=click.FloatRange(0.001, 1_000_000), help="Its share when workspaces compete.")
-@click.option("--rate", "rate_per_second", type=click.FloatRange(0), help="How many runs of a workspace start in a second.")
-@click.option("--queue-depth", type=click.IntRange(0), help="How many items of a workspace may wait.")
-@click.option("--state-bytes", type=click.IntRange(0), help="How much scoped state a workspace may hold.")
-@click.option("--retention", "retention_seconds", type=click.FloatRange(0), help="How many seconds ended items stay.")
+@click.option("--concurrency", "-c", type=click.IntRange(0), help="The maximum number of concurrent runs of a workspace.")
+@click.option("--weight", type=click.FloatRange(0.001, 1_000_000), help="Its share when workspaces compete for capacity.")
+@click.option("--rate", "rate_per_second", type=click.FloatRange(0), help="The maximum number of starts of a workspace per second.")
+@click.option("--queue-depth", type=click.IntRange(0), help="The maximum number of waiting items of a workspace.")
+@click.option("--state-bytes", type=click.IntRange(0), help="The maximum size of a workspace's scoped state.")
+@click.option("--retention", "retention_seconds", type=click.FloatRange(0), help="Seconds that ended items are kept.")
 @click.option(
     "--unlimited",
     multiple=True,
     type=click.Choice(["concurrency", "rate_per_second", "queue_depth", "state_bytes", "retention_seconds"]),
-    help="Take a limit away.",
+    help="Remove a limit.",
 )
 def tier(name: str, unlimited: tuple[str, ...], **limits: Any) -> None:
-    """Make a tier, or change what is given of it, at once for all its workspaces."""
+    """Create a tier, or change the limits that are given. Changes apply to all its workspaces at once."""
     given = settings()
     with given.open(creates=True) as well:
         done = well.workspaces.put_tier(name, **limits_of(limits, unlimited))
-    tell(given, done, f"tier {name} is set")
+    report(given, done, f"tier {name} is set")

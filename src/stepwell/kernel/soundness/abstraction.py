@@ -123,7 +123,7 @@ def _possible(tree: Syntax) -> set[bool]:
             return {not value for value in _possible(tree.operand)}
         case JoinedExpression():
             parts = [_possible(part) for part in tree.operands]
-            decides = tree.operator == "or"  # one operand with this value decides the whole
+            decides = tree.operator == "or"  # one operand with this value decides the result
             found = {decides} if any(decides in part for part in parts) else set[bool]()
             # The other value needs every operand to be able to take it.
             return found | ({not decides} if all((not decides) in part for part in parts) else set[bool]())
