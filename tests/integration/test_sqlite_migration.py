@@ -1,0 +1,89 @@
+"""SQLite's migrations, with migrations made for the test: a file is brought up to what the code knows, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from stepwell import StoreNewer, StoreUnavailable
+from stepwell.clock import FakeClock
+from stepwell.model.limits import Limits
+from stepwell.stores.sql_files import read_schema
+from stepwell.stores.sqlite import connection
+from stepwell.stores.sqlite.store import SQLiteStore
+from stepwell.testing.conformance.samples import SampleExecution, walk
+
+INITIAL = read_schema("stepwell.stores.sqlite")
+NOTES = (2, "CREATE TABLE notes (text TEXT NOT NULL) STRICT; INSERT INTO notes VALUES ('made');")
+MARK = (3, "ALTER TABLE notes ADD COLUMN mark INTEGER NOT NULL DEFAULT 7;")
+BROKEN = (3, "UPDATE notes SET text = 'half'; ALTER TABLE missing ADD COLUMN mark INTEGER;")
+
+Know = Callable[..., None]
+
+
+@pytest.fixture
+def know(monkeypatch: pytest.MonkeyPatch) -> Know:
+    """Let the code know these scripts beyond the initial one."""
+
+    def know(*scripts: tuple[int, str]) -> None:
+        monkeypatch.setattr(connection, "_SCHEMA", [*INITIAL, *scripts])
+        monkeypatch.setattr(connection, "SCHEMA_VERSION", 1 + len(scripts))
+
+    return know
+
+
+def open_store(folder: Path) -> SQLiteStore:
+    store = SQLiteStore(f"sqlite:///{folder}/well.db", FakeClock(), Limits())
+    store.open()
+    return store
+
+
+def ask(folder: Path, sql: str) -> list[object]:
+    with apsw.Connection(f"{folder}/well.db") as database:
+        return [row for (row,) in database.execute(sql).fetchall()]
+
+
+def test_nothing_but_the_initial_script_is_shipped() -> None:
+    assert [number for number, _ in INITIAL] == [1] == [connection.SCHEMA_VERSION]
+
+
+def test_file_of_an_older_schema_runs_the_scripts_that_it_lacks(know: Know, tmp_path: Path) -> None:
+    before = open_store(tmp_path)
+    execution = SampleExecution(before, "run").create()
+    before.close()
+    know(NOTES, MARK)
+    later = open_store(tmp_path)
+    assert walk(later, execution.id).ok
+    assert ask(tmp_path, "SELECT mark FROM notes") == [7]
+    assert ask(tmp_path, "PRAGMA user_version") == [3]
+    later.close()
+
+
+def test_scripts_run_once(know: Know, tmp_path: Path) -> None:
+    know(NOTES)
+    for _ in range(3):
+        open_store(tmp_path).close()
+    assert ask(tmp_path, "SELECT text FROM notes") == ["made"]
+
+
+def test_script_that_fails_takes_all_of_the_migration_back(know: Know, tmp_path: Path) -> None:
+    open_store(tmp_path).close()
+    know(NOTES, BROKEN)
+    with pytest.raises(StoreUnavailable, match="missing"):
+        open_store(tmp_path)
+    assert ask(tmp_path, "PRAGMA user_version") == [1]
+    assert ask(tmp_path, "SELECT name FROM sqlite_schema WHERE name = 'notes'") == []
+    know(NOTES, MARK)
+    open_store(tmp_path).close()
+    assert ask(tmp_path, "SELECT text || mark FROM notes") == ["made7"]
+
+
+def test_code_that_knows_less_than_the_file_refuses_it(know: Know, tmp_path: Path) -> None:
+    know(NOTES)
+    open_store(tmp_path).close()
+    know()
+    with pytest.raises(StoreNewer, match=r"schema 2.*up to 1"):
+        open_store(tmp_path)
