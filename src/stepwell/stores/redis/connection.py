@@ -9,7 +9,6 @@ read closes the connection: a reply that is still on its way would otherwise be 
 
 from __future__ import annotations
 
-import os
 import re
 import ssl
 import threading
@@ -23,7 +22,6 @@ from redis.connection import Connection, SSLConnection
 from redis.sentinel import Sentinel
 
 from stepwell.errors import StoreForeign, StoreFull, StoreUnavailable
-from stepwell.stores.glance import Glance
 from stepwell.stores.redis.url import RedisSettings
 
 __all__ = [
@@ -38,7 +36,7 @@ __all__ = [
 
 
 Reply = Any
-"""What the server answered: bytes, a number, a list or None; or an error, as a value."""
+"""A reply of the server: bytes, a number, a list or None; or an error, as a value."""
 
 _NOTHING = object()
 _CHUNK = 65_536
@@ -56,9 +54,6 @@ class Wire:
         self._socket: Any = self._connection._sock
         # Until here the shorter timeout of connecting held, also for a server that accepts and then says nothing.
         self._socket.settimeout(reply_seconds)
-        # A descriptor can be read without waiting if it is no more than a socket, and has a timeout: that makes it non-blocking.
-        self._glance = Glance() if reply_seconds is not None and not settings.is_encrypted else None
-        self._descriptor: int = self._socket.fileno()
         # The driver's parser knows the class of each error.
         error_of = self._connection._parser.parse_error
         self._reader = hiredis.Reader(protocolError=exceptions.InvalidResponse, replyError=error_of, notEnoughData=_NOTHING)
@@ -79,9 +74,6 @@ class Wire:
     def read(self) -> Reply:
         """Return the next reply; an error as a value, unless the server ends the connection with it."""
         reply = self._reader.gets()
-        if reply is _NOTHING and self._glance is not None:
-            self._glance.until_ready(self._receive_now, self._receive)
-            reply = self._reader.gets()
         while reply is _NOTHING:
             self._receive()
             reply = self._reader.gets()
@@ -98,32 +90,19 @@ class Wire:
             raise exceptions.TimeoutError("Timeout reading from socket") from error
         except OSError as error:
             raise exceptions.ConnectionError(f"Error while reading from socket: {error}") from error
-        self._feed(data)
-
-    def _receive_now(self) -> bool:
-        try:
-            data = os.read(self._descriptor, _CHUNK)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise exceptions.ConnectionError(f"Error while reading from socket: {error}") from error
-        self._feed(data)
-        return True
-
-    def _feed(self, data: bytes) -> None:
         if not data:
             raise exceptions.ConnectionError("Connection closed by server.")
         self._reader.feed(data)
 
     def is_quiet(self) -> bool:
-        """Whether an idle connection is still open and has nothing to say; anything else means that it cannot be used."""
+        """Return whether an idle connection is open and silent; any other one cannot be used."""
         try:
             return not self._connection.can_read(0)
         except exceptions.RedisError:
             return False
 
     def close(self) -> None:
-        """End the connection, from whatever thread."""
+        """Close the connection; any thread may."""
         self._connection.disconnect()
 
 
@@ -219,19 +198,19 @@ _pack = cast("Callable[[Command], bytes]", hiredis.pack_command)
 
 _MOST_IDLE = 16
 
-# A connection that was in use a moment ago is not looked at again before the next use: that would cost a tenth of a commit.
+# A connection that was in use a moment ago is reused without a check, which would cost a tenth of a commit.
 _FRESH_SECONDS = 0.05
 
 
 class RedisRequestUnsent:
-    """In place of a reply: the command never left this process, or the server refused it unseen."""
+    """Stands for a reply: the command never left this process, or the server refused it without running it."""
 
     def __init__(self, error: StoreUnavailable) -> None:
         self.error = error
 
 
 class RedisConnectionLost:
-    """In place of a reply: the command was sent, and what became of it is not known."""
+    """Stands for a reply: the command was sent, and whether the server ran it is not known."""
 
     def __init__(self, error: StoreUnavailable) -> None:
         self.error = error
@@ -284,7 +263,7 @@ class RedisConnection:
 
     def _missing(self, error: exceptions.RedisError) -> RedisConnectionLost | RedisRequestUnsent:
         ours = translate(error, self.settings)
-        # These two are answers of a server that did nothing; the driver raises them because it closes the connection.
+        # With these two the server says that it did nothing; the driver raises them because it closes the connection.
         is_refusal = isinstance(error, exceptions.BusyLoadingError | exceptions.AuthenticationError)
         return RedisRequestUnsent(ours) if is_refusal else RedisConnectionLost(ours)
 
