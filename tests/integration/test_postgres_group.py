@@ -81,7 +81,7 @@ def kinds(outcomes: Sequence[Outcome]) -> list[type]:
 
 def round_trips(store: PostgresStore, units: list[Unit], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements, or the pipelines of them, that a write sends: one word for each round trip."""
-    link, sent = store._writer._fresh_link(), []
+    link, sent = store._writer._fresh_connection(), []
     ask_all, exchange = link.ask_all, link._exchange
     with monkeypatch.context() as patch:
         patch.setattr(link, "ask_all", lambda asked: sent.append("+".join(name for name, _ in asked)) or ask_all(asked))
@@ -93,10 +93,9 @@ def round_trips(store: PostgresStore, units: list[Unit], monkeypatch: pytest.Mon
 
 def test_first_and_last_commits_of_items_are_one_statement_each(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     items = taken(store, *(f"i{number}" for number in range(9)))
-    assert round_trips(store, [whole(item, store) for item in items[:3]], monkeypatch) == ["create_marked"]
-    assert round_trips(store, [begun(item, store) for item in items[3:]], monkeypatch) == ["create_marked"]
-    assert round_trips(store, [ended(item, store) for item in items[3:]], monkeypatch) == ["commit_marked"]
-    assert round_trips(store, [SampleExecution(store, "ends").creation(rest=_END)], monkeypatch) == ["create_group"]
+    assert round_trips(store, [whole(item, store) for item in items[:3]], monkeypatch) == ["create_group"]
+    assert round_trips(store, [begun(item, store) for item in items[3:]], monkeypatch) == ["create_group"]
+    assert round_trips(store, [ended(item, store) for item in items[3:]], monkeypatch) == ["commit_group"]
     assert set(statuses(store).values()) == {"COMPLETED"}
 
 
@@ -110,16 +109,15 @@ def test_group_of_a_working_process_is_one_round_trip(store: PostgresStore, monk
         ClaimItems("d", HOUR, 5),
     ]
     units += [begun(items[2], store), RecoverItems(10), ClaimDue(("orders",), "d", HOUR, 5), Enqueue((new_item("d"),))]
-    expected = "commit_marked+create_marked+claim_items+create_marked+recover_items+claim_due+enqueue"
+    expected = "commit_group+create_group+claim_items+create_group+recover_items+claim_due+enqueue"
     assert round_trips(store, units, monkeypatch) == [f"begin+set_bounds+take_desks+{expected}+commit"]
     assert statuses(store) == {"a": "COMPLETED", "b": "COMPLETED", "c": "DISPATCHED", "d": "PENDING"}
 
 
-def test_claims_and_single_enqueues_are_one_statement(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_and_enqueues_are_one_statement(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     assert round_trips(store, [ClaimDue(("orders",), "d", HOUR, 5)], monkeypatch) == ["claim_due"]
-    assert round_trips(store, [Enqueue((new_item("a"),))], monkeypatch) == ["enqueue_one"]
-    put_workspace(store, "small", queue_depth=2)
-    assert round_trips(store, [Enqueue((new_item("b", "small"),))], monkeypatch) == ["enqueue_one", "enqueue"]
+    assert round_trips(store, [Enqueue((new_item("a"),)), Enqueue((new_item("b"),))], monkeypatch) == ["enqueue"]
+    put_workspace(store, "small", queue_depth=1)
     assert round_trips(store, [Enqueue((new_item("c", "small"),))], monkeypatch) == ["enqueue"]
     [full] = added(store, new_item("d", "small"))
     assert "small" in str(full)
@@ -174,7 +172,7 @@ def test_both_ways_to_write_come_to_the_same_items_and_executions(
     found = []
     for is_short in (True, False):
         if not is_short:
-            monkeypatch.setattr(writer, "is_ordinary", lambda _: False)
+            monkeypatch.setattr(writer, "is_fast", lambda _: False)
         schema = postgres_server.new_schema()
         outcomes = history(open_url(postgres_server.url(schema)))
         found.append((outcomes, *(rows(postgres_server, schema, name) for name in ("items", "executions", "commits"))))
@@ -276,12 +274,12 @@ def test_processes_that_write_the_same_in_opposite_orders_never_wait_in_a_circle
 
 def short_way(store: PostgresStore, units: list[Unit]) -> list[Outcome]:
     """Write units without the second try that a deadlock would get."""
-    return store._writer._write_steps(store._writer._fresh_link(), units)
+    return store._writer._write_fast(store._writer._fresh_connection(), units)
 
 
 def pid_of(store: PostgresStore) -> int:
     """The server's process for a store's writer, which may be in the middle of something."""
-    link = store._writer._link
+    link = store._writer._connection
     assert link is not None
     return link._pgconn.backend_pid
 

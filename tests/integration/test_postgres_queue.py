@@ -19,7 +19,6 @@ from tests.support.postgres_server import PostgresServer
 from stepwell.clock import SystemClock
 from stepwell.contract.store import Store
 from stepwell.errors import ValidationFailed
-from stepwell.fault_points import armed
 from stepwell.model.commit import Unit, Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import (
@@ -39,6 +38,7 @@ from stepwell.model.queue_item import (
     Tier,
     Workspace,
 )
+from stepwell.stores.postgres.statements import statements_of
 from stepwell.stores.postgres.store import PostgresStore
 from stepwell.testing.conformance.samples import (
     SampleExecution,
@@ -98,6 +98,11 @@ class Outside:
         """What a claim takes in this transaction."""
         query = f"SELECT * FROM {self._schema}.claim_items('outside', 60000, %s, '{{}}', '{{}}', 0)"
         return connection.execute(query, [most]).fetchall()
+
+    def run_claim_statement(self, connection: Session) -> list[tuple[object, ...]]:
+        """What the store's own statement claims in this transaction, with the locks that it takes."""
+        arguments = ["outside", 60_000, 10, list[str](), list[str](), 0]
+        return psycopg.RawCursor(connection).execute(statements_of(self._schema)["claim_items"], arguments).fetchall()
 
     def wait_for(self, work: Future[object]) -> None:
         """Until something is done, or waits for a lock."""
@@ -248,23 +253,15 @@ def test_who_pauses_a_queue_or_lowers_a_cap_waits_for_claims_under_way(
     if queue != "default":
         landed(write(store, PutQueue(QueueSettings(name=queue))))
     add(store, new_item("a", queue=queue))
-    is_claimed, may_go, other = threading.Event(), threading.Event(), open_one()
-
-    def hold(point: str) -> None:
-        if point == "queue.items_claimed":
-            is_claimed.set()
-            assert may_go.wait(60)
-
-    with ThreadPoolExecutor(2) as pool, armed(hold):
-        claim = pool.submit(claim_items, store)
-        assert is_claimed.wait(60)
+    other = open_one()
+    with outside.transaction() as claiming, ThreadPoolExecutor(1) as pool:
+        assert len(outside.run_claim_statement(claiming)) == 1
         pausing: Future[object] = pool.submit(write, other, unit)
         outside.wait_for(pausing)
         assert not pausing.done()
-        may_go.set()
+        claiming.commit()
         pausing.result(timeout=60)
-        assert statuses(other) == {"a": "CLAIMED"}
-        assert ids_of(claim.result(timeout=60)) == ["a"]
+    assert statuses(other) == {"a": "CLAIMED"}
 
 
 @pytest.mark.parametrize("cap", [1, 7])

@@ -131,7 +131,7 @@ def test_fences_rise_from_holder_to_holder_whichever_way_they_came(
     """T19, T21: whoever comes later has the higher fence, also if it began to ask earlier."""
     stores, fences, counter = [open_url(postgres_url) for _ in range(4)], list[int](), [0]
     for store in stores[2:]:
-        monkeypatch.setattr(store._writer, "_way_of", lambda _, store=store: store._writer._write_long)
+        monkeypatch.setattr(store._writer, "_path_for", lambda _, store=store: store._writer._write_general)
 
     def work(number: int) -> None:
         done = 0
@@ -155,7 +155,7 @@ def test_fences_rise_from_holder_to_holder_whichever_way_they_came(
 
 def statements(store: PostgresStore, units: list[Unit], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements, or the pipelines of them, that a write sends: one word for each round trip."""
-    link, sent = store._writer._fresh_link(), []
+    link, sent = store._writer._fresh_connection(), []
     ask_all, exchange = link.ask_all, link._exchange
     monkeypatch.setattr(link, "ask_all", lambda asked: sent.append("+".join(name for name, _ in asked)) or ask_all(asked))
     monkeypatch.setattr(link, "_exchange", lambda name, arguments: sent.append(name) or exchange(name, arguments))
@@ -171,9 +171,8 @@ def test_ordinary_commits_are_one_round_trip_and_everything_else_is_two(
     many = [SampleExecution(store, f"run-{number}") for number in range(30)]
     assert statements(store, [each.foresee() for each in many], monkeypatch) == ["create_group"]
     assert statements(store, [each.foresee() for each in many], monkeypatch) == ["commit_group"]
-    assert statements(store, [many[0].foresee()], monkeypatch) == ["commit_plain"]
+    assert statements(store, [many[0].foresee()], monkeypatch) == ["commit_one"]
     assert statements(store, [many[0].foresee(status("RUNNING"))], monkeypatch) == ["commit_one"]
-    assert statements(store, [many[0].foresee(commit_id="mine")], monkeypatch) == ["commit_one"]
     assert statements(store, [Acquire("gate", "a", HOUR)], monkeypatch) == ["acquire_one"]
     landed(write(store, StateBatch((put("held", ttl=HOUR),))))
     mixed = [many[0].foresee(), many[0].foresee(), many[1].foresee(snapshot=many[1].snapshot()), Deletion("run-2")]

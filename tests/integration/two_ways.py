@@ -19,7 +19,7 @@ from stepwell.testing.conformance.samples import SampleExecution
 
 
 def take_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "is_ordinary", lambda _: False)
+    monkeypatch.setattr(writer, "is_fast", lambda _: False)
     monkeypatch.setattr(writer, "is_one_lock", lambda _: False)
 
 

@@ -34,7 +34,7 @@ __all__ = [
     "Readers",
     "connect",
     "connect_database",
-    "link_to",
+    "wrap_database",
 ]
 
 
@@ -46,10 +46,10 @@ _AWAY = "cannot be reached; check that the server runs, the host and the port"
 
 def connect(settings: PostgresSettings, statements: Mapping[str, bytes]) -> PostgresConnection:
     """A link that is ready to be asked."""
-    return link_to(connect_database(settings), settings, statements)
+    return wrap_database(connect_database(settings), settings, statements)
 
 
-def link_to(database: Database, settings: PostgresSettings, statements: Mapping[str, bytes]) -> PostgresConnection:
+def wrap_database(database: Database, settings: PostgresSettings, statements: Mapping[str, bytes]) -> PostgresConnection:
     """The same on a connection that is there."""
     link = PostgresConnection(database, settings, statements)
     if settings.is_preparing:

@@ -1,57 +1,50 @@
--- The statements of the PostgreSQL store. Each is named, says what it guarantees, and is run by that name, prepared and in binary.
--- Arguments come as arrays, one element for each row, so that a group of any size is one statement. Rows are locked in the order of
--- the arrays, which the caller sorts: two processes never wait for each other in a circle. Nothing relies on a strict isolation
--- level: a row is locked first and compared as it is then. "Not deleted" is asked as coalesce(...) = 0 wherever an execution is looked
--- up by its id: in plain words it would match the condition of the indexes for listing, and for a small table the planner may take
--- one of those and keep to it when the table is large. Where the first array of a large statement stands in a SELECT, the planner cannot
--- see how long it is: it would make a new plan for every group of one, which takes longer than the group. Its arrays stand beside each
--- other in the list of a SELECT: as a function in FROM, each would be laid down in memory of its own first, 16 KB at the least.
+-- The statements of the PostgreSQL store, except the queue's. Each has a name, by which it is run, prepared and in binary.
+--
+-- Arguments are arrays, one element per row, so that a group of any size is one statement. The caller sorts them, and rows are locked in
+-- that order, so that two processes never deadlock. No statement relies on a strict isolation level: it locks a row first and then
+-- compares the row as it is.
+--
+-- Three rules keep the server's plans right while tables grow:
+-- * A lookup by execution id asks coalesce(deleted_ms, 0) = 0. "deleted_ms IS NULL" would match the partial indexes for listing, and the
+--   planner could choose one while the table is small and keep that plan.
+-- * The first array of a large statement stands in a sub-SELECT, so that the planner cannot see its length. Otherwise it makes a custom
+--   plan for every group of one, which takes longer than the group.
+-- * Arrays are unnested side by side in a SELECT list. Each function in FROM would be materialized, 16 KB or more for each.
 
 -- name: commit_one
--- Moves one execution's head, only from exactly the head that the commit was built on, and adds the commit; or does nothing. The last
--- one of an execution also gives its lease back for good.
--- writes: a row if it landed
+-- Moves one execution's head, only from exactly the head that the commit was built on, and inserts the commit; or does nothing. The last
+-- commit of an execution also releases its lease. Stepwell made the commit id for this revision, so the id cannot have landed before.
+-- returns: a row if it landed
 WITH moved AS (
     UPDATE {schema}.executions AS e
     SET revision = $2::bigint, digest = $3::text, signature = $4::bytea, updated_ms = $5::bigint, claims = 0,
         status = coalesce($6::text, e.status),
-        holder = CASE WHEN NOT $13::boolean THEN e.holder END,
-        lease_until_ms = CASE WHEN NOT $13::boolean THEN e.lease_until_ms END,
-        wake_ms = CASE WHEN NOT $13::boolean THEN e.wake_ms END,
-        is_nudged = e.is_nudged AND NOT $13::boolean
+        holder = CASE WHEN NOT $12::boolean THEN e.holder END,
+        lease_until_ms = CASE WHEN NOT $12::boolean THEN e.lease_until_ms END,
+        wake_ms = CASE WHEN NOT $12::boolean THEN e.wake_ms END,
+        is_nudged = e.is_nudged AND NOT $12::boolean
     WHERE e.execution_id = $1::text AND e.revision = $2::bigint - 1 AND e.digest = $7::text AND coalesce(e.deleted_ms, 0) = 0
       AND ($8::bigint IS NULL OR e.fence = $8::bigint)
-      AND NOT EXISTS (SELECT 1 FROM {schema}.commits AS c WHERE c.number = e.number AND c.commit_id = $9::text AND c.is_named)
     RETURNING e.number
 )
 INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
-SELECT number, $2::bigint, $9::text, $10::boolean, $11::bytea, $12::bytea FROM moved;
-
--- name: commit_plain
--- The same for a commit that does nothing but add a receipt, with an id that Stepwell made for this revision: none like it can be there.
-WITH moved AS (
-    UPDATE {schema}.executions AS e
-    SET revision = $2::bigint, digest = $3::text, signature = $4::bytea, updated_ms = $5::bigint, claims = 0
-    WHERE e.execution_id = $1::text AND e.revision = $2::bigint - 1 AND e.digest = $6::text AND coalesce(e.deleted_ms, 0) = 0
-      AND ($7::bigint IS NULL OR e.fence = $7::bigint)
-    RETURNING e.number
-)
-INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
-SELECT number, $2::bigint, $8::text, false, $9::bytea, $10::bytea FROM moved;
+SELECT number, $2::bigint, $9::text, false, $10::bytea, $11::bytea FROM moved
+RETURNING 1;
 
 -- name: commit_group
--- The same for a group of commits to different executions: each lands or not by itself, all in one transaction. A commit that rests
--- also gives its execution's lease back, with the time of the next look at it, which a nudge that came meanwhile makes now.
--- args: a column each; how far the clock is ahead; the channel for executions that come due. returns: positions that landed, from 1
+-- Writes a group of commits to different executions, each as commit_one does: each lands or not by itself, all in one transaction. A
+-- commit that rests releases the lease with the time of the next wake-up, which is now if the execution was nudged meanwhile. A commit
+-- may also move the queue item that its execution came from, unless the item has ended or belongs to another execution by now.
+-- Executions are locked before items, both in order of their ids.
+-- args: one array per column; clock offset; the channel. returns: positions that landed, from 1
 WITH given AS (
     SELECT unnest((SELECT $1::text[])) AS execution_id, unnest($2::bigint[]) AS revision, unnest($3::text[]) AS digest,
            unnest($4::bytea[]) AS signature, unnest($5::bigint[]) AS updated_ms, unnest($6::text[]) AS status,
            unnest($7::text[]) AS previous, unnest($8::bigint[]) AS fence, unnest($9::text[]) AS commit_id,
-           unnest($10::boolean[]) AS is_named, unnest($11::bytea[]) AS header, unnest($12::bytea[]) AS body,
-           unnest($13::boolean[]) AS rests, unnest($14::boolean[]) AS is_final, unnest($15::bigint[]) AS wake_ms,
+           unnest($10::bytea[]) AS header, unnest($11::bytea[]) AS body, unnest($12::boolean[]) AS rests,
+           unnest($13::boolean[]) AS is_final, unnest($14::bigint[]) AS wake_ms,
+           unnest($15::text[]) AS item_id, unnest($16::text[]) AS item_status, unnest($17::text[]) AS item_error,
            generate_subscripts((SELECT $1::text[]), 1) AS position
-), clock AS MATERIALIZED (
-    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $16::bigint AS now_ms
 ), ready AS MATERIALIZED (
     SELECT g.*, e.number
     FROM given AS g CROSS JOIN LATERAL (
@@ -59,8 +52,16 @@ WITH given AS (
         FOR NO KEY UPDATE
     ) AS e
     WHERE e.revision = g.revision - 1 AND e.digest = g.previous AND coalesce(e.deleted_ms, 0) = 0 AND (g.fence IS NULL OR e.fence = g.fence)
-      AND NOT EXISTS (SELECT 1 FROM {schema}.commits AS c WHERE c.number = e.number AND c.commit_id = g.commit_id AND c.is_named)
-), moved AS (
+), held AS MATERIALIZED (
+    SELECT r.item_status, r.item_error, i.number
+    FROM (SELECT item_id, item_status, item_error, execution_id FROM ready WHERE item_id IS NOT NULL ORDER BY item_id) AS r
+    CROSS JOIN LATERAL (
+        SELECT number, execution_id, status FROM {schema}.items WHERE item_id = r.item_id FOR NO KEY UPDATE
+    ) AS i
+    WHERE i.execution_id = r.execution_id AND i.status IN ('PENDING', 'CLAIMED', 'DISPATCHED') AND i.status <> r.item_status
+), clock AS MATERIALIZED (  -- read after all rows are locked
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $18::bigint AS now_ms FROM (SELECT count(*) FROM held) AS after
+), landed AS (
     UPDATE {schema}.executions AS e
     SET revision = r.revision, digest = r.digest, signature = r.signature, updated_ms = r.updated_ms, claims = 0,
         status = coalesce(r.status, e.status),
@@ -69,42 +70,76 @@ WITH given AS (
         is_nudged = e.is_nudged AND NOT r.rests,
         wake_ms = CASE WHEN NOT r.rests THEN e.wake_ms WHEN r.is_final THEN NULL WHEN e.is_nudged THEN k.now_ms ELSE r.wake_ms END
     FROM ready AS r CROSS JOIN clock AS k WHERE e.number = r.number
-    RETURNING e.number, r.position, r.revision, r.commit_id, r.is_named, r.header, r.body, r.rests AND e.wake_ms <= k.now_ms AS is_due
+    RETURNING e.number, r.position, r.revision, r.commit_id, r.header, r.body, r.rests AND e.wake_ms <= k.now_ms AS is_due
 ), added AS (
     INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
-    SELECT number, revision, commit_id, is_named, header, body FROM moved
+    SELECT number, revision, commit_id, false, header, body FROM landed
+), moved AS (
+    UPDATE {schema}.items AS i
+    SET status = h.item_status, lease_until_ms = NULL, is_ready = false,
+        dispatched_ms = CASE WHEN h.item_status = 'DISPATCHED' THEN k.now_ms ELSE i.dispatched_ms END,
+        finished_ms = CASE WHEN h.item_status <> 'DISPATCHED' THEN k.now_ms END,
+        error = CASE WHEN h.item_status <> 'DISPATCHED' THEN h.item_error ELSE i.error END
+    FROM held AS h CROSS JOIN clock AS k
+    WHERE i.number = h.number
+    RETURNING i.finished_ms
+), notified AS (
+    SELECT pg_notify($19::text, 'queue') FROM (SELECT 1 FROM moved WHERE finished_ms IS NOT NULL LIMIT 1) AS any_of_them
 )
-SELECT position, CASE WHEN is_due THEN pg_notify($17::text, 'due')::text END FROM moved;
+SELECT position, CASE WHEN is_due THEN pg_notify($19::text, 'due')::text END, (SELECT count(pg_notify) FROM notified) FROM landed;
 
 -- name: create_group
--- Creates executions with their first commits, each unless its id was ever used, all in one transaction. One with a holder is leased
--- from the start; one that is runnable and has none is due at once; one whose first commit rests has no lease, and wakes as that says.
--- args: a column each; how far the clock is ahead; the channel for executions that come due. returns: the ids that were created
+-- Creates executions with their first commits, each unless its id was ever used, all in one transaction. An execution with a holder is
+-- leased from the start; a runnable one without a holder is due at once; one whose first commit is its last has neither. If an
+-- execution comes from a claimed queue item, it is created, and the item moved, only if the claim still stands. Items are locked first,
+-- in the order given.
+-- args: one array per column; clock offset; the channel. returns: the ids that were created
 WITH given AS (
     SELECT unnest((SELECT $1::text[])) AS execution_id, unnest($2::text[]) AS workspace_id, unnest($3::text[]) AS workflow_id,
            unnest($4::bigint[]) AS version, unnest($5::text[]) AS parent_id, unnest($6::text[]) AS status,
            unnest($7::bigint[]) AS revision, unnest($8::text[]) AS digest, unnest($9::bytea[]) AS signature,
-           unnest($10::bigint[]) AS created_ms, unnest($11::text[]) AS commit_id, unnest($12::boolean[]) AS is_named,
-           unnest($13::bytea[]) AS header, unnest($14::bytea[]) AS body, unnest($15::text[]) AS holder,
-           unnest($16::bigint[]) AS lease_ms, unnest($17::boolean[]) AS is_runnable, unnest($18::boolean[]) AS rests,
-           unnest($19::bigint[]) AS rest_ms
-), clock AS MATERIALIZED (
-    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $20::bigint AS now_ms
+           unnest($10::bigint[]) AS created_ms, unnest($11::text[]) AS commit_id, unnest($12::bytea[]) AS header,
+           unnest($13::bytea[]) AS body, unnest($14::text[]) AS holder, unnest($15::bigint[]) AS lease_ms,
+           unnest($16::boolean[]) AS is_runnable, unnest($17::boolean[]) AS is_final, unnest($18::text[]) AS item_id,
+           unnest($19::text[]) AS item_status, unnest($20::text[]) AS item_error, unnest($21::bigint[]) AS item_fence
+), held AS MATERIALIZED (
+    SELECT g.execution_id, g.item_status, g.item_error, i.number, i.status
+    FROM given AS g CROSS JOIN LATERAL (
+        SELECT number, execution_id, status, fence FROM {schema}.items WHERE item_id = g.item_id FOR NO KEY UPDATE
+    ) AS i
+    WHERE i.execution_id = g.execution_id AND i.fence = g.item_fence AND i.status IN ('CLAIMED', 'DISPATCHED')
+), clock AS MATERIALIZED (  -- read after all rows are locked
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $22::bigint AS now_ms FROM (SELECT count(*) FROM held) AS after
 ), created AS (
     INSERT INTO {schema}.executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest,
                                      signature, created_ms, updated_ms, fence, holder, lease_until_ms, wake_ms)
     SELECT execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms, created_ms,
-           CASE WHEN holder IS NULL THEN 0 ELSE 1 END, CASE WHEN NOT rests THEN holder END,
-           CASE WHEN holder IS NOT NULL AND NOT rests THEN now_ms + lease_ms END,
-           CASE WHEN rests THEN rest_ms WHEN NOT is_runnable THEN NULL WHEN holder IS NULL THEN now_ms ELSE now_ms + lease_ms END
+           CASE WHEN holder IS NULL THEN 0 ELSE 1 END, CASE WHEN NOT is_final THEN holder END,
+           CASE WHEN holder IS NOT NULL AND NOT is_final THEN now_ms + lease_ms END,
+           CASE WHEN is_final OR NOT is_runnable THEN NULL WHEN holder IS NULL THEN now_ms ELSE now_ms + lease_ms END
     FROM given CROSS JOIN clock
+    WHERE item_id IS NULL OR execution_id IN (SELECT h.execution_id FROM held AS h)
+    ORDER BY execution_id
     ON CONFLICT (execution_id) DO NOTHING
     RETURNING number, execution_id, holder IS NULL AND wake_ms <= (SELECT now_ms FROM clock) AS is_due
 ), added AS (
     INSERT INTO {schema}.commits (number, revision, commit_id, is_named, header, body)
-    SELECT c.number, g.revision, g.commit_id, g.is_named, g.header, g.body FROM created AS c JOIN given AS g USING (execution_id)
+    SELECT c.number, g.revision, g.commit_id, false, g.header, g.body FROM created AS c JOIN given AS g USING (execution_id)
+), moved AS (
+    UPDATE {schema}.items AS i
+    SET status = h.item_status, lease_until_ms = NULL, is_ready = false,
+        dispatched_ms = CASE WHEN h.item_status = 'DISPATCHED' THEN k.now_ms ELSE i.dispatched_ms END,
+        finished_ms = CASE WHEN h.item_status <> 'DISPATCHED' THEN k.now_ms END,
+        error = CASE WHEN h.item_status <> 'DISPATCHED' THEN h.item_error ELSE i.error END
+    FROM held AS h CROSS JOIN clock AS k
+    WHERE i.number = h.number AND h.status <> h.item_status
+      -- IS TRUE makes the planner hash the sub-select: it expects few rows, and there can be many.
+      AND (h.execution_id IN (SELECT c.execution_id FROM created AS c)) IS TRUE
+    RETURNING i.finished_ms
+), notified AS (
+    SELECT pg_notify($23::text, 'queue') FROM (SELECT 1 FROM moved WHERE finished_ms IS NOT NULL LIMIT 1) AS any_of_them
 )
-SELECT execution_id, CASE WHEN is_due THEN pg_notify($21::text, 'due')::text END FROM created;
+SELECT execution_id, CASE WHEN is_due THEN pg_notify($23::text, 'due')::text END, (SELECT count(pg_notify) FROM notified) FROM created;
 
 -- name: begin
 -- What is read after a lock must be newer than the lock, whatever the database's own preference is.

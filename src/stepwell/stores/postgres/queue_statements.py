@@ -1,31 +1,27 @@
-"""The queue's units that are a statement by themselves: enqueues, claims, recovery, and what is set up."""
+"""Units of the queue that are one statement each: enqueue, claim, recover, and settings of tiers, workspaces and queues."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 import msgspec
 
 from stepwell.errors import NotFound, StepwellError
-from stepwell.fault_points import fault
-from stepwell.model.commit import Outcome, Unit, Written
+from stepwell.model.commit import Outcome, Written
 from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, Enqueued, NewItem, PutQueue, PutTier, PutWorkspace, RecoverItems
 from stepwell.model.queue_lifecycle import EXPIRED, full, is_plain, unknown_workspace
 from stepwell.model.refusals import asked_otherwise, put_outrun
-from stepwell.stores.postgres.connection import PostgresConnection, Question
+from stepwell.stores.postgres.connection import Question
 from stepwell.stores.postgres.statements import Row, blobs, integers, texts
 
 __all__ = [
     "DIRECT",
     "Direct",
-    "are_enqueues",
     "claim_question",
     "claimed",
     "enqueue_question",
     "enqueued",
-    "is_new",
-    "one_question",
     "recover_question",
     "recovered",
     "write_direct",
@@ -34,40 +30,34 @@ __all__ = [
 Direct = ClaimItems | RecoverItems | PutTier | PutWorkspace | PutQueue
 
 DIRECT = (ClaimItems, RecoverItems, PutTier, PutWorkspace, PutQueue)
-"""Each is one statement, whatever else is in its group."""
+"""The general path writes these by their statements, and all other units on rows that it has locked."""
 
 
-def are_enqueues(units: Sequence[Unit]) -> bool:
-    """Whether the group only adds items."""
-    return all(type(unit) is Enqueue for unit in units)
+Ask = Callable[..., list[Row]]
+"""Runs a statement, given its name and arguments, and returns its rows."""
 
 
-def write_direct(link: PostgresConnection, unit: Direct, ahead_ms: int, channel: str) -> Outcome:
+def write_direct(ask: Ask, unit: Direct, ahead_ms: int, channel: str) -> Outcome:
     """Write one unit by its statement."""
     match unit:
         case ClaimItems():
             name, arguments = claim_question(unit, ahead_ms)
-            outcome = claimed(link.ask(name, *arguments))
-            fault("queue.items_claimed")
-            fault("queue.claim_counted")
-            return outcome
+            return claimed(ask(name, *arguments))
         case RecoverItems():
             name, arguments = recover_question(unit, ahead_ms, channel)
-            outcome = recovered(link.ask(name, *arguments))
-            fault("queue.item_moved")
-            return outcome
+            return recovered(ask(name, *arguments))
         case PutTier():
             tier = unit.tier
             numbers = _text(tier.rate_per_second), tier.queue_depth, tier.state_bytes, _text(tier.retention_seconds)
             limits = tier.concurrency, _text(tier.weight), *numbers
-            is_put = link.ask("put_tier", tier.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
+            is_put = ask("put_tier", tier.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
             return Written() if is_put else put_outrun(unit)
         case PutWorkspace():
             wanted = unit.workspace
             settings = wanted.tier, wanted.is_paused, ahead_ms, channel, _based_on(unit.based_on)
-            if link.ask("put_workspace", wanted.workspace_id, *settings):
+            if ask("put_workspace", wanted.workspace_id, *settings):
                 return Written()
-            names = [row[0] for row in link.ask("tiers")]
+            names = [row[0] for row in ask("tiers")]
             if wanted.tier in names:
                 return put_outrun(unit)
             return NotFound(f"there is no tier {wanted.tier!r}; there are {', '.join(names)}")
@@ -75,7 +65,7 @@ def write_direct(link: PostgresConnection, unit: Direct, ahead_ms: int, channel:
             queue = unit.settings
             rate = _text(queue.rate_per_second)
             limits = queue.is_paused, queue.concurrency, rate
-            is_put = link.ask("put_queue", queue.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
+            is_put = ask("put_queue", queue.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
             return Written() if is_put else put_outrun(unit)
 
 
@@ -113,12 +103,6 @@ def _text(number: float | None) -> str | None:
     return None if number is None else repr(float(number))
 
 
-def one_question(new: NewItem, ahead_ms: int, channel: str) -> Question:
-    """The statement that adds one item without names, if its workspace may have any number waiting; a row says that it did."""
-    body = new.workflow_id, new.version, new.execution_id, new.input, new.queue, new.priority, new.delay_ms, new.run_at_ms
-    return "enqueue_one", [new.item_id, new.workspace_id, *body, new.body_digest, new.max_attempts, ahead_ms, channel]
-
-
 def enqueue_question(units: Sequence[Enqueue], ahead_ms: int, channel: str) -> Question:
     """The statement that adds the items of all units."""
     items = [new for unit in units for new in unit.items]
@@ -148,11 +132,6 @@ def enqueued(units: Sequence[Enqueue], rows: Sequence[Row]) -> list[Outcome]:
     """What became of the items of each unit."""
     answers = iter(_answers([new for unit in units for new in unit.items], rows))
     return [Written(list(islice(answers, len(unit.items)))) for unit in units]
-
-
-def is_new(outcome: Outcome) -> bool:
-    """Whether every item of a unit was added."""
-    return isinstance(outcome, Written) and all(isinstance(answer, Enqueued) and answer.is_new for answer in outcome.answers)
 
 
 def _answers(items: Sequence[NewItem], rows: Sequence[Row]) -> list[Enqueued | StepwellError]:

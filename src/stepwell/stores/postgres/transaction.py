@@ -1,13 +1,16 @@
-"""The general path: units of every kind in one transaction of two round trips; see ``view`` for the three phases."""
+"""The general path: write units of every kind in one transaction of two round trips.
+
+The first round trip locks and reads every row that the units touch. Each unit is then decided in memory, in order, on the rows as
+the units before it leave them. The second round trip writes what changed and commits. See ``group_view``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from stepwell.fault_points import fault
 from stepwell.model.checksum import seal, unseal
 from stepwell.model.commit import Acquire, Commit, Head, Outcome, StoredCommit, Unit
 from stepwell.model.ids import revision_in
@@ -16,80 +19,96 @@ from stepwell.model.lock import LockRow
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.state_quota import StateRoom, workspace_of
-from stepwell.stores.postgres.connection import PostgresConnection, Question
+from stepwell.stores.postgres.connection import CONNECTION_FAILURE, PostgresConnection, PostgresConnectionLost, Question
 from stepwell.stores.postgres.decisions import decide
 from stepwell.stores.postgres.group_view import Footprint, View, footprint
+from stepwell.stores.postgres.queue_statements import Direct, write_direct
 from stepwell.stores.postgres.queue_view import changed_row, new_row
 from stepwell.stores.postgres.statements import Row, address, blobs, booleans, channel_of, fences_of, integers, texts, turn
 
 __all__ = ["BEGIN", "GroupTransaction"]
 
-# How long to wait for a row that another transaction holds before all is tried again, and how long a transaction may stand still
-# between its two round trips before the server ends it. Both are far above what either takes, and below what a caller would bear.
+# How long to wait for a row that another transaction holds before the whole group is tried again, and how long the server lets a
+# transaction stand idle between its round trips. Both are far above the usual time, and below what a caller would wait for.
 LOCK_TIMEOUT = "3s"
 IDLE_TIMEOUT = "5s"
 BEGIN: tuple[Question, ...] = (("begin", ()), ("set_bounds", (LOCK_TIMEOUT, IDLE_TIMEOUT)))
-"""How every transaction of more than one statement begins."""
+"""The statements that begin a transaction of more than one statement."""
 
 
 _Columns = Sequence[Callable[[Iterable[Any]], bytes]]
 
 
-class _Batch:
-    """Rows for one statement, a column of an array each."""
+class _Batch(NamedTuple):
+    """Rows for one statement, which takes an array per column."""
 
-    def __init__(self, name: str, columns: _Columns, rows: Sequence[Row], point: str = "") -> None:
-        self.name, self.columns, self.rows, self.point = name, columns, rows, point
+    name: str
+    columns: _Columns
+    rows: Sequence[Row]
 
-    def question(self, rows: Sequence[Row]) -> Question:
-        return self.name, [pack(row[column] for row in rows) for column, pack in enumerate(self.columns)]
+    def question(self) -> Question:
+        return self.name, [pack(row[column] for row in self.rows) for column, pack in enumerate(self.columns)]
 
 
 class GroupTransaction:
-    """One transaction under way on a link."""
+    """One transaction on a connection.
 
-    def __init__(self, link: PostgresConnection, schema: str, ahead_ms: int, limits: Limits) -> None:
-        self._link, self._schema, self._ahead_ms, self._limits = link, schema, ahead_ms, limits
-        self._is_begun = False
+    A statement whose rows are not needed waits for the next round trip, so that a group of any kind takes two.
+    """
+
+    def __init__(self, connection: PostgresConnection, schema: str, ahead_ms: int, limits: Limits) -> None:
+        self._connection, self._schema, self._ahead_ms, self._limits = connection, schema, ahead_ms, limits
+        self._pending: list[Question] = []
+        self.has_changes = False
+        """Whether there is anything to commit."""
 
     def begin(self, units: Sequence[Unit]) -> None:
-        """Begin, if the units are prepared bit by bit; ``prepare`` does it by itself otherwise."""
-        self._link.ask_all([*BEGIN, *footprint(units).queue.desks()])
-        self._is_begun = True
+        """Begin with the next round trip, which first takes the advisory locks of all units, as every process does."""
+        self._pending += [*BEGIN, *footprint(units).queue.desks()]
 
-    def write(self, view: View) -> None:
-        """Write what changed, and go on: there are other units, or the commit, to come."""
-        questions = [batch.question(batch.rows) for batch in _batches(view) if batch.rows]
-        self._link.ask_all([*_first_words(view), *questions, *self._last_words(view)])
-
-    def prepare(self, units: Sequence[Unit]) -> tuple[View, list[Outcome]]:
-        """Begin, lock and read what the units touch, and decide them. Nothing is written yet."""
+    def write(self, units: Sequence[Unit]) -> list[Outcome]:
+        """Lock and read what the units touch, decide them in order, and write what changed with the next round trip."""
         touched = footprint(units)
-        swept = [(path, key) for sweep in touched.sweeps for path, key in self._link.ask("expired", self._ahead_ms, sweep.limit)]
+        swept = [(path, key) for sweep in touched.sweeps for path, key in self._ask("expired", self._ahead_ms, sweep.limit)]
         touched.add_keys(swept)
         view = self._read(touched, sum(isinstance(unit, Acquire) for unit in units))
         view.swept = swept
-        return view, [decide(view, unit, self._limits) for unit in units]
+        outcomes = [decide(view, unit, self._limits) for unit in units]
+        if view.has_changes():
+            self.has_changes = True
+            self._pending += self._changes(view)
+        return outcomes
 
-    def finish(self, view: View) -> None:
-        """Write what changed and commit, in one round trip. If its answer is lost, so is the knowledge of what became of it."""
-        questions = [batch.question(batch.rows) for batch in _batches(view) if batch.rows]
-        self._link.ask_all([*_first_words(view), *questions, *self._last_words(view), ("commit", ())])
+    def write_direct(self, unit: Direct) -> Outcome:
+        """Write a unit that is a statement by itself."""
+        self.has_changes = True
+        return write_direct(self._ask, unit, self._ahead_ms, channel_of(self._schema))
 
-    def finish_stepwise(self, view: View) -> None:
-        """The same, row by row and with every fault point, and without the commit: for tests that fail in between."""
-        for name, arguments in _first_words(view):
-            self._link.ask(name, *arguments)
+    def commit(self) -> None:
+        """Write what is left and commit, in one round trip.
+
+        If the reply is lost, the transaction may have landed. If the server ended the connection before, it has not.
+        """
+        if not self._connection.is_fresh():
+            raise PostgresConnectionLost(CONNECTION_FAILURE, "the server ended the connection", was_sent=False)
+        self._connection.ask_all([*self._pending, ("commit", ())])
+
+    def _ask(self, name: str, *arguments: object) -> list[Row]:
+        return self._ask_all([(name, arguments)])[0]
+
+    def _ask_all(self, questions: Sequence[Question]) -> list[list[Row]]:
+        pending, self._pending = self._pending, []
+        return self._connection.ask_all([*pending, *questions])[len(pending) :]
+
+    def _changes(self, view: View) -> Iterator[Question]:
+        """The statements that write what a view has changed."""
+        # Before anything else: a sweep keeps the tombstones that it makes itself, for those who watch the scope.
+        for sweep in view.sweeps:
+            yield "drop_tombstones", (view.now_ms - sweep.tombstone_ms, sweep.limit)
+            yield "drop_expired_locks", (view.now_ms - sweep.tombstone_ms, sweep.limit)
         for batch in _batches(view):
-            for row in batch.rows:
-                name, arguments = batch.question([row])
-                self._link.ask(name, *arguments)
-                if batch.point:
-                    fault(batch.point)
-        for name, arguments in self._last_words(view):
-            self._link.ask(name, *arguments)
-
-    def _last_words(self, view: View) -> Iterator[Question]:
+            if batch.rows:
+                yield batch.question()
         if view.topics:
             yield "notify", (channel_of(self._schema), texts(sorted(view.topics)))
 
@@ -97,7 +116,7 @@ class GroupTransaction:
         """Lock and read a footprint in one round trip: executions, then locks, then scopes, each sorted, as every process does."""
         executions, locks, scopes = sorted(touched.executions), sorted(touched.locks), sorted(touched.scopes)
         keys = sorted(touched.keys)
-        asked: list[Question] = [] if self._is_begun else [*BEGIN, *touched.queue.desks()]
+        asked: list[Question] = []
         if executions:
             asked.append(("lock_heads", [texts(executions)]))
         for number, claim in enumerate(touched.claims):
@@ -123,7 +142,7 @@ class GroupTransaction:
             asked.append(("next_fences", (fences_of(self._schema), fences)))
         asked.append(("now", [self._ahead_ms]))
         answers: dict[str, list[Row]] = {}
-        for (name, _), rows in zip(asked, self._link.ask_all(asked), strict=True):
+        for (name, _), rows in zip(asked, self._ask_all(asked), strict=True):
             answers.setdefault(name, []).extend(rows)
         return self._view(answers, touched, keys)
 
@@ -160,20 +179,20 @@ class GroupTransaction:
         def fetch(scope: str) -> list[str]:
             if scope in cleared:
                 return [key for path, key in found if path == scope]
-            return [row[0] for row in self._link.ask("expired_in_scope", address(scope), now_ms)]
+            return [row[0] for row in self._ask("expired_in_scope", address(scope), now_ms)]
 
         return fetch
 
     def _rooms(self, workspaces: Sequence[str]) -> tuple[dict[str, StateRoom], int]:
         """What workspaces that are limited may hold and hold, counted if nobody has done so; and the time after that wait."""
         asked: list[Question] = [("state_rooms", [texts(workspaces)]), ("now", [self._ahead_ms])]
-        rows, [(now_ms,)] = self._link.ask_all(asked)
+        rows, [(now_ms,)] = self._ask_all(asked)
         while any(held is None for _, _, held in rows):  # counted by another, and forgotten by a third: then once more
-            _, rows, [(now_ms,)] = self._link.ask_all([("count_state", [texts(workspaces)]), *asked])
+            _, rows, [(now_ms,)] = self._ask_all([("count_state", [texts(workspaces)]), *asked])
         return {name: StateRoom(most, held) for name, most, held in rows}, now_ms
 
     def _fetch_entry(self, scope: str, key: str) -> StoredEntry | None:
-        rows = self._link.ask("stored_entries", _addresses([scope]), texts([key]))
+        rows = self._ask("stored_entries", _addresses([scope]), texts([key]))
         return unseal(scope, key, StoredEntry(*rows[0][1:])) if rows else None
 
 
@@ -190,33 +209,26 @@ def _commit_ids(touched: Footprint) -> list[bytes]:
     ]
 
 
-def _first_words(view: View) -> Iterator[Question]:
-    """What a sweep drops, before anything else is written: the tombstones that it makes itself stay for the watchers."""
-    for sweep in view.sweeps:
-        yield "drop_tombstones", (view.now_ms - sweep.tombstone_ms, sweep.limit)
-        yield "drop_expired_locks", (view.now_ms - sweep.tombstone_ms, sweep.limit)
-
-
 def _batches(view: View) -> Iterator[_Batch]:
-    """What a view has to be written, in an order in which each statement finds what it needs."""
+    """What a view has changed, in an order in which each statement finds the rows that it needs."""
     heads = {**view.heads, **view.deleted}
     created = [_execution_row(view, heads[key]) for key in sorted(view.created)]
-    yield _Batch("insert_executions", _EXECUTION, created, "store.head_written")
+    yield _Batch("insert_executions", _EXECUTION, created)
     changed = [_head_row(view, heads[key]) for key in sorted(view.changed_heads - view.created)]
-    yield _Batch("update_heads", _HEAD, changed, "store.head_written")
-    yield _Batch("insert_commits", _COMMIT, [_commit_row(commit) for commit in view.new_commits], "store.commit_written")
+    yield _Batch("update_heads", _HEAD, changed)
+    yield _Batch("insert_commits", _COMMIT, [_commit_row(commit) for commit in view.new_commits])
     yield _Batch("empty_named_commits", (texts, integers), sorted(view.dropped_history.items()))
     yield _Batch("delete_commits", (texts, integers), sorted(view.dropped_history.items()))
     yield _Batch("delete_snapshots", (texts, integers), sorted(view.dropped_history.items()))
     snapshots = [(key, *msgspec.structs.astuple(stored)) for (key, _), stored in view.new_snapshots.items()]
-    yield _Batch("write_snapshots", (texts, integers, blobs, blobs, texts), snapshots, "store.snapshot_written")
+    yield _Batch("write_snapshots", (texts, integers, blobs, blobs, texts), snapshots)
     yield from _state_batches(view)
     yield _Batch("set_rates", (texts, texts), view.queue.changed_rates("rates"))
     yield _Batch("set_queue_rates", (texts, texts), view.queue.changed_rates("queue_rates"))
     for items in view.queue.changed_items():
-        yield _Batch("update_items", _CHANGED_ITEM, [changed_row(item, view.now_ms) for item in items], "queue.item_moved")
+        yield _Batch("update_items", _CHANGED_ITEM, [changed_row(item, view.now_ms) for item in items])
     added = [new_row(item, view.now_ms) for item in view.queue.new_items()]
-    yield _Batch("insert_items", _NEW_ITEM, added, "queue.items_written")
+    yield _Batch("insert_items", _NEW_ITEM, added)
     asked = [(item.item_id, item.workflow_id, item.version, item.input) for item in view.queue.requested_items()]
     yield _Batch("update_requests", (texts, texts, integers, blobs), asked)
     locks = [(address(name), name, *msgspec.structs.astuple(view.locks[name])) for name in sorted(view.changed_locks)]
@@ -229,9 +241,9 @@ def _state_batches(view: View) -> Iterator[_Batch]:
     cleared = [(address(scope), revision, view.now_ms) for scope, revision in sorted(view.cleared.items())]
     yield _Batch("clear_scopes", (blobs, integers, integers), cleared)
     entries = [_entry_row(scope, key, view.entries[scope, key]) for scope, key in sorted(view.changed_entries)]
-    yield _Batch("write_entries", (blobs, texts, blobs, integers, integers, integers, booleans), entries, "store.entry_written")
+    yield _Batch("write_entries", (blobs, texts, blobs, integers, integers, integers, booleans), entries)
     totals = [(address(scope), *msgspec.structs.astuple(view.totals[scope])) for scope in sorted(view.changed_totals)]
-    yield _Batch("write_totals", (blobs, integers, integers, integers), totals, "store.scope_written")
+    yield _Batch("write_totals", (blobs, integers, integers, integers), totals)
     yield _Batch("hold_state", (texts, integers), sorted(view.grown.items()))
 
 
