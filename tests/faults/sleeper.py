@@ -24,6 +24,7 @@ def main(url: str, point: str) -> None:
         lease = claim(well, execution_id, "sleeper")
         tx = well.transaction(execution_id, fence=lease.fence).begin()
         tx.set_variable("written_by", "sleeper")
+        tx.state(well.state.globals).set("written_by", "sleeper")
         try:
             with armed(at(point, 1, stop_this_process)):
                 tx.commit()

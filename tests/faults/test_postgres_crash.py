@@ -74,8 +74,13 @@ def hits(postgres_server: PostgresServer, postgres_schema: str) -> dict[str, Tra
     return traces
 
 
+_OF_THE_STORE = {"store.before_begin", "store.before_commit", "store.committed"}
+REACHED = tuple(point for point in POINTS if point in _OF_THE_STORE or not point.startswith("store."))
+"""The points that a write to PostgreSQL passes. What lies between them is one round trip: see ``test_postgres_cuts``."""
+
+
 def has_landed(trace: Trace, point: str) -> bool:
-    return trace.points.index(point) > trace.points.index("store.before_commit")
+    return trace.points.index(point) >= trace.points.index("store.committed")
 
 
 def raising(kind: type[BaseException]) -> Callable[[], None]:
@@ -85,32 +90,30 @@ def raising(kind: type[BaseException]) -> Callable[[], None]:
     return act
 
 
-def test_commits_that_write_everything_reach_every_point(hits: dict[str, Trace]) -> None:
-    """T01: no write without a point, no point that nothing reaches."""
-    assert set(hits["create"].points) | set(hits["commit"].points) == set(POINTS)
+def test_writes_reach_every_point_that_postgres_has(hits: dict[str, Trace]) -> None:
+    """T01: no point that nothing reaches."""
+    assert {point for trace in hits.values() for point in trace.points} == set(REACHED)
 
 
+@pytest.mark.parametrize("path", ["fast", "general"])
 @pytest.mark.parametrize("act", ACTS)
-def test_both_ways_to_write_come_to_the_receipts_and_state_of_memory(
-    act: str, site: Site, pictures: dict[str, list[Picture]]
+def test_both_paths_come_to_the_receipts_and_state_of_memory(
+    act: str, path: str, site: Site, pictures: dict[str, list[Picture]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """T01, T51: what the crash tests compare with depends neither on the store nor on whether a test listens."""
+    """T01, T51: what the crash tests compare with depends neither on the store nor on its path."""
     case = next(each for each in pictures["memory"] if each.act.name == act)
-    for hook in (None, lambda _: None):
-        site.renew()
-        caller = Blocking(site.url)
-        commit = case.act.begin(caller)
-        assert world(caller) == case.old
-        if hook is None:
-            assert commit() == case.receipt
-        else:
-            with armed(hook):
-                assert commit() == case.receipt
-        assert world(caller) == case.new
-        caller.close()
+    if path == "general":
+        monkeypatch.setattr(writer, "is_fast", lambda _: False)
+    site.renew()
+    caller = Blocking(site.url)
+    commit = case.act.begin(caller)
+    assert world(caller) == case.old
+    assert commit() == case.receipt
+    assert world(caller) == case.new
+    caller.close()
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", REACHED)
 @pytest.mark.parametrize("colour", CALLERS)
 def test_a_commit_that_fails_is_old_or_new_and_its_retry_lands_once(
     colour: str, point: str, site: Site, hits: dict[str, Trace], pictures: dict[str, list[Picture]]
@@ -123,8 +126,7 @@ def test_a_commit_that_fails_is_old_or_new_and_its_retry_lands_once(
         site.renew()
         caller = CALLERS[colour](site.url)
         commit = case.act.begin(caller)
-        error = CommitUnknown if (point, colour) == ("store.committed", "blocking") else _KINDS[colour]
-        with armed(at(point, 1, raising(_KINDS[colour]))), pytest.raises(error):
+        with armed(at(point, 1, raising(_KINDS[colour]))), pytest.raises(_KINDS[colour]):
             commit()
         assert site.idle_in_transaction() == 0
         assert world(caller) == (case.new if has_landed(trace, point) else case.old)
@@ -141,7 +143,7 @@ def nursery() -> Iterator[Child]:
         yield child
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", REACHED)
 def test_a_killed_commit_is_old_or_new_and_its_retry_lands_once(
     point: str, site: Site, hits: dict[str, Trace], pictures: dict[str, list[Picture]], nursery: Child, tmp_path: Path
 ) -> None:
@@ -184,7 +186,7 @@ def take_over(well: Stepwell, execution_id: str, old_fence: int) -> None:
         tx.set_variable("written_by", "successor")
 
 
-@pytest.mark.parametrize("point", ["commit.validated", "store.before_begin", "store.begun", "store.before_commit"])
+@pytest.mark.parametrize("point", ["commit.validated", "store.before_begin", "store.before_commit"])
 def test_a_process_stopped_past_its_lease_cannot_commit_when_it_goes_on(point: str, site: Site) -> None:
     """T06: real processes and SIGSTOP, outside the transaction and inside it, where it holds the row that its successor needs."""
     later = FakeClock(SystemClock().now())
@@ -195,7 +197,7 @@ def test_a_process_stopped_past_its_lease_cannot_commit_when_it_goes_on(point: s
             now.create(execution_id)
             sleeper.tell(execution_id)
             sleeper.wait_until_stopped()
-            if point in ("store.begun", "store.before_commit"):
+            if point == "store.before_commit":
                 end_what_stands_still(site)
             take_over(successor, execution_id, old_fence=1)
             sleeper.signal(signal.SIGCONT)
@@ -225,7 +227,7 @@ def test_a_transaction_that_stands_still_is_ended_by_the_server(site: Site, monk
             pass
         other.begin(ORDER, "early", follow_up).commit()
 
-    with armed(at("store.begun", 1, stand_still)), pytest.raises(StepwellError) as caught:
+    with armed(at("store.before_commit", 1, stand_still)), pytest.raises(StepwellError) as caught:
         late.commit()
     assert not isinstance(caught.value, CommitUnknown)
     check_chain(caller, ORDER)
@@ -359,20 +361,3 @@ def test_idle_connections_that_the_server_ended_are_replaced_without_anybody_not
         caller.begin(ORDER, f"commit-{number}", follow_up if number == 0 else _count).commit()
     check_chain(caller, ORDER)
     caller.close()
-
-
-def test_the_short_way_is_taken_when_no_test_listens(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the tests of this folder which arm a point say something about the long way, and the others about the short one."""
-    ways: list[str] = []
-    for name in ("_write_plain", "_write_steps", "_write_long"):
-        whole = getattr(writer.PostgresWriter, name)
-        monkeypatch.setattr(
-            writer.PostgresWriter, name, lambda self, *rest, name=name, whole=whole: ways.append(name) or whole(self, *rest)
-        )
-    caller = Blocking(site.url)
-    caller.create("run", "first")
-    caller.begin("run", None, _count).commit()
-    with armed(lambda _: None):
-        caller.begin("run", None, _count).commit()
-    caller.close()
-    assert ways == ["_write_steps", "_write_plain", "_write_long"]

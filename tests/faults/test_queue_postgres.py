@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 
 import msgspec
 import pytest
-from tests.faults.hooks import Boom, Trace, at
+from tests.faults.hooks import Boom, at
 from tests.faults.queue_case import ACTS, prepare
 from tests.support.postgres_server import PostgresServer
 
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
-from stepwell.errors import CommitUnknown
-from stepwell.fault_points import QUEUE_POINTS, armed
+from stepwell.fault_points import armed
 from stepwell.model.commit import Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import ItemQuery
 from stepwell.stores.memory import MemoryStore
+from stepwell.stores.postgres import writer
 from stepwell.stores.postgres.store import PostgresStore
 
 TABLES = ("executions", "commits", "items", "workspaces", "queues", "tiers")
@@ -54,24 +53,19 @@ def fail() -> None:
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_a_write_that_fails_before_its_commit_changes_nothing_and_then_lands(act: str, site: Site) -> None:
-    trace, before = Trace(), site.dump()
-
-    def trace_and_fail(point: str) -> None:
-        trace(point)
-        if point == "store.before_commit":
-            fail()
-
-    with armed(trace_and_fail), pytest.raises(Boom):
+def test_a_write_that_fails_before_its_commit_changes_nothing_and_then_lands(
+    act: str, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = site.dump()
+    with armed(at("store.before_begin", 1, fail)), pytest.raises(Boom):
         site.store.write([ACTS[act](site.store)])
     assert site.dump() == before
-    assert trace.hits().keys() & QUEUE_POINTS.keys(), "the act reaches no point of the queue"
-    for point, hits in trace.hits().items():
-        for hit in {1, hits}:
-            with armed(at(point, hit, fail)), pytest.raises(Boom):
-                site.store.write([ACTS[act](site.store)])
-            assert site.dump() == before, (point, hit)
-    with armed(at("store.committed", 1, fail)), pytest.raises(CommitUnknown):
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "is_fast", lambda _: False)
+        with armed(at("store.before_commit", 1, fail)), pytest.raises(Boom):
+            site.store.write([ACTS[act](site.store)])
+    assert site.dump() == before
+    with armed(at("store.committed", 1, fail)), pytest.raises(Boom):
         site.store.write([ACTS[act](site.store)])
     assert site.dump() != before
 
@@ -83,15 +77,15 @@ def shape(store: Store) -> list[object]:
     return [{name: bool(value) if name in times else value for name, value in item.items() if name != "number"} for item in items]
 
 
-@pytest.mark.parametrize("is_stepwise", [False, True])
+@pytest.mark.parametrize("path", ["fast", "general"])
 @pytest.mark.parametrize("act", ACTS)
-def test_short_ways_and_the_long_one_come_to_what_memory_comes_to(act: str, is_stepwise: bool, site: Site) -> None:
-    """What one statement does is what the steps do that the faults are tried at."""
+def test_both_paths_come_to_what_memory_comes_to(act: str, path: str, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    if path == "general":
+        monkeypatch.setattr(writer, "is_fast", lambda _: False)
     memory = MemoryStore(FakeClock(), Limits())
     prepare(memory)
     [wanted] = memory.write([ACTS[act](memory)])
-    with armed(Trace()) if is_stepwise else nullcontext():
-        [outcome] = site.store.write([ACTS[act](site.store)])
+    [outcome] = site.store.write([ACTS[act](site.store)])
     assert type(outcome) is type(wanted) is Written
     assert len(outcome.answers) == len(wanted.answers)
     assert shape(site.store) == shape(memory)
