@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.command_line import Shell, shell
-from tests.support.places import on_shared_stores, url
+from tests.support.store_urls import on_shared_stores, url
 
 __all__ = ["shell", "url"]
 

@@ -12,13 +12,13 @@ import pydantic
 import pytest
 from tests.acceptance.conftest import OpenWell
 from tests.acceptance.faces import Awaited
-from tests.support import places
+from tests.support import store_urls
 
 from stepwell import Answer, Conflict, FakeClock, HeldLock, InvalidInput, LeaseLost, LockHeld, Stepwell
 from stepwell.fault_points import armed
 from stepwell.state import conversations
 
-url = places.url
+url = store_urls.url
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -315,7 +315,7 @@ def test_a_state_set_under_a_lock_needs_that_lock(well: Stepwell, clock: FakeClo
     assert users(well) == []
 
 
-@places.on_shared_stores
+@store_urls.on_shared_stores
 def test_conversations_are_those_of_the_store_and_not_of_the_well(open_well: OpenWell, url: str, clock: FakeClock) -> None:
     one, other = open_well(url, clock=clock), open_well(url, clock=clock)
     say(one, "c", "first", user="ada")
@@ -324,7 +324,7 @@ def test_conversations_are_those_of_the_store_and_not_of_the_well(open_well: Ope
     assert users(one) == users(other) == ["c"]
 
 
-@places.on_shared_stores
+@store_urls.on_shared_stores
 def test_a_set_that_meets_a_turn_of_another_well_loses_none_of_its_history(
     url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

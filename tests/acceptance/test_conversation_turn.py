@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.acceptance.conftest import OpenWell
 from tests.acceptance.faces import Awaited
-from tests.support import places
+from tests.support import store_urls
 
 from stepwell import (
     Answer,
@@ -32,7 +32,7 @@ from stepwell.model.lock import conversation_lock
 from stepwell.model.value import canonical
 from stepwell.state import conversations
 
-url = places.url
+url = store_urls.url
 
 LONG = 60
 """Seconds that a test waits for what must happen soon; reached only if it fails."""

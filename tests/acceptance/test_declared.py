@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.acceptance.conftest import OpenWell, working_well
 from tests.support.module_state import cleared
-from tests.support.waiting import until
+from tests.support.polling import until
 
 import stepwell
 from stepwell import Conflict, ExecutionCancelled, ExecutionFailed, InvalidInput, Retry, Status, StepStatus, step

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import working_well
-from tests.support.waiting import until
+from tests.support.polling import until
 
 from stepwell import AlreadyExists, InvalidDefinition, NotActive, NotFound, Status, Stepwell, step, workflow
 from stepwell.flow import DefinitionStatus, call, define, parse, signal

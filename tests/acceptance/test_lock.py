@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
-from tests.support import places
+from tests.support import store_urls
 
 from stepwell import FakeClock, HeldLock, InvalidInput, LeaseLost, LimitExceeded, LockHeld, Stepwell
 from stepwell.model.lock import conversation_lock, scheduled_lock, user_lock
 
-url = places.url
+url = store_urls.url
 
 
 def lock_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -88,7 +88,7 @@ def test_a_held_lock_says_what_it_is(well: Stepwell) -> None:
         assert (held.guard.name, held.guard.fence) == (held.name, held.fence)
 
 
-@places.on_shared_stores
+@store_urls.on_shared_stores
 def test_locks_hold_between_wells(open_well: OpenWell, url: str, clock: FakeClock) -> None:
     one, other = open_well(url, clock=clock), open_well(url, clock=clock)
     with one.lock("door") as first:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.support import places
+from tests.support import store_urls
 
 from stepwell import Conflict, FakeClock, HeldLock, LeaseLost, Scope, Stepwell
 
-url = places.url
+url = store_urls.url
 
 SHARED = Scope.globals()
 

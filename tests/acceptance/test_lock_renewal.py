@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
-from tests.support import places
+from tests.support import store_urls
 
 from stepwell import FakeClock, HeldLock, LeaseLost, LockHeld, StoreUnavailable
 from stepwell.model.commit import Lease, Outcome, Renew, Unit, Written
 from stepwell.state.locks import Keeper
 
-url = places.url
+url = store_urls.url
 
 LONG = 60
 """Seconds that a test waits for what must happen soon; reached only if it fails."""

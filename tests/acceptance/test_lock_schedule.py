@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.support import places
+from tests.support import store_urls
 
 from stepwell import FakeClock, InvalidInput, LockHeld, Stepwell
 from stepwell.model.commit import Renew, Unit
 
-url = places.url
+url = store_urls.url
 
 
 def gets(well: Stepwell, *, at_most: float = 600, at_least: float = 0) -> bool:

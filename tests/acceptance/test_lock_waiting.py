@@ -9,14 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from tests.acceptance.conftest import OpenWell
-from tests.support import places
+from tests.support import store_urls
 
 from stepwell import AsyncStepwell, FakeClock, HeldLock, LockHeld, Stepwell
 from stepwell.fault_points import armed
 from stepwell.pipeline import notifications
 from stepwell.pipeline.notifications import LOCK, Subscription
 
-url = places.url
+url = store_urls.url
 
 LONG = 60
 """Seconds that a test waits for what must happen at once; reached only if it fails."""
@@ -89,7 +89,7 @@ def test_a_waiter_without_a_timeout_waits_for_as_long_as_it_takes(
     assert waiter.result(LONG).fence > 0
 
 
-@places.on_shared_stores
+@store_urls.on_shared_stores
 def test_a_waiter_is_woken_by_a_release_in_another_well(
     open_well: OpenWell, url: str, clock: FakeClock, waits: Waits, threads: ThreadPoolExecutor
 ) -> None:
@@ -247,7 +247,7 @@ def test_a_block_that_is_cancelled_gives_its_lock_back(url: str, clock: FakeCloc
     run(url, clock, scenario)
 
 
-@places.on_shared_stores
+@store_urls.on_shared_stores
 @pytest.mark.parametrize("point", ["store.before_begin", "store.before_commit", "store.committed"])
 def test_an_acquire_that_is_cancelled_while_it_is_written_holds_nothing(url: str, clock: FakeClock, point: str) -> None:
     """T25, T08: it may have been granted to somebody who went away; that one is given back."""
@@ -275,7 +275,7 @@ def test_an_acquire_that_is_cancelled_while_it_is_written_holds_nothing(url: str
     run(url, clock, scenario)
 
 
-@places.on_shared_stores
+@store_urls.on_shared_stores
 def test_an_acquire_that_is_cancelled_before_it_is_written_holds_nothing(url: str, clock: FakeClock) -> None:
     """T08: its turn to be written had not come."""
 

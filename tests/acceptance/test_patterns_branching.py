@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.acceptance.acting import Act, act, task
+from tests.acceptance.manual_tasks import Act, act, task
 
 from stepwell import ExecutionFailed
 from stepwell.flow import choice, each, graph, loop, otherwise, parallel, scope, when

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.acceptance.acting import task
+from tests.acceptance.manual_tasks import task
 
 from stepwell.flow import (
     cancel_scope,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.acceptance.acting import Act, act, task
+from tests.acceptance.manual_tasks import Act, act, task
 
 from stepwell import ExecutionCancelled, Status
 from stepwell.flow import cancel_scope, graph, parallel, scope, sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.acceptance.acting import Act, act, task
+from tests.acceptance.manual_tasks import Act, act, task
 
 from stepwell import ExecutionFailed
 from stepwell.flow import Node, cancel_scope, choice, deferred, each, log, loop, otherwise, scope, set_variables, when

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.acceptance.acting import Act, act, task
+from tests.acceptance.manual_tasks import Act, act, task
 
 from stepwell.flow import choice, define, loop, otherwise, sequence, set_variables, signal, subworkflow, when
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.acceptance.acting import Act, act, task
+from tests.acceptance.manual_tasks import Act, act, task
 
 import stepwell
 from stepwell import Scope, step

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.acceptance.conftest import OpenWell
 from tests.support.module_state import cleared
-from tests.support.queues import queue_url
+from tests.support.queue_urls import queue_url
 
 import stepwell
 from stepwell import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
-from tests.support.queues import queue_url
+from tests.support.queue_urls import queue_url
 
 from stepwell import Conflict, InvalidInput, NotFound
 from stepwell.pipeline.operations import Operation, Write

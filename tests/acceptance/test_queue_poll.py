@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.places import url_of
-from tests.support.queues import SHARED_STORES
+from tests.support.queue_urls import SHARED_STORES
+from tests.support.store_urls import url_of
 
 from stepwell import Stepwell, workflow
 from stepwell.queue.dispatcher import POLL_SECONDS, Dispatcher

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.acceptance.conftest import OpenWell
 from tests.support.module_state import cleared
-from tests.support.queues import queue_url, shared_url
+from tests.support.queue_urls import queue_url, shared_url
 
 import stepwell
 from stepwell import Conflict, ExecutionCancelled, ExecutionFailed, ItemStatus, NotFound, Status, Stepwell, step, workflow

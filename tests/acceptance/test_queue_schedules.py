@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tests.acceptance.conftest import OpenWell
 from tests.support.module_state import cleared
-from tests.support.queues import clocked_url, queue_url
+from tests.support.queue_urls import clocked_url, queue_url
 
 from stepwell import Corrupted, FakeClock, InvalidInput, NotFound, workflow
 from stepwell.app.blocking import Stepwell

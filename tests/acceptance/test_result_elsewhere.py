@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.support.places import url_of
-from tests.support.queues import SHARED_STORES
+from tests.support.queue_urls import SHARED_STORES
+from tests.support.store_urls import url_of
 
 from stepwell import AsyncStepwell, Stepwell, step, workflow
 from stepwell.pipeline import notifications

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from tests.support.places import url_of
+from tests.support.store_urls import url_of
 from tests.support.stores import STORES
 
 from stepwell import Stepwell, StoreUnavailable, step, workflow

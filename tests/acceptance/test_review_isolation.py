@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
-from tests.support.places import url_of
+from tests.support.store_urls import url_of
 from tests.support.stores import STORES
 
 import stepwell

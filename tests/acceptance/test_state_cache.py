@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
-from tests.support import places
-from tests.support.waiting import until
+from tests.support import store_urls
+from tests.support.polling import until
 
 from stepwell import AsyncStepwell, CommitUnknown, Entry, FakeClock, InvalidInput, Scope, Stepwell
 from stepwell.app.blocking import CachedState
@@ -19,7 +19,7 @@ from stepwell.fault_points import armed
 from stepwell.pipeline.notifications import STATE
 from stepwell.state import read_cache as cache_module
 
-url = places.url
+url = store_urls.url
 
 LONG = 60
 """Seconds that a test waits for what must happen soon; reached only if it fails."""
@@ -134,7 +134,7 @@ def test_threads_read_what_they_wrote(url: str) -> None:
             done.result(LONG)
 
 
-@places.on_shared_stores
+@store_urls.on_shared_stores
 def test_a_write_of_another_well_drops_the_value(url: str, clock: FakeClock) -> None:
     with Stepwell(url, clock=clock) as one, Stepwell(url, clock=clock) as other:
         one.state.globals.set("k", 0)
@@ -145,7 +145,7 @@ def test_a_write_of_another_well_drops_the_value(url: str, clock: FakeClock) -> 
                 until(lambda: cache.get("k") == number)  # noqa: B023 - looked at inside the loop
 
 
-@places.on_shared_stores
+@store_urls.on_shared_stores
 def test_a_task_hears_of_a_write_of_another_well(url: str, clock: FakeClock) -> None:
     async def main() -> None:
         async with AsyncStepwell(url, clock=clock) as one, AsyncStepwell(url, clock=clock) as other:
@@ -162,7 +162,7 @@ def test_a_task_hears_of_a_write_of_another_well(url: str, clock: FakeClock) -> 
     asyncio.run(main())
 
 
-@places.on_shared_stores
+@store_urls.on_shared_stores
 def test_a_value_is_never_served_beyond_its_age_even_if_the_news_was_lost(
     open_well: OpenWell, url: str, clock: FakeClock, seconds: Seconds
 ) -> None:

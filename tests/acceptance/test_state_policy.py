@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.acceptance.conftest import OpenWell
-from tests.support import places
+from tests.support import store_urls
 
 from stepwell import Conflict, FakeClock, InvalidInput, Stepwell
 from stepwell.clock import SystemClock
@@ -21,7 +21,7 @@ from stepwell.model.limits import Limits
 from stepwell.model.scoped_operations import Merge, Resolution, ScopeTotals, resolve
 from stepwell.model.value import canonical
 
-url = places.url
+url = store_urls.url
 
 LONG = 60
 

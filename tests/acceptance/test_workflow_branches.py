@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.module_state import cleared
-from tests.support.waiting import until
+from tests.support.polling import until
 
 import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, Retry, Status, StepFailed, Stepwell, step, workflow

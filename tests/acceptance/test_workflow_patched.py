@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.support.waiting import until
+from tests.support.polling import until
 
 import stepwell
 from stepwell import Status, Stepwell, step, workflow

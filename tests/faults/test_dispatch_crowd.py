@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.faults.children import Child
 from tests.faults.dispatch_crowd import most_at_once, passes, runs_of
-from tests.support.queues import shared_url
+from tests.support.queue_urls import shared_url
 
 from stepwell import ItemStatus, QueueRequest, Stepwell
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.support.places import url_of
 from tests.support.postgres_server import PostgresServer
-from tests.support.queues import SHARED_STORES, shared_url
+from tests.support.queue_urls import SHARED_STORES, shared_url
+from tests.support.store_urls import url_of
 
 from stepwell import QueueRequest, Stepwell, workflow
 from stepwell.model.queue_item import ClaimItems, Enqueue, ItemMark

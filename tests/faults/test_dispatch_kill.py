@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.faults.dispatch_worker import ITEMS
-from tests.support.places import url_of
-from tests.support.queues import SHARED_STORES
+from tests.support.queue_urls import SHARED_STORES
+from tests.support.store_urls import url_of
 
 from stepwell import ItemStatus, Stepwell
 

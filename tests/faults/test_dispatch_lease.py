@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from tests.faults.children import Child
-from tests.faults.working import held, left, many, stuck
-from tests.support.queues import shared_url
+from tests.faults.worker_program import held, left, many, stuck
+from tests.support.queue_urls import shared_url
 
 from stepwell import ItemStatus, Stepwell
 from stepwell.model.commit import StateBatch
@@ -33,7 +33,7 @@ LONG = 600.0
 
 def worker(url: str, lease_seconds: float = LEASE) -> Child:
     """A worker that is ready."""
-    child = Child("working", url, lease_seconds)
+    child = Child("worker_program", url, lease_seconds)
     assert child.hear() == "ready"
     return child
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.support.outages import outage_of
-from tests.support.places import url_of
-from tests.support.queues import QUEUE_STORES, SHARED_STORES
+from tests.support.queue_urls import QUEUE_STORES, SHARED_STORES
+from tests.support.store_urls import url_of
 
 from stepwell import CommitUnknown, FakeClock, ItemStatus, QueueItem, Stepwell, StoreUnavailable, step, workflow
 from stepwell.model.commit import Outcome, Written

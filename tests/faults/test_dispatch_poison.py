@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tests.support.queues import shared_url
+from tests.support.queue_urls import shared_url
 
 from stepwell import ExecutionFailed, ItemStatus, Stepwell, step, workflow
 from stepwell.model.queue_item import ClaimItems

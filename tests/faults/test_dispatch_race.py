@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.support.module_state import cleared
-from tests.support.places import url_of
-from tests.support.queues import SHARED_STORES
+from tests.support.queue_urls import SHARED_STORES
+from tests.support.store_urls import url_of
 
 import stepwell
 from stepwell import CommitUnknown, Conflict, ItemStatus, QueueRequest, Status, Stepwell, step, workflow

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from tests.faults.retry_worker import ITEMS, is_turn
 from tests.support.module_state import cleared
-from tests.support.places import url_of
-from tests.support.queues import SHARED_STORES
+from tests.support.queue_urls import SHARED_STORES
+from tests.support.store_urls import url_of
 
 from stepwell import CommitUnknown, Conflict, ItemStatus, LimitExceeded, Status, Stepwell, StoreUnavailable, step, workflow
 from stepwell.model.commit import Commit, Lease, Outcome, Unit

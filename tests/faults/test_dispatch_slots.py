@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.queues import shared_url
+from tests.support.queue_urls import shared_url
 
 import stepwell
 from stepwell import ItemStatus, Stepwell, workflow

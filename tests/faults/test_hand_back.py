@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from tests.faults.children import Child
-from tests.faults.working import held, left
+from tests.faults.worker_program import held, left
 from tests.support.outages import Outage, outage_of
-from tests.support.places import url_of
 from tests.support.proxy import Proxy, Verdict
+from tests.support.store_urls import url_of
 
 from stepwell import Stepwell
 
@@ -41,7 +41,7 @@ def url(store: str, outage: Outage, request: pytest.FixtureRequest) -> str:
 
 
 def worker(url: str, grace_seconds: float = LONG) -> Child:
-    child = Child("handing", url, LONG, grace_seconds)
+    child = Child("hand_back_worker", url, LONG, grace_seconds)
     hear(child, "ready")
     return child
 

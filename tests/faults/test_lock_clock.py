@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from tests.support import places
+from tests.support import store_urls
 
 from stepwell import FakeClock, HeldLock, LeaseLost, LockHeld, Scope, Stepwell
 
-url = places.url
+url = store_urls.url
 
 TICKS = {"memory": 1_000, "sqlite": 1_000}
 TICK_SECONDS = 60

@@ -12,14 +12,14 @@ from typing import Any
 import apsw
 import pytest
 from tests.faults.children import Child
-from tests.faults.lock_talker import reply
-from tests.support import places
+from tests.faults.killed_conversation import reply
+from tests.support import store_urls
 
 from stepwell import Answer, FakeClock, LockHeld, Scope, Stepwell, SystemClock
 from stepwell.pipeline.notifications import LOCK
 from stepwell.stores.memory import MemoryStore
 
-url = places.url
+url = store_urls.url
 
 MESSAGES = 200
 OTHERS = 300
@@ -115,7 +115,7 @@ def test_other_conversations_go_on_while_one_is_slow(well: Stepwell, url: str, c
 def test_a_turn_killed_in_its_save_is_saved_whole_or_not_at_all(point: str, hit: int, saved: bool, tmp_path: Path) -> None:
     """T01, T26: state and history agree, and once its lease is over the next turn goes on from there."""
     url = f"sqlite:///{tmp_path}/well.db"
-    with Child("lock_talker", url, point, hit) as child:
+    with Child("killed_conversation", url, point, hit) as child:
         assert child.hear() == ""
         assert child.end() == -signal.SIGKILL
     messages = ["first", "second"] if saved else ["first"]

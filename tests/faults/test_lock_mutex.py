@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.faults.children import Child
 from tests.faults.lock_counter import count
-from tests.support import places
+from tests.support import store_urls
 
 from stepwell import Stepwell
 from stepwell.pipeline import notifications
 
-url = places.url
+url = store_urls.url
 
 
 def test_threads_that_count_under_a_lock_lose_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +24,7 @@ def test_threads_that_count_under_a_lock_lose_nothing(url: str, monkeypatch: pyt
         assert well.state.globals.get("n") == 96
 
 
-@places.on_shared_stores
+@store_urls.on_shared_stores
 def test_processes_that_count_under_a_lock_lose_nothing(url: str) -> None:
     """T19: four processes that know nothing of each other but the store."""
     with Stepwell(url) as well:

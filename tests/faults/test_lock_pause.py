@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pytest
 from tests.faults.children import Child
 from tests.faults.hooks import at
-from tests.faults.lock_sleeper import write_under
-from tests.support import places
+from tests.faults.paused_lock_holder import write_under
+from tests.support import store_urls
 
 from stepwell import FakeClock, LeaseLost, LockHeld, Stepwell, SystemClock
 from stepwell.fault_points import armed
 from stepwell.model.commit import Renew, Written
 
-url = places.url
+url = store_urls.url
 
 SECONDS = 30
 PAUSES = 4
@@ -26,12 +26,12 @@ def state_of(well: Stepwell) -> tuple[object, object]:
     return well.state.globals.get("by"), well.load("run").variables.get("by")
 
 
-@places.on_shared_stores
+@store_urls.on_shared_stores
 def test_a_process_stopped_past_its_lease_can_do_no_harm(url: str) -> None:
     """T20: real processes and SIGSTOP; whoever comes later does so by a clock that is two leases ahead."""
     later = FakeClock(SystemClock().now())
     later.advance(2 * SECONDS)
-    with Stepwell(url) as now, Stepwell(url, clock=later) as successor, Child("lock_sleeper", url, SECONDS) as sleeper:
+    with Stepwell(url) as now, Stepwell(url, clock=later) as successor, Child("paused_lock_holder", url, SECONDS) as sleeper:
         now.create("run")
         for _ in range(PAUSES):
             sleeper.tell("go")

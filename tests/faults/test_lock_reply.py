@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 from tests.faults.hooks import at
-from tests.support import places
+from tests.support import store_urls
 
 from stepwell import Answer, AsyncStepwell, CommitUnknown, FakeClock, LockHeld, Stepwell, StepwellError, StoreUnavailable
 from stepwell.fault_points import armed
 from stepwell.model.commit import Acquire, Lease, Outcome, Unit, Unlock, Written
 from stepwell.pipeline.notifications import LOCK
 
-url = places.url
+url = store_urls.url
 
 
 @pytest.fixture

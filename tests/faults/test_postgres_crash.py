@@ -139,7 +139,7 @@ def test_a_commit_that_fails_is_old_or_new_and_its_retry_lands_once(
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Child]:
-    with Child("nursery") as child:
+    with Child("fork_server") as child:
         yield child
 
 
@@ -191,7 +191,11 @@ def test_a_process_stopped_past_its_lease_cannot_commit_when_it_goes_on(point: s
     """T06: real processes and SIGSTOP, outside the transaction and inside it, where it holds the row that its successor needs."""
     later = FakeClock(SystemClock().now())
     later.advance(2 * LEASE_SECONDS)
-    with Stepwell(site.url) as now, Stepwell(site.url, clock=later) as successor, Child("sleeper", site.url, point) as sleeper:
+    with (
+        Stepwell(site.url) as now,
+        Stepwell(site.url, clock=later) as successor,
+        Child("paused_writer", site.url, point) as sleeper,
+    ):
         for number in range(3 if point.startswith("commit") else 1):
             execution_id = f"run-{number}"
             now.create(execution_id)

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.support.polling import until
 from tests.support.postgres_server import PostgresServer
 from tests.support.proxy import Proxy, Verdict, at_match
-from tests.support.waiting import until
 
 from stepwell import AsyncStepwell
 from stepwell.clock import FakeClock

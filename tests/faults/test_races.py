@@ -128,7 +128,7 @@ def test_of_racing_processes_exactly_one_commits_each_revision(tmp_path: Path) -
     url = f"sqlite:///{tmp_path}/well.db"
     caller = Blocking(url)
     caller.create("run", "creation")
-    with Child("racer", url, "a") as a, Child("racer", url, "b") as b:
+    with Child("racing_writer", url, "a") as a, Child("racing_writer", url, "b") as b:
         for race in range(100):
             assert ask(a, b, "begin") == ["ready", "ready"]
             assert sorted(ask(a, b, "go")) == ["lost", "won"], race

@@ -10,7 +10,7 @@ from tests.faults.acks import AckLog
 from tests.faults.callers import Blocking
 from tests.faults.children import Child
 from tests.faults.invariants import check_acks, check_chain
-from tests.faults.swarm import EXECUTIONS, LEDGER
+from tests.faults.killed_writers import EXECUTIONS, LEDGER
 
 from stepwell.testing.effort import scaled
 
@@ -40,7 +40,7 @@ def test_no_acknowledged_commit_is_lost_and_none_is_partial_when_writers_are_kil
         caller.create(execution_id, f"make {execution_id}")
     caller.close()
     for number in range(_ROUNDS):
-        with Child("swarm", url, acks, f"{seed}/{number}") as child:
+        with Child("killed_writers", url, acks, f"{seed}/{number}") as child:
             for _ in range(choice.randrange(1, _MOST_ACKS)):
                 assert child.hear() == "ack"
             child.kill()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.module_state import cleared
-from tests.support.queues import shared_url
+from tests.support.queue_urls import shared_url
 
 import stepwell
 from stepwell import CommitUnknown, ItemStatus, QueueItem, QueueRequest, Stepwell, StoreUnavailable, workflow

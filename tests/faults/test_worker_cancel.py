@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from tests.support.places import url_of
+from tests.support.store_urls import url_of
 
 import stepwell
 from stepwell import ExecutionEnded, NotFound, Status, Stepwell, fault_points, step, workflow

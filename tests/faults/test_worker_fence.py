@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from tests.support.waiting import until
+from tests.support.polling import until
 
 from stepwell import FakeClock, Stepwell, step, workflow
 from stepwell.flow import call, define

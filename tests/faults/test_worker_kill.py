@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.support.places import url_of
+from tests.support.store_urls import url_of
 
 from stepwell import Status, Stepwell
 

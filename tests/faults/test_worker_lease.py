@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 from tests.faults.children import Child
-from tests.faults.working import held, left, many, spins, stuck
-from tests.support.places import url_of
+from tests.faults.worker_program import held, left, many, spins, stuck
 from tests.support.postgres_server import PostgresServer
 from tests.support.proxy import Proxy, Verdict
+from tests.support.store_urls import url_of
 
 from stepwell import Stepwell, step, workflow
 from stepwell.model.commit import Claim
@@ -37,7 +37,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 def worker(url: str, lease_seconds: float = 1) -> Child:
     """A worker that is ready."""
-    child = Child("working", url, lease_seconds)
+    child = Child("worker_program", url, lease_seconds)
     assert child.hear() == "ready"
     return child
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from tests.faults.children import Child
-from tests.faults.working import held, left, many, waits
-from tests.support.places import url_of
+from tests.faults.worker_program import held, left, many, waits
 from tests.support.postgres_server import PostgresServer
 from tests.support.proxy import Proxy, Verdict
+from tests.support.store_urls import url_of
 
 from stepwell import Status, Stepwell
 
@@ -28,7 +28,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 def worker(url: str, grace_seconds: float = 30) -> Child:
     """A worker that is ready, with leases that nobody waits for."""
-    child = Child("working", url, LONG, grace_seconds)
+    child = Child("worker_program", url, LONG, grace_seconds)
     assert child.hear() == "ready"
     return child
 
@@ -91,12 +91,12 @@ def test_killed_at_the_end_of_its_grace_it_is_a_crash_like_any_other(url: str, t
     """T42: SIGKILL after SIGTERM; the lease ends, and another goes on."""
     with Stepwell(url, worker=False) as well:
         run = well.start(held, str(tmp_path), execution_id="h")
-        with Child("working", url, 1, LONG) as first:
+        with Child("worker_program", url, 1, LONG) as first:
             assert [first.hear(), first.hear()] == ["ready", "entered"]
             first.signal(signal.SIGTERM)
             first.kill()
         (tmp_path / "release").touch()
-        with Child("working", url, 1) as second:
+        with Child("worker_program", url, 1) as second:
             assert run.result(WAIT) == second.pid
 
 

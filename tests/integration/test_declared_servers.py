@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.waiting import until
+from tests.support.polling import until
 
 from stepwell import Status, Stepwell, step
 from stepwell.flow import call, define, each, loop, parallel, signal, subworkflow, wait

@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 from msgspec.structs import replace
+from tests.integration.commit_paths import Repeated
 from tests.integration.conftest import OpenUrl, postgres_store
-from tests.integration.two_ways import Repeated
 from tests.support.postgres_server import PostgresServer
 
 from stepwell.errors import AlreadyExists, Conflict, InvalidInput, LeaseLost, NotFound

@@ -6,10 +6,10 @@ import queue
 import threading
 
 import pytest
+from tests.integration.commit_paths import take_the_long_way
 from tests.integration.conftest import OpenUrl, other_postgres_store, postgres_store
-from tests.integration.two_ways import take_the_long_way
+from tests.support.polling import until
 from tests.support.postgres_server import PostgresServer
-from tests.support.waiting import until
 
 from stepwell.errors import Conflict
 from stepwell.model.commit import (

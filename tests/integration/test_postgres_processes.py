@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import pytest
+from tests.integration.commit_paths import take_the_long_way
 from tests.integration.conftest import OpenUrl, other_postgres_store, postgres_store
-from tests.integration.two_ways import take_the_long_way
 from tests.support.postgres_server import PostgresServer
 
 from stepwell.model.commit import (

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from tests.integration.commit_paths import take_the_long_way
 from tests.integration.conftest import OpenUrl, postgres_store
-from tests.integration.two_ways import take_the_long_way
 from tests.support.postgres_server import PostgresServer
 
 from stepwell.errors import InvalidInput, LimitExceeded, StoreUnavailable

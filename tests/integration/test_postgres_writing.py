@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.integration.commit_paths import Repeated, table, take_the_long_way
 from tests.integration.conftest import OpenUrl, other_postgres_store, postgres_store
-from tests.integration.two_ways import Repeated, table, take_the_long_way
 from tests.support.postgres_server import PostgresServer
 
 from stepwell.clock import FakeClock

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import struct
 
-from tests.support.middleman import Middleman
+from tests.support.loopback_server import LoopbackServer
 
 __all__ = ["Pooler"]
 
@@ -35,7 +35,7 @@ class _Session:
             assert kind != b"E", message
 
 
-class Pooler(Middleman):
+class Pooler(LoopbackServer):
     """Lends out a few sessions of a server on loopback."""
 
     def __init__(self, server_port: int, size: int = 3) -> None:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from enum import Enum
 
-from tests.support.middleman import Middleman
+from tests.support.loopback_server import LoopbackServer
 
 __all__ = ["Proxy", "Verdict", "at_match"]
 
@@ -28,7 +28,7 @@ class Verdict(Enum):
     HOLD = "it goes to the server, and nothing comes back any more, without an end"
 
 
-class Proxy(Middleman):
+class Proxy(LoopbackServer):
     """Forwards to a server on loopback."""
 
     def __init__(self, server_port: int) -> None:

@@ -9,7 +9,7 @@ from enum import Enum, IntEnum, StrEnum
 
 import pytest
 from hypothesis import given, settings
-from tests.support.work import calls_of
+from tests.support.call_counting import calls_of
 from tests.unit.sample import Chain, draft_of, values
 
 from stepwell.errors import InvalidInput, LimitExceeded, ValidationFailed

@@ -9,7 +9,7 @@ import sys
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.work import calls_of
+from tests.support.call_counting import calls_of
 from tests.unit.flow.documents import CHECKOUT, faults
 
 from stepwell.errors import InvalidInput, LimitExceeded, ValidationFailed

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.support.work import calls_of
+from tests.support.call_counting import calls_of
 from tests.unit.flow.definitions import definitions
 
 from stepwell.flow import (

@@ -9,10 +9,10 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["Middleman"]
+__all__ = ["LoopbackServer"]
 
 
-class Middleman(ABC):
+class LoopbackServer(ABC):
     """Listens on ``port`` for as long as its block runs."""
 
     def __init__(self, server_port: int) -> None:

@@ -42,7 +42,7 @@ def test_a_process_stopped_past_its_lease_cannot_commit_when_it_goes_on(point: s
     """T06: real processes and SIGSTOP, between validation and BEGIN; the late write is refused in the transaction."""
     url, later = f"sqlite:///{tmp_path}/well.db", FakeClock(SystemClock().now())
     later.advance(2 * LEASE_SECONDS)
-    with Stepwell(url) as now, Stepwell(url, clock=later) as successor, Child("sleeper", url, point) as sleeper:
+    with Stepwell(url) as now, Stepwell(url, clock=later) as successor, Child("paused_writer", url, point) as sleeper:
         for number in range(_PAUSES):
             execution_id = f"run-{number}"
             now.create(execution_id)

@@ -10,7 +10,7 @@ from threading import Barrier
 from typing import Any, TypeVar
 
 import pytest
-from tests.support.queues import shared_url
+from tests.support.queue_urls import shared_url
 
 from stepwell import FakeClock, Stepwell, workflow
 from stepwell.clock import from_ms, to_ms

@@ -91,11 +91,11 @@ def test_an_open_well_keeps_the_shared_memory_from_being_truncated(path: Path) -
         for well, execution_id in ((first, "one"), (second, "two"), (first, "three")):
             well.create(execution_id)
             well.load(execution_id)
-            with Child("holder", "look", path) as child:
+            with Child("file_lock_holder", "look", path) as child:
                 assert child.hear() == str(os.getpid())
         second.close()
         Stepwell(f"sqlite:///{path}").close()
-        with Child("holder", "look", path) as child:
+        with Child("file_lock_holder", "look", path) as child:
             assert child.hear() == str(os.getpid())
 
 
@@ -133,7 +133,7 @@ def test_a_write_lock_held_for_too_long_is_a_typed_error_and_then_all_is_well(pa
     """Busy: another process writes for longer than busy_seconds; nothing was written, and the same call works later."""
     with Stepwell(f"sqlite:///{path}?busy_seconds=0.05") as well:
         well.create("run")
-        with Child("holder", "hold", path) as holder:
+        with Child("file_lock_holder", "hold", path) as holder:
             assert holder.hear() == "held"
             tx = well.transaction("run").begin()
             tx.set_variable("x", 1)
@@ -149,7 +149,7 @@ def test_a_write_lock_held_for_too_long_is_a_typed_error_and_then_all_is_well(pa
 
 def test_a_write_waits_for_a_lock_that_is_given_back_in_time(path: Path) -> None:
     """Busy: within busy_seconds nobody notices."""
-    with Stepwell(f"sqlite:///{path}?busy_seconds=60") as well, Child("holder", "hold", path) as holder:
+    with Stepwell(f"sqlite:///{path}?busy_seconds=60") as well, Child("file_lock_holder", "hold", path) as holder:
         assert holder.hear() == "held"
         with armed(at("store.before_begin", 1, lambda: holder.tell("let go"))):
             well.create("run")
@@ -158,7 +158,7 @@ def test_a_write_waits_for_a_lock_that_is_given_back_in_time(path: Path) -> None
 
 def test_opening_a_file_that_is_locked_for_too_long_is_a_typed_error(path: Path) -> None:
     """Busy: a new file that another process is setting up."""
-    with Child("holder", "hold", path) as holder:
+    with Child("file_lock_holder", "hold", path) as holder:
         assert holder.hear() == "held"
         with pytest.raises(StepwellError) as refused:
             Stepwell(f"sqlite:///{path}?busy_seconds=0.05")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
-from tests.support.places import url_of
 from tests.support.postgres_server import PostgresServer
-from tests.support.queues import SHARED_STORES
+from tests.support.queue_urls import SHARED_STORES
+from tests.support.store_urls import url_of
 
 from stepwell import Stepwell, workflow
 from stepwell.clock import SystemClock

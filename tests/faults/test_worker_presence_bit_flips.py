@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from tests.faults.test_state_flips import place
-from tests.support.queues import queue_url
+from tests.faults.test_state_bit_flips import place
+from tests.support.queue_urls import queue_url
 
 from stepwell import Stepwell, workflow
 from stepwell.model.commit import StateBatch

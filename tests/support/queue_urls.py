@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.places import url_of
+from tests.support.store_urls import url_of
 
 __all__ = ["CLOCKED_STORES", "QUEUE_STORES", "SHARED_STORES", "clocked_url", "queue_url", "shared_url"]
 

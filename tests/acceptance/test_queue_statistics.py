@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
-from tests.support.queues import clocked_url, queue_url
+from tests.support.queue_urls import clocked_url, queue_url
 
 from stepwell import FakeClock, InvalidInput, ItemStatus, NotFound, QueueRequest, workflow
 

@@ -131,6 +131,6 @@ def main(url: str, lease_seconds: str = "1", grace_seconds: str = "30") -> None:
 
 if __name__ == "__main__":
     # By its real name, so that the workflows of this module are those that others import from it.
-    from tests.faults import working
+    from tests.faults import worker_program
 
-    working.main(*sys.argv[1:])
+    worker_program.main(*sys.argv[1:])

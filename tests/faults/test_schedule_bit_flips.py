@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.faults.test_state_flips import place
+from tests.faults.test_state_bit_flips import place
 
 from stepwell import Corrupted, FakeClock, Stepwell, workflow
 from stepwell.model.queue_item import ItemQuery

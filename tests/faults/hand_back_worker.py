@@ -1,4 +1,4 @@
-"""A worker as a process of its own, as in ``working``, which also says when it asks a store again that did not answer."""
+"""A worker as a process of its own, as in ``worker_program``, which also says when it asks a store again that did not answer."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Teller(logging.Handler):
 
 def main(url: str, lease_seconds: str, grace_seconds: str) -> None:
     """Work until told to stop."""
-    from tests.faults import working
+    from tests.faults import worker_program
 
     shutdown.LAST_SECONDS = 60.0  # a busy machine may need more than there is in real life
     log = logging.getLogger(shutdown.__name__)
     log.addHandler(Teller())
     log.setLevel(logging.INFO)
-    working.main(url, lease_seconds, grace_seconds)
+    worker_program.main(url, lease_seconds, grace_seconds)
 
 
 if __name__ == "__main__":
