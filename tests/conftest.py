@@ -98,12 +98,11 @@ def _shares_memory(item: pytest.Item) -> bool:
 
 
 def pytest_collectreport() -> None:
-    """Modules of tests are programs of their own, though they are loaded into one process: each may use any name."""
-    function._workflows.clear()
+    """Take away the workflows and steps that a test module registered.
 
-
-def pytest_collection_finish() -> None:
-    """Take away the workflows and steps that the test modules registered: with them, every well would have a worker."""
+    Test modules are programs of their own, though they are loaded into one process: each may use any name. And with them, every
+    well would have a worker.
+    """
     _simulated.update({name: each for name, each in function._steps.items() if each.function.__module__.startswith("stepwell.")})
     function._workflows.clear()
     function._steps.clear()
