@@ -1,1 +1,1 @@
-"""Benchmarks: what Stepwell costs, each figure beside its raw limit measured in the same run. ``python -m benchmarks --help``."""
+"""Benchmarks of Stepwell, each figure beside its raw limit from the same run. See ``python -m benchmarks --help``."""

@@ -24,7 +24,7 @@ Measure = Callable[[Plan], Iterator[Measurement]]
 
 
 def all_measures() -> dict[str, Measure]:
-    """Every measure by its name; each module of ``benchmarks.subjects`` lists its own in ``MEASURES``."""
+    """Return every measure by name; each module of ``benchmarks.subjects`` lists its own in ``MEASURES``."""
     found: dict[str, Measure] = {}
     for module in pkgutil.iter_modules(subjects.__path__):
         for name, measure in importlib.import_module(f"benchmarks.subjects.{module.name}").MEASURES.items():
@@ -33,7 +33,7 @@ def all_measures() -> dict[str, Measure]:
 
 
 def chosen(names: list[str], measures: dict[str, Measure]) -> dict[str, Measure]:
-    """The measures that the names stand for: ``sqlite`` for all of SQLite's, ``sqlite.load`` for one."""
+    """Return the measures of these names: ``sqlite`` for all of SQLite's, ``sqlite.load`` for one."""
     unknown = [name for name in names if not any(_stands_for(name, full) for full in measures)]
     if unknown:
         sys.exit(f"no measure is called {', '.join(unknown)}; there are {', '.join(measures)}")
@@ -45,12 +45,12 @@ def _stands_for(name: str, full: str) -> bool:
 
 
 def parts_of(measures: dict[str, Measure]) -> list[list[str]]:
-    """The names of the measures, those of one subject together."""
+    """Return the names of the measures, grouped by subject."""
     return [list(names) for _, names in groupby(measures, key=lambda name: name.partition(".")[0])]
 
 
 def run_apart(parts: list[list[str]], folder: Path | None) -> None:
-    """Take the measures of each subject in a process of its own: what one leaves in memory would be in the figures of the next."""
+    """Run each subject in its own process, so that memory left by one does not affect the figures of the next."""
     with tempfile.TemporaryDirectory(prefix="stepwell-bench-", dir=folder) as parent:
         print(environment_line(Path(parent), is_quick=False), flush=True)
     where = [] if folder is None else ["--folder", str(folder)]
@@ -59,8 +59,8 @@ def run_apart(parts: list[list[str]], folder: Path | None) -> None:
 
 
 def run(measures: dict[str, Measure], folder: Path | None, *, is_quick: bool, is_part: bool = False) -> None:
-    """Take all measures in turn, each in a new folder, and print what comes."""
-    gc.freeze()  # what is imported stays: to look through it before every round would take longer than many a round
+    """Run all measures in turn, each in a new folder, and print their results."""
+    gc.freeze()  # exclude imported modules from collection: scanning them before each round would take longer than many rounds
     with tempfile.TemporaryDirectory(prefix="stepwell-bench-", dir=folder) as parent:
         if not is_part:
             print(environment_line(Path(parent), is_quick=is_quick), flush=True)

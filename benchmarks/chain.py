@@ -1,4 +1,4 @@
-"""A chain of commits, built before it is measured: what is left is the store's part of a commit, without the state's."""
+"""A chain of commits built before it is measured, so that only the store's part of a commit is left."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WORKSPACE, _WORKFLOW = "default", "manual"
 
 
 def chain(execution_id: str, steps: int) -> Iterator[Commit]:
-    """The commit that creates an execution, and one for each step after it, as ``well.transaction`` would build them."""
+    """Return the commit that creates an execution and one for each step, as ``well.transaction`` builds them."""
     state, who = State(), Metadata(execution_id, _WORKSPACE, _WORKFLOW, 1, _WHEN)
     yield _next(state, execution_id, Create(msgspec.Raw(encode_record(who)), msgspec.Raw(b"{}")), Creation(_WORKFLOW, 1))
     for number in range(steps):
@@ -55,7 +55,7 @@ def _next(state: State, execution_id: str, mutation: Planned, creation: Creation
 
 
 def prepared(plan: Plan, url: str, raw: workload.Yardstick, judge: workload.Judge | None = None) -> Iterator[Measurement]:
-    """Commits that are ready, one after another through the group committer: what a worker that holds a lease pays a store."""
+    """Yield the rate of prebuilt commits through the group committer: the cost for a worker that holds a lease."""
     size = plan.size(300, 20)
     store = store_of(url, SystemClock(), Limits())
     store.open()

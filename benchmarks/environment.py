@@ -1,4 +1,4 @@
-"""What the figures were taken on: without it they mean nothing."""
+"""The machine and versions of a run, without which figures mean nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["environment_line", "fsync_ms"]
 
 
 def fsync_ms(folder: Path, times: int = 50) -> float:
-    """How long this folder's disk takes to make 4 KiB durable, in milliseconds."""
+    """Return the median time of an fsync of 4 KiB in this folder, in milliseconds."""
     taken: list[float] = []
     with (folder / "fsync").open("wb") as file:
         for _ in range(times):
@@ -31,7 +31,7 @@ def fsync_ms(folder: Path, times: int = 50) -> float:
 
 
 def environment_line(folder: Path, *, is_quick: bool) -> str:
-    """The environment as one JSON object."""
+    """Return the environment as one JSON object."""
     return json.dumps(
         {
             "kind": "environment",

@@ -1,4 +1,4 @@
-"""How commits, loading and verifying hold up against large states and long histories, on any store."""
+"""Commits, loading and verification with large states and long histories, on any store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _set_variable(well: Stepwell, execution_id: str, number: int) -> None:
 
 
 def by_state_size(plan: Plan, url: str) -> Iterator[Measurement]:
-    """The cost of a commit with a large state, beside one with a small state."""
+    """Measure a commit with a large state, beside one with a small state."""
     large, size, numbers = plan.size(100_000, 1_000), plan.size(200, 10), count()
     with Stepwell(url) as well:
         for execution, keys in (("small", 10), ("large", large)):
@@ -35,7 +35,7 @@ def by_state_size(plan: Plan, url: str) -> Iterator[Measurement]:
             with well.transaction(execution) as transaction:
                 for key in range(keys):
                     transaction.set_variable(f"v{key}", key)
-            _set_variable(well, execution, 0)  # carries the snapshot that so large a commit makes due
+            _set_variable(well, execution, 0)  # carries the snapshot that such a large commit makes due
         ours, raws = in_turns(
             plan.rounds,
             seconds_each(size, lambda _: _set_variable(well, "large", next(numbers))),
@@ -45,7 +45,7 @@ def by_state_size(plan: Plan, url: str) -> Iterator[Measurement]:
 
 
 def by_history(plan: Plan, url: str, building_url: str) -> Iterator[Measurement]:
-    """The cost of a commit after a long history, beside one after ten commits."""
+    """Measure a commit after a long history, beside one after ten commits."""
     long, size, numbers = plan.size(100_000, 500), plan.size(200, 10), count()
     grow(plan, building_url, "long", long)
     with Stepwell(url) as well:
@@ -76,7 +76,7 @@ def _within(_value: float, _raw: float, ratio: float) -> Target:
 
 
 def load(plan: Plan, url: str, building_url: str) -> Iterator[Measurement]:
-    """Loading an execution of ten thousand commits with nothing in memory."""
+    """Measure loading an execution of ten thousand commits with empty caches."""
     commits = plan.size(10_000, 200)
     for shape, with_steps in (("variables", False), ("steps", True)):
         grow(plan, building_url, shape, commits, with_steps=with_steps)
@@ -110,7 +110,7 @@ def _read_ms(file: Path) -> float:
 
 
 def verify(plan: Plan, url: str, building_url: str) -> Iterator[Measurement]:
-    """Walking the receipt chain of ten thousand commits."""
+    """Measure verifying the receipt chain of ten thousand commits."""
     commits = plan.size(10_000, 200)
     grow(plan, building_url, "chain", commits)
     with Stepwell(url) as well:

@@ -1,4 +1,4 @@
-"""Locks of any kind: taken and given back alone, and by threads that all want the same one."""
+"""Acquire and release locks of any kind: alone, and contended by threads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from benchmarks.rounds import Work, per_second
 __all__ = ["Taking", "contended", "hand_overs", "pairs"]
 
 Taking = Callable[[], AbstractContextManager[object]]
-"""Gives a lock that is taken when its block is entered, however long that takes, and given back when it is left."""
+"""Returns a lock as a context manager that blocks until the lock is acquired."""
 
 _LONGEST_SECONDS = 60.0
 
 
 def pairs(count: int, take: Taking) -> Work:
-    """A work that takes a lock and gives it back, again and again; pairs in a second."""
+    """Return a work that acquires and releases a lock repeatedly; its figure is pairs per second."""
 
     def hold(_: int) -> None:
         with take():
@@ -29,7 +29,7 @@ def pairs(count: int, take: Taking) -> Work:
 
 
 def contended(takes: Sequence[Taking], turns: int) -> Work:
-    """A work in which each thread takes the same lock so many times, as fast as it can; turns in a second until all are done."""
+    """Return a work in which each thread acquires the same lock a number of times; its figure is acquisitions per second."""
 
     def work() -> float:
         gate = threading.Barrier(len(takes) + 1, timeout=_LONGEST_SECONDS)
@@ -52,15 +52,16 @@ def contended(takes: Sequence[Taking], turns: int) -> Work:
 
 
 def hand_overs(takes: Sequence[Taking], turns: int) -> Work:
-    """A work in which threads pass a lock on, each only to another: who had it asks again when somebody else has it.
+    """Return a work in which threads pass a lock to each other; its figure is hand-overs per second.
 
-    So this is how soon a lock that was given back is in the hands of one who waits for it. Hand-overs in a second.
+    A thread that had the lock asks again only after another thread got it. The figure therefore shows how soon a released lock
+    reaches a waiting thread.
     """
     return lambda: Relay(takes, turns).run()
 
 
 class Relay:
-    """Threads that pass a lock on until it has been held a number of times."""
+    """Threads that pass a lock on until it was held a number of times."""
 
     def __init__(self, takes: Sequence[Taking], turns: int) -> None:
         self._takes, self._turns = takes, turns
@@ -68,10 +69,10 @@ class Relay:
         self._passed = [threading.Event() for _ in takes]
         self._began = self._ended = 0.0
         self.holders: list[int] = []
-        """Who held it, turn by turn."""
+        """The holder of each turn."""
 
     def run(self) -> float:
-        """Turns in a second, from the moment when all threads are ready until the last turn."""
+        """Return turns per second, from the moment when all threads are ready to the last turn."""
         with ThreadPoolExecutor(len(self._takes)) as threads:
             list(threads.map(self._run, range(len(self._takes))))
         return self._turns / (self._ended - self._began)
@@ -89,7 +90,7 @@ class Relay:
                 raise TimeoutError("nobody else took the lock")
 
     def _hold(self, me: int) -> None:
-        """Only the holder of the lock comes here, so nothing else guards what is written."""
+        """Record a turn. Only the lock's holder runs this, so it needs no other lock."""
         self._passed[me].clear()
         if self.holders:
             self._passed[self.holders[-1]].set()

@@ -1,4 +1,4 @@
-"""One figure of a run, beside its raw limit and its target, as a JSON line."""
+"""A figure of a run, beside its raw limit and its target, as a JSON line."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ __all__ = ["Measurement", "Target", "at_least", "at_most", "significant"]
 
 @dataclass(frozen=True)
 class Target:
-    """What a figure should reach, in words, and whether it did."""
+    """The target of a figure, in words, and whether it was met."""
 
     text: str
     met: bool
 
 
 def at_least(what: str, actual: float, wanted: float) -> Target:
-    """The target that a figure is no smaller than wanted."""
+    """Return the target that a figure is at least ``wanted``."""
     return Target(f"{what} >= {wanted:g}", actual >= wanted)
 
 
 def at_most(what: str, actual: float, wanted: float) -> Target:
-    """The target that a figure is no larger than wanted."""
+    """Return the target that a figure is at most ``wanted``."""
     return Target(f"{what} <= {wanted:g}", actual <= wanted)
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A figure: the median of several rounds, and the ratio to a yardstick that was measured between them."""
+    """A figure: the median of several rounds, and its ratio to a yardstick that alternates with it."""
 
     name: str
     value: float
@@ -36,12 +36,12 @@ class Measurement:
     raw: float | None = None
     raw_is: str = ""
     ratio: float | None = None
-    """The median of the rounds' own ratios of value to raw, so that a slow moment of the machine falls on both."""
+    """The median of the ratios per round, so that a slow moment of the machine affects both."""
     target: Target | None = None
     note: str = ""
 
     def line(self) -> str:
-        """The measurement as one JSON object."""
+        """Return the measurement as one JSON object."""
         fields = asdict(self) | {
             "value": significant(self.value),
             "raw": significant(self.raw),
@@ -56,5 +56,5 @@ _FIELDS = ("name", "value", "unit", "raw", "raw_is", "ratio", "target", "met", "
 
 
 def significant(number: float | None) -> float | None:
-    """The number with four digits: more would be noise."""
+    """Return the number with four significant digits; more would be noise."""
     return None if number is None else float(f"{number:.4g}")

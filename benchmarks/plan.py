@@ -1,4 +1,4 @@
-"""How large a run is, and where it keeps its files."""
+"""The size of a run and its folder."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class Plan:
     """A run: full, or quick, which only shows that everything works."""
 
     name: str
-    """What is being measured; the names of its figures start with it."""
+    """The measure; the names of its figures start with it."""
     folder: Path
     is_quick: bool = False
 
     @property
     def rounds(self) -> int:
-        """How often each figure is taken."""
+        """How often each figure is measured."""
         return 2 if self.is_quick else 9
 
     def size(self, full: int, quick: int) -> int:
-        """How much of something, in this run."""
+        """Return the full or the quick size."""
         return quick if self.is_quick else full
 
     def say(self, text: str) -> None:
-        """Tell people how far the run is."""
+        """Print progress on standard error."""
         print(f"  {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Rounds: pieces of work measured in turns, so that whatever else the machine does falls on all of them alike."""
+"""Rounds: works that alternate, so that other load on the machine affects all of them alike."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from statistics import median
 __all__ = ["in_turns", "median_ratio", "per_second", "seconds_each"]
 
 Work = Callable[[], float]
-"""Does a piece of work and gives its figure: a rate, or a time."""
+"""Does a piece of work and returns its figure: a rate or a time."""
 
 
 def in_turns(rounds: int, *works: Work) -> list[list[float]]:
-    """The figures of each work over so many rounds, one after the other in every round; a first round only warms up."""
+    """Return the figures of each work over these rounds, alternating, after a warm-up round."""
     figures: list[list[float]] = [[] for _ in works]
     for number in range(rounds + 1):
         for work, collected in zip(works, figures, strict=True):
@@ -26,12 +26,12 @@ def in_turns(rounds: int, *works: Work) -> list[list[float]]:
 
 
 def median_ratio(values: list[float], raws: list[float]) -> float:
-    """The median over the rounds of value to raw."""
+    """Return the median over the rounds of value to raw."""
     return median(value / raw for value, raw in zip(values, raws, strict=True))
 
 
 def per_second(count: int, work: Callable[[int], object]) -> Work:
-    """A work that does ``work(0) ... work(count - 1)`` and gives how many of them it did in a second."""
+    """Return a work that calls ``work(0) ... work(count - 1)``; its figure is calls per second."""
 
     def timed() -> float:
         began = time.perf_counter()
@@ -43,6 +43,6 @@ def per_second(count: int, work: Callable[[int], object]) -> Work:
 
 
 def seconds_each(count: int, work: Callable[[int], object]) -> Work:
-    """A work that does ``work(0) ... work(count - 1)`` and gives the seconds that one of them took."""
+    """Return a work that calls ``work(0) ... work(count - 1)``; its figure is seconds per call."""
     rate = per_second(count, work)
     return lambda: 1 / rate()

@@ -1,11 +1,14 @@
 """``make scale``: a noisy workspace with a million items beside a hundred quiet ones on PostgreSQL, as JSON lines.
 
 - ``claim``: how long a claim of 100 items takes, while the noisy workspace is full and while it competes.
-- ``scans``: sequential scans of the items' table during all of it, as the server counts them; there should be none.
-- ``quiet``: how long an item of a quiet workspace waits for its start, alone in the store, beside a noisy one whose items take a
-  moment each (``beside``), and beside one whose items do nothing, so that its ten slots are taken and freed as fast as the machine
-  can (``churn``). All are measured in turns, so that what the machine does meanwhile is in all of them. What is printed is the
-  middle of the turns' own figures: a machine that stands still for a moment spoils one turn of one of them, and no more.
+- ``scans``: the server's count of sequential scans of the items table during the run; there should be none.
+- ``quiet``: how long an item of a quiet workspace waits for its start: alone in the store, beside a noisy workspace whose items
+  take a
+moment each (``beside``), and beside one whose items do nothing, so that its ten slots change as fast as the machine can
+(``churn``).
+
+The three alternate in turns, so that other load affects all of them. The result is the median of the turns' own figures, so that
+a stall of the machine spoils only one turn.
 """
 
 from __future__ import annotations
@@ -80,7 +83,7 @@ async def _fill_quiet(url: str, workspaces: int, each: int) -> None:
 
 
 def _claim_seconds(url: str, claims: int) -> list[float]:
-    """How long claims take; what they take is given back, so that each finds the same."""
+    """Return the durations of claims. Claimed items are released, so that each claim finds the same items."""
     store = PostgresStore(url, SystemClock(), Limits())
     store.open()
     took: list[float] = []
@@ -98,7 +101,7 @@ def _claim_seconds(url: str, claims: int) -> list[float]:
 
 
 async def _quiet_waits(url: str, workspaces: int, count: int) -> list[float]:
-    """How long items of quiet workspaces wait, asked for one after another while this process works; when it has come to work."""
+    """Return how long items of quiet workspaces wait, enqueued one after another while this process works."""
     _started.clear()
     took: list[float] = []
     async with AsyncStepwell(url) as well:
@@ -111,8 +114,7 @@ async def _quiet_waits(url: str, workspaces: int, count: int) -> list[float]:
 
 
 def _quiet_turns(places: Sequence[tuple[str, float]], workspaces: int, count: int) -> list[list[list[float]]]:
-    """The same at each place, where noisy items take so long, one after another in every turn: for each place, the waits of each
-    turn. First, each workspace works off what it has."""
+    """Return the waits of each turn at each place. First, each workspace's backlog is worked off."""
     global _noisy_seconds  # noqa: PLW0603 - the workflow runs in this process
     waits: list[list[list[float]]] = [[] for _ in places]
     for url, _ in places:
@@ -125,7 +127,7 @@ def _quiet_turns(places: Sequence[tuple[str, float]], workspaces: int, count: in
 
 
 def _settle(server: PostgresServer) -> None:
-    """Do what the server would do by itself after such a load, at some time in the middle of the figures."""
+    """Run VACUUM and CHECKPOINT now, which the server would otherwise run in the middle of the measurement."""
     with server.connect() as connection:
         connection.autocommit = True
         connection.execute("VACUUM ANALYZE")
@@ -149,7 +151,7 @@ def _print(name: str, value: float, unit: str, limit: float | None = None, note:
 
 
 def measure(server: PostgresServer, items: int, workspaces: int, waits: int, claims: int) -> None:
-    """Take all figures and print them."""
+    """Measure and print all figures."""
     alone_url, url = server.url("alone"), server.url("scale")
     asyncio.run(_load(alone_url, 0, workspaces))
     began = time.perf_counter()
@@ -175,7 +177,7 @@ def measure(server: PostgresServer, items: int, workspaces: int, waits: int, cla
 
 
 def main() -> None:
-    """Read the command line and run."""
+    """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description="The queue at scale, on PostgreSQL.")
     parser.add_argument("--items", type=int, default=1_000_000, help="items of the noisy workspace")
     parser.add_argument("--workspaces", type=int, default=100, help="quiet workspaces")

@@ -1,4 +1,4 @@
-"""Real servers, started by the run itself: each when a measure first needs it, for all that come after, and ended with the run."""
+"""Real servers, each started when a measure first needs it and stopped with the run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ atexit.register(_servers.close)
 @cache
 def _postgres(folder: Path) -> PostgresServer:
     with _temporary_files_in(folder):
-        # The server's own default, which tests make smaller to start faster. All else is as it comes: fsync on, commits waited for.
+        # The server's default; tests use less to start faster. Everything else is default, too: fsync on, synchronous commits.
         return _servers.enter_context(PostgresServer(shared_buffers="128MB"))
 
 
@@ -40,7 +40,7 @@ def _redis(folder: Path) -> RedisServer:
 
 @contextmanager
 def _temporary_files_in(folder: Path) -> Iterator[None]:
-    """Have a server keep its data on the disk that the run is about: it has no other way to be told."""
+    """Let a server keep its data in this folder: its fixture takes the folder from tempfile."""
     before, tempfile.tempdir = tempfile.tempdir, str(folder)
     try:
         yield
@@ -49,27 +49,27 @@ def _temporary_files_in(folder: Path) -> Iterator[None]:
 
 
 def postgres(plan: Plan) -> PostgresServer:
-    """The PostgreSQL server of this run."""
+    """Return the PostgreSQL server of this run."""
     return _postgres(_disk(plan))
 
 
 def redis(plan: Plan) -> RedisServer:
-    """The Redis server of this run. It writes nothing to a disk: what is measured is the way there and back, and its scripts."""
+    """Return the Redis server of this run. It writes nothing to disk, so round trips and scripts are measured."""
     return _redis(_disk(plan))
 
 
 def postgres_connection(plan: Plan) -> psycopg.Connection[tuple[object, ...]]:
-    """A plain connection to the PostgreSQL server, closed with the run."""
+    """Return a plain connection to the PostgreSQL server, closed with the run."""
     return _servers.enter_context(postgres(plan).connect())
 
 
 def redis_client(plan: Plan) -> Redis:
-    """A plain client of the Redis server, closed with the run."""
+    """Return a plain client of the Redis server, closed with the run."""
     return _servers.enter_context(redis(plan).client())
 
 
 def _disk(plan: Plan) -> Path:
-    """Beside the folder of the run, which is gone before the servers are."""
+    """Return a folder beside the run's, which is removed before the servers stop."""
     return plan.folder.parent.parent
 
 
@@ -79,4 +79,4 @@ URLS: dict[str, Callable[[Plan], str]] = {
     "postgres": lambda plan: postgres(plan).url(f"well_{next(_wells)}"),
     "redis": lambda plan: redis(plan).url(f"well-{next(_wells)}"),
 }
-"""By the name of a store: the URL of a new, empty well on it."""
+"""For each store, a function that returns the URL of a new, empty well."""

@@ -1,4 +1,4 @@
-"""What a commit to SQLite costs before anything is done around it: its statement, and the least that makes one."""
+"""The lower bound of a commit to SQLite: its statement, and the least work that creates one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ID, _WORKSPACE = "floor", "default"
 
 
 class _Bare:
-    """An execution in a file, written to by apsw alone: no transaction, no checks, no locks, no receipt that is given back."""
+    """An execution in a file, written by apsw alone: no transaction, checks or locks, and no receipt is returned."""
 
     def __init__(self, plan: Plan) -> None:
         path = plan.folder / "floor.db"
@@ -41,7 +41,7 @@ class _Bare:
         self._revision, self._numbers, self._sum, self._after = 0, count(), 0, state_digest(0)
 
     def statements(self, rows: int) -> float:
-        """Run the statement of a commit on bytes that are there already; how many in a second."""
+        """Run the statement of a commit on prebuilt bytes. Return commits per second."""
         bytes_of_one = self._encoded(next(self._numbers))
         digests = [sha256_hex(b"%d" % next(self._numbers)) for _ in range(rows)]
         began = time.perf_counter()
@@ -50,7 +50,7 @@ class _Bare:
         return rows / (time.perf_counter() - began)
 
     def commits(self, rows: int) -> float:
-        """The same with everything that has to be worked out for each: canonical bytes, id, and digests; how many in a second."""
+        """Run it with the work of each commit: canonical bytes, id and digests. Return commits per second."""
         began = time.perf_counter()
         for _ in range(rows):
             commit_id, header, body = self._encoded(next(self._numbers))
@@ -77,7 +77,7 @@ class _Bare:
 
 
 def floor(plan: Plan, raw: workload.Yardstick) -> Iterator[Measurement]:
-    """The statement alone, and with the least that makes one: no way of committing from Python is faster."""
+    """Measure the statement alone, and with the least work. No commit from Python can be faster."""
     size, bare = plan.size(300, 20), _Bare(plan)
     statements, commits, raws = in_turns(
         plan.rounds, lambda: bare.statements(size), lambda: bare.commits(size), lambda: raw.single(size)

@@ -1,4 +1,4 @@
-"""The work that every store is measured with, through the faces that users have. A store brings its URL and its raw yardstick."""
+"""The work that is measured on every store, through the public API. A store adds its URL and its raw yardstick."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ __all__ = [
 THREADS = 8
 COROUTINES = 200
 Judge = Callable[[float, float, float], Target]
-"""From value, raw and ratio to the target."""
+"""Returns the target for a value, its raw limit and their ratio."""
 
 _WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Yardstick(Protocol):
-    """The least that a commit can cost on a store: rows of the same size, written by its driver alone."""
+    """The lower bound of a commit on a store: rows of the same size, written by its driver alone."""
 
     single_is: str
     """What ``single`` does, in words."""
@@ -48,21 +48,21 @@ class Yardstick(Protocol):
     """What ``grouped`` does, in words."""
 
     def single(self, rows: int) -> float:
-        """Write rows one by one, each durable before the next; rows in a second."""
+        """Write rows one by one, each durable before the next. Return rows per second."""
         ...
 
     def grouped(self, rows: int, group: int) -> float:
-        """Write rows in transactions of ``group``; rows in a second."""
+        """Write rows in transactions of ``group``. Return rows per second."""
         ...
 
 
 def step(number: int) -> StepOutput:
-    """An ordinary step's output."""
+    """Return an ordinary step's output."""
     return StepOutput(f"node-{number}", f"step-{number}", "COMPLETED", {"id": number, "ok": True}, _WHEN, 12)
 
 
 def row_bytes() -> int:
-    """How many bytes the receipt and mutations of an ordinary step take."""
+    """Return the size of an ordinary step's receipt and mutations, in bytes."""
     with Stepwell("memory://") as well:
         well.create("x" * 12)
         with well.transaction("x" * 12) as transaction:
@@ -82,7 +82,7 @@ async def _commit_step_async(well: AsyncStepwell, execution_id: str, number: int
 
 
 def alone(plan: Plan, url: str, raw: Yardstick, judge: Judge | None = None) -> Iterator[Measurement]:
-    """Commits one after another, by a caller that blocks."""
+    """Measure commits one after another by a blocking caller."""
     size, numbers = plan.size(300, 20), count()
     with Stepwell(url) as well:
         well.create("alone")
@@ -95,7 +95,7 @@ def alone(plan: Plan, url: str, raw: Yardstick, judge: Judge | None = None) -> I
 
 
 def awaited(plan: Plan, url: str, raw: Yardstick, judge: Judge | None = None) -> Iterator[Measurement]:
-    """Commits one after another, by a caller that awaits."""
+    """Measure commits one after another by an async caller."""
     size, numbers = plan.size(300, 20), count()
 
     async def commits(well: AsyncStepwell) -> None:
@@ -111,7 +111,7 @@ def awaited(plan: Plan, url: str, raw: Yardstick, judge: Judge | None = None) ->
 
 
 def from_threads(plan: Plan, url: str, judge: Judge | None = None) -> Iterator[Measurement]:
-    """Commits from eight threads at once, beside one after another."""
+    """Measure commits from eight threads, beside single ones."""
     size, numbers = plan.size(100, 10), count()
     with Stepwell(url) as well, ThreadPoolExecutor(THREADS) as threads:
         for execution in ("single", *(f"thread-{each}" for each in range(THREADS))):
@@ -130,7 +130,7 @@ def from_threads(plan: Plan, url: str, judge: Judge | None = None) -> Iterator[M
 
 
 def from_coroutines(plan: Plan, url: str, raw: Yardstick, judge: Judge | None = None) -> Iterator[Measurement]:
-    """Commits from two hundred coroutines at once."""
+    """Measure commits from two hundred coroutines."""
     size, tasks, numbers = plan.size(20, 2), plan.size(COROUTINES, 20), count()
 
     async def commits(well: AsyncStepwell, each: int) -> None:
@@ -172,7 +172,7 @@ def grow(plan: Plan, url: str, execution_id: str, commits: int, *, with_steps: b
 def beside(
     name: str, ours: list[float], raws: list[float], *, raw_is: str, judge: Judge | None = None, unit: str = "commits/s"
 ) -> Measurement:
-    """The measurement of figures that were taken in turns with their yardstick's."""
+    """Return the measurement of figures that alternated with their yardstick's."""
     value, raw, ratio = median(ours), median(raws), median_ratio(ours, raws)
     return Measurement(name, value, unit, raw, raw_is, ratio, None if judge is None else judge(value, raw, ratio))
 

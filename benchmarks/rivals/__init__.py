@@ -1,1 +1,3 @@
-"""Rivals: Stepwell beside products that do the same work, on the same servers, in turns. ``python -m benchmarks.rivals --help``."""
+"""Stepwell beside other products that do the same work on the same servers, alternately. See ``python -m benchmarks.rivals
+--help``.
+"""

@@ -18,7 +18,7 @@ __all__ = ["arguments_of", "main"]
 
 
 def arguments_of(words: list[str]) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rivals", description="Stepwell beside its rivals.")
     parser.add_argument("--quick", action="store_true", help="small and rough: only to see that everything runs")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="steps, queue.drain, steps.alone.sqlite, redis ...")
@@ -33,11 +33,11 @@ def arguments_of(words: list[str]) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Read the command line and hold the contests; 1 if a contender failed."""
+    """Parse the command line and hold the contests. Return 1 if a contender failed."""
     arguments = arguments_of(sys.argv[1:])
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and contenders are ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # exit by an exception, so that servers and contenders are stopped, too
     if arguments.folder is not None:
-        tempfile.tempdir = str(arguments.folder)  # the servers have no other way to be told
+        tempfile.tempdir = str(arguments.folder)  # the server fixtures take their folder from tempfile
     with tempfile.TemporaryDirectory(prefix="stepwell-rivals-") as folder:
         print(environment_line(Path(folder), is_quick=arguments.quick), flush=True)
         print(release_line(), flush=True)

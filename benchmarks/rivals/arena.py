@@ -1,4 +1,4 @@
-"""The arena: the servers of a run, and a place of its own for each contender on them."""
+"""The servers of a run, and a separate database or folder on them for each contender."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["Arena"]
 
 
 class Arena:
-    """Real servers, each started when it is first needed, and ended with the run."""
+    """Real servers, each started on first use and stopped with the run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._stack, self._numbers = folder, ExitStack(), count()
 
     @cached_property
     def _postgres(self) -> PostgresServer:
-        # The server's own defaults: fsync on, commits waited for. Connections, since all contenders keep theirs between turns.
+        # The server's defaults: fsync on, synchronous commits. More connections, since contenders keep theirs between turns.
         return self._stack.enter_context(PostgresServer(shared_buffers="128MB", max_connections="300"))
 
     @cached_property
@@ -47,11 +47,11 @@ class Arena:
         return f"redis://127.0.0.1:{self._redis.port}/{next(self._numbers) % 16}"
 
     def place_for(self, contender: Contender, store: str) -> Place:
-        """An empty place on a store, for this contender alone."""
+        """Return an empty place on a store for this contender alone."""
         urls: dict[str, Callable[[], str]] = {"postgres": self._database, "redis": self._redis_database}
         url = urls[store]() if store in urls else ""
         return Place(store, str(self._new_folder()), url, contender.options)
 
     def close(self) -> None:
-        """End the servers."""
+        """Stop the servers."""
         self._stack.close()

@@ -1,4 +1,4 @@
-"""What is contested, by whom, and how much of it: tables only."""
+"""Tables of contests: the work, the contenders and the sizes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["CONTESTS", "OURS", "STEPS_EACH", "Contender", "Contest", "chosen", "
 
 OURS = "stepwell"
 STEPS_EACH = 10
-"""How many steps a workflow has."""
+"""The number of steps of a workflow."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to use one product. ``stepwell.async`` and ``stepwell.blocking`` are one product, used in two ways."""
+    """One way to use a product. ``stepwell.async`` and ``stepwell.blocking`` are two ways to use one product."""
 
     name: str
     module: str
@@ -30,7 +30,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Contest:
-    """A piece of work on a store, done in turns by all who can do it."""
+    """A piece of work on a store, which its contenders do alternately."""
 
     subject: str
     work: str
@@ -76,7 +76,7 @@ _BY_SUBJECT = {"steps": _STEPS, "queue": _QUEUE}
 
 
 def contenders_of(subject: str, store: str) -> list[Contender]:
-    """Who takes part: everyone who works on this store."""
+    """Return the contenders that work on this store."""
     return [contender for contender in _BY_SUBJECT[subject] if store in contender.stores]
 
 
@@ -92,7 +92,9 @@ CONTESTS = (
 
 
 def chosen(names: list[str]) -> list[Contest]:
-    """The contests that names stand for: ``steps``, ``steps.alone``, ``steps.alone.sqlite``, or a store, ``sqlite``; none: all."""
+    """Return the contests of these names: ``steps``, ``steps.alone``, ``steps.alone.sqlite``, or a store; without names all of
+    them.
+    """
     unknown = [name for name in names if not any(_stands_for(name, contest) for contest in CONTESTS)]
     if unknown:
         raise ValueError(f"no contest is called {', '.join(unknown)}; there are {', '.join(c.name for c in CONTESTS)}")

@@ -1,6 +1,6 @@
-"""What a contender does, and the process that does it: ``python -m benchmarks.rivals.player MODULE CLASS PLACE``.
+"""The process of a contender: ``python -m benchmarks.rivals.player MODULE CLASS PLACE``.
 
-It reads one request a line (``{"work": "alone", "size": 20}``) and answers each with its figures. The end of its input ends it, so
+It reads one request per line (``{"work": "alone", "size": 20}``) and answers each with its figures. It ends with its input, so
 it does not outlive the run that started it.
 """
 
@@ -21,51 +21,51 @@ __all__ = ["Place", "Player", "Work"]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a contender keeps its data: nobody else's database, file or prefix."""
+    """Where a contender keeps its data: a database, file or prefix of its own."""
 
     store: str
     folder: str
     url: str = ""
-    """How the product's own driver is told: a database of the PostgreSQL server, or a Redis server."""
+    """The URL for the product's own driver: a database of the PostgreSQL server, or a Redis server."""
     options: Mapping[str, object] = field(default_factory=dict)
-    """What tells variants of one product apart."""
+    """Options that distinguish variants of a product."""
 
     @property
     def file(self) -> Path:
-        """A file for a store that is one."""
+        """Return a file for a store that is one."""
         return Path(self.folder, "data.db")
 
     def line(self) -> str:
-        """The place as JSON."""
+        """Return the place as JSON."""
         return json.dumps(asdict(self))
 
 
 class Work(Protocol):
-    """One turn at a piece of work."""
+    """One turn of a piece of work."""
 
     def __call__(self, size: int) -> list[float]:
-        """Do so much of it; its figures, which are rates in a second, or seconds."""
+        """Do this much work. Return its figures: rates per second, or seconds."""
         ...
 
 
 class Player(Protocol):
-    """A product, set up and ready. ``works`` has what it can do; what it cannot is left out."""
+    """A product, set up and ready. ``works`` holds the work that it supports."""
 
     works: Mapping[str, Work]
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         ...
 
 
 def main() -> None:
-    """Play until the input ends."""
+    """Answer requests until the input ends."""
     module, name, place = sys.argv[1:]
-    # Products print what they like; the answers have a channel of their own.
+    # Products may print to standard output, so answers have a pipe of their own.
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         player: Player = getattr(importlib.import_module(module), name)(Place(**json.loads(place)))
-        gc.freeze()  # what is imported stays: looking through it would fall on whoever has the largest libraries
+        gc.freeze()  # exclude imported modules from collection: scanning them would penalize the largest libraries
         print(json.dumps({"works": list(player.works)}), file=answers, flush=True)
         for line in sys.stdin:
             request = json.loads(line)

@@ -1,4 +1,4 @@
-"""Which releases of the rivals took part, and which could not."""
+"""The versions of the rivals that take part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PRODUCTS = (
 
 
 def release_line() -> str:
-    """The rivals' versions as one JSON object; None for what is not installed."""
+    """Return the rivals' versions as one JSON object; None for what is not installed."""
     notes = [] if sys.version_info >= (3, 12) else ["oban needs Python 3.12 and takes no part"]
     return json.dumps({"kind": "releases", **{name: _version(name) for name in _PRODUCTS}, "notes": notes})
 

@@ -1,5 +1,8 @@
-"""A seat: a contender in a process of its own, as the run sees it. While it is not its turn it is stopped: some poll or tidy
-up even then, and the machine belongs to the one who is measured."""
+"""A contender's process as seen by the run.
+
+The process is stopped with SIGSTOP while it is not its turn: some products poll or clean up even when idle, and that would slow
+down the contender that is measured.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ _LEAVE_SECONDS = 20.0
 
 
 class ContenderFailed(Exception):
-    """A contender's process ended in the middle of its work; what it said is on stderr."""
+    """A contender's process ended during its work; its output is on stderr."""
 
 
 class Seat:
-    """A contender that was started, and answers one request after another."""
+    """A running contender that answers one request after another."""
 
     def __init__(self, name: str, module: str, kind: str, place: Place) -> None:
         self.name = name
@@ -36,7 +39,7 @@ class Seat:
         self._process.send_signal(signal.SIGSTOP)
 
     def take_turn(self, work: str, size: int) -> list[float]:
-        """Have it do so much of a piece of work; its figures."""
+        """Let it do this much work. Return its figures."""
         assert self._process.stdin is not None
         if self._process.stdin.closed:
             raise ContenderFailed(self.name)
@@ -58,7 +61,7 @@ class Seat:
         return json.loads(line)
 
     def leave(self) -> None:
-        """End the contender: kindly, then not."""
+        """Stop the contender: first by closing its input, then by killing it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.send_signal(signal.SIGCONT)

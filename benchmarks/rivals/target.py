@@ -1,4 +1,4 @@
-"""What Stepwell has to reach in each contest, against whom."""
+"""Stepwell's targets in each contest, per rival."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RATIOS: dict[tuple[str, str], float] = {
     ("queue.drain.redis", "huey"): 1,
     ("queue.drain.sqlite", "huey"): 1,
 }
-"""By contest and rival: how many times the rival's rate ours has to be."""
+"""By contest and rival: the wanted ratio of our rate to the rival's."""
 
 VALUES: dict[str, Callable[[float], Target]] = {
     "queue.latency.postgres.p50": lambda ms: at_most("ms", ms, 3),
@@ -37,13 +37,13 @@ VALUES: dict[str, Callable[[float], Target]] = {
     "queue.latency.redis.p99": lambda ms: at_most("ms", ms, 15),
     "queue.latency.sqlite.p99": lambda ms: at_most("ms", ms, 15),
 }
-"""By figure: what it has to be, whatever the rivals do."""
+"""By figure: the wanted value, independent of the rivals."""
 
 _BULK_ITEMS, _BULK_RATIO = 40_000, 0.7
 
 
 def target_of(name: str, rival: str, value: float, ratio: float) -> Target | None:
-    """What our figure should be beside a rival's, and whether it is; None if nothing was promised."""
+    """Return the target of our figure beside a rival's, or None."""
     if (name, rival) == ("queue.bulk.postgres", "pgqueuer"):
         text = f"items/s >= {_BULK_ITEMS:,} or ratio >= {_BULK_RATIO:g}"
         return Target(text, value >= _BULK_ITEMS or ratio >= _BULK_RATIO)

@@ -1,4 +1,4 @@
-"""A tournament: contests held one after another, each contender in its own process, in turns."""
+"""Contests held one after another, each contender in its own process, alternately."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Tournament"]
 
 
 class Tournament:
-    """Holds contests. A contender that fails is named and left out; the others go on."""
+    """Holds contests. A contender that fails is reported and left out; the others continue."""
 
     def __init__(self, folder: Path, *, is_quick: bool, products: list[str]) -> None:
         self._arena, self._is_quick, self._products = Arena(folder), is_quick, products
@@ -52,7 +52,7 @@ class Tournament:
         return seats
 
     def _rounds(self, contest: Contest, seats: list[Seat]) -> dict[str, list[list[float]]]:
-        """The figures of all who can do it, one after the other in every round; a first round only warms up."""
+        """Return the figures of all contenders that support the work, alternately per round, after a warm-up round."""
         playing = {seat.name: seat for seat in seats if contest.work in seat.works}
         figures: dict[str, list[list[float]]] = {name: [] for name in playing}
         size, rounds = (contest.quick_size, 1) if self._is_quick else (contest.size, contest.rounds)
@@ -74,5 +74,5 @@ class Tournament:
         print(json.dumps({"kind": "problem", "name": name, "contender": str(failed)}), flush=True)
 
     def close(self) -> None:
-        """End the servers."""
+        """Stop the servers."""
         self._arena.close()

@@ -1,4 +1,4 @@
-"""What a contest came to, as JSON lines: every contender's figure, and ours beside each rival's best."""
+"""The result of a contest as JSON lines: every contender's figure, and ours beside each rival's best."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from benchmarks.rounds import median_ratio
 __all__ = ["lines"]
 
 Rounds = Mapping[str, list[list[float]]]
-"""By contender: its figures, round by round."""
+"""The figures per round, by contender."""
 
 
 def lines(contest: Contest, rounds: Rounds) -> Iterator[str]:
-    """All there is to say of a contest."""
+    """Yield every line of a contest's result."""
     if contest.unit != "ms":
         rates = {name: [median(figures) for figures in each] for name, each in rounds.items()}
         yield from _compared(contest.name, contest.unit, rates)
@@ -26,7 +26,7 @@ def lines(contest: Contest, rounds: Rounds) -> Iterator[str]:
     milliseconds = {name: [[figure * 1000 for figure in figures] for figures in each] for name, each in rounds.items()}
     middle = {name: [median(figures) for figures in each] for name, each in milliseconds.items()}
     yield from _compared(f"{contest.name}.p50", "ms", middle)
-    # One figure for all rounds: a round has too few to have a hundredth.
+    # The p99 of all rounds together: one round has too few values for it.
     worst = {name: [_ninety_ninth([figure for figures in each for figure in figures])] for name, each in milliseconds.items()}
     yield from _compared(f"{contest.name}.p99", "ms", worst)
 
@@ -47,7 +47,7 @@ def _compared(name: str, unit: str, figures: Mapping[str, list[float]]) -> Itera
 
 
 def _best_of_each_product(figures: Mapping[str, list[float]], *, is_time: bool) -> dict[str, str]:
-    """Of each rival product the way of use that did best here."""
+    """Return for each rival product the way of use that was best here."""
     best: dict[str, str] = {}
     for contender in sorted(figures, key=lambda each: median(figures[each]), reverse=is_time):
         best[contender.partition(".")[0]] = contender

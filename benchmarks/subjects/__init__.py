@@ -1,1 +1,1 @@
-"""What is measured: one module each, with its measures by name in ``MEASURES``. A new module here is found by itself."""
+"""The measures, one module per subject, each with its ``MEASURES`` by name. New modules are found automatically."""

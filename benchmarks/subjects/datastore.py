@@ -1,4 +1,4 @@
-"""DataStore, alone in memory, beside a dict under a lock."""
+"""``DataStore``, in memory alone, beside a dict under a lock."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _VALUES: dict[str, object] = {"int": 12_345, "text": "a short text", "dict": {"i
 
 
 class LockedDict:
-    """The least that several threads need to share values; it hands out the very objects that it was given."""
+    """The least that threads need to share values; it returns the stored objects themselves."""
 
     def __init__(self) -> None:
         self._lock, self._values = threading.Lock(), dict[str, object]()
 
     def get(self, name: str) -> object:
-        """The value of a name."""
+        """Return the value of a name."""
         with self._lock:
             return self._values.get(name)
 
     def set(self, name: str, value: object) -> None:
-        """Give a name a value."""
+        """Set the value of a name."""
         with self._lock:
             self._values[name] = value
 
@@ -41,7 +41,7 @@ def _new_store() -> DataStore:
 
 
 def _nanoseconds(function: Callable[..., object], times: int, *arguments: object) -> Callable[[], float]:
-    """A work that calls the function for every key, so many times, and gives the nanoseconds of one call."""
+    """Return a work that calls the function for every key a number of times; its figure is nanoseconds per call."""
 
     def timed() -> float:
         began = time.perf_counter_ns()
@@ -54,7 +54,7 @@ def _nanoseconds(function: Callable[..., object], times: int, *arguments: object
 
 
 def get(plan: Plan) -> Iterator[Measurement]:
-    """Reading a variable."""
+    """Measure reading a variable."""
     times = plan.size(1_000, 10)
     for kind, value in _VALUES.items():
         store, plain = _new_store(), LockedDict()
@@ -66,7 +66,7 @@ def get(plan: Plan) -> Iterator[Measurement]:
 
 
 def set_(plan: Plan) -> Iterator[Measurement]:
-    """Writing a variable."""
+    """Measure writing a variable."""
     times = plan.size(1_000, 10)
     for kind, value in _VALUES.items():
         store, plain = _new_store(), LockedDict()
@@ -75,7 +75,7 @@ def set_(plan: Plan) -> Iterator[Measurement]:
 
 
 def _judged(name: str, figures: list[list[float]], most: float | None) -> Measurement:
-    """The measurement; without a target for dicts, which a locked dict hands out as the same object and a DataStore as a copy."""
+    """Return the measurement. It has no target for dicts, which a DataStore copies and a locked dict does not."""
 
     def judge(_value: float, _raw: float, ratio: float) -> Target:
         return at_most("ratio", ratio, most or 0)

@@ -1,4 +1,4 @@
-"""``import stepwell`` in a fresh interpreter: how long it takes and what it brings along."""
+"""``import stepwell`` in a new interpreter: its duration and the modules that it loads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _fresh(code: str) -> str:
 
 
 def duration(plan: Plan) -> Iterator[Measurement]:
-    """How long the import takes."""
+    """Measure how long the import takes."""
     ours, raws = in_turns(
         plan.rounds,
         lambda: float(_fresh(_TIMED.format(imports="import stepwell"))),
@@ -49,7 +49,7 @@ def duration(plan: Plan) -> Iterator[Measurement]:
 
 
 def ready(plan: Plan) -> Iterator[Measurement]:
-    """How long it takes until a well can be opened: names are fetched when they are first used."""
+    """Measure the time until a well can be opened, including the names that are imported on first use."""
     ours, raws = in_turns(
         plan.rounds,
         lambda: float(_fresh(_TIMED.format(imports="from stepwell import Stepwell, step, workflow"))),
@@ -59,7 +59,7 @@ def ready(plan: Plan) -> Iterator[Measurement]:
 
 
 def modules(plan: Plan) -> Iterator[Measurement]:
-    """Which modules everything public loads."""
+    """Measure which modules all public names load."""
     loaded = json.loads(_fresh(_LISTED))
     heavy = sorted({name.partition(".")[0] for name in loaded} & set(HEAVY))
     note = f"heavy: {', '.join(heavy)}" if heavy else f"{sum(name.startswith('stepwell') for name in loaded)} are Stepwell's own"

@@ -1,8 +1,8 @@
-"""``well.lock`` on every store, alone and between eight who want the same one; on Redis beside redis-py's Lock as it comes.
+"""``well.lock`` on every store, alone and contended by eight threads; on Redis beside redis-py's Lock with its defaults.
 
-``pairs`` takes a free lock and gives it back. ``contended`` is eight threads that each want the same lock a number of times.
-``hand_over`` is how often a second a lock that was given back reaches another thread that waits for it; in ``contended`` a thread
-may take it again before anybody else has woken up. With ``_apart`` each thread has a well of its own, as processes have.
+``pairs`` acquires a free lock and releases it. In ``contended``, eight threads acquire the same lock a number of times; a thread
+may get it again before another one wakes up. ``hand_over`` is how often per second a released lock reaches another waiting
+thread. With ``_apart``, each thread has its own well, like separate processes.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from stepwell import Stepwell
 
 __all__ = ["MEASURES"]
 
-_SECONDS = 30  # how long a lease lasts, here and there; nobody waits for so long
+_SECONDS = 30  # the lease of both kinds of locks; no thread waits that long
 
-# The least that a lock with a fence needs: taken if it is free, given back by its holder alone.
+# The least that a lock with a fencing token needs: acquire it if it is free, release it only as its holder.
 _ACQUIRE = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return redis.call('INCR', KEYS[2]) end"
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end"
 
 
 class Rival(NamedTuple):
-    """Another kind of lock, measured in turns with ours."""
+    """Another kind of lock, measured alternately with ours."""
 
     name: str
     take: Taking
     hand_overs: int
-    """How many of them a round has: few, if it takes its time for each."""
+    """Hand-overs per round; few for a slow lock."""
 
 
 def _taking(well: Stepwell) -> Taking:
@@ -49,7 +49,7 @@ def _pairs_size(plan: Plan) -> int:
 
 
 def _pairs(plan: Plan, take: Taking, *raws: tuple[str, str, Work, workload.Judge | None]) -> Iterator[Measurement]:
-    """Taking and giving back, beside others that do as much; each with its name, what it is, and the target."""
+    """Measure acquire and release, beside others that do as much, each with its name, description and target."""
     ours, *others = in_turns(plan.rounds, pairs(_pairs_size(plan), take), *(work for _, _, work, _ in raws))
     for (name, raw_is, _, judge), figures in zip(raws, others, strict=True):
         yield workload.beside(f"{plan.name}.{name}", ours, figures, raw_is=raw_is, judge=judge, unit="pairs/s")
@@ -74,7 +74,7 @@ def _contests(plan: Plan, url: str, rival: Rival | None, judge: workload.Judge |
 def _contest(
     plan: Plan, ours: dict[str, Work], theirs: Work | None, raw_is: str, judge: workload.Judge | None
 ) -> Iterator[Measurement]:
-    """Threads that want the same lock, beside some that want a rival's; only those of one well have the target."""
+    """Measure contended locks, beside a rival's; only those of one well have a target."""
     figures = in_turns(plan.rounds, *ours.values(), *([] if theirs is None else [theirs]))
     for number, (name, values) in enumerate(zip(ours, figures, strict=False)):
         full, unit = f"{plan.name}.{name}", "turns/s"
@@ -85,7 +85,7 @@ def _contest(
 
 
 def memory(plan: Plan) -> Iterator[Measurement]:
-    """Locks of a well in memory."""
+    """Measure locks of a well in memory."""
     lock, url = threading.Lock(), servers.URLS["memory"](plan)
     rival = Rival("threading.Lock", lambda: lock, 80)
     with Stepwell(url) as well:
@@ -103,17 +103,17 @@ def _in_tables(plan: Plan, url: str, table: workload.Yardstick) -> Iterator[Meas
 
 
 def sqlite(plan: Plan) -> Iterator[Measurement]:
-    """Locks in a SQLite file."""
+    """Measure locks in a SQLite file."""
     yield from _in_tables(plan, servers.URLS["sqlite"](plan), sqlite_subject.RawTable(plan))
 
 
 def postgres(plan: Plan) -> Iterator[Measurement]:
-    """Locks in a PostgreSQL database."""
+    """Measure locks in a PostgreSQL database."""
     yield from _in_tables(plan, servers.URLS["postgres"](plan), postgres_subject.RawTable(plan))
 
 
 def redis(plan: Plan) -> Iterator[Measurement]:
-    """Locks in Redis, beside redis-py's, which sleeps for 0.1 s between two tries, and beside the least that two scripts can do."""
+    """Measure locks in Redis, beside redis-py's, which sleeps 0.1 s between attempts, and beside two bare scripts."""
     url, client = servers.URLS["redis"](plan), servers.redis_client(plan)
     acquire, release = str(client.script_load(_ACQUIRE)), str(client.script_load(_RELEASE))
 

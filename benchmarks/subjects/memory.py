@@ -1,4 +1,4 @@
-"""The memory store: what a commit costs when nothing has to reach a disk."""
+"""The memory store: the cost of a commit without a disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class PlainChain:
-    """The least that a chained commit needs: encode the step, hash it, chain the hash, keep both under a lock."""
+    """The least that a chained commit needs: encode the step, hash it, chain the hash, and store both under a lock."""
 
     single_is = grouped_is = "steps/s encoded, hashed, chained and kept under a lock"
 
@@ -34,21 +34,21 @@ class PlainChain:
             self._rows.append((header, body))
 
     def single(self, rows: int) -> float:
-        """Append rows; how many in a second."""
+        """Append rows. Return rows per second."""
         return per_second(rows, self._append)()
 
     def grouped(self, rows: int, group: int) -> float:
-        """The same: there is nothing to share."""
+        """Append rows; without a disk, a group shares nothing."""
         return self.single(rows)
 
 
 def alone(plan: Plan) -> Iterator[Measurement]:
-    """One commit after another, blocking."""
+    """Measure commits one after another, blocking."""
     yield from workload.alone(plan, "memory://", PlainChain())
 
 
 def awaited(plan: Plan) -> Iterator[Measurement]:
-    """One commit after another, awaited."""
+    """Measure commits one after another, awaited."""
     yield from workload.awaited(plan, "memory://", PlainChain())
 
 

@@ -1,6 +1,6 @@
-"""The PostgreSQL store, beside psycopg alone: rows of the same size, on the same server, with the same durability.
+"""The PostgreSQL store beside psycopg alone: rows of the same size on the same server with the same durability.
 
-``alone`` is what a user of ``well.transaction`` sees; in ``prepared`` the chain is known, and only the commit itself is left.
+``alone`` is what a user of ``well.transaction`` gets. In ``prepared`` the chain is known, and only the commit itself is left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _tables = count()
 
 
 class RawTable:
-    """A table of blobs, written by psycopg alone: prepared statements, in binary, on a connection of its own."""
+    """A table of blobs, written by psycopg alone: prepared binary statements on a connection of its own."""
 
     single_is = "rows/s, autocommitted one by one"
     grouped_is = f"rows/s, by statements that insert an array of {workload.COROUTINES}"
@@ -36,14 +36,14 @@ class RawTable:
         self._row = b"x" * workload.row_bytes()
 
     def single(self, rows: int) -> float:
-        """Insert rows one by one, each its own transaction; rows in a second."""
+        """Insert rows one by one, each in its own transaction. Return rows per second."""
         began = time.perf_counter()
         for _ in range(rows):
             self._cursor.execute(self._insert, (self._row,), prepare=True)
         return rows / (time.perf_counter() - began)
 
     def grouped(self, rows: int, group: int) -> float:
-        """Insert rows by statements of ``group``; rows in a second."""
+        """Insert rows by statements of ``group``. Return rows per second."""
         began = time.perf_counter()
         for first in range(0, rows, group):
             self._cursor.execute(self._insert_all, ([self._row] * min(group, rows - first),), prepare=True)
@@ -55,27 +55,27 @@ def _close_to_raw(_value: float, _raw: float, ratio: float) -> Target:
 
 
 def alone(plan: Plan) -> Iterator[Measurement]:
-    """One commit after another, blocking."""
+    """Measure commits one after another, blocking."""
     yield from workload.alone(plan, servers.URLS["postgres"](plan), RawTable(plan), _close_to_raw)
 
 
 def prepared(plan: Plan) -> Iterator[Measurement]:
-    """One commit after another, blocking, without the question for the newest head."""
+    """Measure commits one after another, blocking, without the read of the newest head."""
     yield from chain.prepared(plan, servers.URLS["postgres"](plan), RawTable(plan), _close_to_raw)
 
 
 def awaited(plan: Plan) -> Iterator[Measurement]:
-    """One commit after another, awaited."""
+    """Measure commits one after another, awaited."""
     yield from workload.awaited(plan, servers.URLS["postgres"](plan), RawTable(plan))
 
 
 def threads(plan: Plan) -> Iterator[Measurement]:
-    """Commits from eight threads."""
+    """Measure commits from eight threads."""
     yield from workload.from_threads(plan, servers.URLS["postgres"](plan))
 
 
 def coroutines(plan: Plan) -> Iterator[Measurement]:
-    """Commits from two hundred coroutines."""
+    """Measure commits from two hundred coroutines."""
 
     def judge(value: float, raw: float, _ratio: float) -> Target:
         return Target("value >= 10,000 or 0.15 of raw, whichever is lower", value >= min(10_000, 0.15 * raw))

@@ -1,6 +1,6 @@
-"""The queue: asking for runs, one call each and in bulk, working off what waits, and how soon an idle system starts.
+"""The queue: enqueue one by one and in bulk, drain throughput, and start latency on an idle system.
 
-``drain`` is 5,000 workflows without steps of 50 workspaces, worked off by one process, each a durable execution with its receipt.
+``drain`` is 5,000 workflows without steps of 50 workspaces, run by one process, each a durable execution with its receipt.
 ``latency`` is the time from ``enqueue`` in an idle process until the workflow's code runs.
 """
 
@@ -34,7 +34,7 @@ async def nothing(number: int) -> None:
 
 @contextmanager
 def _flow() -> Generator[Workflow[..., Any]]:
-    """The workflow, registered only while it is measured: with it, every well of this process would have a worker."""
+    """Register the workflow inside the block only: with it, every well of this process would have a worker."""
     before = dict(function._workflows)
     yield workflow(name="benchmark-nothing")(nothing)
     function._workflows.clear()
@@ -57,7 +57,7 @@ async def _bulk(well: AsyncStepwell, flow: Workflow[..., Any], count: int) -> fl
 
 
 async def _drain(url: str, flow: Workflow[..., Any], count: int) -> tuple[float, float]:
-    """How many requests are stored and worked off in a second."""
+    """Return requests enqueued and executions drained per second."""
     _started.clear()
     well = AsyncStepwell(url, worker=False)
     for name in range(_WORKSPACES):
@@ -102,22 +102,22 @@ def _measure(plan: Plan, store: str) -> Iterator[Measurement]:
 
 
 def memory(plan: Plan) -> Iterator[Measurement]:
-    """In memory."""
+    """Measure the queue in memory."""
     yield from _measure(plan, "memory")
 
 
 def sqlite(plan: Plan) -> Iterator[Measurement]:
-    """In a SQLite file."""
+    """Measure the queue in a SQLite file."""
     yield from _measure(plan, "sqlite")
 
 
 def postgres(plan: Plan) -> Iterator[Measurement]:
-    """On PostgreSQL."""
+    """Measure the queue on PostgreSQL."""
     yield from _measure(plan, "postgres")
 
 
 def redis(plan: Plan) -> Iterator[Measurement]:
-    """On Redis."""
+    """Measure the queue on Redis."""
     yield from _measure(plan, "redis")
 
 

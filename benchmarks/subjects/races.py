@@ -1,4 +1,6 @@
-"""T05: races for one revision. Four writers commit to one execution at the same moment, again and again; each time one may."""
+"""T05: races for one revision. Four writers commit to one execution at the same moment, repeatedly; exactly one may win each
+time.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,16 @@ _ID = "contested"
 
 
 class Racing:
-    """Writers that all try to be the next, and who of them was."""
+    """Writers that race for the next revision, and the winners."""
 
     def __init__(self, wells: Sequence[Stepwell], races: int) -> None:
         self._wells, self._races = wells, races
         self._gate = threading.Barrier(len(wells), timeout=60)
         self.winners: list[list[int]] = [[] for _ in range(races)]
-        """For each race, those whose commit was accepted."""
+        """For each race, the writers whose commit was accepted."""
 
     def run(self) -> float:
-        """Hold all races; how many in a second."""
+        """Hold all races. Return races per second."""
         began = time.perf_counter()
         with ThreadPoolExecutor(len(self._wells)) as threads:
             list(threads.map(self._write, range(len(self._wells))))
@@ -69,7 +71,7 @@ def _measure(store: str) -> Callable[[Plan], Iterator[Measurement]]:
 
 
 def result(name: str, winners: Sequence[Sequence[int]], *, is_whole: bool, note: str) -> Measurement:
-    """What came of races: how many had exactly one winner, which all must, and whether the chain has a commit for each."""
+    """Return how many races had exactly one winner, which is the target for all, and whether the chain has a commit for each."""
     decided = sum(len(each) == 1 for each in winners)
     target = Target(f"value == {len(winners)}, in a chain that verifies", decided == len(winners) and is_whole)
     return Measurement(name, decided, "races with one winner", target=target, note=note)

@@ -1,7 +1,7 @@
-"""The Redis store, beside redis-py alone: a script that appends the same bytes, on the same server, which keeps nothing on disk.
+"""The Redis store beside redis-py alone: a script that appends the same bytes on the same server, without a disk.
 
-``alone`` is what a user of ``well.transaction`` sees: it asks for the newest head when it begins, since any process may have
-written, so it costs one more round trip than ``prepared``, where the chain is known and only the commit itself is left.
+``alone`` is what a user of ``well.transaction`` gets. It reads the newest head first, since any process may have written, so it
+costs one round trip more than ``prepared``, where the chain is known and only the commit itself is left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _lists = count()
 
 
 class RawScript:
-    """A list of blobs, written by redis-py alone, one script a row."""
+    """A list of blobs, written by redis-py alone, one script per row."""
 
     single_is = "EVALSHA/s of a script that appends the same bytes"
     grouped_is = f"EVALSHA/s of a script that appends the same bytes, {workload.COROUTINES} in a packet"
@@ -32,14 +32,14 @@ class RawScript:
         self._list, self._row = f"raw-{next(_lists)}", b"x" * workload.row_bytes()
 
     def single(self, rows: int) -> float:
-        """Append rows one by one; rows in a second."""
+        """Append rows one by one. Return rows per second."""
         began = time.perf_counter()
         for _ in range(rows):
             self._client.evalsha(self._sha, 1, self._list, self._row)
         return rows / (time.perf_counter() - began)
 
     def grouped(self, rows: int, group: int) -> float:
-        """Append rows in packets of ``group``; rows in a second."""
+        """Append rows in pipelines of ``group``. Return rows per second."""
         began = time.perf_counter()
         for first in range(0, rows, group):
             with self._client.pipeline(transaction=False) as packet:
@@ -54,27 +54,27 @@ def _close_to_raw(_value: float, _raw: float, ratio: float) -> Target:
 
 
 def alone(plan: Plan) -> Iterator[Measurement]:
-    """One commit after another, blocking."""
+    """Measure commits one after another, blocking."""
     yield from workload.alone(plan, servers.URLS["redis"](plan), RawScript(plan), _close_to_raw)
 
 
 def prepared(plan: Plan) -> Iterator[Measurement]:
-    """One commit after another, blocking, from a chain that is known."""
+    """Measure commits one after another, blocking, on a known chain."""
     yield from chain.prepared(plan, servers.URLS["redis"](plan), RawScript(plan), _close_to_raw)
 
 
 def awaited(plan: Plan) -> Iterator[Measurement]:
-    """One commit after another, awaited."""
+    """Measure commits one after another, awaited."""
     yield from workload.awaited(plan, servers.URLS["redis"](plan), RawScript(plan))
 
 
 def threads(plan: Plan) -> Iterator[Measurement]:
-    """Commits from eight threads."""
+    """Measure commits from eight threads."""
     yield from workload.from_threads(plan, servers.URLS["redis"](plan))
 
 
 def coroutines(plan: Plan) -> Iterator[Measurement]:
-    """Commits from two hundred coroutines."""
+    """Measure commits from two hundred coroutines."""
     yield from workload.from_coroutines(plan, servers.URLS["redis"](plan), RawScript(plan))
 
 

@@ -1,4 +1,4 @@
-"""The SQLite store, beside apsw alone: WAL, synchronous=FULL, rows of the same size, a file in the same folder."""
+"""The SQLite store beside apsw alone: WAL, synchronous=FULL, rows of the same size, a file in the same folder."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class RawTable:
         self._row = (b"x" * workload.row_bytes(),)
 
     def single(self, rows: int) -> float:
-        """Insert rows one by one, each its own transaction; rows in a second."""
+        """Insert rows one by one, each in its own transaction. Return rows per second."""
         cursor, began = self._db.cursor(), time.perf_counter()
         for _ in range(rows):
             cursor.execute(_INSERT, self._row)
         return rows / (time.perf_counter() - began)
 
     def grouped(self, rows: int, group: int) -> float:
-        """Insert rows in transactions of ``group``; rows in a second."""
+        """Insert rows in transactions of ``group``. Return rows per second."""
         cursor, began = self._db.cursor(), time.perf_counter()
         for first in range(0, rows, group):
             cursor.execute("BEGIN IMMEDIATE")
@@ -52,32 +52,32 @@ def _url(plan: Plan) -> str:
 
 
 def _building_url(plan: Plan) -> str:
-    """For making what is then measured: the same file, without waiting for the disk at each commit."""
+    """Return a URL for building what is measured later: the same file, without an fsync per commit."""
     return f"{_url(plan)}?synchronous=NORMAL"
 
 
 def alone(plan: Plan) -> Iterator[Measurement]:
-    """One commit after another, blocking."""
+    """Measure commits one after another, blocking."""
     yield from workload.alone(plan, _url(plan), RawTable(plan), lambda _value, _raw, ratio: at_least("ratio", ratio, 0.7))
 
 
 def floor(plan: Plan) -> Iterator[Measurement]:
-    """The most that "alone" could come to: the statement of a commit, and the least work that makes one."""
+    """Measure the upper bound of ``alone``: the statement of a commit, and the least work that creates one."""
     yield from sqlite_floor.floor(plan, RawTable(plan))
 
 
 def awaited(plan: Plan) -> Iterator[Measurement]:
-    """One commit after another, awaited."""
+    """Measure commits one after another, awaited."""
     yield from workload.awaited(plan, _url(plan), RawTable(plan), lambda _value, _raw, ratio: at_least("ratio", ratio, 0.4))
 
 
 def threads(plan: Plan) -> Iterator[Measurement]:
-    """Commits from eight threads."""
+    """Measure commits from eight threads."""
     yield from workload.from_threads(plan, _url(plan), lambda _value, _raw, ratio: at_least("ratio", ratio, 3))
 
 
 def coroutines(plan: Plan) -> Iterator[Measurement]:
-    """Commits from two hundred coroutines."""
+    """Measure commits from two hundred coroutines."""
 
     def judge(value: float, raw: float, _ratio: float) -> Target:
         return Target("value >= 20,000 or 0.2 of raw, whichever is lower", value >= min(20_000, 0.2 * raw))
@@ -86,22 +86,22 @@ def coroutines(plan: Plan) -> Iterator[Measurement]:
 
 
 def state_size(plan: Plan) -> Iterator[Measurement]:
-    """Whether a commit costs more with a large state."""
+    """Measure a commit with a large state."""
     yield from history.by_state_size(plan, _url(plan))
 
 
 def revisions(plan: Plan) -> Iterator[Measurement]:
-    """Whether a commit costs more after a long history."""
+    """Measure a commit after a long history."""
     yield from history.by_history(plan, _url(plan), _building_url(plan))
 
 
 def load(plan: Plan) -> Iterator[Measurement]:
-    """Loading an execution of 10,000 commits."""
+    """Measure loading an execution of 10,000 commits."""
     yield from history.load(plan, _url(plan), _building_url(plan))
 
 
 def verify(plan: Plan) -> Iterator[Measurement]:
-    """Walking a receipt chain."""
+    """Measure verifying a receipt chain."""
     yield from history.verify(plan, _url(plan), _building_url(plan))
 
 

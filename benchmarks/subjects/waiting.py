@@ -1,8 +1,8 @@
-"""Executions that wait, for a time or for a signal, in one store: what a worker holds of them, and how soon one is resumed.
+"""Executions that wait for a time or a signal in one store: a worker's memory for them, and how soon one resumes.
 
-``growth`` is what the worker's process gains for each execution that rests, once its bounded caches are full. ``resume`` is the
-time from ``run.signal`` of an execution that rests among all the others until its code goes on; ``timer`` is how late a sleep of a
-second ends.
+``growth`` is the memory that the worker's process gains per waiting execution, once its bounded caches are full. ``resume`` is
+the time from ``run.signal`` for an execution that waits among all the others until its code continues. ``timer`` is how late a
+sleep of one second ends.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _resident_bytes() -> int:
 
 
 async def _start(well: AsyncStepwell, flows: Flows, first: int, last: int) -> None:
-    """Start executions, half of each kind, and wait until they rest."""
+    """Start executions, half of each kind, and wait until all of them wait."""
     for begin in range(first, last, _AT_ONCE):
         numbers = range(begin, min(begin + _AT_ONCE, last))
         runs = await asyncio.gather(*(_start_one(well, flows, number) for number in numbers))
@@ -86,7 +86,7 @@ async def _start_one(well: AsyncStepwell, flows: Flows, number: int) -> stepwell
 
 
 async def _resume_seconds(well: AsyncStepwell, count: int, signals: int) -> list[float]:
-    """How long each of some executions takes from its signal until its code goes on, one after another."""
+    """Return the time from signal to code of some executions, one after another."""
     took: list[float] = []
     for number in random.Random(7).sample(range(0, count, 2), signals):
         name = f"waiting-{number}"
@@ -100,7 +100,7 @@ async def _resume_seconds(well: AsyncStepwell, count: int, signals: int) -> list
 
 
 async def _late_seconds(well: AsyncStepwell, flows: Flows, count: int) -> list[float]:
-    """How late sleeps of a second end, of executions that rest meanwhile."""
+    """Return how late one-second sleeps of waiting executions end."""
     began: dict[str, float] = {}
     for number in range(count):
         name = f"timer-{number}"
@@ -135,12 +135,12 @@ async def _measure(plan: Plan, url: str) -> list[Measurement]:
 
 
 def sqlite(plan: Plan) -> Iterator[Measurement]:
-    """Executions that wait in a SQLite file."""
+    """Measure executions that wait in a SQLite file."""
     yield from asyncio.run(_measure(plan, servers.URLS["sqlite"](plan)))
 
 
 def postgres(plan: Plan) -> Iterator[Measurement]:
-    """Executions that wait in a PostgreSQL database."""
+    """Measure executions that wait in a PostgreSQL database."""
     yield from asyncio.run(_measure(plan, servers.URLS["postgres"](plan)))
 
 

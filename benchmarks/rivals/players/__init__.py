@@ -1,1 +1,1 @@
-"""The contenders: each module knows one product, and is imported only in the process that plays it."""
+"""The contenders. Each module uses one product, and is imported only in that contender's process."""

@@ -1,4 +1,4 @@
-"""DBOS queues: no-op workflows. It has no call to enqueue many at once, and polls once a second unless it is told otherwise."""
+"""DBOS queues with no-op workflows. DBOS has no bulk enqueue, and polls once a second by default."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["DbosQueue"]
 
 _CONCURRENCY = 200
 _MOST = 1_000
-"""Its rate does not depend on how many there are, and more would take minutes."""
+"""The rate does not depend on the number of items, and more would take minutes."""
 _arrivals = Arrivals()
 
 
 @DBOS.workflow()
 def job(number: int) -> None:
-    """Nothing."""
-    _arrivals.tell()
+    """Do nothing."""
+    _arrivals.record()
 
 
 class DbosQueue:
-    """One process that enqueues and works. Only queues that are registered are worked on."""
+    """One process that enqueues and works. Only registered queues are dispatched."""
 
     def __init__(self, place: Place) -> None:
         launch(place)
@@ -44,13 +44,13 @@ class DbosQueue:
         return name
 
     def enqueue(self, size: int) -> list[float]:
-        """One by one, to a queue that nobody works on yet."""
+        """Enqueue one by one to a queue without a worker."""
         return rate(size, lambda: self._fill(size))
 
     def drain(self, size: int) -> list[float]:
-        """Fill a queue, then work on it."""
+        """Fill a queue, then work it off."""
         name = self._fill(min(size, _MOST))
-        # With a limit, since without one it starts a thread for each item, and is slower for it.
+        # With a limit: without one it starts a thread per item, which is slower.
         DBOS.register_queue(name, polling_interval_sec=0.01, worker_concurrency=_CONCURRENCY)
         _arrivals.wait()
         while DBOS.list_workflows(queue_name=name, status=["ENQUEUED", "PENDING"], limit=1, load_input=False, load_output=False):
@@ -60,10 +60,10 @@ class DbosQueue:
         return figures
 
     def latency(self, size: int) -> list[float]:
-        """One item at a time on an idle system."""
+        """Enqueue one item at a time on an idle system."""
         taken: list[float] = []
-        for number in range(min(size, 5)):  # half a second each
-            # At any moment between two polls: right after one, each item would wait for the longest time.
+        for number in range(min(size, 5)):  # each takes half a second
+            # Enqueue at a random moment between two polls: right after a poll, each item would wait longest.
             time.sleep(random.uniform(0, 1))
             _arrivals.expect(1)
             began = time.perf_counter()

@@ -1,7 +1,7 @@
-"""DBOS: workflows of steps, async and blocking. Settings as they come, logging down to errors.
+"""DBOS workflows of steps, async and blocking, with default settings and logging of errors only.
 
-A workflow is called directly, so that its caller has the result as soon as it is there and nobody polls. At once: async ones are
-gathered on one loop; blocking ones are started into DBOS's own threads, of which it has as many as it wants.
+A workflow is called directly, so that its caller gets the result at once and nothing polls. For concurrent runs, async workflows
+are gathered on one event loop, and blocking ones run in DBOS's own threads, whose number it decides.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ __all__ = ["AsyncSteps", "BlockingSteps", "launch"]
 
 @DBOS.step()
 async def add(number: int) -> int:
-    """A trivial step."""
+    """Return the sum; a trivial step."""
     return number + 1
 
 
 @DBOS.step()
 def add_plainly(number: int) -> int:
-    """A trivial step that is a plain function."""
+    """Return the sum; a trivial blocking step."""
     return number + 1
 
 
 @DBOS.workflow()
 async def counting(number: int) -> int:
-    """Ten steps, one after another."""
+    """Run ten steps, one after another."""
     for _ in range(STEPS_EACH):
         number = await add(number)
     return number
@@ -40,7 +40,7 @@ async def counting(number: int) -> int:
 
 @DBOS.workflow()
 def counting_plainly(number: int) -> int:
-    """Ten plain steps in plain code."""
+    """Run ten blocking steps in blocking code."""
     for _ in range(STEPS_EACH):
         number = add_plainly(number)
     return number
@@ -50,7 +50,7 @@ def launch(place: Place) -> None:
     """Start DBOS with its system database at a place."""
     url = place.url if place.store == "postgres" else f"sqlite:///{place.file}"
     if place.options.get("is_wal"):
-        # Not how it ships, but a setting that the file keeps.
+        # Not its default, but a setting that the file keeps.
         with sqlite3.connect(place.file) as connection:
             connection.execute("PRAGMA journal_mode = wal")
         connection.close()
@@ -59,7 +59,7 @@ def launch(place: Place) -> None:
 
 
 class AsyncSteps:
-    """Async workflows on one loop."""
+    """Async workflows on one event loop."""
 
     def __init__(self, place: Place) -> None:
         self._runner = asyncio.Runner()
@@ -67,7 +67,7 @@ class AsyncSteps:
         self.works = {"alone": self.alone, "together": self.together}
 
     def alone(self, size: int) -> list[float]:
-        """Workflows one after another."""
+        """Run workflows one after another."""
 
         async def each() -> list[int]:
             return [await counting(0) for _ in range(size)]
@@ -75,7 +75,7 @@ class AsyncSteps:
         return step_rate(size, lambda: self._runner.run(each()))
 
     def together(self, size: int) -> list[float]:
-        """Workflows all at once."""
+        """Run workflows concurrently."""
 
         async def all_of_them() -> list[int]:
             return await asyncio.gather(*(counting(0) for _ in range(size)))
@@ -96,11 +96,11 @@ class BlockingSteps:
         self.works = {"alone": self.alone, "together": self.together}
 
     def alone(self, size: int) -> list[float]:
-        """Workflows one after another."""
+        """Run workflows one after another."""
         return step_rate(size, lambda: [counting_plainly(0) for _ in range(size)])
 
     def together(self, size: int) -> list[float]:
-        """Workflows all at once."""
+        """Run workflows concurrently."""
 
         def all_of_them() -> list[int]:
             handles = [DBOS.start_workflow(counting_plainly, 0) for _ in range(size)]

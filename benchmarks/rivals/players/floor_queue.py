@@ -1,4 +1,4 @@
-"""The floor of a queue: rows that are inserted and deleted by the driver alone. Not a product: nothing is run or retried."""
+"""The lower bound of a queue: rows inserted and deleted by the driver alone. No product: nothing is run or retried."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STATEMENTS = {
 
 
 class FloorQueue:
-    """Rows and nothing else."""
+    """Rows without any processing."""
 
     def __init__(self, place: Place) -> None:
         self._is_sqlite = place.store == "sqlite"
@@ -61,21 +61,21 @@ class FloorQueue:
             pass
 
     def enqueue(self, size: int) -> list[float]:
-        """One by one."""
+        """Insert one by one."""
         figures = rate(size, lambda: [self._insert(1) for _ in range(size)])
         self._drain()
         return figures
 
     def bulk(self, size: int) -> list[float]:
-        """All in one statement."""
+        """Insert all in one statement."""
         figures = rate(size, lambda: self._insert(size))
         self._drain()
         return figures
 
     def drain(self, size: int) -> list[float]:
-        """Take them away by the hundred."""
+        """Delete in batches of a hundred."""
         self._insert(size)
         return rate(size, self._drain)
 
     def close(self) -> None:
-        """Nothing to give back that the end of the process does not."""
+        """Do nothing: the end of the process releases everything."""

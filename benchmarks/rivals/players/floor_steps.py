@@ -1,7 +1,7 @@
-"""The floor: the least that durable steps can cost here, by the driver alone. Not a product: nothing could be resumed from it.
+"""The lower bound of durable steps: rows written by the driver alone. No product: nothing could be resumed from them.
 
-Each step is a row of the size that Stepwell writes, durable before the next of its workflow. At once, all workflows that are at the
-same step share one transaction.
+Each step is a row of the size that Stepwell writes, durable before the next step of its workflow. In ``together``, all workflows
+at the same step share one transaction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["FloorSteps"]
 _ROW = b"x" * 700
 _encode = msgspec.json.Encoder(order="deterministic").encode
 Write = Callable[[int], None]
-"""Makes so many rows durable."""
+"""Makes a number of rows durable."""
 
 
 def _in_memory(_place: Place) -> Write:
@@ -64,7 +64,7 @@ def _to_postgres(place: Place) -> Write:
 
 
 class FloorSteps:
-    """Rows and nothing else."""
+    """Rows without any processing."""
 
     def __init__(self, place: Place) -> None:
         self._write = {"memory": _in_memory, "sqlite": _to_sqlite, "postgres": _to_postgres}[place.store](place)
@@ -76,12 +76,12 @@ class FloorSteps:
         return [STEPS_EACH] * count
 
     def alone(self, size: int) -> list[float]:
-        """Row by row."""
+        """Write row by row."""
         return step_rate(size, lambda: [result for _ in range(size) for result in self._ten(1)])
 
     def together(self, size: int) -> list[float]:
-        """A transaction for all workflows."""
+        """Write one transaction for all workflows per step."""
         return step_rate(size, lambda: self._ten(size))
 
     def close(self) -> None:
-        """Nothing to give back that the end of the process does not."""
+        """Do nothing: the end of the process releases everything."""

@@ -1,4 +1,4 @@
-"""huey on SQLite and Redis, as they ship: WAL and SQLite's own synchronous on a file, blocking reads on Redis."""
+"""huey on SQLite and Redis with its defaults: WAL and SQLite's default synchronous on a file, blocking reads on Redis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["HueyQueue"]
 
 
 class HueyQueue:
-    """One process that enqueues, and works in threads. It has no call to enqueue many at once."""
+    """One process that enqueues, and works in threads. It has no bulk enqueue."""
 
     def __init__(self, place: Place) -> None:
         logging.getLogger("huey").setLevel(logging.ERROR)
@@ -28,7 +28,7 @@ class HueyQueue:
 
         @self._huey.task()
         def job(number: int) -> None:
-            self._arrivals.tell()
+            self._arrivals.record()
 
         self._job = job
         self.works = {"enqueue": self.enqueue, "drain": self.drain, "latency": self.latency}
@@ -48,19 +48,19 @@ class HueyQueue:
             self._job(number)
 
     def enqueue(self, size: int) -> list[float]:
-        """One by one."""
+        """Enqueue one by one."""
         figures = rate(size, lambda: self._fill(size))
         self._huey.flush()
         return figures
 
     def drain(self, size: int) -> list[float]:
-        """Fill the queue, then work on it."""
+        """Fill the queue, then work it off."""
         self._fill(size)
         with self._working():
             return self._arrivals.drain_rate()
 
     def latency(self, size: int) -> list[float]:
-        """One item at a time on an idle system."""
+        """Enqueue one item at a time on an idle system."""
         taken: list[float] = []
         with self._working():
             for number in range(size):
@@ -72,4 +72,4 @@ class HueyQueue:
         return taken
 
     def close(self) -> None:
-        """Nothing to give back that the end of the process does not."""
+        """Do nothing: the end of the process releases everything."""

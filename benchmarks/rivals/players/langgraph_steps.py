@@ -1,7 +1,7 @@
 """LangGraph with a checkpoint saver, async: as an entrypoint that calls tasks, and as a graph of nodes.
 
-Checkpoints are written while the next step runs (``durability="async"``, its default and the quicker of the two modes that keep
-every step). On PostgreSQL the saver has a pool, with the connection settings that its documentation asks for.
+Checkpoints are written while the next step runs (``durability="async"``: its default, and the faster of the two modes that keep
+every step). On PostgreSQL the saver has a pool, with the connection settings of its documentation.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["GraphSteps", "TaskSteps"]
 
 @task
 async def add(number: int) -> int:
-    """A trivial step."""
+    """Return the sum; a trivial step."""
     return number + 1
 
 
 async def counting(number: int) -> int:
-    """Ten steps, one after another."""
+    """Run ten steps, one after another."""
     for _ in range(STEPS_EACH):
         number = await add(number)
     return number
@@ -46,12 +46,12 @@ class Count(TypedDict):
 
 
 async def node(state: Count) -> Count:
-    """A trivial node."""
+    """Increment the count; a trivial node."""
     return {"number": state["number"] + 1}
 
 
 def counting_graph() -> StateGraph[Count]:
-    """Ten nodes, one after another."""
+    """Return a graph of ten nodes, one after another."""
     graph, before = StateGraph(Count), START
     for number in range(STEPS_EACH):
         graph.add_node(f"add_{number}", node)
@@ -91,7 +91,7 @@ class _Steps:
         return {"configurable": {"thread_id": f"thread-{next(self._threads)}"}}
 
     def alone(self, size: int) -> list[float]:
-        """Runs one after another."""
+        """Run workflows one after another."""
 
         async def each() -> list[int]:
             return [await self._one() for _ in range(size)]
@@ -99,7 +99,7 @@ class _Steps:
         return step_rate(size, lambda: self._runner.run(each()))
 
     def together(self, size: int) -> list[float]:
-        """Runs all at once."""
+        """Run workflows concurrently."""
 
         async def all_of_them() -> list[int]:
             return await asyncio.gather(*(self._one() for _ in range(size)))
@@ -113,7 +113,7 @@ class _Steps:
 
 
 class TaskSteps(_Steps):
-    """The functional way: an entrypoint that calls tasks."""
+    """The functional API: an entrypoint that calls tasks."""
 
     def _compile(self, saver: Any) -> Any:
         return entrypoint(checkpointer=saver)(counting)
@@ -123,7 +123,7 @@ class TaskSteps(_Steps):
 
 
 class GraphSteps(_Steps):
-    """The graph way: a node for each step."""
+    """The graph API: a node for each step."""
 
     def _compile(self, saver: Any) -> Any:
         return counting_graph().compile(checkpointer=saver)

@@ -1,4 +1,4 @@
-"""How fast something went."""
+"""Rates of work, and checks of its results."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["expect_result", "rate", "step_rate"]
 
 
 def rate(count: int, work: Callable[[], object]) -> list[float]:
-    """Do a work that is ``count`` things; how many of them it did in a second."""
+    """Run a work of ``count`` items. Return items per second."""
     began = time.perf_counter()
     work()
     return [count / (time.perf_counter() - began)]
 
 
 def step_rate(workflows: int, work: Callable[[], Sequence[object]]) -> list[float]:
-    """Run workflows of ten steps and give their results; steps in a second."""
+    """Run workflows of ten steps and check their results. Return steps per second."""
     results: list[object] = []
     figures = rate(workflows * STEPS_EACH, lambda: results.extend(work()))
     expect_result(results, workflows)
@@ -26,6 +26,6 @@ def step_rate(workflows: int, work: Callable[[], Sequence[object]]) -> list[floa
 
 
 def expect_result(results: Sequence[object], workflows: int) -> None:
-    """Every workflow counts its steps, so that nobody is fast by leaving some out."""
+    """Check that every workflow ran all its steps."""
     if list(results) != [STEPS_EACH] * workflows:
         raise AssertionError(f"{workflows} workflows of {STEPS_EACH} steps gave {list(results)[:5]}...")

@@ -1,4 +1,4 @@
-"""pgqueuer over asyncpg, on uvloop, as its command line runs it; with its default batch of 10, or another."""
+"""pgqueuer over asyncpg on uvloop, as its command line runs it, with its default batch of 10 or another."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PgqueuerQueue:
 
         @working.entrypoint("job")
         async def job(job: Job) -> None:
-            self._arrivals.tell()
+            self._arrivals.record()
 
         return working
 
@@ -57,15 +57,15 @@ class PgqueuerQueue:
         return figures
 
     def enqueue(self, size: int) -> list[float]:
-        """One by one."""
+        """Enqueue one by one."""
         return self._emptied(rate(size, lambda: self._runner.run(self._one_by_one(size))))
 
     def bulk(self, size: int) -> list[float]:
-        """All in one call."""
+        """Enqueue all in one call."""
         return self._emptied(rate(size, lambda: self._runner.run(self._at_once(size))))
 
     def drain(self, size: int) -> list[float]:
-        """Fill the queue, then work on it."""
+        """Fill the queue, then work it off."""
 
         async def fill_and_drain() -> list[float]:
             self._arrivals.expect(size)
@@ -76,13 +76,13 @@ class PgqueuerQueue:
         return self._runner.run(fill_and_drain())
 
     def latency(self, size: int) -> list[float]:
-        """One item at a time on an idle system."""
+        """Enqueue one item at a time on an idle system."""
         return self._runner.run(self._latencies(size))
 
     async def _latencies(self, size: int) -> list[float]:
         worker = await self._worker()
         working = asyncio.create_task(worker.qm.run(batch_size=self._batch))
-        await asyncio.sleep(0.5)  # until it listens
+        await asyncio.sleep(0.5)  # wait until it listens
         taken: list[float] = []
         for number in range(size):
             await asyncio.sleep(PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""procrastinate: async tasks over psycopg, a worker with many jobs at once, woken by NOTIFY."""
+"""procrastinate: async tasks over psycopg, and a worker with concurrent jobs that NOTIFY wakes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ProcrastinateQueue:
 
         @self._app.task(name="job")
         async def job(number: int) -> None:
-            self._arrivals.tell()
+            self._arrivals.record()
 
         self._job = job
         self._runner.run(self._open())
@@ -48,19 +48,19 @@ class ProcrastinateQueue:
         await self._job.batch_defer_async(*({"number": number} for number in range(size)))
 
     def enqueue(self, size: int) -> list[float]:
-        """One by one."""
+        """Enqueue one by one."""
         figures = rate(size, lambda: self._runner.run(self._one_by_one(size)))
         self._runner.run(self._empty())
         return figures
 
     def bulk(self, size: int) -> list[float]:
-        """All in one call."""
+        """Enqueue all in one call."""
         figures = rate(size, lambda: self._runner.run(self._at_once(size)))
         self._runner.run(self._empty())
         return figures
 
     def drain(self, size: int) -> list[float]:
-        """Fill the queue, then work on it."""
+        """Fill the queue, then work it off."""
 
         async def fill_and_drain() -> list[float]:
             self._arrivals.expect(size)
@@ -71,12 +71,12 @@ class ProcrastinateQueue:
         return self._runner.run(fill_and_drain())
 
     def latency(self, size: int) -> list[float]:
-        """One item at a time on an idle system."""
+        """Enqueue one item at a time on an idle system."""
         return self._runner.run(self._latencies(size))
 
     async def _latencies(self, size: int) -> list[float]:
         working = asyncio.create_task(self._app.run_worker_async(concurrency=_CONCURRENCY, install_signal_handlers=False))
-        await asyncio.sleep(0.5)  # until it listens
+        await asyncio.sleep(0.5)  # wait until it listens
         taken: list[float] = []
         for number in range(size):
             await asyncio.sleep(PAUSE_SECONDS)

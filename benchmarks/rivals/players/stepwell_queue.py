@@ -24,8 +24,8 @@ _arrivals = Arrivals()
 
 @workflow
 async def job(number: int) -> None:
-    """Nothing."""
-    _arrivals.tell()
+    """Do nothing."""
+    _arrivals.record()
 
 
 def _workspace(number: int) -> str:
@@ -48,7 +48,7 @@ def _expect_none(failed: Sequence[object]) -> None:
 
 
 class AsyncQueue:
-    """One process, the awaited face: a well that enqueues, and another with a worker while there is work to be done."""
+    """One process with the async API: one well that enqueues, and one with a worker while there is work."""
 
     def __init__(self, place: Place) -> None:
         self._tuning = ExitStack()
@@ -80,27 +80,27 @@ class AsyncQueue:
             return figures
 
     def enqueue(self, size: int) -> list[float]:
-        """One by one."""
+        """Enqueue one by one."""
         _arrivals.expect(size)
         figures = rate(size, lambda: self._runner.run(self._one_by_one(size)))
         self._runner.run(self._worked_off())
         return figures
 
     def bulk(self, size: int) -> list[float]:
-        """All in one call."""
+        """Enqueue all in one call."""
         _arrivals.expect(size)
         figures = rate(size, lambda: self._runner.run(self._at_once(size)))
         self._runner.run(self._worked_off())
         return figures
 
     def drain(self, size: int) -> list[float]:
-        """Fill the queue, then work on it."""
+        """Fill the queue, then work it off."""
         _arrivals.expect(size)
         self._runner.run(self._at_once(size))
         return self._runner.run(self._worked_off())
 
     def latency(self, size: int) -> list[float]:
-        """One item at a time on an idle system."""
+        """Enqueue one item at a time on an idle system."""
         return self._runner.run(self._latencies(size))
 
     async def _latencies(self, size: int) -> list[float]:
@@ -123,7 +123,7 @@ class AsyncQueue:
 
 
 class BlockingQueue:
-    """One process, the blocking face, with its worker in a thread."""
+    """One process with the blocking API and its worker in a thread."""
 
     def __init__(self, place: Place) -> None:
         self._tuning = ExitStack()
@@ -151,27 +151,27 @@ class BlockingQueue:
             return figures
 
     def enqueue(self, size: int) -> list[float]:
-        """One by one."""
+        """Enqueue one by one."""
         _arrivals.expect(size)
         figures = rate(size, lambda: self._one_by_one(size))
         self._worked_off()
         return figures
 
     def bulk(self, size: int) -> list[float]:
-        """All in one call."""
+        """Enqueue all in one call."""
         _arrivals.expect(size)
         figures = rate(size, lambda: self._at_once(size))
         self._worked_off()
         return figures
 
     def drain(self, size: int) -> list[float]:
-        """Fill the queue, then work on it."""
+        """Fill the queue, then work it off."""
         _arrivals.expect(size)
         self._at_once(size)
         return self._worked_off()
 
     def latency(self, size: int) -> list[float]:
-        """One item at a time on an idle system."""
+        """Enqueue one item at a time on an idle system."""
         taken: list[float] = []
         with Stepwell(self._url, concurrency=_CONCURRENCY) as well:
             time.sleep(0.5)  # until it listens

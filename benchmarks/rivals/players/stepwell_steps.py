@@ -1,4 +1,4 @@
-"""Stepwell, function workflows: the awaited and the blocking face, with async and with plain steps."""
+"""Stepwell's function workflows: the async and the blocking API, with async and with blocking steps."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _CONCURRENCY = 200
 
 @step
 async def add(number: int) -> int:
-    """A trivial step."""
+    """Return the sum; a trivial step."""
     return number + 1
 
 
 @step
 def add_plainly(number: int) -> int:
-    """A trivial step that is a plain function."""
+    """Return the sum; a trivial blocking step."""
     return number + 1
 
 
 @workflow
 async def counting(number: int) -> int:
-    """Ten steps, one after another."""
+    """Run ten steps, one after another."""
     for _ in range(STEPS_EACH):
         number = await add(number)
     return number
@@ -38,7 +38,7 @@ async def counting(number: int) -> int:
 
 @workflow
 async def counting_by_plain_steps(number: int) -> int:
-    """Ten plain steps in async code."""
+    """Run ten blocking steps in async code."""
     for _ in range(STEPS_EACH):
         number = await add_plainly(number)  # pyright: ignore[reportGeneralTypeIssues] - awaited inside of async workflows
     return number
@@ -46,19 +46,19 @@ async def counting_by_plain_steps(number: int) -> int:
 
 @workflow
 def counting_plainly(number: int) -> int:
-    """Ten plain steps in plain code."""
+    """Run ten blocking steps in blocking code."""
     for _ in range(STEPS_EACH):
         number = add_plainly(number)
     return number
 
 
 def url_of(place: Place) -> str:
-    """A well at this place."""
+    """Return the URL of a well at this place."""
     return {"memory": "memory://", "sqlite": f"sqlite:///{place.file}"}.get(place.store, place.url)
 
 
 class AsyncSteps:
-    """The awaited face, with its worker on the same loop."""
+    """The async API, with its worker on the same event loop."""
 
     def __init__(self, place: Place) -> None:
         self._tuning = ExitStack()
@@ -74,7 +74,7 @@ class AsyncSteps:
         return await run.result()
 
     def alone(self, size: int) -> list[float]:
-        """Workflows one after another."""
+        """Run workflows one after another."""
 
         async def each() -> list[int]:
             return [await self._one() for _ in range(size)]
@@ -82,7 +82,7 @@ class AsyncSteps:
         return step_rate(size, lambda: self._runner.run(each()))
 
     def together(self, size: int) -> list[float]:
-        """Workflows all at once."""
+        """Run workflows concurrently."""
 
         async def all_of_them() -> list[int]:
             return await asyncio.gather(*(self._one() for _ in range(size)))
@@ -97,7 +97,7 @@ class AsyncSteps:
 
 
 class BlockingSteps:
-    """The blocking face, with its worker in a thread."""
+    """The blocking API, with its worker in a thread."""
 
     def __init__(self, place: Place) -> None:
         self._tuning = ExitStack()
@@ -107,11 +107,11 @@ class BlockingSteps:
         self.works = {"alone": self.alone, "together": self.together}
 
     def alone(self, size: int) -> list[float]:
-        """Workflows one after another."""
+        """Run workflows one after another."""
         return step_rate(size, lambda: [self._well.start(self._workflow, 0).result() for _ in range(size)])
 
     def together(self, size: int) -> list[float]:
-        """Workflows all at once."""
+        """Run workflows concurrently."""
 
         def all_of_them() -> list[int]:
             runs = [self._well.start(self._workflow, 0) for _ in range(size)]
