@@ -140,7 +140,7 @@ def test_group_that_breaks_in_the_middle_knows_what_was_answered(site: Site) -> 
 
 
 def test_state_whose_reply_is_lost_is_unknown(site: Site) -> None:
-    site.spoil("state", Verdict.SWALLOW)
+    site.spoil("write_state", Verdict.SWALLOW)
     with pytest.raises(CommitUnknown):
         site.store.write([StateBatch((put("k"),))])
     assert site.proxy.acted.wait(60)

@@ -45,17 +45,17 @@ class ScopeKeys(NamedTuple):
 
 
 class Keys:
-    """Builds the names of one store's keys."""
+    """Build the names of one store's keys."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = quote(prefix, safe="")
-        # The same few are asked for again and again, and encoding a name takes longer than finding it.
+        # Encoding a name takes longer than finding it in a cache, and few executions are busy at a time.
         self.execution = lru_cache(_MOST_KNOWN)(self._execution)
         """The keys of an execution."""
         self.lock = lru_cache(_MOST_KNOWN)(self._lock)
         """The key of a lock."""
         self.store = self._central("store")
-        """Says that this is a Stepwell store, of which schema, and which one."""
+        """The store's mark: that it is Stepwell's, its schema, and its random id."""
         self.executions = self._central("executions")
         """Sorted set: the place of every execution by age, workspace and status."""
         self.scopes = self._central("scopes")
@@ -73,11 +73,11 @@ class Keys:
         self.stop = self._central("stop")
         """The group of units that was stopped last; see ``parts/order.lua``."""
         self.probe = self._central("probe")
-        """What the commands are tried on when a store is opened."""
+        """A key on which opening a store tries the commands."""
         self.due = self._central("due")
-        """The beginning of a sorted set for each workflow: its executions by when a worker should look at them."""
+        """The start of a sorted set for each workflow: its executions by when a worker should look at them."""
         self.queue = self._central("queue")
-        """The beginning of all keys of the queue; see ``parts/items.lua``."""
+        """The start of all keys of the queue; see ``parts/items.lua``."""
         self.lock_channel = self._central("lock")
         self.state_channel = self._central("state")
         self.due_channel = self._central("woken")
@@ -91,7 +91,7 @@ class Keys:
         return ExecutionKeys(tag + b"head", tag + b"commits", tag + b"ids", tag + b"snapshots")
 
     def scope(self, path: str) -> ScopeKeys:
-        """The keys of a scope."""
+        """Return the keys of a scope."""
         tag = f"{self.prefix}:scope:{quote(path, safe='')}:".encode()
         return ScopeKeys(tag + b"rows", tag + b"keys", tag + b"revisions", tag + b"ends", tag + b"tombs")
 
@@ -100,12 +100,12 @@ class Keys:
 
 
 def age_place(created_ms: int, execution_id: str) -> bytes:
-    """The end of an execution's place in the index, as ``parts/places.lua`` builds it: its age in a fixed width, and its id."""
+    """Return the end of an execution's place in the index, as ``parts/places.lua`` builds it: age in a fixed width, and id."""
     return b"%016d" % (created_ms + 10**15) + execution_id.encode()
 
 
 def workspace_place(workspace_id: str) -> bytes:
-    """The beginning of a place by workspace, as ``parts/places.lua`` and ``parts/rows.lua`` build it."""
+    """Return the start of a place by workspace, as ``parts/places.lua`` and ``parts/rows.lua`` build it."""
     encoded = workspace_id.encode()
     return b"w/%d:" % len(encoded) + encoded
 
@@ -114,7 +114,7 @@ _PLACE = re.compile(rb"(?:a/|s/[^/]*/|w/(\d+):)(.*)", re.DOTALL)
 
 
 def in_place(place: bytes) -> tuple[int, str] | None:
-    """When the execution of a place was created, and its id; None for what is no place of this schema."""
+    """Return when the execution of a place was created, and its id; None if it is no place of this schema."""
     match = _PLACE.fullmatch(place)
     if match is None:
         return None

@@ -50,7 +50,7 @@ __all__ = [
 
 
 def queue_written(unit: Any, rest: Sequence[Any]) -> Written:
-    """What a unit came to that its script has written."""
+    """Return the outcome of a unit that its script has written."""
     match unit:
         case Enqueue():
             return Written(_added(unit.items, rest))
@@ -66,7 +66,7 @@ def queue_written(unit: Any, rest: Sequence[Any]) -> Written:
 
 
 def _added(items: Sequence[NewItem], rest: Sequence[Any]) -> list[Enqueued | StepwellError]:
-    """One answer for each request: those that the script says nothing of are new items."""
+    """Return an answer for each request; the script reports only those that are not simply new items."""
     answers: list[Enqueued | StepwellError] = [Enqueued(new.item_id, new.execution_id, "PENDING", True) for new in items]
     for which, word, *said in rest:
         index = int(which) - 1
@@ -107,7 +107,7 @@ def _claimed(row: Sequence[Any], until_ms: int) -> Claimed:
 
 
 def queue_refusal(word: object, rest: Sequence[Any], unit: Any) -> StepwellError | None:
-    """Why a unit was refused; None for a word that is not the queue's."""
+    """Return the refusal of a unit; None for a word that no queue script replies."""
     match word:
         case b"item" if isinstance(unit, Commit):
             return _refused(unit.items[int(rest[0]) - 1], rest[1], rest[2:])
@@ -134,7 +134,7 @@ def queue_refusal(word: object, rest: Sequence[Any], unit: Any) -> StepwellError
 
 
 def _named(unit: Any) -> Any:
-    """What names the item of a unit: the mark of a commit, or the unit itself."""
+    """Return the part of a unit that names its item: the mark of a commit, or the unit itself."""
     return unit.mark if isinstance(unit, Commit) else unit
 
 
@@ -199,7 +199,7 @@ class QueueCalls:
 
 
 def _based_on(row: T | msgspec.UnsetType | None, pack_row: Callable[[T], bytes]) -> bytes:
-    """What a change is based on, as ``parts/based.lua`` takes it."""
+    """Return the row that a change is based on, as ``parts/outrun.lua`` takes it."""
     if isinstance(row, msgspec.UnsetType):
         return b"*"
     return b"" if row is None else pack_row(row)
@@ -222,17 +222,17 @@ QUEUE_UNITS = frozenset(_BUILDERS)
 """The units that are the queue's."""
 
 
-# Nothing else runs on the server while a script does; so many items take it about ten milliseconds.
+# A script blocks the server; so many items take about ten milliseconds.
 _MOST_ITEMS = 1_000
 
 
 def are_enqueues(units: Sequence[Unit]) -> TypeGuard[Sequence[Enqueue]]:
-    """Whether the group only adds items, and some of its units can be one."""
+    """Return whether the group only adds items, in units small enough to merge."""
     return all(type(unit) is Enqueue and len(unit.items) < _MOST_ITEMS for unit in units)
 
 
 class Merged:
-    """Enqueues put together; each of the old ones stays whole, since it is never divided between two new ones."""
+    """Merge enqueues into few units; the items of one enqueue are never divided between two, so it lands whole."""
 
     def __init__(self, enqueues: Sequence[Enqueue]) -> None:
         self._groups: list[list[Enqueue]] = []
@@ -246,7 +246,7 @@ class Merged:
         self.units = [Enqueue(tuple(_items(group))) for group in self._groups]
 
     def outcomes(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """The outcome of each of the old ones."""
+        """Return the outcome of each original enqueue."""
         return [each for group, outcome in zip(self._groups, outcomes, strict=True) for each in _shares(group, outcome)]
 
 

@@ -97,7 +97,7 @@ class RedisReads:
         self._asking, self._keys = asking, keys
 
     def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
-        """The digests of newest receipts. A tombstone has none."""
+        """Return the digest of each execution's newest receipt; None for an execution that is missing or deleted."""
         keys = [self._keys.execution(execution_id).head for execution_id in execution_ids]
         commands: list[Command] = [("HGET", key, b"digest") for key in keys]
         # A digest belongs to one chain alone: only a missing one leaves open whether this is still the store that was opened.
@@ -109,7 +109,7 @@ class RedisReads:
         return [None if digest is None else digest.decode() for digest in digests]
 
     def nudged(self, execution_ids: Sequence[str]) -> list[str]:
-        """Which of these executions somebody wants looked at."""
+        """Return those of the executions that were nudged since their last claim."""
         keys = [self._keys.execution(execution_id).head for execution_id in execution_ids]
         commands: list[Command] = [("HGET", key, b"nudged") for key in keys]
         marks = self._asking.ask(commands) if commands else []
@@ -122,7 +122,7 @@ class RedisReads:
     def load(self, execution_id: str, at: int | None, since: int | None) -> Loaded | None:
         keys = self._keys.execution(execution_id)
         names = (keys.head, keys.commits, keys.snapshots)
-        found = self._asking.script("load", names, "" if at is None else at, "" if since is None else since)
+        found = self._asking.script("read_execution", names, "" if at is None else at, "" if since is None else since)
         if found is None:
             return None
         fields, snapshot, first, commits = found
@@ -131,21 +131,21 @@ class RedisReads:
 
     def history(self, execution_id: str, after: int, limit: int) -> list[StoredCommit]:
         keys = self._keys.execution(execution_id)
-        first, commits = self._asking.script("history", (keys.head, keys.commits), after, limit)
+        first, commits = self._asking.script("read_history", (keys.head, keys.commits), after, limit)
         return read_commits(execution_id, first, commits)
 
     def base(self, execution_id: str) -> StoredSnapshot | None:
         keys = self._keys.execution(execution_id)
-        return read_snapshot(execution_id, self._asking.script("base", (keys.head, keys.snapshots)))
+        return read_snapshot(execution_id, self._asking.script("read_base", (keys.head, keys.snapshots)))
 
     def commit_of(self, execution_id: str, commit_id: str) -> StoredCommit | None:
         said = revision_in(commit_id)
         names, beginning = self._keys.execution(execution_id)[:3], commit_beginning(commit_id)
-        found = self._asking.script("lookup", names, commit_id, "" if said is None else said, beginning)
+        found = self._asking.script("find_commit", names, commit_id, "" if said is None else said, beginning)
         return None if found is None else read_found_commit(execution_id, *found)
 
     def find(self, query: ExecutionQuery) -> list[Head]:
-        """Walks the part of the index that fits best and keeps what matches: the heads decide, the index only names them."""
+        """Return the heads that match. The smallest part of the index names candidates, and their heads decide."""
         start = self._index_of(query)
         high = b"(" + start + (b"\xff" if query.after is None else age_place(*query.after))
         found: list[Head] = []
@@ -194,7 +194,7 @@ class RedisReads:
 
     def changes(self, scope: str, after: int) -> list[tuple[str, StoredEntry]]:
         keys = self._keys.scope(scope)
-        return read_pairs(scope, self._asking.script("changes", (keys.rows, keys.revisions), after))
+        return read_pairs(scope, self._asking.script("read_changes", (keys.rows, keys.revisions), after))
 
     def totals(self, scope: str) -> ScopeTotals:
         table = self._keys.scope(scope).rows
@@ -222,7 +222,7 @@ _QUEUE_PAGE = 1_000
 _LAST_NUMBER = 10**16 - 1
 _DEFAULT = Workspace(workspace_id="default", tier="unlimited")
 
-# Where to look for items of a status, if there is a better place than among all.
+# The index of a status, if it has one that is smaller than that of all items.
 _INDEXES: dict[str, str] = {
     ItemStatus.CLAIMED: "active",
     ItemStatus.DISPATCHED: "active",
@@ -239,23 +239,23 @@ def first_rows(keys: Keys) -> list[Command]:
 
 
 class RedisQueueReads:
-    """The queue's reads of one store."""
+    """Read the queue of one store."""
 
     def __init__(self, asking: Asking, keys: Keys) -> None:
         self._asking, self._keys = asking, keys
 
     def item(self, item_id: str) -> Item | None:
-        return read_item(self._asking.script("item", (self._keys.queue,), item_id))
+        return read_item(self._asking.script("read_item", (self._keys.queue,), item_id))
 
     def items(self, query: ItemQuery) -> list[Item]:
-        """Walks the index that holds the fewest others, a page at a time."""
+        """Return the items that match, from the index with the fewest others, a page at a time."""
         index = _index_of(query)
         filters = [value or "" for value in (query.queue, query.status, query.workflow_id)]
         high = "+" if query.before is None else f"({min(max(query.before, 0), _LAST_NUMBER):016d}"
         found: list[Item] = []
         while len(found) < query.limit:
             most = query.limit - len(found)
-            last, *rows = self._asking.script("items", (self._keys.queue,), index, high, most, _QUEUE_PAGE, *filters)
+            last, *rows = self._asking.script("list_items", (self._keys.queue,), index, high, most, _QUEUE_PAGE, *filters)
             found += [item for row in rows if (item := read_item(row)) is not None]
             if not last:
                 break
@@ -264,7 +264,7 @@ class RedisQueueReads:
 
     def lanes(self, workspace_id: str | None, ahead_ms: int) -> list[Lane]:
         name = "" if workspace_id is None else encoded(workspace_id)
-        rows = self._asking.script("lanes", (self._keys.queue,), ahead_ms, name)
+        rows = self._asking.script("count_lanes", (self._keys.queue,), ahead_ms, name)
         return sorted(map(read_lane, rows), key=lambda lane: (lane.workspace_id, lane.queue))
 
     def next_ready_ms(self) -> int | None:

@@ -1,9 +1,7 @@
-"""How executions, commits, snapshots and state entries are written down in Redis, and read back.
+"""Encode executions, commits, snapshots, state entries and the queue for Redis, and decode them.
 
-How the queue is written down in Redis, and read back: requests, marks, items, tiers, workspaces and named queues.
-
-Lists go to the scripts as MessagePack, which Lua unpacks there. Its older versions know no binary strings, so an input travels as
-text: the bytes are the same, and nothing looks inside.
+Lists go to the scripts as MessagePack. Older servers cannot unpack its binary strings, so bytes travel as text strings: the bytes
+are the same, and nothing interprets them.
 """
 
 from __future__ import annotations
@@ -60,17 +58,17 @@ _DAMAGED = (ValueError, KeyError, IndexError, msgspec.MsgspecError)
 
 
 def pack_commit(commit_id: str, header: bytes, body: bytes) -> bytes:
-    """A commit as one value, which begins with its id."""
+    """Return a commit as one value, which begins with its id."""
     return _encode((commit_id, header, body))
 
 
 def commit_beginning(commit_id: str) -> bytes:
-    """How the value of a commit with this id begins: the mark of a list of three, and the id."""
+    """Return the first bytes of the value of a commit with this id: the mark of a list of three, and the id."""
     return b"\x93" + _encode(commit_id)
 
 
 def read_commit(execution_id: str, revision: int, data: object) -> StoredCommit:
-    """The commit of a value."""
+    """Decode a commit; raise ``Corrupted`` for bytes that are none."""
     try:
         _, header, body = _decode_commit(_bytes(data))
     except _DAMAGED:
@@ -79,22 +77,22 @@ def read_commit(execution_id: str, revision: int, data: object) -> StoredCommit:
 
 
 def read_found_commit(execution_id: str, revision: int, data: object) -> StoredCommit:
-    """The commit that was looked for by its id; of one that was archived, only the id is left."""
+    """Decode a commit that was found by its id; an archived one has no bytes left."""
     return read_commit(execution_id, revision, data) if data else StoredCommit(revision, b"", b"")
 
 
 def read_commits(execution_id: str, first: int, values: Sequence[object]) -> list[StoredCommit]:
-    """The commits of a page that begins with a revision."""
+    """Decode a page of commits that begins with the given revision."""
     return [read_commit(execution_id, revision, data) for revision, data in enumerate(values, first)]
 
 
 def pack_snapshot(snapshot: StoredSnapshot) -> bytes:
-    """A snapshot as one value; its revision is kept beside it."""
+    """Return a snapshot as one value; its revision is stored beside it."""
     return _encode((snapshot.data, snapshot.accumulator, snapshot.digest))
 
 
 def read_snapshot(execution_id: str, found: Sequence[Any]) -> StoredSnapshot | None:
-    """The snapshot of a value and its revision; None if there is none."""
+    """Decode a pair of snapshot and revision; None for an empty one."""
     if not found:
         return None
     try:
@@ -104,7 +102,7 @@ def read_snapshot(execution_id: str, found: Sequence[Any]) -> StoredSnapshot | N
 
 
 def read_head(execution_id: str, flat: Sequence[bytes]) -> Head | None:
-    """The head of a hash's fields and values; None if there is none, or a tombstone."""
+    """Decode the fields of an execution's head; None for a missing one or a tombstone."""
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
     if not fields or b"deleted" in fields:
         return None
@@ -138,7 +136,7 @@ def _head(execution_id: str, fields: Mapping[bytes, bytes]) -> Head:
 
 
 def pack_entry(scope: str, key: str, entry: StoredEntry) -> bytes:
-    """A row of a scope: revision, end, TTL, ``s``liding or ``f``ixed, and the sealed data, if it is no tombstone."""
+    """Return the row of a state entry: revision, end, TTL, ``s``liding or ``f``ixed, and the sealed data unless a tombstone."""
     ends = b"-" if entry.expires_ms is None else b"%d" % entry.expires_ms
     ttl = b"-" if entry.ttl_ms is None else b"%d" % entry.ttl_ms
     label = b"%d %b %b %b" % (entry.revision, ends, ttl, b"s" if entry.sliding else b"f")
@@ -147,7 +145,7 @@ def pack_entry(scope: str, key: str, entry: StoredEntry) -> bytes:
 
 
 def read_entry(scope: str, key: str, data: object) -> StoredEntry | None:
-    """The row of a value, sound or not; None if there is none."""
+    """Decode the row of a state entry, sound or damaged; None for a missing one."""
     if data is None:
         return None
     try:
@@ -165,19 +163,19 @@ def read_entry(scope: str, key: str, data: object) -> StoredEntry | None:
 
 
 def read_pairs(scope: str, flat: Sequence[bytes]) -> list[tuple[str, StoredEntry]]:
-    """The entries of a list of key, row, key, row."""
+    """Decode a list of key, row, key, row."""
     names = [key.decode() for key in flat[::2]]
     pairs = ((key, read_entry(scope, key, row)) for key, row in zip(names, flat[1::2], strict=True))
     return [(key, entry.checked(scope, key)) for key, entry in pairs if entry is not None]
 
 
 def pack_totals(edition: int, totals: ScopeTotals) -> bytes:
-    """A scope's totals. The edition counts all writes; a sliding TTL started anew changes nothing else."""
+    """Return a scope's totals as one value. The edition counts every write, also one that only restarts a sliding TTL."""
     return b"%d %d %d %d" % (edition, totals.revision, totals.keys, totals.bytes)
 
 
 def read_totals(scope: str, data: object) -> tuple[int, ScopeTotals]:
-    """The edition and totals of a value; zeros for a scope that is not there."""
+    """Decode the edition and totals of a scope; zeros for a missing one."""
     if data is None:
         return 0, ScopeTotals()
     try:
@@ -203,12 +201,12 @@ _DAMAGED_QUEUE_ROW = (ValueError, KeyError, msgspec.MsgspecError)
 
 
 def encoded(name: str) -> str:
-    """A name as a part of a key, as ``parts/due.lua`` writes it."""
+    """Return a name encoded as a part of a key, like ``parts/due.lua`` does."""
     return quote(name, safe="")
 
 
 def request(new: NewItem) -> tuple[object, ...]:
-    """A request as ``parts/desk.lua`` takes it."""
+    """Return a request as ``parts/admission.lua`` takes it."""
     return (
         *(new.item_id, new.workspace_id, new.workflow_id, new.version, new.execution_id, text(new.input), new.queue, new.priority),
         *(new.delay_ms, new.body_digest, new.max_attempts, new.run_at_ms, new.key, new.singleton, new.debounce),
@@ -216,33 +214,33 @@ def request(new: NewItem) -> tuple[object, ...]:
 
 
 def text(data: bytes) -> msgspec.Raw:
-    """Bytes, packed as a text of theirs."""
+    """Return bytes packed as a text string."""
     return msgspec.Raw(b"\xdb" + len(data).to_bytes(4, "big") + data)
 
 
 def pack_mark(mark: ItemMark, error: str | None) -> tuple[object, ...]:
-    """A mark as ``parts/marks.lua`` takes it."""
+    """Return a mark as ``parts/marks.lua`` takes it."""
     return mark.item_id, mark.status, mark.fence, error
 
 
 def pack_tier(tier: Tier) -> bytes:
-    """A tier's limits as ``parts/tiers.lua`` has them."""
+    """Return a tier's limits as ``parts/tiers.lua`` takes them."""
     numbers = (tier.queue_depth, tier.state_bytes, tier.retention_seconds)
     return pack((tier.concurrency, float(tier.weight), tier.rate_per_second, *numbers))
 
 
 def read_tiers(flat: Sequence[bytes]) -> list[Tier]:
-    """The tiers of a hash, by name."""
+    """Decode the hash of tiers."""
     return [tier_of((name, *row)) for name, row in _table(flat, "tier", _decode_tier, bytes.decode)]
 
 
 def pack_workspace(workspace: Workspace) -> bytes:
-    """A workspace's row."""
+    """Return the row of a workspace."""
     return pack((workspace.tier, workspace.is_paused, workspace.created_ms))
 
 
 def read_workspaces(flat: Sequence[bytes]) -> list[Workspace]:
-    """The workspaces of a hash, by id."""
+    """Decode the hash of workspaces."""
     return [
         Workspace(workspace_id=name, tier=tier, is_paused=is_paused, created_ms=created_ms)
         for name, (tier, is_paused, created_ms) in _table(flat, "workspace", _decode_workspace, _decoded)
@@ -250,12 +248,12 @@ def read_workspaces(flat: Sequence[bytes]) -> list[Workspace]:
 
 
 def pack_queue(settings: QueueSettings) -> bytes:
-    """A named queue's row, as ``parts/choosing.lua`` reads it."""
+    """Return the row of a named queue, as ``parts/fairness.lua`` takes it."""
     return pack((settings.is_paused, settings.concurrency, settings.rate_per_second))
 
 
 def read_queues(flat: Sequence[bytes]) -> list[QueueSettings]:
-    """The queues of a hash, by name."""
+    """Decode the hash of named queues."""
     return [
         QueueSettings(name=name, is_paused=is_paused, concurrency=concurrency, rate_per_second=rate)
         for name, (is_paused, concurrency, rate) in _table(flat, "queue", _decode_queue, _decoded)
@@ -263,7 +261,7 @@ def read_queues(flat: Sequence[bytes]) -> list[QueueSettings]:
 
 
 def _table(flat: Sequence[bytes], what: str, decode: Callable[[bytes], T], name_of: Callable[[bytes], str]) -> list[tuple[str, T]]:
-    """The rows of a hash, by name; a row that cannot be read is named."""
+    """Decode the rows of a hash, sorted by name; raise ``Corrupted`` with the name of a row that cannot be read."""
     found: list[tuple[str, T]] = []
     for field, row in _pairs(flat):
         name = name_of(field)
@@ -275,7 +273,7 @@ def _table(flat: Sequence[bytes], what: str, decode: Callable[[bytes], T], name_
 
 
 def read_item(flat: Sequence[bytes]) -> Item | None:
-    """The item of a hash's fields and values; None if there is none."""
+    """Decode the fields of a queue item; None for a missing one."""
     if not flat:
         return None
     fields = dict(_pairs(flat))
@@ -325,7 +323,7 @@ def _item(fields: dict[bytes, bytes]) -> Item:
 
 
 def read_lane(row: Sequence[Any]) -> Lane:
-    """A lane as ``lanes.lua`` counts it."""
+    """Decode a lane as ``count_lanes.lua`` counts it."""
     workspace, queue, ready, delayed, claimed, dispatched, oldest, waits = row
     return Lane(
         workspace_id=_decoded(workspace),

@@ -137,11 +137,11 @@ def _refusal(word: object, unit: Any) -> StepwellError:
         case b"lost":
             return lost_store()
         case _:
-            return Corrupted(f"a script gave an answer that it never gives: {word!r}")
+            return Corrupted(f"a script replied a word that it does not have: {word!r}")
 
 
 def lost_store() -> Corrupted:
-    """The error for a server that no longer has the store that was opened."""
+    """Return the error for a server that no longer has the store that was opened."""
     return Corrupted(
         "the Redis server no longer has the data that this process worked with: it was flushed, restarted without persistence or "
         "replaced; nothing was written. Restore it, or open the store again to go on with what is there"
@@ -241,7 +241,7 @@ class ScriptCaller:
     def _effects(
         self, unit: Commit | StateBatch, writes: Sequence[ScopeWrite], now_ms: int, *, is_check: bool
     ) -> dict[str, object]:
-        """Return what commits and batches have in common."""
+        """Return the fields that commits and batches share."""
         keys = self._keys
         return {
             "guards": [(text(keys.lock(guard.name)), guard.fence) for guard in unit.guards],
@@ -273,7 +273,7 @@ class ScriptCaller:
         keys = self._keys
         central = (keys.store, keys.due, keys.scopes, keys.ends, keys.tombs, keys.held)
         packed = pack(self._effects(unit, writes, now_ms, is_check=is_check))
-        return ScriptCall("state", central, (self._id, self._ahead_ms(), keys.due_channel, keys.state_channel, packed))
+        return ScriptCall("write_state", central, (self._id, self._ahead_ms(), keys.due_channel, keys.state_channel, packed))
 
     def claim(self, unit: Claim) -> ScriptCall:
         names = (*self._keys.execution(unit.execution_id), self._keys.store, self._keys.due)
@@ -286,7 +286,7 @@ class ScriptCaller:
             *(self._id, self._keys.prefix, unit.holder, _ms(unit.seconds), self._ahead_ms(), self._ttl_ms, unit.limit),
             *(len(unit.workflows), *unit.workflows, *unit.newest().values()),
         )
-        return ScriptCall("take", names, arguments)
+        return ScriptCall("claim_due", names, arguments)
 
     def extend(self, unit: Extension) -> ScriptCall:
         names = (*self._keys.execution(unit.execution_id), self._keys.store, self._keys.due)
@@ -341,7 +341,7 @@ def _packed_creation(workspace_id: str, creation: Creation) -> dict[str, object]
 
 
 def _ms(seconds: float) -> int:
-    """A span in whole milliseconds; never one that Redis would take for "at once" or cannot hold."""
+    """Return a span in whole milliseconds; raise ``InvalidInput`` for one that Redis takes for "at once" or cannot hold."""
     if not 0.001 <= seconds <= _LONGEST_SECONDS:
         raise InvalidInput(f"a lease is held for a number of seconds from 0.001 to 100 years, not {seconds!r}")
     return round(seconds * 1000)

@@ -28,12 +28,12 @@ Ask = Callable[[Sequence[Command]], list[Reply]]
 
 
 def workspace_of(path: str) -> str:
-    """The workspace that a scope belongs to; empty for the global one."""
+    """Return the workspace that a scope belongs to; empty for the global scope."""
     return Scope.parse(path).workspace
 
 
 class ScopeWrite:
-    """What one unit does to one scope."""
+    """The changes of one unit to one scope."""
 
     def __init__(self, path: str, keys: ScopeKeys, before: bytes, after: bytes) -> None:
         self.path, self.keys, self.before, self.after = path, keys, before, after
@@ -70,7 +70,7 @@ def _packed_row(path: str, key: str, entry: StoredEntry) -> tuple[object, ...]:
 
 
 class _Scope:
-    """A scope as it was read, and as the units so far leave it."""
+    """A scope as it was read, with the changes of the units planned so far."""
 
     __slots__ = ("edition", "is_cleared", "is_untouched", "raw", "rows", "totals")
 
@@ -82,7 +82,7 @@ class _Scope:
 
 
 class StatePlan:
-    """The scoped state that a group of units needs, in one reading."""
+    """Plan the scoped-state writes of one group of units."""
 
     def __init__(self, ask: Ask, keys: Keys, limits: Limits, ahead_ms: int) -> None:
         self._ask, self._keys, self._limits, self._ahead_ms = ask, keys, limits, ahead_ms
@@ -113,7 +113,7 @@ class StatePlan:
             scope.rows = {key: read_entry(path, key, row) for key, row in zip(keys, rows, strict=True)}
 
     def _room_call(self, owners: Sequence[str]) -> Command:
-        script, names = SCRIPTS["state_rooms"].sha, [encoded(name) for name in owners]
+        script, names = SCRIPTS["state_quotas"].sha, [encoded(name) for name in owners]
         return ("EVALSHA", script, 2, self._keys.queue, self._keys.held, *names)
 
     def _read_rooms(self, owners: Sequence[str], found: Reply) -> None:
@@ -135,7 +135,7 @@ class StatePlan:
         return scope.rows.get(key)
 
     def _expired(self, path: str) -> list[str]:
-        """The keys of a scope that have expired and are still there, after the units so far."""
+        """Return the keys of a scope that have expired and are not tombstones yet, after the units so far."""
         scope, ends = self._scopes[path], self._keys.scope(path).ends
         if scope.is_cleared:
             return []
@@ -163,7 +163,7 @@ class StatePlan:
         return list(writes.values())
 
     def _fill(self, writes: Sequence[ScopeWrite], resolution: Resolution) -> None:
-        """Say how much may be in the workspaces that are limited, and count what they hold after these writes."""
+        """Give each write the bytes that its workspace may hold before it, and count the bytes held after it."""
         growth = growth_in(resolution.grown.items())
         limits = {name: self._rooms[name].maximum - grown for name, grown in growth.items() if name in self._rooms}
         for write in writes:

@@ -33,7 +33,7 @@ _MARK = b"stepwell"
 
 
 class RedisStore:
-    """Keeps executions and state in Redis.
+    """Store executions, scoped state and the queue in Redis.
 
     Each unit is one script, which lands whole or not at all. The units of a group go out in one packet and land one after another,
     not in one transaction: if the connection breaks in the middle, those whose replies came are known, and the others come to
@@ -142,7 +142,7 @@ class RedisStore:
         fault("store.before_begin")
         if not any(isinstance(unit, Sweep) for unit in units):
             return self._writing.write(units)
-        # Sweeping commutes with everything else, so it can wait until the others are answered.
+        # Sweeping commutes with every other unit, so it waits until they are written.
         others = iter(self._write_others([unit for unit in units if not isinstance(unit, Sweep)]))
         return [self._sweep(unit) if isinstance(unit, Sweep) else next(others) for unit in units]
 

@@ -13,7 +13,7 @@ from stepwell.stores.redis.state_plan import workspace_of
 
 __all__ = ["Sweeping"]
 
-# A place in the index is younger than its execution only while that is being made; clocks differ by less than this.
+# An entry this old belongs to an execution that was made long ago, whatever the clocks of processes say.
 _PLACE_AGE_MS = 3_600_000
 
 # An empty scope is remembered for 30 days, so that the holder of an old revision never meets the same number again.
@@ -23,17 +23,17 @@ WriteUnits = Callable[[Sequence[Unit]], list[Outcome]]
 
 
 class Sweeping:
-    """Sweeps one store."""
+    """Sweep one store."""
 
     def __init__(self, asking: Asking, store_id: bytes) -> None:
         self._asking, self._keys, self._id = asking, asking.keys, store_id
         self._next_place = b"-"
 
     def sweep(self, sweep: Sweep, now_ms: int, write: WriteUnits) -> Outcome:
-        """Drop old locks and tombstones, turn expired keys into tombstones, forget places of executions whose TTL ended."""
+        """Drop old locks and tombstones, turn expired keys into tombstones, and drop index entries of expired executions."""
         oldest_ms = now_ms - sweep.tombstone_ms
         for name in self._due(self._keys.locks, oldest_ms, sweep.limit):
-            self._asking.script("drop", (self._keys.lock(name), self._keys.locks), name, oldest_ms)
+            self._asking.script("drop_lock", (self._keys.lock(name), self._keys.locks), name, oldest_ms)
         for path in self._due(self._keys.tombs, oldest_ms, sweep.limit):
             self._drop_tombstones(path, oldest_ms, sweep.limit)
         batches = self._expired(self._due(self._keys.ends, now_ms, sweep.limit), now_ms, sweep.limit)
@@ -52,10 +52,10 @@ class Sweeping:
         scope, keys = self._keys.scope(path), self._keys
         names = (keys.store, scope.rows, scope.revisions, scope.tombs, keys.scopes, keys.tombs)
         place = workspace_place(workspace_of(path)) + path.encode()
-        self._asking.script("sweep", names, self._id, path, place, until_ms, limit, _EMPTY_SCOPE_MS)
+        self._asking.script("drop_tombstones", names, self._id, path, place, until_ms, limit, _EMPTY_SCOPE_MS)
 
     def _expired(self, paths: Sequence[str], now_ms: int, limit: int) -> list[StateBatch]:
-        """The keys that have ended, a batch for each scope: one that is busy does not stop the others."""
+        """Return deletions of the expired keys, a batch for each scope, so that a busy scope does not stop the others."""
         batches: list[StateBatch] = []
         for path in paths:
             ends = self._keys.scope(path).ends
@@ -66,7 +66,7 @@ class Sweeping:
         return batches
 
     def _forget_places(self, until_ms: int, limit: int) -> None:
-        """Walk on through the index, and take out the places of executions that are no more."""
+        """Continue through the index of executions, and drop the entries of those that no longer exist."""
         index = self._keys.executions
         page: list[bytes] = self._asking.one("ZRANGEBYLEX", index, self._next_place, "+", "LIMIT", 0, limit)
         self._next_place = b"(" + page[-1] if len(page) == limit else b"-"

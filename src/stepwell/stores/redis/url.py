@@ -48,7 +48,7 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The server as messages name it: without a password."""
+        """Return the server as messages name it, without a password."""
         scheme = "rediss" if self.is_encrypted else "redis"
         if self.sentinels:
             hosts = ",".join(f"{host}:{port}" for host, port in self.sentinels)
@@ -56,7 +56,7 @@ class RedisSettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"{scheme}://{self.host}:{self.port}/{self.database}"
 
     def __repr__(self) -> str:
-        return f"<Settings {self.name}>"  # without the password, which would come into logs
+        return f"<Settings {self.name}>"  # without the password, which would appear in logs
 
     def driver_options(self) -> dict[str, Any]:
         """Return the arguments of a driver's connection, without host and port.

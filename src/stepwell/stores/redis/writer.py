@@ -23,7 +23,7 @@ from stepwell.stores.redis.state_plan import StatePlan
 
 __all__ = ["RedisWriter"]
 
-# A scope that other processes write to all the time is tried again with growing, random pauses: about 1.5 seconds in all.
+# A unit whose scope other processes keep changing is tried again with growing, random pauses: about 1.5 seconds in all.
 _ROUNDS = 48
 _LONGEST_PAUSE_SECONDS = 0.064
 _UNKNOWN = "the server did not answer, so the write may or may not have landed; look its commit id up before you try again"
@@ -60,7 +60,7 @@ class RedisWriter:
         return [outcomes[index] if index in outcomes else _busy() for index in range(len(units))]
 
     def _round(self, units: Sequence[Unit], waiting: Sequence[int], *, is_first: bool) -> dict[int, Outcome]:
-        """Try to write units, in order; those without an outcome afterwards have to be tried again, on newer state."""
+        """Write the waiting units once, in order; return the outcomes, without those of units that must be planned again."""
         fault("store.begun")
         group = [units[index] for index in waiting]
         plans = self._plan(group, is_first=is_first)

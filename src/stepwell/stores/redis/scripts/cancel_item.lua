@@ -11,7 +11,7 @@ if is_lost(ARGV[1], KEYS[1]) then
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include items.lua
---@include returning.lua
+--@include requeue.lua
 local item = item_with(ARGV[4])
 if not item then
   return 'nobody'

@@ -17,7 +17,7 @@ local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include names.lua
 --@include tiers.lua
 --@include heap.lua
---@include choosing.lua
+--@include fairness.lua
 local limit = tonumber(ARGV[5])
 local ends = now + ARGV[4]
 if limit < 1 then

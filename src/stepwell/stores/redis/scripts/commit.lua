@@ -68,9 +68,9 @@ end
 local write_queue
 if #commit.items > 0 or commit.mark then
   --@include items.lua
-  --@include returning.lua
+  --@include requeue.lua
   --@include marks.lua
-  --@include desk.lua
+  --@include admission.lua
   local plan = plan_items(commit.items, now)
   for _, answer in ipairs(plan.answers) do
     if answer[2] ~= 'there' then

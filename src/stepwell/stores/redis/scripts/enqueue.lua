@@ -1,6 +1,6 @@
 -- enqueue.lua: adds items, each if it can be; what is there already is the answer to its request. All of it lands at once.
 -- KEYS  store, queue
--- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 packed list of requests (see desk.lua)
+-- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 packed list of requests (see admission.lua)
 -- Gives {'ok', answer, ...}, an answer for each request that is not simply a new item: {which, 'there', id, execution, status},
 -- {which, 'workspace'} (unknown), {which, 'full'} or {which, 'other', id} (another body has its id or key); or 'lost'.
 --@include order.lua
@@ -12,7 +12,7 @@ if is_lost(ARGV[1], KEYS[1]) then
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include items.lua
---@include desk.lua
+--@include admission.lua
 local plan = plan_items(cmsgpack.unpack(ARGV[4]), now)
 write_items(plan, now, ARGV[3])
 table.insert(plan.answers, 1, 'ok')

@@ -1,13 +1,13 @@
 -- put_workspace.lua: makes a workspace or changes it; when it was made stays as it was.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 channel for the queue  3 name, encoded  4 tier  5 whether it is paused: '1' or '0'
---       6 milliseconds that the clock is ahead  7 what the change is based on (see based.lua)
+--       6 milliseconds that the clock is ahead  7 what the change is based on (see outrun.lua)
 -- Gives 'ok', {'tier', name, ...} (there are only these), 'outrun' or 'lost'.
 --@include time.lua
 --@include order.lua
 --@include store.lua
 --@include rates.lua
---@include based.lua
+--@include outrun.lua
 if is_lost(ARGV[1], KEYS[1]) then
   return 'lost'
 end

@@ -14,7 +14,7 @@ if is_lost(ARGV[1], KEYS[1]) then
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include items.lua
---@include returning.lua
+--@include requeue.lua
 --@include tiers.lua
 local function recover(item)
   if item.attempts >= item.most then

@@ -13,7 +13,7 @@ if is_lost(ARGV[1], KEYS[1]) then
 end
 local queue, now = KEYS[2], now_ms(ARGV[2])
 --@include items.lua
---@include returning.lua
+--@include requeue.lua
 --@include tiers.lua
 --@include rates.lua
 local id, fence, delay, is_final, error = unpack(cmsgpack.unpack(ARGV[4]), 1, 5)

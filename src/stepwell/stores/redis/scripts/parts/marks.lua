@@ -1,4 +1,4 @@
--- marks.lua: moves an item on, by the rules of model.lifecycle. Needs items.lua and returning.lua. A mark is a list: item id, status,
+-- marks.lua: moves an item on, by the rules of model.lifecycle. Needs items.lua and requeue.lua. A mark is a list: item id, status,
 -- fence or nil, error or nil. With an execution, only that one's item is moved. Refusals: 'claim' (it was lost), and of an item that
 -- cannot wait again 'dropped', {'driven', its execution}, {'alive', its status} or {'single', name}.
 

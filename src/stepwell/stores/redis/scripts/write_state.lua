@@ -1,4 +1,4 @@
--- state.lua: lands operations on scoped state together, and nudges executions: all of it, on rows as they were read, or nothing.
+-- write_state.lua: lands operations on scoped state together, and nudges executions: all of it, on rows as they were read, or nothing.
 -- KEYS  1 store  2 due  3 scopes  4 ends  5 tombs  6 held
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for what is due  4 channel for state
 --       5 packed batch (see ScriptCaller.state in script_calls.py); one with `is_check` is only checked, never written

@@ -1,4 +1,4 @@
--- base.lua: reads the snapshot that the retained chain starts from.
+-- read_base.lua: reads the snapshot that the retained chain starts from.
 -- KEYS  head, snapshots
 -- Gives {} if the chain starts with the creation, else {snapshot, its revision}.
 local base = redis.call('HGET', KEYS[1], 'base')

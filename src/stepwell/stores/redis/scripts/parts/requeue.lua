@@ -1,4 +1,4 @@
--- returning.lua: items that wait once more, and items as they are given back. Needs items.lua.
+-- requeue.lua: items that wait once more, and items as they are given back. Needs items.lua.
 
 -- A start that came to nothing is no wait to count: one as long is taken from the list, the latest such.
 local function forget_start(item)

@@ -1,4 +1,4 @@
--- sweep.lua: drops tombstones of a scope that are older than a time. A scope in which nothing is left but its totals leaves the
+-- drop_tombstones.lua: drops tombstones of a scope that are older than a time. A scope in which nothing is left but its totals leaves the
 -- index, and Redis forgets it after a long time in which nothing was written to it.
 -- KEYS  store; the scope's rows, revisions, tombs; the indexes scopes, tombs
 -- ARGV  1 store's id  2 path  3 place by workspace  4 time of the youngest tombstone to drop  5 most to drop

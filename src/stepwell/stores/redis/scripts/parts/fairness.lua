@@ -1,4 +1,4 @@
--- choosing.lua: which items a claim takes, by the rules of model.claiming. It reads no more than the lanes that are asked for, and of
+-- fairness.lua: which items a claim takes, by the rules of model.claiming. It reads no more than the lanes that are asked for, and of
 -- their items no more than a few times what it takes; nothing is written. Needs tiers.lua and heap.lua.
 -- A share is what a workspace has in a claim: name, weight, rate, base (its first tag), allowance, taken, lines. A line is a lane:
 -- lane, queue, and a page of its items with their ranks.

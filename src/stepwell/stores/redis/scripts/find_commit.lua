@@ -1,4 +1,4 @@
--- lookup.lua: reads the commit that has an id.
+-- find_commit.lua: reads the commit that has an id.
 -- KEYS  head, commits, ids
 -- ARGV  1 commit id  2 revision that the id says or ''  3 beginning of a row with this id
 -- Gives false if it did not land, else {revision, row}.

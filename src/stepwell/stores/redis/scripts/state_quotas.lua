@@ -1,4 +1,4 @@
--- state_rooms.lua: how much scoped state workspaces may hold, and hold, as it is now. For a single server: the names of the queue's
+-- state_quotas.lua: how much scoped state workspaces may hold, and hold, as it is now. For a single server: the names of the queue's
 -- keys are built here.
 -- KEYS  queue, held
 -- ARGV  workspaces, encoded

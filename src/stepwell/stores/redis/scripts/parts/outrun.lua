@@ -1,4 +1,4 @@
--- based.lua: whether a row is another than the one that a change of it was worked out on: a packed row, '' for none, '*' for any.
+-- outrun.lua: whether a row is another than the one that a change of it was worked out on: a packed row, '' for none, '*' for any.
 -- Rows are compared by their values: a number has more than one way to be packed.
 local function is_outrun(row, based_on)
   if based_on == '*' then

@@ -1,4 +1,4 @@
--- desk.lua: decides requests for queue items by the rules of model.queue_lifecycle, and writes the new items. All requests are decided
+-- admission.lua: decides requests for queue items by the rules of model.queue_lifecycle, and writes the new items. All requests are decided
 -- before any is written, since Redis takes nothing back. Needs items.lua.
 -- A request is a list:
 --   1 item id  2 workspace  3 workflow  4 version  5 execution  6 input  7 queue  8 priority  9 delay in ms  10 digest of the body

@@ -1,4 +1,4 @@
--- history.lua: reads a page of commits after a revision, in order.
+-- read_history.lua: reads a page of commits after a revision, in order.
 -- KEYS  head, commits
 -- ARGV  1 revision  2 most to read
 -- Gives {revision of the first, commits}.

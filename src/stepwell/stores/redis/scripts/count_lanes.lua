@@ -1,4 +1,4 @@
--- lanes.lua: what waits and runs, by workspace and queue, at one moment.
+-- count_lanes.lua: what waits and runs, by workspace and queue, at one moment.
 -- KEYS  queue
 -- ARGV  1 milliseconds that the clock is ahead  2 workspace, encoded, or '' for all
 -- Gives {workspace, queue, ready, delayed, claimed, dispatched, when the longest waiting became ready or '', waits} for each.

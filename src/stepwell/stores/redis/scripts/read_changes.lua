@@ -1,4 +1,4 @@
--- changes.lua: reads all entries, tombstones among them, with a revision greater than another, in order of revision, in one view.
+-- read_changes.lua: reads all entries, tombstones among them, with a revision greater than another, in order of revision, in one view.
 -- KEYS  rows, revisions
 -- ARGV  1 revision
 -- Gives a list of key, row, key, row, ...

@@ -1,4 +1,4 @@
--- load.lua: reads an execution's head, the newest snapshot not after a revision, and the commits from there on, in one view.
+-- read_execution.lua: reads an execution's head, the newest snapshot not after a revision, and the commits from there on, in one view.
 -- KEYS  head, commits, snapshots
 -- ARGV  1 revision to read up to or '' (the newest)  2 revision to read after, without a snapshot, or ''
 -- Gives false, or {head as fields and values, {snapshot, its revision} or {}, revision of the first commit, commits}.

@@ -1,4 +1,4 @@
--- drop.lua: drops a lock that ended before a time, and its place in the index; one that is held, or ended lately, stays.
+-- drop_lock.lua: drops a lock that ended before a time, and its place in the index; one that is held, or ended lately, stays.
 -- KEYS  lock, locks
 -- ARGV  1 name  2 latest end of a lock to drop
 -- Gives 'ok'.
