@@ -90,8 +90,7 @@ _cleared = cleared(calls, entered, release, on_first, set_after=(release,))
 
 @pytest.fixture(autouse=True)
 def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("session", "declared_session"):
-        monkeypatch.setattr(f"stepwell.runtime.sessions.{module}.AGAIN_MS", 0)
+    monkeypatch.setattr("stepwell.runtime.sessions.session.AGAIN_MS", 0)
 
 
 @pytest.fixture
@@ -158,8 +157,8 @@ def rests(well: Any, execution_id: str) -> int:
     return sum("WAITING" in str(change) for change in changes)
 
 
-def recorder_of(well: Any, execution_id: str) -> Any:
-    return well._host.worker._sessions[execution_id]._journal._recorder
+def writer_of(well: Any, execution_id: str) -> Any:
+    return well._host.worker._sessions[execution_id]._writer
 
 
 def wait_until(is_so: Callable[[], Any]) -> None:
@@ -229,9 +228,9 @@ def test_end_that_lands_while_its_session_is_abandoned_is_the_end(
     trouble.is_hit, trouble.instead = lambda commit: commit.status == Status.COMPLETED, wait
     well.start(short, execution_id="s")
     is_writing.wait(WAIT)
-    recorder = recorder_of(well, "s")
+    writer = writer_of(well, "s")
     well.drain(0)
-    wait_until(lambda: recorder._waiting)
+    wait_until(lambda: writer._waiting)
     gate.set()
     well._host._thread._thread.join(WAIT)
     assert not [message for message in caplog.messages if "handed back" in message]
@@ -261,11 +260,11 @@ def test_worker_whose_store_says_nothing_ends_in_time_and_hands_nothing_back_aft
             await asyncio.to_thread(entered.wait, WAIT)
             await asyncio.to_thread(is_writing.wait, WAIT)
             worker, work = well._host.worker, well._host._task
-            recorder = worker._sessions["b"]._journal._recorder
+            writer = worker._sessions["b"]._writer
             await well.drain(0)
             await work
             gate.set()
-            while recorder.is_busy:  # noqa: ASYNC110 - nobody is told of it
+            while writer.is_busy:  # noqa: ASYNC110 - nobody is told of it
                 await asyncio.sleep(0.005)
             return worker.holder
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from stepwell.queue.recovery import QueueRecovery
-from stepwell.runtime.sessions.execution_writer import Recorder
-from stepwell.runtime.sessions.session import Session
+from stepwell.runtime.sessions.execution_writer import ExecutionWriter
+from stepwell.runtime.sessions.function_session import FunctionSession
 from stepwell.stores.memory import MemoryStore
 from stepwell.stores.memory.executions import MemoryLeases
 from stepwell.testing.simulation import simulate
@@ -79,10 +79,10 @@ def test_nudge_that_is_lost_while_the_execution_goes_to_rest_is_found(monkeypatc
 def test_blind_retry_after_a_lost_reply_is_found(monkeypatch: pytest.MonkeyPatch):
     """T03, P9"""
 
-    async def guess(*_: object) -> bool:
-        return False
+    async def guess(*_: object) -> None:
+        return None
 
-    monkeypatch.setattr(Recorder, "_has_landed", guess)
+    monkeypatch.setattr(ExecutionWriter, "_find_receipt", guess)
     assert first_violation() != ""
 
 
@@ -113,7 +113,7 @@ def test_end_that_leaves_tokens_or_tells_nobody_is_found(monkeypatch: pytest.Mon
 
         return silent
 
-    around(monkeypatch, Session, "_finish", make)
+    around(monkeypatch, FunctionSession, "_finish", make)
     assert "I10" in first_violation()
 
 

@@ -61,7 +61,7 @@ class QueueParts:
             holder=worker.holder,
             lease_seconds=worker.lease_seconds,
             queues=queues,
-            patience=worker.patience,
+            patience=worker.services.hand_back_retry,
         )
         self._dispatcher = dispatcher
         worker.companions += [

@@ -1,9 +1,8 @@
-"""Items that were claimed before, and whose execution is there already: it goes on from its record, and is not made twice.
+"""The local engine: runs the executions of queue items on this process's worker.
 
-An execution that was retried waits for its item's turn. To give it that is one commit on the execution, which marks the item: a
-crash before leaves a claim that ends by itself, a crash after leaves an execution that is due.
-
-The local engine: runs the executions of queue items on this process's worker.
+An item that was claimed for the first time gets an execution, which its session's first commit creates. An execution that is there
+already, since the item was claimed before or the execution is retried, resumes from its record: one commit on the execution marks
+the item, so that a crash before it leaves a claim that expires, and a crash after it leaves an execution that is due.
 """
 
 from __future__ import annotations
@@ -16,19 +15,20 @@ from typing import Any
 from stepwell.clock import Clock
 from stepwell.contract.engine import NotNow
 from stepwell.contract.store import Store
-from stepwell.errors import Conflict, LeaseLost, NotFound, StepwellError
+from stepwell.errors import AlreadyExists, CommitUnknown, Conflict, LeaseLost, NotFound, StepwellError, StoreUnavailable
 from stepwell.flow.function import Workflow
 from stepwell.model.commit import Creation, Head, Lease
+from stepwell.model.draft import opening_of
 from stepwell.model.execution_state import ONLY
 from stepwell.model.ids import NewId
 from stepwell.model.queue_item import Claimed, ItemMark, ItemStatus, ReturnItem
 from stepwell.model.queue_lifecycle import waits_for_turn
-from stepwell.model.record import decode_status
+from stepwell.model.record import decode_status, encode_plain_trigger, encode_record
 from stepwell.model.status import FINAL, Status
 from stepwell.pipeline.operations import AsyncDriver, Operation, write, write_or_raise
-from stepwell.queue.first_commit import FENCE, FirstCommit
 from stepwell.runtime.inbox import CANCEL, delivery, fresh_key
 from stepwell.runtime.run_retry import RunRetry
+from stepwell.runtime.sessions.execution_writer import NEW_FENCE, ExecutionWriter, FirstCommit
 from stepwell.runtime.start import Starting
 from stepwell.runtime.worker import Worker
 from stepwell.state.executions import Executions
@@ -88,11 +88,30 @@ class Resuming:
 
 log = logging.getLogger(__name__)
 
-# A session that has committed nothing for so long makes its execution, so that others can see it, and its item's claim need not be
-# renewed. Short workflows are over by then, and are a single commit.
-_MAKE_AFTER_SECONDS = 0.5
+_CREATE_AFTER_SECONDS = 0.5
+"""After so long without a commit a session's execution is created, so that others can see it, and its item's claim need not be
+renewed. Short workflows have ended by then, and are a single commit."""
 
 _AGAIN_MS = 1_000
+
+
+class _Started:
+    """An item whose session has begun."""
+
+    __slots__ = ("began", "claimed", "writer")
+
+    def __init__(self, claimed: Claimed, writer: ExecutionWriter, began: float) -> None:
+        self.claimed, self.writer, self.began = claimed, writer, began
+
+    @property
+    def is_id_taken(self) -> bool:
+        """Whether there was an execution with this id before."""
+        return isinstance(self.writer.creation_error, AlreadyExists)
+
+    @property
+    def is_store_away(self) -> bool:
+        """Whether it was the store that could not take the first commit."""
+        return isinstance(self.writer.creation_error, StoreUnavailable | CommitUnknown)
 
 
 class LocalEngine:
@@ -108,20 +127,18 @@ class LocalEngine:
         self._starting = Starting(executions, clock)
         self._resuming = Resuming(executions, new_id)
         self._creations: dict[tuple[str, int], Creation] = {}
-        """How executions are made that are run here; alike for all of one workflow."""
-        self._unmade: dict[FirstCommit, float] = {}
-        """The recorders of sessions that may have committed nothing yet, and when these began, by the loop's clock."""
-        self._make_after = min(_MAKE_AFTER_SECONDS, worker.lease_seconds / 4)
-        self._suspected: FirstCommit | None = None
-        self._finishing = 0
+        """How executions are created that are run here; alike for all of one workflow."""
+        self._uncreated: set[_Started] = set()
+        """Items whose sessions may have committed nothing yet."""
+        self._create_after = min(_CREATE_AFTER_SECONDS, worker.lease_seconds / 4)
+        self._suspected: _Started | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._freed: list[Callable[[], None]] = []
 
     @property
     def room(self) -> int:
-        """How many more items can be started now. Sessions that only wait for their last commit need no place any more, so that the
-        next claim goes to the store together with those commits, and finds the slots that they free."""
-        return self._worker.room + self._finishing
+        """How many more items can be started now."""
+        return self._worker.room
 
     def on_room(self, call: Callable[[], None]) -> None:
         """Call this whenever there is room again."""
@@ -133,12 +150,12 @@ class LocalEngine:
 
     async def workflows(self) -> tuple[str, ...]:
         """The names of the functions of this process and of the stored definitions."""
-        return await self._worker.repertoire.names()
+        return await self._worker.workflows.names()
 
     async def start(self, claimed: Claimed) -> None:
         """Have a session run the item's workflow. The execution is made by what that commits first; one that is there already, and
         waited for the item's turn, is due for any worker then."""
-        workflow = await self._worker.repertoire.find(claimed.workflow_id, claimed.version)
+        workflow = await self._worker.workflows.find(claimed.workflow_id, claimed.version)
         _check_version(claimed, workflow)
         if not _may_have_run(claimed) or not await self._driver.run(self._resuming.resume(claimed)):
             self._start(claimed, workflow)
@@ -148,17 +165,19 @@ class LocalEngine:
             self._suspect(claimed)
         worker = self._worker
         identity = self._starting.identity_of_item(workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id)
-        creation = self._creation_of(workflow)
-        recorder = FirstCommit(self._executions, self._driver, self._new_id, self, claimed, identity, creation)
-        lease = Lease(claimed.execution_id, worker.holder, FENCE, self._clock.now_ms() + round(worker.lease_seconds * 1000))
-        worker.take_new(recorder, lease, workflow)
-        self._executions.endings.begin(claimed.execution_id, claimed.item_id)
+        opening = opening_of(encode_record(identity), encode_plain_trigger(claimed.input))
+        mark = ItemMark(claimed.item_id, ItemStatus.DISPATCHED, claimed.fence)
+        first = FirstCommit(identity, self._creation_of(workflow), opening, mark)
         loop = asyncio.get_running_loop()
-        self._unmade[recorder] = loop.time()
+        started = _Started(claimed, ExecutionWriter.of_new(self._executions, self._driver, first, self._new_id), loop.time())
+        lease = Lease(claimed.execution_id, worker.holder, NEW_FENCE, self._clock.now_ms() + round(worker.lease_seconds * 1000))
+        worker.run_new(started.writer, lease, workflow, lambda: self._ended(started))
+        self._executions.endings.begin(claimed.execution_id, claimed.item_id)
+        self._uncreated.add(started)
         if claimed.attempts > 1:
-            self._suspected = recorder
+            self._suspected = started
         if self._timer is None:
-            self._timer = loop.call_later(self._make_after, self._make_overdue)
+            self._timer = loop.call_later(self._create_after, self._create_overdue)
 
     def _creation_of(self, workflow: Workflow[..., Any]) -> Creation:
         creation = self._creations.get((workflow.name, workflow.version))
@@ -174,7 +193,7 @@ class LocalEngine:
         """An item whose attempt was cut short may have brought down its process, or may only have been beside one that did. Such
         items are started one at a time, so that the guilty one uses up its own attempts and not those of the others."""
         before = self._suspected
-        if before is not None and not before.is_made and before in self._unmade:
+        if before is not None and not before.writer.is_created and before in self._uncreated:
             raise NotNow(f"item {claimed.item_id!r} waits for another that was cut short before")
 
     async def cancel(self, execution_id: str) -> None:
@@ -187,57 +206,55 @@ class LocalEngine:
 
     # From the claim to the first commit.
 
-    def finishing(self) -> None:
-        """A session only waits for its last commit."""
-        self._finishing += 1
-        self._free()
-
-    def ended(self, recorder: FirstCommit) -> None:
+    def _ended(self, started: _Started) -> None:
         """Free what a session held; give its item back if nothing was committed."""
-        if recorder.is_finishing:
-            self._finishing -= 1
-        began = self._unmade.pop(recorder, None)
-        if began is not None and not recorder.is_made:
-            self._worker.see_through(self._settle(recorder, began + self._worker.lease_seconds))
+        if started in self._uncreated:
+            self._uncreated.discard(started)
+            if not started.writer.is_created:
+                self._worker.run_beside(self._settle(started))
         self._free()
 
-    def _make_overdue(self) -> None:
-        """Make the executions of sessions that have committed nothing for too long. Those that began just now are left alone: in
-        busy times most of them are about to end, and a commit more for each would be felt."""
+    def _create_overdue(self) -> None:
+        """Create the executions of sessions that have committed nothing for too long.
+
+        Sessions that began just now are left alone: in busy times most of them are about to end, and one more commit for each would
+        cost throughput.
+        """
         loop, self._timer = asyncio.get_running_loop(), None
-        latest = loop.time() - self._make_after
-        for recorder, began in list(self._unmade.items()):
-            if recorder.is_made:
-                del self._unmade[recorder]
-            elif began <= latest:
-                self._worker.see_through(self._make(recorder))
-        if self._unmade:
-            self._timer = loop.call_later(self._make_after / 2, self._make_overdue)
+        latest = loop.time() - self._create_after
+        for started in list(self._uncreated):
+            if started.writer.is_created:
+                self._uncreated.discard(started)
+            elif started.began <= latest:
+                self._worker.run_beside(self._create(started))
+        if self._uncreated:
+            self._timer = loop.call_later(self._create_after / 2, self._create_overdue)
 
-    async def _make(self, recorder: FirstCommit) -> None:
+    async def _create(self, started: _Started) -> None:
         try:
-            await recorder.make()
+            await started.writer.create()
         except LeaseLost as error:
-            # Cancelled, or given to another: whatever the session is doing is not asked for any more.
-            self._worker.abandon(recorder.claimed.execution_id, error)
+            # Cancelled, or given to another worker: nothing of what the session does is recorded any more.
+            self._worker.abandon(started.claimed.execution_id, error)
         except StepwellError as error:
-            log.warning("the execution of queue item %r could not be made yet: %s", recorder.claimed.item_id, error)
+            log.warning("the execution of queue item %r could not be created yet: %s", started.claimed.item_id, error)
 
-    async def _settle(self, recorder: FirstCommit, until: float) -> None:
-        """A session ended without an execution of its own: the item must not keep its slot because of that."""
+    async def _settle(self, started: _Started) -> None:
+        """Move an item on whose session ended without an execution of its own, so that it does not keep its slot."""
+        until = started.began + self._worker.lease_seconds
         try:
-            await self._worker.patience.keep_trying(lambda: self._move_on(recorder), lambda: until)
+            await self._worker.services.hand_back_retry.keep_trying(lambda: self._move_on(started), lambda: until)
         except StepwellError as error:
-            log.warning("queue item %r could not be given back, and is when its claim ends: %s", recorder.claimed.item_id, error)
+            log.warning("queue item %r could not be given back, and is when its claim ends: %s", started.claimed.item_id, error)
 
-    async def _move_on(self, recorder: FirstCommit) -> None:
-        """Done twice, since a reply was lost, it is refused the second time: the item is not claimed any more."""
-        claimed = recorder.claimed
+    async def _move_on(self, started: _Started) -> None:
+        """Mark or return an item. A second try after a lost reply is refused: the item is not claimed any more."""
+        claimed = started.claimed
         try:
-            head = await self._driver.run(self._executions.head(claimed.execution_id)) if recorder.is_taken else None
+            head = await self._driver.run(self._executions.head(claimed.execution_id)) if started.is_id_taken else None
         except NotFound:
             head = None
-        unit = _returned(recorder) if head is None else await self._mark_of(claimed, head)
+        unit = _returned(started) if head is None else await self._mark_of(claimed, head)
         await self._driver.run(write(unit))
 
     async def _mark_of(self, claimed: Claimed, head: Head) -> ItemMark | ReturnItem:
@@ -266,10 +283,10 @@ def _taken(claimed: Claimed, why: str) -> ReturnItem:
     return ReturnItem(claimed.item_id, claimed.fence, error, is_final=True)
 
 
-def _returned(recorder: FirstCommit) -> ReturnItem:
-    """Without an attempt if the store was away; else the session broke off by itself, and would again."""
-    claimed = recorder.claimed
-    if recorder.is_taken:
+def _returned(started: _Started) -> ReturnItem:
+    """Return an item, without an attempt if the store was away; else the session broke off by itself, and would again."""
+    claimed = started.claimed
+    if started.is_id_taken:
         return _taken(claimed, "is that of a run that was deleted")
-    error = None if recorder.is_hindered else "its session ended without a commit; the log of its worker says why"
+    error = None if started.is_store_away else "its session ended without a commit; the log of its worker says why"
     return ReturnItem(claimed.item_id, claimed.fence, error, delay_ms=_AGAIN_MS * claimed.attempts)

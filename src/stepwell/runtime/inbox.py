@@ -13,12 +13,26 @@ from collections.abc import Sequence
 import msgspec
 
 from stepwell.model.commit import StateBatch
+from stepwell.model.draft import Planned
 from stepwell.model.mutation import WriteState
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Delete, Put, StoredEntry
 from stepwell.model.value import Value, decode, recode
 
-__all__ = ["CANCEL", "CHILD", "FROM_PARENT", "SIGNAL", "Letter", "delivery", "fresh_key", "letters", "path_of", "put", "take"]
+__all__ = [
+    "CANCEL",
+    "CHILD",
+    "FROM_PARENT",
+    "SIGNAL",
+    "Inbox",
+    "Letter",
+    "delivery",
+    "fresh_key",
+    "letters",
+    "path_of",
+    "put",
+    "take",
+]
 
 SIGNAL, CANCEL, CHILD = "signal", "cancel", "child"
 
@@ -63,3 +77,32 @@ def letters(rows: Sequence[tuple[str, StoredEntry]]) -> list[Letter]:
 def take(execution_id: str, workspace_id: str, letter: Letter) -> WriteState:
     """The mutation that takes a message."""
     return WriteState(Delete(path_of(execution_id, workspace_id), letter.key))
+
+
+class Inbox:
+    """The messages of one execution, as its session knows them."""
+
+    def __init__(self, execution_id: str, workspace_id: str) -> None:
+        self._execution_id, self._workspace_id = execution_id, workspace_id
+        self.waiting: dict[str, Letter] = {}
+        """Messages that have come and were not taken, by key, in the order in which they were sent."""
+        self._taken: set[str] = set()
+
+    def receive(self, found: Sequence[Letter]) -> list[Letter]:
+        """Note what was read from the store; return the messages that are new.
+
+        A message that was taken does not count again, though a read that began before may still bring it.
+        """
+        new = [letter for letter in found if letter.key not in self.waiting and letter.key not in self._taken]
+        if new:
+            self.waiting = {letter.key: letter for letter in sorted((*self.waiting.values(), *new), key=lambda each: each.key)}
+        return new
+
+    def forget(self, key: str) -> None:
+        """Note that a message was taken."""
+        self._taken.add(key)
+        self.waiting.pop(key, None)
+
+    def taking(self, letter: Letter | None) -> list[Planned]:
+        """Return the mutation that takes a message, if there is one."""
+        return [] if letter is None else [take(self._execution_id, self._workspace_id, letter)]

@@ -32,7 +32,7 @@ class Leased(Protocol):
     """Until when the lease is held for sure, by ``time.monotonic``."""
 
     @property
-    def is_made(self) -> bool:
+    def is_created(self) -> bool:
         """Whether the execution exists: one that does not yet has no lease that could be renewed."""
         ...
 
@@ -58,7 +58,7 @@ class LeaseRenewal:
             await asyncio.sleep(every)
             # Leases that were granted or renewed lately have time until the next round.
             old = monotonic() + self._lease_seconds - every
-            due = [each for each in self._sessions.values() if each.is_made and each.kept_until <= old]
+            due = [each for each in self._sessions.values() if each.is_created and each.kept_until <= old]
             await asyncio.gather(*map(self._renew, due))
 
     async def _renew(self, session: Leased) -> None:

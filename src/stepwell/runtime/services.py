@@ -1,64 +1,104 @@
-"""What a session needs of the worker that runs it."""
+"""What sessions and steps need from their process: time, ids, limits, threads, state, messages, workflows and children."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor
-from typing import Any, Protocol
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
 
 from stepwell.clock import Clock
+from stepwell.contract.store import Store
+from stepwell.errors import AlreadyExists
 from stepwell.flow.function import Workflow
 from stepwell.flow.language.template import StateKey
+from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata
+from stepwell.model.status import FINAL
 from stepwell.model.value import Value
-from stepwell.runtime.inbox import Letter
+from stepwell.pipeline.operations import AsyncDriver, read
+from stepwell.runtime.inbox import Letter, letters, path_of
+from stepwell.runtime.known_workflows import KnownWorkflows
 from stepwell.runtime.shutdown import HandBackRetry
-from stepwell.runtime.start import Seed
+from stepwell.runtime.start import Seed, Starting, TakesOn
 from stepwell.runtime.steps.process_pool import ProcessPool
-from stepwell.runtime.steps.scoped_state import StateReading
+from stepwell.runtime.steps.scoped_state import StateReading, read_state
+from stepwell.state.executions import Executions
 
-__all__ = ["DeclaredSurroundings", "WorkerServices"]
+__all__ = ["Services"]
+
+_MOST_STEP_THREADS = 64
 
 
-class WorkerServices(Protocol):
-    """What a session needs of its worker."""
+class Services:
+    """The services of one worker to the sessions that it runs and to their steps.
 
-    clock: Clock
-    limits: Limits
-    threads: Executor
-    code_threads: Executor
-    reading: StateReading
-    patience: HandBackRetry
+    Args:
+        worker: takes on children that are started here, if it has room.
+        concurrency: how many executions run at once, each of which may need a thread for its code.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        executions: Executions,
+        driver: AsyncDriver,
+        workflows: KnownWorkflows,
+        clock: Clock,
+        limits: Limits,
+        new_id: NewId,
+        worker: TakesOn,
+        concurrency: int,
+    ) -> None:
+        self._store, self._executions, self._driver, self._worker = store, executions, driver, worker
+        self.workflows, self.clock, self.limits, self.new_id = workflows, clock, limits, new_id
+        # Two pools, since the code of plain workflows holds its thread while it waits for steps that need one.
+        self.code_threads: Executor = ThreadPoolExecutor(concurrency, thread_name_prefix="stepwell-code")
+        self.step_threads: Executor = ThreadPoolExecutor(min(concurrency, _MOST_STEP_THREADS), thread_name_prefix="stepwell-step")
+        self._processes: ProcessPool | None = None
+        self.state_reading = StateReading(store, driver)
+        self.hand_back_retry = HandBackRetry()
 
     @property
     def processes(self) -> ProcessPool:
-        """Processes for steps that ask for one."""
-        ...
+        """Processes for steps that ask for one, made when the first does."""
+        if self._processes is None:
+            self._processes = ProcessPool()
+        return self._processes
 
-    def new_id(self) -> str:
-        """A fresh id."""
-        ...
+    async def messages(self, execution_id: str, workspace_id: str) -> list[Letter]:
+        """Return the messages in an execution's inbox."""
+        path = path_of(execution_id, workspace_id)
+        return letters(await self._driver.run(read(lambda: self._store.scan(path))))
 
-    async def letters(self, execution_id: str, workspace_id: str) -> list[Letter]:
-        """The messages in an execution's inbox."""
-        ...
+    async def read_state(self, keys: Sequence[StateKey], identity: Metadata) -> Value:
+        """Return scoped state as templates see it: by scope, for some scopes by name, and by key."""
+        return await self._driver.run(read_state(self._store, keys, identity))
 
     async def start_child(
         self, workflow: Workflow[..., Any], value: Value, child_id: str, parent: Metadata, seed: Seed | None = None
     ) -> Value:
-        """Start an execution for another one, unless it was started before: then what it told, if it has ended, else None.
-        ``AlreadyExists`` if the id is that of an execution which is no child of this parent."""
-        ...
+        """Start a child execution, unless it was started before; return its result if it has ended, else None.
 
+        Raises:
+            AlreadyExists: the id is that of an execution which is no child of this parent.
+        """
+        starting = Starting(self._executions, self.clock)
+        try:
+            await self._driver.run(
+                starting.start(workflow, value, child_id, parent.workspace_id, parent=parent, seed=seed, worker=self._worker)
+            )
+        except AlreadyExists:
+            found = await self._driver.run(self._executions.load(child_id))
+            if not found.identity.is_child or found.identity.parent_id != parent.execution_id:
+                raise
+            return {"status": str(found.status), "result": found.result} if found.status in FINAL else None
+        return None
 
-class DeclaredSurroundings(WorkerServices, Protocol):
-    """What the session of a declared workflow needs beyond that."""
-
-    async def find_workflow(self, name: str, version: int | None) -> Workflow[..., Any]:
-        """The workflow that a subworkflow names: a function of this process, or a stored definition that is active."""
-        ...
-
-    async def read_state(self, keys: Sequence[StateKey], identity: Metadata) -> Value:
-        """Scoped state as templates see it: by scope, for some scopes by name, and by key."""
-        ...
+    def close(self) -> None:
+        """End the threads and processes, without waiting for steps that are inside one."""
+        self.step_threads.shutdown(wait=False)
+        self.code_threads.shutdown(wait=False)
+        if self._processes is not None:
+            self._processes.close()

@@ -1,187 +1,47 @@
-"""The repertoire of a worker: the workflows that it can run, as functions of its process or as stored definitions.
-
-When executions that rested here want to be woken: the soonest of them, so that timers are on time without a poll.
-
-Taking an execution up: what its session needs to know before it runs, or why it is left to others.
-
-The worker: runs many executions at once in this process, keeps their leases, and takes over those that others left.
-"""
+"""The worker: runs many executions at once in this process, extends their leases, and takes over those of workers that died."""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from math import inf
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Store
-from stepwell.errors import AlreadyExists, CommitUnknown, LeaseLost, NotFound, StepwellError, StoreUnavailable
-from stepwell.flow.declared import DeclaredWorkflow
-from stepwell.flow.function import Workflow, registered, registered_names, registered_versions
-from stepwell.flow.language.template import StateKey
-from stepwell.kernel.token import ROOT
-from stepwell.model.commit import ANY_VERSION, ClaimDue, Lease, Release, Written
-from stepwell.model.execution_state import ONLY, State
+from stepwell.errors import CommitUnknown, LeaseLost, NotFound, StepwellError, StoreUnavailable
+from stepwell.flow.function import Workflow
+from stepwell.model.commit import ClaimDue, Lease, Written
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
-from stepwell.model.queue_lifecycle import waits_for_turn
-from stepwell.model.record import Metadata, decode_status
-from stepwell.model.status import FINAL
-from stepwell.model.value import Value
 from stepwell.pipeline.notifications import DUE, Notifications, is_running
 from stepwell.pipeline.operations import AsyncDriver, read, write
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.inbox import Letter, letters, path_of
+from stepwell.runtime.known_workflows import KnownWorkflows
 from stepwell.runtime.lease_renewal import LeaseRenewal, monotonic
-from stepwell.runtime.run_retry import RunRetry
+from stepwell.runtime.services import Services
+from stepwell.runtime.session_loader import SessionLoader, session_of
 from stepwell.runtime.sessions.call_positions import follow_tasks
-from stepwell.runtime.sessions.declared_session import DeclaredSession
-from stepwell.runtime.sessions.execution_writer import Recorder
-from stepwell.runtime.sessions.function_session import FunctionSession
+from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.sessions.session import Session
-from stepwell.runtime.shutdown import Companion, HandBackRetry, Shutdown
-from stepwell.runtime.start import Seed, Starting
-from stepwell.runtime.steps.process_pool import ProcessPool
-from stepwell.runtime.steps.scoped_state import StateReading, read_state
-from stepwell.state.executions import CachedExecution, Executions
+from stepwell.runtime.shutdown import Companion, Shutdown
+from stepwell.runtime.wake_times import WakeTimes
+from stepwell.state.executions import Executions
 
-__all__ = [
-    "KnownWorkflows",
-    "LoadedSession",
-    "SessionLoader",
-    "WakeTimes",
-    "Worker",
-]
-
-
-_LOOK_AGAIN_SECONDS = 1.0
-
-
-class KnownWorkflows:
-    """Finds workflows by their names."""
-
-    def __init__(self, driver: AsyncDriver, definitions: DefinitionOperations) -> None:
-        self._driver, self._definitions = driver, definitions
-        self._looked = -inf
-        self._stored: tuple[str, ...] = ()
-
-    async def of_state(self, state: State) -> Workflow[..., Any]:
-        """What an execution runs, as its state says; ``NotFound`` if that is not known here."""
-        identity = state.identity
-        if ROOT in state.sections["tokens"]:  # it was begun by a definition, even if there is a function of that name here
-            return await self._driver.run(self._definitions.load(identity.workflow_id, identity.version))
-        return await self.find(identity.workflow_id, identity.version)
-
-    async def find(self, name: str, version: int) -> Workflow[..., Any]:
-        """A function of this process, or the stored version of a definition."""
-        try:
-            return registered(name)
-        except NotFound:
-            return await self._driver.run(self._definitions.load(name, version))
-
-    async def names(self) -> tuple[str, ...]:
-        """The names of all."""
-        return (*registered_names(), *await self._stored_names())
-
-    async def versions(self) -> dict[str, int]:
-        """The names of all, each with the newest version that can be run."""
-        return dict.fromkeys(await self._stored_names(), ANY_VERSION) | registered_versions()
-
-    async def _stored_names(self) -> tuple[str, ...]:
-        """Looked up again after a while, since other processes may store more."""
-        if monotonic() - self._looked >= _LOOK_AGAIN_SECONDS:
-            self._stored = await self._driver.run(self._definitions.names())
-            self._looked = monotonic()
-        return (*self._stored, *self._definitions.known_names())
-
-
-_MOST = 1_000
-"""Times that are kept. The others are in the store, where the poll finds them, at most a second late."""
-
-
-class WakeTimes:
-    """The soonest times at which something comes due."""
-
-    def __init__(self) -> None:
-        self._times: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self._times)
-
-    def add(self, wake_ms: int) -> None:
-        """Remember a time."""
-        heapq.heappush(self._times, wake_ms)
-        if len(self._times) > 2 * _MOST:
-            self._times = heapq.nsmallest(_MOST, self._times)
-
-    def next_after(self, now_ms: int) -> int | None:
-        """The next time to look, which is now if one has passed; what has passed is forgotten."""
-        has_passed = False
-        while self._times and self._times[0] <= now_ms:
-            heapq.heappop(self._times)
-            has_passed = True
-        if has_passed:
-            return now_ms
-        return self._times[0] if self._times else None
-
-
-class LoadedSession(NamedTuple):
-    """An execution that is to be run."""
-
-    workflow: Workflow[..., Any]
-    recorder: Recorder
-    claims: int
-    """How often it was claimed since its last commit."""
-
-
-class SessionLoader:
-    """Takes executions up that were leased to this worker."""
-
-    def __init__(self, executions: Executions, driver: AsyncDriver, repertoire: KnownWorkflows, new_id: NewId) -> None:
-        self._executions, self._driver, self._repertoire, self._new_id = executions, driver, repertoire, new_id
-
-    async def take_up(self, lease: Lease, is_new: bool) -> LoadedSession | None:
-        """What a session needs to know before it runs; None if the execution is left to others."""
-        # A new one was made here a moment ago; if anybody was quicker than that, the first commit finds it out.
-        live = self._executions.at_hand(lease.name) if is_new else None
-        live = live or await self._driver.run(self._executions.newest(lease.name))
-        if not await self._is_to_run(live, lease):
-            return None
-        recorder = Recorder(self._executions, self._driver, live, lease.fence, self._new_id)
-        try:
-            workflow = await self._repertoire.of_state(recorder.state)
-        except NotFound:
-            await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
-            return None
-        return LoadedSession(workflow, recorder, 0 if is_new else await self._claims_of(lease))
-
-    async def _claims_of(self, lease: Lease) -> int:
-        """How often an execution was claimed since its last commit. Who gives it the turn of its queue item takes it away from a
-        worker that had claimed it too early; if that comes to look afterwards, it finds a run that is the next one's."""
-        head = await self._driver.run(self._executions.head(lease.name))
-        if (head.holder, head.fence) != (lease.holder, lease.fence):
-            raise LeaseLost(f"execution {lease.name!r} was given back before it was looked at", fence=lease.fence)
-        return head.claims
-
-    async def _is_to_run(self, live: CachedExecution, lease: Lease) -> bool:
-        """Whether an execution that came due is run: not before the turn of its queue item, nor if it ended at this very moment."""
-        if waits_for_turn(live.state):
-            await self._driver.run(RunRetry(self._executions, self._new_id).wait_on(live, lease.fence))
-            return False
-        return decode_status(live.state.sections["status"][ONLY]) not in FINAL
+__all__ = ["Worker"]
 
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
 _MOST_CRASHES = 3
+
+Load = Callable[[], Awaitable[Session | None]]
+"""Makes the session of an execution; None if the execution is not to be run."""
 
 
 class Worker:
@@ -201,28 +61,32 @@ class Worker:
         lease_seconds: float,
         definitions: DefinitionOperations | None = None,
     ) -> None:
-        self._definitions = definitions or DefinitionOperations(store)
-        self.repertoire = KnownWorkflows(driver, self._definitions)
+        self.workflows = KnownWorkflows(driver, definitions or DefinitionOperations(store))
         """The workflows that it can run."""
-        self._uptake = SessionLoader(executions, driver, self.repertoire, new_id)
+        self.services = Services(
+            store=store,
+            executions=executions,
+            driver=driver,
+            workflows=self.workflows,
+            clock=clock,
+            limits=limits,
+            new_id=new_id,
+            worker=self,
+            concurrency=concurrency,
+        )
+        """What sessions and their steps need from this process."""
+        self._loader = SessionLoader(executions, driver, self.services, new_id)
         self._store, self._executions, self._driver, self._pulse = store, executions, driver, pulse
-        self.clock, self.limits, self.new_id = clock, limits, new_id
-        self._concurrency, self.lease_seconds = concurrency, lease_seconds
-        # Unique to this start of this process: one that restarts on the same host is somebody else.
+        self._clock, self._concurrency, self.lease_seconds = clock, concurrency, lease_seconds
+        # Unique to this start of this process: after a restart on the same host it is another holder.
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{new_id()}"
-        # Apart, since the code of plain workflows holds its thread while it waits for steps that need one.
-        self.code_threads: Executor = ThreadPoolExecutor(concurrency, thread_name_prefix="stepwell-code")
-        self.threads: Executor = ThreadPoolExecutor(min(concurrency, 64), thread_name_prefix="stepwell-step")
-        self.reading = StateReading(store, driver)
-        self._sessions: dict[str, Session | DeclaredSession] = {}
-        self.patience = HandBackRetry()
+        self._sessions: dict[str, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._inside: set[asyncio.Task[Any] | None] = set()
         """Those of them that run the code of an execution."""
         self._kept: dict[str, tuple[int, float]] = {}
         """The fences of what is being run, and until when the leases are held for sure, by ``time.monotonic``."""
         self._wakes = WakeTimes()
-        self._processes: ProcessPool | None = None
         self.companions: list[Companion] = []
         self._has_more = False
         """Whether more executions may be due than there was room for when it last claimed."""
@@ -275,19 +139,23 @@ class Worker:
         told to stop has a time to watch."""
         if self._is_stopping or len(self._tasks) != 1:
             return False
-        return not any(session.is_making for session in self._sessions.values())
+        return not any(session.is_running_steps for session in self._sessions.values())
 
     @property
     def room(self) -> int:
         """How many more executions can be run now."""
         return 0 if self._is_stopping else max(self._concurrency - len(self._tasks), 0)
 
-    def take_new(self, recorder: Recorder, lease: Lease, workflow: Workflow[..., Any]) -> None:
-        """Run an execution that its recorder makes with the first commit. On the worker's loop."""
-        self._start(lease, self._run(lease, True, recorder, workflow))
+    def run_new(self, writer: ExecutionWriter, lease: Lease, workflow: Workflow[..., Any], ended: Callable[[], None]) -> None:
+        """Run an execution that its writer creates with the first commit, and call ``ended`` after that. On the worker's loop."""
 
-    def see_through(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside the sessions that the worker does not end before. On the worker's loop."""
+        async def load() -> Session:
+            return session_of(self.services, workflow, writer, lease, is_new=True)
+
+        self._start(lease, self._run(lease, load, ended))
+
+    def run_beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the sessions, which the worker awaits before it ends. On the worker's loop."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -309,14 +177,7 @@ class Worker:
 
     def _take_on(self, lease: Lease, is_new: bool) -> None:
         if lease.name not in self._kept:  # asked for twice, when the reply to the first start was lost
-            self._start(lease, self._run(lease, is_new))
-
-    @property
-    def processes(self) -> ProcessPool:
-        """Processes for steps that ask for one, made when the first does."""
-        if self._processes is None:
-            self._processes = ProcessPool()
-        return self._processes
+            self._start(lease, self._run(lease, partial(self._load, lease, is_new=is_new)))
 
     # Claiming and running.
 
@@ -335,7 +196,7 @@ class Worker:
         # A little more than the rest may have: what was begun goes on, however many new ones the queue holds.
         most = self._concurrency + max(1, self._concurrency // 10)
         free = most - len(self._tasks)
-        versions = await self.repertoire.versions()
+        versions = await self.workflows.versions()
         self._has_more = free <= 0
         if free <= 0 or not versions or self._is_stopping:  # a claim now would take again what is handed back
             return
@@ -347,7 +208,7 @@ class Worker:
         leases = [lease for lease in (outcome.answers if isinstance(outcome, Written) else ()) if isinstance(lease, Lease)]
         self._has_more = len(leases) >= free
         for lease in leases:
-            self._start(lease, self._run(lease), asked)
+            self._start(lease, self._run(lease, partial(self._load, lease)), asked)
 
     def _start(self, lease: Lease, work: Coroutine[Any, Any, None], asked: float | None = None) -> None:
         older = self._sessions.pop(lease.name, None)
@@ -359,21 +220,14 @@ class Worker:
         # It takes itself out again: to be called when it is done would be one more callback of the loop for every run.
         self._tasks.add(asyncio.get_running_loop().create_task(work))
 
-    async def _run(
-        self,
-        lease: Lease,
-        is_new: bool = False,
-        recorder: Recorder | None = None,
-        workflow: Workflow[..., Any] | None = None,
-    ) -> None:
+    async def _run(self, lease: Lease, load: Load, ended: Callable[[], None] | None = None) -> None:
+        """Run an execution until it ends or rests. It is loaded here, so that a failure is told like one of the session."""
         wake, task = None, asyncio.current_task()
         assert task is not None  # noqa: S101 - it is one
         try:
-            if recorder is None or workflow is None:
-                session = await self._prepare(lease, is_new)
-            else:
-                session = self._session(workflow, recorder, lease, is_new)
+            session = await load()
             if session is not None:
+                session.kept_until = self._kept[lease.name][1]
                 self._sessions[lease.name] = session
                 if self._is_stopping:
                     session.hand_back()
@@ -387,8 +241,8 @@ class Worker:
             self._inside.discard(task)
             self._tasks.discard(task)
             self._let_go(lease.name, lease.fence)
-            if recorder is not None:
-                recorder.end()
+            if ended is not None:
+                ended()
             if self._has_more or wake is not None:
                 self._woken()
 
@@ -398,41 +252,28 @@ class Worker:
             self._kept.pop(execution_id, None)
             self._executions.endings.stop(execution_id)
 
-    async def _prepare(self, lease: Lease, is_new: bool) -> FunctionSession | DeclaredSession | None:
-        """A session that is to be run; None if it is left to others, or was given up."""
-        kept = self._kept[lease.name][1]
+    async def _load(self, lease: Lease, *, is_new: bool = False) -> Session | None:
+        """Load the session of an execution; None if the execution is left to others, or was given up."""
+        kept_until = self._kept[lease.name][1]
         try:
-            found = await self._open(lease, is_new)
+            found = await self._loader.load(lease, is_new=is_new)
         except (StoreUnavailable, CommitUnknown):
-            found = await self.patience.keep_trying(lambda: self._open(lease, is_new), lambda: kept)
+            retry = self.services.hand_back_retry
+            found = await retry.keep_trying(lambda: self._loader.load(lease, is_new=is_new), lambda: kept_until)
         if found is None:
             return None
         session, claims = found
         if claims > _MOST_CRASHES:
+            session.kept_until = kept_until
             message = f"the execution brought down its worker again and again, without a step in between: {claims} claims"
             await session.give_up("WorkerCrashed", message)
             return None
         return session
 
-    async def _open(self, lease: Lease, is_new: bool) -> tuple[FunctionSession | DeclaredSession, int] | None:
-        """The session of an execution, and how often that was claimed in vain; None if it is left to others."""
-        found = await self._uptake.take_up(lease, is_new)
-        return None if found is None else (self._session(found.workflow, found.recorder, lease, is_new), found.claims)
-
-    def _session(
-        self, workflow: Workflow[..., Any], recorder: Recorder, lease: Lease, is_new: bool
-    ) -> FunctionSession | DeclaredSession:
-        if isinstance(workflow, DeclaredWorkflow):
-            session = DeclaredSession(self, workflow, self._definitions.plan(workflow), recorder, lease, is_new=is_new)
-        else:
-            session = FunctionSession(self, workflow, recorder, lease, is_new=is_new)
-        session.kept_until = self._kept[lease.name][1]
-        return session
-
     # Waking and ending.
 
     def _until_next_wake(self) -> float:
-        now = self.clock.now_ms()
+        now = self._clock.now_ms()
         soonest = self._wakes.next_after(now)
         return _POLL_SECONDS if soonest is None else min((soonest - now) / 1000, _POLL_SECONDS)
 
@@ -449,45 +290,9 @@ class Worker:
             log.warning("the inboxes of executions could not be read: %s", error)
 
     async def _drain(self, beside: list[asyncio.Task[None]]) -> None:
-        draining = Shutdown(self._sessions, self.patience, lambda: self._grace_seconds)
+        draining = Shutdown(self._sessions, self.services.hand_back_retry, lambda: self._grace_seconds)
         await draining.run(lambda: self._tasks, self._inside, beside)
-        self.threads.shutdown(wait=False)
-        self.code_threads.shutdown(wait=False)
-        if self._processes is not None:
-            self._processes.close()
-
-    # What sessions ask for.
-
-    async def letters(self, execution_id: str, workspace_id: str) -> list[Letter]:
-        """The messages in an execution's inbox."""
-        path = path_of(execution_id, workspace_id)
-        rows = await self._driver.run(read(lambda: self._store.scan(path)))
-        return letters(rows)
-
-    async def find_workflow(self, name: str, version: int | None) -> Workflow[..., Any]:
-        """The workflow that a subworkflow names: a function of this process, or a stored definition that is active."""
-        return await self._driver.run(self._definitions.startable(name, version))
-
-    async def read_state(self, keys: Sequence[StateKey], identity: Metadata) -> Value:
-        """Scoped state as templates see it: by scope, for some scopes by name, and by key."""
-        return await self._driver.run(read_state(self._store, keys, identity))
-
-    async def start_child(
-        self, workflow: Workflow[..., Any], value: Value, child_id: str, parent: Metadata, seed: Seed | None = None
-    ) -> Value:
-        """Start an execution for another one, unless it was started before: then what it told, if it has ended, else None.
-        ``AlreadyExists`` if the id is that of an execution which is no child of this parent."""
-        starting = Starting(self._executions, self.clock)
-        try:
-            await self._driver.run(
-                starting.start(workflow, value, child_id, parent.workspace_id, parent=parent, seed=seed, worker=self)
-            )
-        except AlreadyExists:
-            found = await self._driver.run(self._executions.load(child_id))
-            if not found.identity.is_child or found.identity.parent_id != parent.execution_id:
-                raise
-            return {"status": str(found.status), "result": found.result} if found.status in FINAL else None
-        return None
+        self.services.close()
 
 
 def _log_end(execution_id: str, error: Exception) -> None:

@@ -173,9 +173,9 @@ def test_run_that_waits_for_a_signal_that_is_not_sent_is_told():
 
 def test_step_that_is_made_again_after_it_was_recorded_is_found(monkeypatch: pytest.MonkeyPatch):
     """A defect of Stepwell itself: the record is not looked at."""
-    from stepwell.runtime.sessions.execution_writer import Journal
+    from stepwell.runtime.sessions.call_record import CallRecord
 
-    monkeypatch.setattr(Journal, "outcome", lambda *_: None)
+    monkeypatch.setattr(CallRecord, "outcome", lambda *_: None)
     with pytest.raises(AssertionError, match="step 'pack' was made again after it was recorded"):
         crash_everywhere(careless, "lamp")
 

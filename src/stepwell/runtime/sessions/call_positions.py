@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any
 
-from stepwell.runtime.sessions.waits import Unwinding
+from stepwell.runtime.unwinding import Unwinding
 
 __all__ = ["CallSequence", "CallTree", "OutsideSequence", "branch", "follow_tasks", "is_before"]
 

@@ -6,8 +6,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
-from datetime import timedelta
-from functools import cached_property
 from itertools import count
 from typing import Any, TypeVar
 
@@ -29,41 +27,45 @@ from stepwell.model.ids import child_id_of
 from stepwell.model.mutation import IncrementStepCount
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, recode, to_value
-from stepwell.runtime.inbox import CHILD, SIGNAL, Letter
-from stepwell.runtime.services import WorkerServices
+from stepwell.runtime.inbox import CHILD, SIGNAL, Inbox, Letter
+from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.call_positions import OutsideSequence
-from stepwell.runtime.sessions.execution_writer import Journal
-from stepwell.runtime.sessions.waits import Abandoned, Waits
-from stepwell.runtime.steps.attempt import attempt
-from stepwell.runtime.steps.budget import Budget
-from stepwell.runtime.steps.context import StepContext
+from stepwell.runtime.sessions.call_record import CallRecord
+from stepwell.runtime.sessions.execution_writer import ExecutionWriter
+from stepwell.runtime.sessions.waits import Waits
+from stepwell.runtime.steps.attempt import Attempts
 from stepwell.runtime.steps.outcome import child_result, child_status, error_names, error_value, step_output
+from stepwell.runtime.unwinding import Abandoned
 
 __all__ = ["Calls"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-_MS = timedelta(milliseconds=1)
 _COUNTED = IncrementStepCount()
 
 
 class Calls:
     """Makes the calls of one execution: steps with their attempts, sleeps, signals and children."""
 
-    def __init__(self, around: WorkerServices, journal: Journal, waits: Waits) -> None:
-        self._around, self._journal, self._waits = around, journal, waits
-        self._identity = journal.identity
-
-    @cached_property
-    def _budget(self) -> Budget:
-        return Budget(self._identity, self._journal)
+    def __init__(
+        self,
+        services: Services,
+        writer: ExecutionWriter,
+        record: CallRecord,
+        waits: Waits,
+        inbox: Inbox,
+        attempts: Attempts,
+    ) -> None:
+        self._services, self._writer, self._record, self._waits = services, writer, record, waits
+        self._inbox, self._attempts, self._budget = inbox, attempts, attempts.budget
+        self._identity = writer.identity
 
     async def step(
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Any:
         """A step: the output of its first attempt that gives one. It leaves its branch by itself."""
         with OutsideSequence():
-            recorded = self._journal.answer(step.name, position, key)
+            recorded = self._record.answer(step.name, position, key)
             if recorded is not None:
                 if recorded.status == StepStatus.SKIPPED:
                     await self._waits.stay()
@@ -86,14 +88,14 @@ class Calls:
 
     async def _refuse(self, step: Step[..., Any], position: str, key: str, error: GovernanceViolated) -> None:
         """Record that the budget did not allow a step. Compensation is always allowed, since what it mends is done."""
-        failure = recode({"error": error_value(error), "attempts": self._journal.token(key).get("attempt", 0)})
-        record = self._journal.record(key, position, StepStatus.FAILED, failure, 0, step.name)
-        await self._journal.commit([*self._journal.token_drop(key), record])
+        failure = recode({"error": error_value(error), "attempts": self._record.token(key).get("attempt", 0)})
+        record = self._record.put(key, position, StepStatus.FAILED, failure, 0, step.name)
+        await self._writer.commit([*self._record.token_drop(key), record])
 
     async def _tried(
         self, step: Step[..., Any], position: str, key: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> bytes:
-        token = self._journal.token(key)
+        token = self._record.token(key)
         number, waits_until = token.get("attempt", 0), token.get("due_ms")
         # A call keeps the policy that it failed under first: a later one is for later calls.
         policy = msgspec.convert(token["policy"], Retry) if "policy" in token else step.retry
@@ -103,35 +105,26 @@ class Calls:
             if number:
                 self._budget.again(key, is_free=self._waits.is_shielded)
             number += 1
-            began = self._around.clock.now()
-            context = StepContext(self._identity, key, number, self._around.limits, self._around.reading)
             self._waits.making.add(position)
             try:
-                output = await attempt(step, context, arguments, keywords, self._around, self._seconds_left())
+                made = await self._attempts.make(step, key, number, arguments, keywords, self._seconds_left())
             except asyncio.CancelledError:
                 self._give_up(key, position, step.name)
                 raise
-            except Exception as error:  # noqa: BLE001 - the policy decides what it means
-                self._waits.making.discard(position)
-                self._check_time(position, error)
-                await self._failed_attempt(step, position, key, number, policy, error, self._spending(context))
-                continue
             finally:
                 self._waits.making.discard(position)
-            ended = self._around.clock.now()
-            took = (ended - began) // _MS
-            done = self._journal.record(key, position, StepStatus.COMPLETED, output, took, step.name, ended)
-            spending = self._spending(context)
+            if made.error is not None:
+                self._check_time(position, made.error)
+                await self._failed_attempt(step, position, key, number, policy, made.error, made.spending)
+                continue
+            done = self._record.put(key, position, StepStatus.COMPLETED, made.output, made.took_ms, step.name, made.ended_at)
             try:
-                await self._journal.commit([*self._journal.token_drop(key), done, _COUNTED, *context.buffer.batch(), *spending])
+                await self._writer.commit([*self._record.token_drop(key), done, _COUNTED, *made.landing, *made.spending])
             except StepwellError as error:
                 # Its output or the state that it wrote is refused. Nothing has landed, so this attempt failed like any other.
-                await self._failed_attempt(step, position, key, number, policy, error, spending)
+                await self._failed_attempt(step, position, key, number, policy, error, made.spending)
                 continue
-            return output
-
-    def _spending(self, context: StepContext) -> list[Planned]:
-        return self._budget.spending(context.buffer.spent)
+            return made.output
 
     async def _failed_attempt(
         self,
@@ -147,13 +140,13 @@ class Calls:
         told = error_value(error)
         if not told["is_retryable"] or not policy.allows(number, error_names(error)):
             failure = recode({"error": told, "attempts": number})
-            record = self._journal.record(key, position, StepStatus.FAILED, failure, 0, step.name)
-            await self._journal.commit([*self._journal.token_drop(key), record, *spending])
+            record = self._record.put(key, position, StepStatus.FAILED, failure, 0, step.name)
+            await self._writer.commit([*self._record.token_drop(key), record, *spending])
             raise StepFailed(step.name, told["kind"], told["message"], key, told["class"]) from error
         log.info("step %r of execution %r failed (attempt %d): %s", key, self._identity.execution_id, number, error)
-        due = self._around.clock.now_ms() + round(policy.delay(number, random.random()) * 1000)  # noqa: S311
+        due = self._services.clock.now_ms() + round(policy.delay(number, random.random()) * 1000)  # noqa: S311
         token = {"position": position, "attempt": number, "error": told, "due_ms": due, "policy": to_value(policy)}
-        await self._journal.commit([self._journal.token_put(key, "retry", token), *spending])
+        await self._writer.commit([self._record.token_put(key, "retry", token), *spending])
         await self._wait(key, position, "retry", step.name, due, step.name)
 
     async def _wait(self, key: str, position: str, kind: str, name: str, due: int | None, label: str) -> Letter | None:
@@ -172,12 +165,12 @@ class Calls:
         """The code has cancelled a call, as a group does with the others when one fails. That is part of its way: when it comes by
         here again, the failure is there at once, and the others must not begin before they are cancelled again."""
         if self._is_going_on():
-            record = self._journal.record(key, position, StepStatus.SKIPPED, b"null", 0, name)
-            self._journal.buffer(*self._journal.token_drop(key), record)
+            record = self._record.put(key, position, StepStatus.SKIPPED, b"null", 0, name)
+            self._writer.buffer(*self._record.token_drop(key), record)
 
     def _is_going_on(self) -> bool:
         """Whether it is the code that cancels, and not the end of the session."""
-        return self._journal.end is None and not self._waits.is_suspended
+        return self._writer.end is None and not self._waits.is_suspended
 
     def _check_time(self, position: str, error: Exception) -> None:
         """If it is the execution whose time is over, that is what its code is told, and not that a step was slow."""
@@ -191,12 +184,12 @@ class Calls:
         deadline = self._identity.deadline_ms
         if deadline is None or self._waits.has_told or self._waits.is_shielded:
             return None
-        return max(deadline - self._around.clock.now_ms(), 0) / 1000
+        return max(deadline - self._services.clock.now_ms(), 0) / 1000
 
     async def sleep(self, seconds: float, position: str, key: str) -> None:
         """A sleep: over when its time has come."""
-        journal = self._journal
-        recorded = journal.answer("sleep", position, key)
+        record = self._record
+        recorded = record.answer("sleep", position, key)
         if recorded is not None:
             if recorded.status == StepStatus.SKIPPED:
                 await self._waits.stay()
@@ -204,30 +197,30 @@ class Calls:
         self._waits.deliver_cancel(position)
         if self._waits.is_holding:
             await self._hold()
-        token = journal.token(key)
-        due = token["due_ms"] if token else self._around.clock.now_ms() + round(seconds * 1000)
+        token = record.token(key)
+        due = token["due_ms"] if token else self._services.clock.now_ms() + round(seconds * 1000)
         if not token:
-            await journal.commit([journal.token_put(key, "sleep", {"position": position, "due_ms": due})])
+            await self._writer.commit([record.token_put(key, "sleep", {"position": position, "due_ms": due})])
         await self._wait(key, position, "sleep", "", due, "sleep")
-        await journal.commit([*journal.token_drop(key), journal.record(key, position, StepStatus.COMPLETED, b"null", 0, "sleep")])
+        await self._writer.commit([*record.token_drop(key), record.put(key, position, StepStatus.COMPLETED, b"null", 0, "sleep")])
 
     async def signal(self, name: str, seconds: float | None, position: str, key: str) -> Value:
         """A wait for a signal: its value, or ``TimeoutError``."""
-        label, journal = f"signal:{name}", self._journal
-        recorded = journal.answer(label, position, key)
+        label, record = f"signal:{name}", self._record
+        recorded = record.answer(label, position, key)
         if recorded is None:
             self._waits.deliver_cancel(position)
             if self._waits.is_holding:
                 await self._hold()
-            token = journal.token(key)
-            due = token["due_ms"] if token else None if seconds is None else self._around.clock.now_ms() + round(seconds * 1000)
+            token = record.token(key)
+            due = token["due_ms"] if token else None if seconds is None else self._services.clock.now_ms() + round(seconds * 1000)
             if not token:
                 waiting = {"position": position, "name": name, "due_ms": due}
-                await journal.commit([journal.token_put(key, "signal", waiting)])
+                await self._writer.commit([record.token_put(key, "signal", waiting)])
             letter = await self._wait(key, position, SIGNAL, name, due, label)
             output = {"timed_out": True} if letter is None else {"value": letter.value}
-            batch = [*journal.token_drop(key), journal.record(key, position, StepStatus.COMPLETED, recode(output), 0, label)]
-            await journal.commit([*batch, *journal.taking(letter)])
+            batch = [*record.token_drop(key), record.put(key, position, StepStatus.COMPLETED, recode(output), 0, label)]
+            await self._writer.commit([*batch, *self._inbox.taking(letter)])
         elif recorded.status == StepStatus.SKIPPED:
             return await self._waits.stay()
         else:
@@ -238,15 +231,15 @@ class Calls:
 
     async def child(self, workflow: Workflow[..., Any], value: Value, position: str, key: str) -> Any:
         """A child execution: its result, as it told it when it ended."""
-        journal = self._journal
-        recorded = journal.answer(workflow.name, position, key)
+        record = self._record
+        recorded = record.answer(workflow.name, position, key)
         if recorded is not None:
             child_id = recorded.output.get("child_id") or self._child_id(position)
             return child_result(workflow, child_id, recorded.output, key)
         self._waits.deliver_cancel(position)
         if self._waits.is_holding:
             await self._hold()
-        if journal.token(key).get("is_given_up"):
+        if record.token(key).get("is_given_up"):
             await self._waits.stay()
         child_id, news = await self._begin_child(workflow, value, position, key)
         letter = None
@@ -255,18 +248,18 @@ class Calls:
                 letter = await self._waits.wait(key, position, CHILD, child_id, None)
             except asyncio.CancelledError:
                 if self._is_going_on():  # the token stays, since the child does
-                    journal.buffer(journal.token_put(key, "child", {**journal.token(key), "is_given_up": True}))
+                    self._writer.buffer(record.token_put(key, "child", {**record.token(key), "is_given_up": True}))
                 raise
             news = None if letter is None else letter.value
         # Which one it was goes with it, if somebody else had the id that a first one has.
         told = news if news is None or child_id == self._child_id(position) else {**news, "child_id": child_id}
-        record = journal.record(key, position, child_status(news), recode(told), 0, workflow.name)
-        await journal.commit([*journal.token_drop(key), record, *journal.taking(letter)])
+        done = record.put(key, position, child_status(news), recode(told), 0, workflow.name)
+        await self._writer.commit([*record.token_drop(key), done, *self._inbox.taking(letter)])
         return child_result(workflow, child_id, news, key)
 
     async def _begin_child(self, workflow: Workflow[..., Any], value: Value, position: str, key: str) -> tuple[str, Value]:
         """Start a child under an id that no one else has; its id, and what it told if it has ended before."""
-        journal, parent_id, before = self._journal, self._identity.execution_id, self._journal.token(key)
+        record, parent_id, before = self._record, self._identity.execution_id, self._record.token(key)
         known = before.get("execution_id") if before.get("parent_id") == parent_id else None
         for turn in count():
             child_id = self._child_id(position, turn)
@@ -276,10 +269,10 @@ class Calls:
             if self._waits.has_told:
                 token["is_cleanup"] = True
             if known is None:
-                await journal.commit([journal.token_put(key, "child", token)])
+                await self._writer.commit([record.token_put(key, "child", token)])
             self._waits.making.add(position)
             try:
-                news = await self._around.start_child(workflow, value, child_id, self._identity)
+                news = await self._services.start_child(workflow, value, child_id, self._identity)
                 if known is None and news is not None and child_status(news) == StepStatus.CANCELLED:
                     continue  # by the end of this execution, which was retried then
                 return child_id, news
@@ -287,8 +280,8 @@ class Calls:
                 log.info("execution %r is no child of %r; trying another id", child_id, self._identity.execution_id)
             except (CommitUnknown, StoreUnavailable) as error:
                 # As with a commit: not for the code to handle, and started before is as good as started.
-                journal.end = Abandoned(error)
-                raise journal.end from error
+                self._writer.end = Abandoned(error)
+                raise self._writer.end from error
             finally:
                 self._waits.making.discard(position)
         raise AssertionError  # the count does not end
@@ -296,4 +289,4 @@ class Calls:
     def _child_id(self, position: str, turn: int = 0) -> str:
         """Positions hold digits and strokes only, so the last colon says where a parent's id ends: no two calls share an id."""
         call = position + (f"~{turn}" if turn else "")
-        return child_id_of(self._identity.execution_id, call, self._around.limits.key_bytes)
+        return child_id_of(self._identity.execution_id, call, self._services.limits.key_bytes)

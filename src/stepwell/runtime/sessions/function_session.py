@@ -1,44 +1,50 @@
-"""Compensation: steps that undo what a run has done, made in reverse order if it fails or is cancelled.
+"""The session of a workflow function: its code runs from its start, and its calls come here.
 
-They are planned by the workflow's code, and made like any step: recorded once, tried again by their policy, resumed after a crash.
-That compensation has begun is a token; from then on the code is run only as far as its record goes, to plan the same steps again.
-
-Calls of a plain workflow that are made side by side: its code is in a thread and waits for all of them.
-
-Each lane makes one call after another. A call that must wait for long suspends the code; its lane then makes no more, since the
-call holds its place until the run is taken up again, and the other lanes go on. After a failure no more calls are begun; those that
-are under way end and are recorded first.
-
-The session of a workflow that is a function: its code is run from its start, and its calls come here.
-
-A call whose output is recorded is answered from the record; the first one that is not is really made, and its output committed
-before the code goes on.
+A call whose output is recorded is answered from the record; the first one that is not is made, and its output committed before the
+code goes on. Compensations are planned by the code and made like any step, in reverse order, if the execution fails or is
+cancelled: that they have begun is a token, and from then on the code runs only as far as its record goes, to plan the same steps
+again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from contextvars import Context, Token, copy_context
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar, cast
 
-from stepwell.errors import InvalidInput, StepFailed
+import msgspec
+
+from stepwell.errors import (
+    ExecutionCancelled,
+    ExecutionFailed,
+    ExecutionTimedOut,
+    InvalidInput,
+    StepFailed,
+    ValidationFailed,
+)
 from stepwell.flow.function import Step, Workflow, caller
 from stepwell.model.commit import Lease
+from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY
+from stepwell.model.mutation import RemoveToken, SetResult, SetStatus
 from stepwell.model.record import decode_trigger
 from stepwell.model.status import Status, StepStatus
-from stepwell.model.value import Value, canonical
-from stepwell.runtime.services import WorkerServices
+from stepwell.model.value import Value, canonical, decode, recode
+from stepwell.runtime.inbox import Letter
+from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.call_positions import CallSequence, CallTree, OutsideSequence, branch, is_before
+from stepwell.runtime.sessions.call_record import CallRecord
 from stepwell.runtime.sessions.calls import Calls
-from stepwell.runtime.sessions.execution_writer import Journal, Recorder
-from stepwell.runtime.sessions.session import Session
-from stepwell.runtime.sessions.waits import Suspended, Waits
+from stepwell.runtime.sessions.execution_writer import ExecutionWriter
+from stepwell.runtime.sessions.session import FINAL_REST, Session
+from stepwell.runtime.sessions.waits import Waits
 from stepwell.runtime.steps.attempt import contained, in_thread
 from stepwell.runtime.steps.context import WorkflowContext, here
 from stepwell.runtime.steps.outcome import error_value
+from stepwell.runtime.unwinding import Abandoned, Suspended, Undoing
 
 __all__ = [
     "COMPENSATION",
@@ -66,14 +72,14 @@ class CompensationCall(NamedTuple):
 class Compensation:
     """What is to be undone in one execution, in the order in which it was done."""
 
-    def __init__(self, journal: Journal, calls: Calls, waits: Waits) -> None:
-        self._journal, self._calls, self._waits = journal, calls, waits
+    def __init__(self, writer: ExecutionWriter, record: CallRecord, calls: Calls, waits: Waits) -> None:
+        self._writer, self._record, self._calls, self._waits = writer, record, calls, waits
         self._planned: dict[str, CompensationCall] = {}
 
     @property
     def is_under_way(self) -> bool:
         """Whether this or an earlier session has begun with it."""
-        return bool(self._journal.token(COMPENSATION))
+        return bool(self._record.token(COMPENSATION))
 
     def plan(self, undo: CompensationCall) -> None:
         """Note a step for the case that the run fails."""
@@ -86,9 +92,9 @@ class Compensation:
             return status, {"error": failure}
         if not self.is_under_way:
             token = {"status": str(status), "error": failure, "order": list(self._planned), "due_ms": None}
-            await self._journal.commit([self._journal.token_put(COMPENSATION, "compensation", token)])
+            await self._writer.commit([self._record.token_put(COMPENSATION, "compensation", token)])
         self._waits.is_shielded = True
-        token = self._journal.token(COMPENSATION)
+        token = self._record.token(COMPENSATION)
         failed = {key: error for key in reversed(token["order"]) if (error := await self._made(key)) is not None}
         undone = [key for key in reversed(token["order"]) if key not in failed]
         return Status(token["status"]), {"error": token["error"], "compensation": {"undone": undone, "failed": failed}}
@@ -144,32 +150,169 @@ T = TypeVar("T")
 
 
 class FunctionSession(Session):
-    """Runs the code of a workflow function. Implements ``flow.program.Caller`` for the code inside."""
+    """Runs the code of a workflow function. Implements ``flow.function.Caller`` for the code inside."""
 
     def __init__(
-        self, around: WorkerServices, workflow: Workflow[..., Any], recorder: Recorder, lease: Lease, *, is_new: bool
+        self, services: Services, workflow: Workflow[..., Any], writer: ExecutionWriter, lease: Lease, *, is_new: bool
     ) -> None:
-        super().__init__(around, recorder, lease, is_new=is_new, may_linger=workflow.is_async)
+        super().__init__(services, writer, lease, is_new=is_new)
         self._workflow = workflow
+        self._record = CallRecord(writer, services.clock, services.limits)
+        self._waits = Waits(services.clock, self._inbox, may_linger=workflow.is_async, is_busy=self._is_busy)
         self._loop = asyncio.get_running_loop()
+        self._deadline: asyncio.TimerHandle | None = None
         self._patches: dict[str, str] = {}
         self._task: asyncio.Task[Any] | None = None
         self._is_over = False
         self._family = CallTree(self._waits.branch_began)
 
     @cached_property
-    def _compensation(self) -> Compensation:
-        return Compensation(self._journal, self._calls, self._waits)
+    def _calls(self) -> Calls:
+        return Calls(self._services, self._writer, self._record, self._waits, self._inbox, self._attempts)
 
-    def work(self) -> Awaitable[bytes]:
-        """Run the code to its end."""
+    @cached_property
+    def _compensation(self) -> Compensation:
+        return Compensation(self._writer, self._record, self._calls, self._waits)
+
+    @property
+    def is_running_steps(self) -> bool:
+        """Whether steps or calls of children are under way."""
+        return bool(self._waits.making)
+
+    # From the start to the end.
+
+    async def _work(self) -> None:
+        if resuming := self._resuming():
+            await self._writer.commit(resuming)
+        if not self._is_new:
+            await self.look()
+        if self._identity.deadline_ms is not None:
+            left = (self._identity.deadline_ms - self._services.clock.now_ms()) / 1000
+            self._deadline = self._loop.call_later(max(left, 0), self._time_out)
+            if left <= 0:
+                self._time_out()
+        await self._run_to_end()
+
+    def _time_out(self) -> None:
+        self._waits.interrupt(ExecutionTimedOut())
+
+    async def _run_to_end(self) -> None:
+        """Run the code and record how it ended; ``Suspended`` if it rests."""
+        try:
+            output = await self._run_code()
+            if isinstance(self._waits.interruption, ExecutionTimedOut) and self._waits.has_told:
+                raise self._waits.interruption
+        except Undoing:
+            await self._fail(ExecutionFailed())
+        except BaseExceptionGroup as group:
+            if group.split(Suspended)[1] is None:
+                raise Suspended from None
+            await self._fail(group)
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises is how the execution ends
+            await self._fail(error)
+        else:
+            if self._waits.cancel is not None or self._waits.is_undoing:
+                await self._fail(ExecutionCancelled())
+            else:
+                await self._complete(output)
+
+    async def _complete(self, output: bytes) -> None:
+        try:
+            await self._finish(Status.COMPLETED, b'{"output":%b}' % output)
+        except ValidationFailed as error:  # the result, or a variable, is over a limit of the execution as a whole
+            await self._fail(error)
+
+    async def _fail(self, error: BaseException) -> None:
+        """End as FAILED, or as CANCELLED if that was asked for; completed steps are compensated first."""
+        if self._writer.end is not None:
+            raise self._writer.end
+        if self._waits.cancel is None:
+            status, result = await self._compensate(Status.FAILED, error_value(error))
+        else:
+            status, result = await self._compensate(Status.CANCELLED, error_value(ExecutionCancelled()))
+        try:
+            await self._finish(status, recode(result))
+        except ValidationFailed:
+            self._writer.drop_buffer()
+            await self._finish(status, recode(result))
+
+    async def _finish(self, status: Status, result: bytes) -> None:
+        """Commit the end: the canonical result, messages to parent and children, and the lease given back."""
+        batch: list[Planned] = []
+        messages: dict[str, Planned] = {}
+        if tokens := self._writer.state.sections["tokens"]:
+            messages = {child_id: message for child_id, (message, _) in self._cancelled_children().items()}
+            batch += [RemoveToken(token_id) for token_id in tokens]
+        messages |= self._message_to_parent(lambda: {"status": str(status), "result": decode(result)})
+        batch += [*messages.values(), *self._inbox.taking(self._waits.cancel), SetResult(msgspec.Raw(result)), SetStatus(status)]
+        await self._writer.commit(batch, rest=FINAL_REST, nudges=tuple(messages))
+
+    def _cancelled_children(self, *, is_end: bool = True) -> dict[str, tuple[Planned, Planned]]:
+        """Return, by child, the message that nobody waits for it any more and the token's mark that the message was sent."""
+        found: dict[str, tuple[Planned, Planned]] = {}
+        for key, token in self._record.tokens("child").items():
+            # A fork has its original's tokens, whose children are not its own; and what cleans up goes on until the end.
+            is_own = token.get("parent_id") == self.execution_id
+            if is_own and not token.get("is_told") and (is_end or not token.get("is_cleanup")):
+                child_id = token["execution_id"]
+                [message] = self._message_to_child(child_id).values()
+                found[child_id] = message, self._record.token_put(key, "child", {**token, "is_told": True})
+        return found
+
+    async def give_up(self, kind: str, message: str) -> None:
+        """End the execution as FAILED without running it. Parent and children are told."""
+        try:
+            await self._finish(Status.FAILED, recode({"error": {"kind": kind, "message": message, "code": None}}))
+        except Abandoned as end:
+            raise end.reason from None
+        finally:
+            self._close()
+
+    async def _receive(self, new: Sequence[Letter]) -> None:  # noqa: ARG002 - waits look at all messages
+        """Give messages to the waits. A request to cancel is passed on to children at once."""
+        self._waits.deliver_messages()
+        if self._waits.cancel is not None and (children := self._cancelled_children(is_end=False)):
+            # If this session is at its end or its commits are refused, its end or the next session tells them.
+            with suppress(Abandoned, ValidationFailed):
+                batch = [each for pair in children.values() for each in pair]
+                await self._writer.commit(batch, nudges=tuple(children))
+
+    def hand_back(self) -> None:
+        """Stop soon: at once if nothing is under way, else at the next call."""
+        self._is_handing_back = self._waits.is_holding = True
+        if not self._is_busy():
+            self._waits.suspend()
+
+    def _wake_ms(self) -> int | None:
+        has_no_deadline = self._waits.has_told or self._waits.is_shielded
+        times = (self._waits.soonest_ms, None if has_no_deadline else self._identity.deadline_ms)
+        return min((each for each in times if each is not None), default=None)
+
+    def _interrupt(self, end: Abandoned) -> None:
+        """Stop the code. That of a plain function learns of it at its next call."""
+        self._waits.fail(end)
+        if self._task is not None:
+            self._task.cancel()
+
+    def _close(self) -> None:
+        self._waits.stop()
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    # The code.
+
+    def _run_code(self) -> Awaitable[bytes]:
+        """Run the code to its end; its output as canonical bytes."""
         # Known to have failed before: the code is run to find what is to be undone, and goes no further than its record.
-        self._waits.is_undoing = COMPENSATION in self._journal.state.sections["tokens"]
-        arguments = self._workflow.bind(decode_trigger(self._journal.state.sections["trigger"][ONLY]))
+        self._waits.is_undoing = COMPENSATION in self._writer.state.sections["tokens"]
+        arguments = self._workflow.bind(decode_trigger(self._writer.state.sections["trigger"][ONLY]))
         return self._in_task(arguments) if self._workflow.is_async else self._in_thread(arguments)
 
-    async def undo(self, status: Status, failure: dict[str, Value]) -> tuple[Status, dict[str, Value]]:
-        """Make the compensations that the code asked for, the last one first. Steps of other branches end before that."""
+    async def _compensate(self, status: Status, failure: dict[str, Value]) -> tuple[Status, dict[str, Value]]:
+        """Make the compensations that the code asked for, the last one first; return the execution's status and result.
+
+        Steps of other branches end before that.
+        """
         while self._is_busy():  # two counters to watch, on a way that is rarely taken
             await asyncio.sleep(0.01)
             if not self._is_busy():
@@ -183,10 +326,10 @@ class FunctionSession(Session):
         context = copy_context()
         context.run(self._enter)
         try:
-            result = await in_thread(self._around.code_threads, context, lambda: self._workflow.function(**arguments))
+            result = await in_thread(self._services.code_threads, context, lambda: self._workflow.function(**arguments))
         finally:
             self._is_over = True
-        return self._workflow.encode(result, self._around.limits)
+        return self._workflow.encode(result, self._services.limits)
 
     def _enter(self) -> tuple[Token[Any], Token[Any], Token[Any]]:
         return caller.set(self), branch.set(CallSequence(self._family)), here.set(WorkflowContext(self._identity, self))
@@ -205,12 +348,7 @@ class FunctionSession(Session):
             here.reset(at)
             branch.reset(on)
             caller.reset(inside)
-        return self._workflow.encode(result, self._around.limits)
-
-    def interrupt(self) -> None:
-        """Stop the code. That of a plain function learns of it at its next call."""
-        if self._task is not None:
-            self._task.cancel()
+        return self._workflow.encode(result, self._services.limits)
 
     # What the workflow's code calls.
 
@@ -281,30 +419,30 @@ class FunctionSession(Session):
         on = branch.get()
         path, place = ("", "") if on is None else (on.path, on.upcoming())
         key = f"{path}patched:{name}"
-        recorded = self._journal.outcome(key)
+        recorded = self._record.outcome(key)
         since = self._patches.get(key) or (None if recorded is None else recorded.output)
         if since is not None:
             return not is_before(place, since)
         if self._is_replaying():
             return False
         self._patches[key] = place
-        self._journal.buffer(self._journal.record(key, key, StepStatus.COMPLETED, canonical(place), 0))
+        self._writer.buffer(self._record.put(key, key, StepStatus.COMPLETED, canonical(place), 0))
         return True
 
     # Variables, as the workflow's context asks for them.
 
     def get_variable(self, name: str) -> Value:
         """A variable; ``KeyError`` if it was never set."""
-        return self._journal.get_variable(name)
+        return self._record.get_variable(name)
 
     def set_variable(self, name: str, value: Value) -> None:
         """Set a variable with the next commit; what is done again after a crash is already in the state."""
         if not self._is_replaying() and not self._waits.is_suspended:  # what is unwound is run again from its start
-            self._journal.set_variable(name, value)
+            self._record.set_variable(name, value)
 
     def variable_names(self) -> list[str]:
         """The names of all variables."""
-        return self._journal.variable_names()
+        return self._record.variable_names()
 
     # Which call it is, and in which colour it is made.
 
@@ -320,7 +458,7 @@ class FunctionSession(Session):
 
     def _is_replaying(self) -> bool:
         on = branch.get()
-        return on is not None and self._journal.was_reached(on.upcoming(), on.upcoming_branch())
+        return on is not None and self._record.was_reached(on.upcoming(), on.upcoming_branch())
 
     def _coloured(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Any:
         """Code of an async workflow awaits; code of a plain one is in a thread and blocks."""

@@ -8,34 +8,15 @@ from typing import Any
 
 from stepwell.clock import Clock
 from stepwell.errors import ExecutionCancelled
-from stepwell.runtime.inbox import CANCEL, Letter
+from stepwell.runtime.inbox import CANCEL, Inbox, Letter
+from stepwell.runtime.unwinding import Suspended, Undoing
 
-__all__ = ["LINGER_SECONDS", "Abandoned", "Suspended", "Undoing", "Unwinding", "Waits"]
+__all__ = ["LINGER_SECONDS", "Waits"]
 
 LINGER_SECONDS = 0.2
 """How long a session with nothing but waits stays at hand before it rests: long enough for an answer that is on its way."""
 
 _TIMED_OUT = object()
-
-
-class Unwinding(BaseException):
-    """Ends the code of a workflow where it is. Not an Exception, so that ``except Exception`` does not catch it."""
-
-
-class Suspended(Unwinding):
-    """Unwinds the code of a workflow that rests."""
-
-
-class Abandoned(Unwinding):
-    """Unwinds the code of a workflow whose commits are not taken any more; another session goes on from the record."""
-
-    def __init__(self, reason: Exception) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
-
-
-class Undoing(Unwinding):
-    """Unwinds the code of a workflow that has failed before and is being compensated: it goes no further than its record."""
 
 
 class _Wait:
@@ -52,12 +33,10 @@ class _Wait:
 class Waits:
     """The waits of a session, the messages that may end them, and a cancel request that ends them all."""
 
-    def __init__(self, clock: Clock, *, may_linger: bool, is_busy: Callable[[], bool]) -> None:
-        self._clock, self._may_linger, self._is_busy = clock, may_linger, is_busy
+    def __init__(self, clock: Clock, inbox: Inbox, *, may_linger: bool, is_busy: Callable[[], bool]) -> None:
+        self._clock, self._inbox, self._may_linger, self._is_busy = clock, inbox, may_linger, is_busy
         self._loop = asyncio.get_running_loop()
         self._waits: dict[str, _Wait] = {}
-        self._letters: list[Letter] = []
-        self._taken: set[str] = set()
         self._warned: set[str] = set()
         self._linger: asyncio.TimerHandle | None = None
         self._staying: list[asyncio.Future[Any]] = []
@@ -115,10 +94,9 @@ class Waits:
         self._staying.append(future)
         return await future
 
-    def hand_out(self, found: list[Letter]) -> None:
-        """Give messages to the waits that they are for; a cancel request ends every wait."""
-        self._letters = [letter for letter in found if letter.key not in self._taken]
-        cancel = next((letter for letter in self._letters if letter.kind == CANCEL), None)
+    def deliver_messages(self) -> None:
+        """Give the messages of the inbox to the waits that they are for; a cancel request ends every wait."""
+        cancel = next((letter for letter in self._inbox.waiting.values() if letter.kind == CANCEL), None)
         if cancel is not None and self.cancel is None:
             self.cancel = cancel
             self.interrupt(ExecutionCancelled())
@@ -183,9 +161,11 @@ class Waits:
                 wait.timer.cancel()
 
     def _try_letter(self, wait: _Wait) -> bool:
-        for letter in self._letters:
-            if (letter.kind, letter.name) == (wait.kind, wait.name) and letter.key not in self._taken and not wait.future.done():
-                self._taken.add(letter.key)
+        if wait.future.done():
+            return False
+        for letter in self._inbox.waiting.values():
+            if (letter.kind, letter.name) == (wait.kind, wait.name):
+                self._inbox.forget(letter.key)
                 wait.future.set_result(letter)
                 return True
         return False

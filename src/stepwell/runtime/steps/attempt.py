@@ -1,33 +1,34 @@
-"""What user code raises that to Python is no failure but an order to stop. Here it fails a call, like any other error.
+"""Attempts at a step: call its function on the loop, in a thread or in a process, with its context and its timeout.
 
-Let through, ``sys.exit()`` would stop the worker's loop with everybody's executions on it; a ``StopIteration`` out of a thread
-cannot pass a future, so that whoever waits for it waits for ever; and a cancellation that nobody asked for would leave its
-execution lying.
-
-One attempt at a step: its function is called where it belongs, with the step's context around it, for as long as it may take.
+``SystemExit``, ``KeyboardInterrupt`` and the like that user code raises become step failures. Let through, ``sys.exit()`` would
+stop the worker's loop with all its executions; a ``StopIteration`` out of a thread cannot pass a future, so that its waiter would
+wait for ever; and a cancellation that nobody asked for would leave its execution unfinished.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError, Executor
 from contextvars import Context, copy_context
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from stepwell.flow.function import Step, caller
-from stepwell.runtime.sessions.call_positions import branch
-from stepwell.runtime.sessions.waits import Unwinding
+from stepwell.model.draft import Planned
+from stepwell.model.record import Metadata
+from stepwell.runtime.services import Services
+from stepwell.runtime.steps.budget import Budget, HasState
 from stepwell.runtime.steps.context import StepContext, here
 from stepwell.runtime.steps.outcome import Told, error_names, error_value
-from stepwell.runtime.steps.process_pool import ProcessPool
+from stepwell.runtime.unwinding import Unwinding
 
 __all__ = [
+    "AttemptResult",
+    "Attempts",
     "Escaped",
-    "Places",
-    "attempt",
     "contain",
     "contained",
     "in_thread",
@@ -35,6 +36,7 @@ __all__ = [
 
 
 T = TypeVar("T")
+_MS = timedelta(milliseconds=1)
 
 
 class Escaped(Told):
@@ -76,33 +78,72 @@ def contain(function: Callable[[], T]) -> T:
         raise Escaped(error) from error
 
 
-class Places(Protocol):
-    """Where steps are made."""
+class AttemptResult(NamedTuple):
+    """What an attempt came to."""
 
-    threads: Executor
+    output: bytes
+    """The step's output as canonical bytes; meaningless if there is an error."""
+    error: Exception | None
+    took_ms: int
+    ended_at: datetime
+    landing: Sequence[Planned]
+    """What the step wrote, to be committed with its output."""
+    spending: Sequence[Planned]
+    """What the attempt has cost, to be committed even if it failed."""
 
-    @property
-    def processes(self) -> ProcessPool:
-        """Processes for steps that ask for one."""
-        ...
+
+class Attempts:
+    """Makes attempts at the steps of one execution, and keeps its budget."""
+
+    def __init__(self, services: Services, identity: Metadata, execution: HasState) -> None:
+        self._services, self._identity = services, identity
+        self.budget = Budget(identity, execution)
+
+    async def make(
+        self,
+        step: Step[..., Any],
+        key: str,
+        number: int,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+        seconds: float | None = None,
+    ) -> AttemptResult:
+        """Make one attempt at a step, no longer than the ``seconds`` that its execution has left.
+
+        Whatever the step raises is in the result; only a cancelled task and an unwound workflow pass through.
+        """
+        services = self._services
+        context = StepContext(self._identity, key, number, services.limits, services.state_reading)
+        began = services.clock.now()
+        try:
+            output = await _attempt(step, context, arguments, keywords, services, seconds)
+        except Exception as error:  # noqa: BLE001 - the caller's policy decides what it means
+            # No variable of this frame keeps the error, whose traceback has the frame: that would be a reference cycle.
+            return self._result(context, began, b"", error)
+        return self._result(context, began, output, None)
+
+    def _result(self, context: StepContext, began: datetime, output: bytes, error: Exception | None) -> AttemptResult:
+        ended = self._services.clock.now()
+        landing = context.buffer.batch() if error is None else ()
+        return AttemptResult(output, error, (ended - began) // _MS, ended, landing, self.budget.spending(context.buffer.spent))
 
 
-def attempt(
+def _attempt(
     step: Step[..., Any],
     context: StepContext,
     arguments: tuple[Any, ...],
     keywords: dict[str, Any],
-    places: Places,
-    seconds: float | None = None,
+    services: Services,
+    seconds: float | None,
 ) -> Awaitable[bytes]:
-    """Make a step: an async one on this loop, a plain one in a thread, one that asks for it in a process. Its output as canonical
-    bytes; ``TimeoutError`` if it takes longer than it may, or than the ``seconds`` that its execution has left."""
+    """Make a step: an async one on this loop, a plain one in a thread, one that asks for it in a process. ``TimeoutError`` if it
+    takes longer than it may."""
     limit = step.timeout_seconds
     if seconds is not None:
         limit = seconds if limit is None else min(limit, seconds)
     if limit is None and not step.process:  # a timeout that never comes is not free
-        return _made(step, context, arguments, keywords, places.threads)
-    return _limited(step, context, arguments, keywords, places, limit)
+        return _made(step, context, arguments, keywords, services.step_threads)
+    return _limited(step, context, arguments, keywords, services, limit)
 
 
 async def _limited(
@@ -110,16 +151,16 @@ async def _limited(
     context: StepContext,
     arguments: tuple[Any, ...],
     keywords: dict[str, Any],
-    places: Places,
+    services: Services,
     limit: float | None,
 ) -> bytes:
     timer = asyncio.timeout(limit)
     try:
         if step.process:
-            async with places.processes.borrow() as process, timer:
+            async with services.processes.borrow() as process, timer:
                 return await process.call(step, context, arguments, keywords)
         async with timer:
-            return await _made(step, context, arguments, keywords, places.threads)
+            return await _made(step, context, arguments, keywords, services.step_threads)
     except TimeoutError as error:
         if not timer.expired():
             raise  # of the step's own making
@@ -142,7 +183,6 @@ async def _threaded(step: Step[..., Any], context: StepContext, make: Callable[[
 
 def _enter(context: StepContext) -> None:
     caller.set(None)
-    branch.set(None)
     here.set(context)
 
 

@@ -29,12 +29,10 @@ from stepwell.kernel.protocol import (
 from stepwell.model.draft import Planned
 from stepwell.model.record import Metadata
 from stepwell.model.value import Value
-from stepwell.runtime.services import DeclaredSurroundings
-from stepwell.runtime.sessions.execution_writer import Recorder
+from stepwell.runtime.services import Services
 from stepwell.runtime.start import seed_of
-from stepwell.runtime.steps.attempt import attempt
-from stepwell.runtime.steps.budget import Budget
-from stepwell.runtime.steps.context import StepContext
+from stepwell.runtime.steps.attempt import Attempts
+from stepwell.runtime.steps.budget import HasState
 from stepwell.runtime.steps.http_step import builtin_step
 from stepwell.runtime.steps.outcome import error_names, error_value
 
@@ -105,10 +103,15 @@ class KernelEffects:
     """The attempts of one execution that are under way."""
 
     def __init__(
-        self, around: DeclaredSurroundings, identity: Metadata, recorder: Recorder, ring: Callable[[EffectDone], None]
+        self,
+        services: Services,
+        identity: Metadata,
+        execution: HasState,
+        attempts: Attempts,
+        done: Callable[[EffectDone], None],
     ) -> None:
-        self._around, self._identity, self._recorder, self._ring = around, identity, recorder, ring
-        self._budget = Budget(identity, recorder)
+        self._services, self._identity, self._execution, self._attempts = services, identity, execution, attempts
+        self._done = done
         self._tasks: dict[str, _Task] = {}
         self.missing: set[str] = set()
         """Tokens that wait for a step which this process does not know."""
@@ -131,7 +134,7 @@ class KernelEffects:
                 asked.uses,
             )
             self.missing.add(asked.token_id)
-            self._ring(EffectDone(StepMissing(asked.token_id, asked.key, asked.uses)))
+            self._done(EffectDone(StepMissing(asked.token_id, asked.key, asked.uses)))
             return
         self._begin(asked, asked.attempt, lambda: self._step(step or run_script(asked), asked))
 
@@ -173,37 +176,33 @@ class KernelEffects:
         found = self._tasks.get(asked.token_id)
         if found is not None and found.task is asyncio.current_task():
             del self._tasks[asked.token_id]
-            self._ring(done)
+            self._done(done)
 
     # Attempts.
 
     async def _step(self, step: Step[..., Any], asked: RunStep) -> EffectDone:
-        context = StepContext(self._identity, asked.key, asked.attempt, self._around.limits, self._around.reading)
-        began = self._around.clock.now_ms()
+        if asked.timeout_seconds is not None:
+            step = copy.copy(step)
+            step.timeout_seconds = asked.timeout_seconds
+        budget = self._attempts.budget
         try:
-            output = await self._made(step, asked, context)
-        except Exception as error:  # noqa: BLE001 - the kernel decides what it means
-            failed = _failed(asked, error, step.policy)
-            return EffectDone(failed, [], self._budget.spending(context.buffer.spent))
-        took = self._around.clock.now_ms() - began
-        completed = StepCompleted(asked.token_id, asked.key, output, took)
-        return EffectDone(completed, context.buffer.batch(), self._budget.spending(context.buffer.spent), step.policy)
-
-    async def _made(self, step: Step[..., Any], asked: RunStep, context: StepContext) -> bytes:
-        self._budget.begin(step, asked.key, is_free=asked.is_undo)
-        try:
-            if asked.timeout_seconds is not None:
-                step = copy.copy(step)
-                step.timeout_seconds = asked.timeout_seconds
-            return await attempt(step, context, (), step.bind(asked.args), self._around, None)
-        finally:
-            self._budget.end()
+            budget.begin(step, asked.key, is_free=asked.is_undo)
+            try:
+                made = await self._attempts.make(step, asked.key, asked.attempt, (), step.bind(asked.args))
+            finally:
+                budget.end()
+        except Exception as error:  # noqa: BLE001 - the budget or the step's parameters refuse it; the kernel decides what it means
+            return EffectDone(_failed(asked, error, step.policy))
+        if made.error is not None:
+            return EffectDone(_failed(asked, made.error, step.policy), (), made.spending)
+        completed = StepCompleted(asked.token_id, asked.key, made.output, made.took_ms)
+        return EffectDone(completed, made.landing, made.spending, step.policy)
 
     async def _child(self, asked: StartChild) -> EffectDone:
-        seed = seed_of(asked.rule, self._recorder.state)
+        seed = seed_of(asked.rule, self._execution.state)
         try:
-            workflow = await self._around.find_workflow(asked.workflow, asked.version)
-            news = await self._around.start_child(workflow, asked.input, asked.child_id, self._identity, seed)
+            workflow = await self._services.workflows.startable(asked.workflow, asked.version)
+            news = await self._services.start_child(workflow, asked.input, asked.child_id, self._identity, seed)
         except (NotFound, AlreadyExists) as error:
             return EffectDone(_failed(asked, error, None, is_final=True))
         if news is not None and not asked.is_detached:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepwell.runtime.worker import WakeTimes
+from stepwell.runtime.wake_times import WakeTimes
 
 
 def test_next_time_is_the_soonest_that_has_not_passed() -> None:

@@ -1,0 +1,75 @@
+"""Load executions that were leased to this worker, as sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepwell.errors import LeaseLost, NotFound
+from stepwell.flow.declared import DeclaredWorkflow
+from stepwell.flow.function import Workflow
+from stepwell.model.commit import Lease, Release
+from stepwell.model.execution_state import ONLY
+from stepwell.model.ids import NewId
+from stepwell.model.queue_lifecycle import waits_for_turn
+from stepwell.model.record import decode_status
+from stepwell.model.status import FINAL
+from stepwell.pipeline.operations import AsyncDriver, write
+from stepwell.runtime.run_retry import RunRetry
+from stepwell.runtime.services import Services
+from stepwell.runtime.sessions.declared_session import DeclaredSession
+from stepwell.runtime.sessions.execution_writer import ExecutionWriter
+from stepwell.runtime.sessions.function_session import FunctionSession
+from stepwell.runtime.sessions.session import Session
+from stepwell.state.executions import CachedExecution, Executions
+
+__all__ = ["SessionLoader", "session_of"]
+
+
+def session_of(services: Services, workflow: Workflow[..., Any], writer: ExecutionWriter, lease: Lease, *, is_new: bool) -> Session:
+    """Return the session of a workflow: a definition is run by the kernel, a function by itself."""
+    if isinstance(workflow, DeclaredWorkflow):
+        return DeclaredSession(services, workflow, writer, lease, is_new=is_new)
+    return FunctionSession(services, workflow, writer, lease, is_new=is_new)
+
+
+class SessionLoader:
+    """Loads executions from the store, or gives back their leases."""
+
+    def __init__(self, executions: Executions, driver: AsyncDriver, services: Services, new_id: NewId) -> None:
+        self._executions, self._driver, self._services, self._new_id = executions, driver, services, new_id
+
+    async def load(self, lease: Lease, *, is_new: bool) -> tuple[Session, int] | None:
+        """Return the session of an execution, and how often it was claimed since its last commit.
+
+        None if it is left to others: it has ended, its queue item waits for its turn, or this worker does not know its workflow.
+        """
+        # A new one was created here a moment ago; if another worker has taken it since, the first commit finds out.
+        live = self._executions.at_hand(lease.name) if is_new else None
+        live = live or await self._driver.run(self._executions.newest(lease.name))
+        if not await self._is_to_run(live, lease):
+            return None
+        writer = ExecutionWriter(self._executions, self._driver, live, lease.fence, self._new_id)
+        try:
+            workflow = await self._services.workflows.of_state(writer.state)
+        except NotFound:
+            await self._driver.run(write(Release(lease.name, lease.holder, lease.fence)))
+            return None
+        claims = 0 if is_new else await self._claims_of(lease)
+        return session_of(self._services, workflow, writer, lease, is_new=is_new), claims
+
+    async def _claims_of(self, lease: Lease) -> int:
+        """Return how often an execution was claimed since its last commit; ``LeaseLost`` if it was given back meanwhile.
+
+        A dispatcher that gives a retried execution the turn of its queue item takes it from a worker that claimed it too early.
+        """
+        head = await self._driver.run(self._executions.head(lease.name))
+        if (head.holder, head.fence) != (lease.holder, lease.fence):
+            raise LeaseLost(f"execution {lease.name!r} was given back before it was looked at", fence=lease.fence)
+        return head.claims
+
+    async def _is_to_run(self, live: CachedExecution, lease: Lease) -> bool:
+        """Whether an execution that came due is run: not before the turn of its queue item, nor after its end."""
+        if waits_for_turn(live.state):
+            await self._driver.run(RunRetry(self._executions, self._new_id).wait_on(live, lease.fence))
+            return False
+        return decode_status(live.state.sections["status"][ONLY]) not in FINAL

@@ -1,0 +1,128 @@
+"""The record of a function workflow: outcomes of its calls, tokens of its waits, and its variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, cast
+
+import msgspec
+
+from stepwell.clock import Clock
+from stepwell.errors import InvalidInput
+from stepwell.model.draft import Planned
+from stepwell.model.limits import Limits
+from stepwell.model.mutation import AddToken, RecordStep, RemoveToken, SetVariable, UpdateToken
+from stepwell.model.record import StepOutput, Token, decode_step, decode_token, encode_record, encode_token
+from stepwell.model.status import StepStatus
+from stepwell.model.value import Value, canonical, decode
+from stepwell.runtime.sessions.execution_writer import ExecutionWriter
+
+__all__ = ["CallRecord"]
+
+Raw = msgspec.Raw
+
+
+class CallRecord:
+    """Reads what an execution has recorded, and makes the mutations that record more; its writer commits them."""
+
+    def __init__(self, writer: ExecutionWriter, clock: Clock, limits: Limits) -> None:
+        self._writer, self._clock, self._limits = writer, clock, limits
+        self._recorded: dict[str, str] = {}
+        """Under which keys calls are recorded, by their positions."""
+        self._waiting: set[str] = set()
+        """Positions of calls that were waiting when the session began: what the code did before them is in the state."""
+        self._branches: set[str] = set()
+        """Paths of branches in which there had been calls then."""
+        steps, tokens = writer.state.sections["steps"], writer.state.sections["tokens"]
+        if steps or tokens:  # a new one has neither
+            self._read(steps, tokens)
+        self._variables: dict[str, bytes] = {}
+
+    def _read(self, steps: Mapping[str, bytes], tokens: Mapping[str, bytes]) -> None:
+        self._recorded = {decode_step(data).node_id: name for name, data in steps.items()}
+        self._waiting = {each for data in tokens.values() if (each := _position_of(decode_token(data))) is not None}
+        reached = {*self._recorded, *self._waiting}
+        self._branches = {position[: end + 1] for position in reached for end, sign in enumerate(position) if sign == "/"}
+
+    # Outcomes of calls.
+
+    def was_reached(self, position: str, branch: str) -> bool:
+        """Whether the code has come before to the call at a position, since its outcome is recorded or it waits, or to a branch."""
+        return position in self._recorded or position in self._waiting or branch in self._branches
+
+    def outcome(self, key: str) -> StepOutput | None:
+        """What is recorded under a key."""
+        data = self._writer.state.sections["steps"].get(key)
+        return None if data is None else decode_step(data)
+
+    def answer(self, name: str, position: str, key: str) -> StepOutput | None:
+        """What is recorded for a call; an error if the record has another call at its position."""
+        was = self._recorded.get(position)
+        if was is not None and was != key:
+            raise InvalidInput(
+                f"the program no longer matches its record: call {position} is {name!r} now, and was {was!r} when it was recorded; "
+                f"use stepwell.patched(...) to let old executions go their old way"
+            )
+        return self.outcome(key)
+
+    def put(
+        self,
+        key: str,
+        position: str,
+        status: StepStatus,
+        output: bytes,
+        took_ms: int,
+        name: str = "",
+        ended_at: datetime | None = None,
+    ) -> RecordStep:
+        """Return the mutation that records a call's outcome."""
+        # The output is canonical and in bounds already, so it goes in as it is.
+        step = StepOutput(position, name or key, str(status), Raw(output), ended_at or self._clock.now(), max(took_ms, 0))
+        self._recorded[position] = key
+        return RecordStep(key, Raw(encode_record(step)))
+
+    # Tokens: where a branch stands while it waits.
+
+    def token(self, key: str) -> dict[str, Value]:
+        """What the token of a call holds; nothing if it has none."""
+        data = self._writer.state.sections["tokens"].get(key)
+        return {} if data is None else decode_token(data).value
+
+    def token_put(self, key: str, node: str, value: dict[str, Value]) -> Planned:
+        """The mutation that sets the token of a call."""
+        data = Raw(encode_token(Token(key, node, "root", value), self._limits))
+        return UpdateToken(key, data) if key in self._writer.state.sections["tokens"] else AddToken(key, data)
+
+    def token_drop(self, key: str) -> list[Planned]:
+        """The mutation that takes a call's token away, if it has one."""
+        return [RemoveToken(key)] if key in self._writer.state.sections["tokens"] else []
+
+    def tokens(self, node: str) -> dict[str, dict[str, Value]]:
+        """The tokens of one kind, by key."""
+        found = ((key, decode_token(data)) for key, data in self._writer.state.sections["tokens"].items())
+        return {key: token.value for key, token in found if token.node == node}
+
+    # Variables: read from the state, written with the next commit.
+
+    def get_variable(self, name: str) -> Value:
+        """A variable; ``KeyError`` if it was never set."""
+        data = self._variables.get(name) or self._writer.state.sections["variables"].get(name)
+        if data is None:
+            raise KeyError(name)
+        return decode(data)
+
+    def set_variable(self, name: str, value: Value) -> None:
+        """Set a variable with the next commit."""
+        data = canonical(value, self._limits, what=f"variable {name!r}")
+        self._variables[name] = data
+        self._writer.buffer(SetVariable(name, Raw(data)))
+
+    def variable_names(self) -> list[str]:
+        """The names of all variables."""
+        return sorted({*self._writer.state.sections["variables"], *self._variables})
+
+
+def _position_of(token: Token) -> str | None:
+    """Which call waits; None for a token that somebody has added by hand."""
+    return cast("dict[str, Any]", token.value).get("position") if isinstance(token.value, dict) else None
