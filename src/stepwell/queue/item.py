@@ -39,7 +39,7 @@ class ItemSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, item: Item) -> ItemSummary:
-        """The summary of an item's row."""
+        """Return the summary of an item's row."""
         return cls(
             item_id=item.item_id,
             workspace_id=item.workspace_id,

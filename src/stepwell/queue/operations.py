@@ -1,4 +1,4 @@
-"""What can be done with the queue, written once and driven by both faces."""
+"""Operations on queue items and named queues."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ from stepwell.state.executions import Executions
 __all__ = ["QueueOperations"]
 
 _MOST_IN_UNIT = 1_000
-"""So many items are stored in one unit at most, so that a large batch does not hold up the writes of others."""
+"""The most items in one unit, so that a large batch does not hold up the writes of others."""
 
 _UNDONE = frozenset((ItemStatus.FAILED, ItemStatus.CANCELLED))
 _STARTED = _UNDONE | {ItemStatus.DISPATCHED, ItemStatus.COMPLETED}
 
 
 class QueueOperations:
-    """Items and named queues of one store."""
+    """Operations on the items and named queues of one store."""
 
     def __init__(
         self, store: Store, executions: Executions, pulse: Notifications, new_id: NewId, definitions: DefinitionOperations
@@ -73,13 +73,13 @@ class QueueOperations:
     # Adding.
 
     def new_item(self, request: QueueRequest) -> Operation[NewItem]:
-        """The item of a request, checked."""
+        """Check a request, and return its item."""
         yield from self._check_declared(request)
         workflow = yield from self._definitions.startable(request.workflow)
         return new_item(request, workflow, self._new_id, self._executions.limits)
 
     def enqueue(self, request: QueueRequest) -> Operation[Enqueued]:
-        """Store one request; a refusal is raised."""
+        """Store one request. Raise its refusal."""
         item = yield from self.new_item(request)
         yield from self._check_id(request, item)
         (answer,) = yield from self.add((item,))
@@ -88,7 +88,7 @@ class QueueOperations:
         return answer
 
     def enqueue_many(self, requests: Sequence[QueueRequest]) -> Operation[list[Enqueued | StepwellError]]:
-        """Store many requests: all are checked before any is stored; then one answer or refusal for each."""
+        """Check all requests, then store them; return an answer or a refusal for each."""
         found: dict[int, Workflow[..., Any]] = {}
         items: list[NewItem] = []
         for request in requests:
@@ -104,21 +104,26 @@ class QueueOperations:
         return (yield from self.add_all(items))
 
     def _check_declared(self, request: QueueRequest) -> Operation[None]:
-        """Check a request for a definition before that is stored: nothing stays of a bad one."""
+        """Check a request that brings a definition before the definition is stored, so that nothing is left of a refused
+        request.
+        """
         item = self._declared_anew(request)
         refusal = None if item is None else (yield from read(lambda: self._foreseen(item)))
         if refusal is not None:
             raise refusal
 
     def _declared_anew(self, request: QueueRequest) -> NewItem | None:
-        """The item of a request that brings a definition which is not known to be stored; an error if it is no good in itself."""
+        """Return the item of a request whose definition is not known to be stored, or None.
+
+        Raise what makes the request invalid.
+        """
         given = request.workflow
         if not isinstance(given, Definition) or self._definitions.is_known(given):
             return None
         return new_item(request, DeclaredWorkflow(given), self._new_id, self._executions.limits)
 
     def _foreseen(self, item: NewItem) -> StepwellError | None:
-        """Why the store would refuse an item now, as far as can be seen from here: the store itself decides when it is added."""
+        """Return the refusal that the store would give an item now, or None. The store itself decides when the item is added."""
         tier = next((each.tier for each in self._store.workspaces() if each.workspace_id == item.workspace_id), None)
         if tier is None:
             return unknown_workspace(item.workspace_id)
@@ -131,8 +136,10 @@ class QueueOperations:
         return full(item.workspace_id) if stands_for_itself and depth is not None and waiting >= depth else None
 
     def _check_id(self, request: QueueRequest, item: NewItem) -> Operation[None]:
-        """Refuse an execution id of the caller's own that is taken, unless by the same item as before: the item could only fail,
-        its handle would show the other's run, and what the workflow does before its first commit would be done for nothing."""
+        """Raise ``AlreadyExists`` for an execution id that another execution has, unless the same item has it.
+
+        Such an item could only fail, and its handle would show the other execution.
+        """
         if request.execution_id is None:
             return
         try:
@@ -144,18 +151,18 @@ class QueueOperations:
             raise id_taken(item.execution_id)
 
     def add_all(self, items: Sequence[NewItem]) -> Operation[list[Enqueued | StepwellError]]:
-        """Store items that were checked, however many; one answer or refusal for each."""
+        """Store checked items, in units of limited size; return an answer or a refusal for each."""
         answers: list[Enqueued | StepwellError] = []
         for first in range(0, len(items), _MOST_IN_UNIT):
             answers += yield from self.add(tuple(items[first : first + _MOST_IN_UNIT]))
         return answers
 
     def add(self, items: tuple[NewItem, ...]) -> Operation[list[Enqueued | StepwellError]]:
-        """Store a few items that were checked."""
+        """Store checked items in one unit; return an answer or a refusal for each."""
         try:
             outcome = yield from write_or_raise(Enqueue(items))
         except CommitUnknown:
-            # Items have ids of their own, and one that landed is recognised: asking again tells.
+            # Items have ids, and the store recognises one that landed: a second write gives the answer.
             outcome = yield from write_or_raise(Enqueue(items))
         answers = outcome.answers if isinstance(outcome, Written) else ()
         return [answer for answer in answers if isinstance(answer, Enqueued | StepwellError)]
@@ -163,7 +170,7 @@ class QueueOperations:
     # One item.
 
     def item(self, item_id: str) -> Operation[Item]:
-        """An item as it is now."""
+        """Return an item as it is now. Raise ``NotFound`` if there is none."""
         check_key(item_id, "item_id")
         item = yield from read(lambda: self._store.item(item_id))
         if item is None:
@@ -174,26 +181,29 @@ class QueueOperations:
         return item
 
     def run(self, execution_id: str, workflow: object = None) -> RunOperations:
-        """Operations on the execution of an item."""
+        """Return the operations on the execution of an item."""
         known = cast("Workflow[..., Any]", workflow) if isinstance(workflow, Workflow) else None
         return RunOperations(self._executions, self._pulse, self._new_id, execution_id, known, self._definitions)
 
     def result(self, item_id: str, execution_id: str, workflow: object, timeout: float | None) -> Operation[Any]:
-        """Wait for an item's turn and for the end of its run; what that gave."""
+        """Wait until an item was dispatched and its execution has ended; return the workflow's result."""
         ends = inf if timeout is None else monotonic() + timeout
         started, item, ending = yield from self._started(item_id, execution_id, ends)
         run = self.run(started, workflow)
         if ending is not None:
             return (yield from run.outcome(ending))
-        # How a run ends that somebody else made under the item's id is not the item's result.
+        # An execution with the item's id that another caller created has another result.
         if item is not None and item.status in _UNDONE and not (yield from self._is_own(item, _goes_on)):
             raise _unstarted(item)
         left = None if timeout is None else max(ends - monotonic(), 0)
         return (yield from run.result(left))
 
     def _started(self, item_id: str, execution_id: str, ends: float) -> Operation[tuple[str, Item | None, Completion | None]]:
-        """Wait until an item is dispatched or has ended: its execution and the item, unless that was dropped since; and how its run
-        ended, if that was seen here, where the item is not asked for."""
+        """Wait until an item is dispatched or has ended.
+
+        Return the id of its execution; the item, unless it was dropped or not read; and the execution's completion if this
+        process saw it.
+        """
         endings, began = self._executions.endings, monotonic()
         with (
             self._pulse.listen(end_of(execution_id)) as listening,
@@ -207,7 +217,7 @@ class QueueOperations:
                         return execution_id if item is None else item.execution_id, item, None
                     if left <= 0:
                         raise TimeoutError(f"queue item {item_id!r} is still {item.status}; it stays queued, ask again later")
-                    if item.execution_id != execution_id:  # it was driven again
+                    if item.execution_id != execution_id:  # it was redriven
                         return (yield from self._started(item_id, item.execution_id, ends))
                     left = min(left, endings.look_again_seconds(monotonic() - began))
                 yield from wait(listening, left)
@@ -227,7 +237,7 @@ class QueueOperations:
         return Enqueued(item.item_id, item.execution_id, item.status, is_new=False)
 
     def cancel(self, item_id: str) -> Operation[Item]:
-        """Cancel an item that waits, with its run if that is to go on; ask the execution of one that runs to end."""
+        """Cancel a waiting item, with its execution if that was retried; send a cancel request to a running execution."""
         check_key(item_id, "item_id")
         yield from self._end_waiting((yield from self.item(item_id)))
         outcome = yield from write_or_raise(CancelItem(item_id))
@@ -243,13 +253,15 @@ class QueueOperations:
         return item
 
     def _end_waiting(self, item: Item) -> Operation[None]:
-        """End the run of an item that waits for its turn: both in one commit. One that was never claimed has none."""
+        """End the execution of an item that waits for a slot, both in one commit. An item that was never claimed has none."""
         if item.fence and (yield from self._is_own(item, waits_for_turn)):
             yield from self._executions.end_waiting(item.execution_id)
 
     def _is_own(self, item: Item, is_so: Callable[[State], bool]) -> Operation[bool]:
-        """Whether an item has a run of which something is so. The execution of its id may be one that somebody else made while it
-        waited."""
+        """Return whether an item has an execution of its own that meets a condition.
+
+        The execution with its id may be one that another caller created while the item waited.
+        """
         try:
             live = yield from self._executions.newest(item.execution_id)
         except NotFound:
@@ -258,7 +270,7 @@ class QueueOperations:
             return live.state.identity.item_id == item.item_id and is_so(live.state)
 
     def redrive(self, item_id: str) -> Operation[Enqueued]:
-        """Have a failed or cancelled item run again, as a new execution."""
+        """Run a failed or cancelled item again, as a new execution."""
         check_key(item_id, "item_id")
         item = yield from self.item(item_id)
         if item.status in _UNDONE:
@@ -273,7 +285,7 @@ class QueueOperations:
         return Enqueued(item_id, execution_id, ItemStatus.PENDING, is_new=False)
 
     def why(self, item_id: str) -> Operation[WaitingReason]:
-        """Why an item waits."""
+        """Return why an item waits."""
         item = yield from self.item(item_id)
         return reason_of(item, (yield from read(lambda: self._around(item))))
 
@@ -292,7 +304,7 @@ class QueueOperations:
         before: int | None = None,
         limit: int = 100,
     ) -> Operation[list[Item]]:
-        """Items that match, newest first."""
+        """Return the items that match, newest first."""
         if type(limit) is not int or not 1 <= limit <= 10_000:
             raise InvalidInput(f"limit is a whole number from 1 to 10,000, not {limit!r}")
         for name, what in ((workspace, "a workspace id"), (queue, "a queue's name"), (workflow, "a workflow's name")):
@@ -323,9 +335,10 @@ class QueueOperations:
         return [ItemSummary.of(item) for item in items]
 
     def recover(self, seconds: float = inf) -> Operation[list[str]]:
-        """Return items whose claim has expired, and drop ended ones that are old enough; the ids of those returned.
+        """Return items whose claim has expired to the queue, and return their ids.
 
-        In units of a limited size, so that nobody waits for long behind one. What is left after so many seconds stays for the next.
+        This also drops ended items after their retention. The units are of limited size, so that other writes do not wait
+        long behind one. What is left after ``seconds`` stays for the next call.
         """
         found: list[str] = []
         unit, ends = RecoverItems(), monotonic() + seconds
@@ -347,12 +360,12 @@ class QueueOperations:
         return self._find_queue(name) or QueueSettings(name=name)
 
     def queue(self, name: str) -> Operation[QueueSettings]:
-        """The settings of a queue; one that was never set up has the defaults."""
+        """Return the settings of a queue; the defaults for one that was never set up."""
         check_key(name, "a queue's name")
         return (yield from read(lambda: self._settings(name)))
 
     def change_queue(self, name: str, **changes: object) -> Operation[QueueSettings]:
-        """Set up a queue, or change what is given of it."""
+        """Set up a queue, or change the settings that are given."""
         check_key(name, "a queue's name")
 
         def changed(known: QueueSettings | None) -> PutQueue:
@@ -362,11 +375,11 @@ class QueueOperations:
         return unit.settings
 
     def lanes(self, workspace: str | None = None) -> Operation[list[Lane]]:
-        """What waits and runs, by workspace and queue."""
+        """Return how many items wait and run, by workspace and queue."""
         return (yield from read(lambda: self._store.lanes(workspace)))
 
     def stats(self, workspace: str | None) -> Operation[list[LaneStats]]:
-        """The figures of each lane."""
+        """Return the statistics of each lane."""
         if workspace is not None:
             check_key(workspace, "a workspace id")
         return (yield from read(lambda: self._stats(workspace)))
@@ -376,7 +389,7 @@ class QueueOperations:
         return stats_of(self._store.lanes(workspace), caps, self._store.now_ms())
 
     def demand(self) -> Operation[Demand]:
-        """How much work there is for workers."""
+        """Return how much work there is for workers."""
         return (yield from read(self._demand))
 
     def _demand(self) -> Demand:
@@ -389,7 +402,7 @@ class QueueOperations:
         return metrics_of(stats, demand)
 
     def workers(self) -> Operation[list[WorkerPresence]]:
-        """Those that take items from the queue."""
+        """Return the workers that take items from the queue."""
         return (yield from read(self._presences.workers))
 
     def drain(self, name: str, timeout: float | None) -> Operation[bool]:
@@ -398,7 +411,7 @@ class QueueOperations:
         return (yield from self.idle(name, timeout))
 
     def idle(self, name: str, timeout: float | None) -> Operation[bool]:
-        """Wait until nothing of a queue runs; whether that came about in time."""
+        """Wait until no item of a queue runs; return False if some still run after ``timeout`` seconds."""
         ends = inf if timeout is None else monotonic() + timeout
         with self._pulse.listen(QUEUE) as listening:
             while True:
@@ -412,7 +425,7 @@ class QueueOperations:
 
 
 def _goes_on(state: State) -> bool:
-    """Whether a run has ended or will: one whose item has ended without it would wait for a turn that never comes."""
+    """Return whether an execution has ended or will: if its item ended without it, it would wait for a slot for ever."""
     return not waits_for_turn(state)
 
 

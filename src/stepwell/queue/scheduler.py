@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 
 
 def read_schedule(name: str, data: bytes) -> Schedule:
-    """The schedule of a row; ``DecodeError`` if it is none."""
+    """Return the schedule of a row. Raise ``DecodeError`` if it holds none."""
     schedule = decode_schedule(data)
     if schedule.name != name:
         raise msgspec.ValidationError(f"the row says that it is schedule {schedule.name!r}")
@@ -83,7 +83,7 @@ class ScheduleOperations:
     def __init__(self, store: Store, queue: QueueOperations, new_id: NewId, pulse: Notifications) -> None:
         self._store, self._queue, self._new_id, self._pulse = store, queue, new_id, pulse
         self._damaged: set[str] = set()
-        """Those that were named in the log when it was last looked at what is due."""
+        """Damaged schedules that were named in the log at the last look."""
 
     def put(
         self,
@@ -95,7 +95,7 @@ class ScheduleOperations:
         at: datetime | None,
         catch_up: str,
     ) -> Operation[Schedule]:
-        """Make a schedule, or another of the same name in its place. The same again changes nothing: what is due stays due."""
+        """Create or replace a schedule. With unchanged times it keeps its position: a tick that is due stays due."""
         check_key(name, "a schedule's name", 256, is_fixed=True)
         item = yield from self._queue.new_item(request)
         if catch_up not in CATCH_UP:
@@ -120,7 +120,7 @@ class ScheduleOperations:
     def _change(
         self, name: str, find: Callable[[str], Operation[tuple[T, int | None]]], change: Callable[[T], Schedule]
     ) -> Operation[Schedule]:
-        """Set a schedule to what a function makes of it as it is found."""
+        """Replace a schedule by what ``change`` makes of the present one, and again if it was moved in between."""
         for _ in range(_MOST_TRIES):
             known, revision = yield from find(name)
             changed = change(known)
@@ -133,7 +133,7 @@ class ScheduleOperations:
         raise Conflict(f"schedule {name!r} changes all the time; try again")
 
     def _known(self, name: str) -> Operation[tuple[Schedule | None, int | None]]:
-        """A schedule, if there is one that can be read, and its revision; None: whatever it is."""
+        """Return a schedule with its revision: None and 0 if there is none, None and None if it cannot be read."""
         try:
             return (yield from self._find(name))
         except NotFound:
@@ -142,7 +142,7 @@ class ScheduleOperations:
             return None, None
 
     def get(self, name: str) -> Operation[Schedule]:
-        """A schedule."""
+        """Return a schedule. Raise ``NotFound`` or ``Corrupted``."""
         schedule, _ = yield from self._find(name)
         return schedule
 
@@ -161,7 +161,7 @@ class ScheduleOperations:
             raise Corrupted(f"schedule {name!r} cannot be read here ({error}); {_REPAIR}") from None
 
     def all(self) -> Operation[list[Schedule]]:
-        """All schedules, by name; those that cannot be read here are named in the log."""
+        """Return all schedules, by name. Those that cannot be read are named in the log."""
         rows, damaged = yield from read(lambda: _scan(self._store))
         for name in damaged:
             log.warning("schedule %r %s, and is not listed; %s", name, _DAMAGED, _REPAIR)
@@ -174,18 +174,18 @@ class ScheduleOperations:
         return found
 
     def delete(self, name: str) -> Operation[bool]:
-        """Fire no more; whether it was there. One that cannot be read is deleted, too."""
+        """Delete a schedule, even one that cannot be read; return whether it existed."""
         check_key(name, "a schedule's name")
         outcome = yield from write_or_raise(StateBatch((Delete(PATH, name),)))
         return isinstance(outcome, Written) and bool(outcome.answers[0])
 
     def pause(self, name: str, is_paused: bool) -> Operation[Schedule]:
-        """Have a schedule wait, or go on. What it missed meanwhile is the catch-up policy's to say."""
+        """Pause or resume a schedule. Its ``catch_up`` decides about the ticks that it missed."""
         now = yield from read(self._store.now_ms)
         return (yield from self._change(name, self._find, lambda known: paused(known, is_paused, now)))
 
     def run_now(self, name: str) -> Operation[Enqueued]:
-        """Ask for a run beside the ticks."""
+        """Enqueue one item in addition to the ticks."""
         schedule = yield from self.get(name)
         fresh = self._new_id()
         (answer,) = yield from self._queue.add((item_of(schedule, f"now.{fresh}", fresh, self._new_id()),))
@@ -194,12 +194,12 @@ class ScheduleOperations:
         return answer
 
     def backfill(self, name: str, start: datetime, end: datetime) -> Operation[list[Enqueued]]:
-        """Ask for the runs of all ticks from one moment to another; those that were fired before are not fired again."""
+        """Enqueue an item for every tick between two moments. Ticks that were fired before return their items."""
         schedule = yield from self.get(name)
         first, last = moment_ms(start, "start"), moment_ms(end, "end")
         since = schedule.since_ms
         if schedule.timing.every_ms is not None and first <= since:
-            # Intervals go on backwards from where they began.
+            # The grid of an interval extends backwards, before its first tick.
             since -= ((since - first) // schedule.timing.every_ms + 1) * schedule.timing.every_ms
         ticks = list(islice(ticks_between(schedule.timing, since, first, last), _MOST_BACKFILLED + 1))
         if len(ticks) > _MOST_BACKFILLED:
@@ -215,7 +215,7 @@ class ScheduleOperations:
         return item_of(schedule, str(tick), self._new_id(), self._new_id())
 
     def next(self, name: str, count: int) -> Operation[list[datetime]]:
-        """The next ticks."""
+        """Return the next ticks."""
         if type(count) is not int or not 1 <= count <= 1_000:
             raise InvalidInput(f"count is a whole number from 1 to 1,000, not {count!r}")
         schedule = yield from self.get(name)
@@ -224,11 +224,13 @@ class ScheduleOperations:
         ticks = ticks_between(schedule.timing, schedule.since_ms, schedule.next_ms, 2**53)
         return [from_ms(tick) for tick in islice(ticks, count)]
 
-    # What fires them.
+    # For the scheduler.
 
     def due(self) -> Operation[tuple[list[tuple[str, bytes, int]], int]]:
-        """All schedules as they are stored, by name, with their revisions, and the store's time. One that is damaged is left
-        out, and named in the log once."""
+        """Return all schedules as they are stored, by name, with their revisions; and the store's time.
+
+        A damaged row is left out, and named in the log once.
+        """
         (rows, damaged), now = yield from read(lambda: (_scan(self._store), self._store.now_ms()))
         for name in damaged:
             if name not in self._damaged:
@@ -237,7 +239,7 @@ class ScheduleOperations:
         return rows, now
 
     def move(self, schedule: Schedule, revision: int) -> Operation[bool]:
-        """Set where a schedule stands; False if somebody else has moved it since."""
+        """Store the new position of a schedule; return False if another scheduler has moved it since."""
         try:
             yield from write_or_raise(_moved(schedule, revision))
         except Conflict:
@@ -245,7 +247,7 @@ class ScheduleOperations:
         return True
 
     def fire(self, schedule: Schedule, ticks: list[int]) -> Operation[list[Enqueued | StepwellError]]:
-        """Ask for the runs of ticks. Whoever else asks for the same gets the same items."""
+        """Enqueue the items of ticks. Another scheduler that fires the same ticks gets the same items."""
         return (yield from self._queue.add_all(tuple(self._tick_item(schedule, tick) for tick in ticks)))
 
 
@@ -254,24 +256,24 @@ def _moved(schedule: Schedule, revision: int | None) -> StateBatch:
 
 
 def _scan(store: Store) -> tuple[list[tuple[str, bytes, int]], list[str]]:
-    """All schedules as they are stored, and the names of those that are damaged."""
+    """Return all schedules as they are stored, and the names of the damaged ones."""
     rows, damaged = scan_sound(store, PATH)
     return [(name, row.data, row.revision) for name, row in rows if row.data is not None], damaged
 
 
 _LONGEST_SLEEP_SECONDS = 5.0
-"""Schedules that other processes have put are seen this soon, and what could not be fired is tried again."""
+"""How soon schedules that other processes put are seen, and failed ticks are fired again."""
 
 
 def fire_due(schedules: ScheduleOperations) -> Operation[float | None]:
-    """Fire what is due; in how many seconds something is due again, or None if nothing is planned."""
+    """Fire all due ticks; return in how many seconds the next one is due, or None."""
     found, now = yield from schedules.due()
     soonest: int | None = None
     for name, data, revision in found:
         try:
             upcoming = yield from _fire(schedules, read_schedule(name, data), revision, now)
         except (InvalidInput, msgspec.DecodeError) as error:
-            # Its time zone is not known here, perhaps, or a later release has put it: no reason to hold up the others.
+            # Perhaps this machine lacks its time zone, or a newer release stored it. The other schedules must not wait for it.
             log.warning("schedule %r cannot be worked out here, and is looked at again: %s", name, error)
             upcoming = _again(now)
         if upcoming is not None:
@@ -299,7 +301,7 @@ def _again(now_ms: int) -> int:
 
 
 class Scheduler(PeriodicTask):
-    """Fires schedules beside a worker, on its loop."""
+    """Fire schedules beside a worker, on its event loop."""
 
     name = "the scheduler"
 
@@ -308,7 +310,7 @@ class Scheduler(PeriodicTask):
         self._schedules, self._driver, self._pulse = schedules, driver, pulse
 
     async def run(self) -> None:
-        """Fire what is due, until stopped."""
+        """Fire due ticks until stopped. While the store is unavailable, try again."""
         with self._pulse.subscribed(SCHEDULE, self.wake):
             await super().run()
 

@@ -28,7 +28,7 @@ __all__ = [
 
 
 KEEP: Any = msgspec.UNSET
-"""Says that a setting stays as it is; None means no limit."""
+"""Leaves a setting unchanged; None means no limit."""
 
 Number = int | None | msgspec.UnsetType
 Rate = float | None | msgspec.UnsetType
@@ -37,13 +37,14 @@ T = TypeVar("T")
 Put = TypeVar("Put", bound=PutTier | PutWorkspace | PutQueue)
 
 _TRIES = 100
-"""Whoever is refused was outrun by one who has landed, so of so many at once all get their turn. Then the refusal is told."""
+"""A refused change was overtaken by one that landed, so a hundred concurrent changes all land. After that, raise the refusal."""
 
 
 def change(find: Callable[[], T | None], put: Callable[[T | None], Put]) -> Operation[Put]:
-    """Find what is there and write what it becomes; from the start if another has changed it in between. The unit that landed.
+    """Read a setting, write what ``put`` makes of it, and return the unit that landed.
 
-    ``put`` makes a unit that is based on what was found. It is called anew each time; if it raises something, nothing was written.
+    If another writer changed the setting in between, start again. ``put`` is called anew each time; what it raises leaves
+    nothing written.
     """
     left = _TRIES
     while True:
@@ -58,7 +59,7 @@ def change(find: Callable[[], T | None], put: Callable[[T | None], Put]) -> Oper
 
 
 def kept_or_changed(known: msgspec.Struct | None, given: dict[str, Any]) -> dict[str, Any]:
-    """The settings that are there, with those that are given. Whoever makes a value of them anew has them checked."""
+    """Return the present settings with those that are given. The struct made of them checks the values."""
     before: dict[str, Any] = {} if known is None else msgspec.structs.asdict(known)
     return before | {what: value for what, value in given.items() if value is not KEEP}
 
@@ -70,7 +71,7 @@ class WorkspaceOperations:
         self._store = store
 
     def put(self, workspace_id: str, tier: str | None, is_paused: bool | None) -> Operation[Workspace]:
-        """Make a workspace, or change what is given of it."""
+        """Create a workspace, or change the settings that are given."""
         check_key(workspace_id, "a workspace id")
         settings: dict[str, Any] = {} if tier is None else {"tier": _tier_name(tier)}
         if is_paused is not None:
@@ -84,7 +85,7 @@ class WorkspaceOperations:
         return (yield from self.get(workspace_id))
 
     def get(self, workspace_id: str) -> Operation[Workspace]:
-        """A workspace."""
+        """Return a workspace. Raise ``NotFound`` if there is none."""
         check_key(workspace_id, "a workspace id")
         found = yield from read(lambda: self._find(workspace_id))
         if found is None:
@@ -92,20 +93,20 @@ class WorkspaceOperations:
         return found
 
     def pause(self, workspace_id: str, is_paused: bool) -> Operation[Workspace]:
-        """Have the items of a workspace wait, or no longer."""
+        """Pause or resume a workspace."""
         yield from self.get(workspace_id)
         return (yield from self.put(workspace_id, None, is_paused))
 
     def all(self) -> Operation[list[Workspace]]:
-        """All workspaces."""
+        """Return all workspaces."""
         return (yield from read(self._store.workspaces))
 
     def tiers(self) -> Operation[list[Tier]]:
-        """All tiers."""
+        """Return all tiers."""
         return (yield from read(self._store.tiers))
 
     def put_tier(self, name: str, given: dict[str, Any]) -> Operation[Tier]:
-        """Make a tier, or change what is given of it."""
+        """Create a tier, or change the settings that are given."""
         lower = _tier_name(name)
         if given.get("weight", KEEP) is None:
             raise InvalidInput(f"weight of tier {lower!r} is a number; there is no share without one")

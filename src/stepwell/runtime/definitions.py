@@ -1,7 +1,7 @@
-"""Definitions kept in the store: every version once and for ever, and for each name whether it may be started.
+"""Definitions stored with all their versions, and for each name whether it may be started.
 
-A body is never changed: the same version with another body is refused. What changes is a small row for each name, with the status
-of each version. Both are scoped state, so that every store has them, and every worker can run what any process has put there.
+A stored body never changes: the same version with another body is refused. A small row for each name has the status of each version
+and may change. Both are scoped state, so every store has them, and every worker can run what any process has stored.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _MOST_TRIES = 10
 _PAGE = 1_000
 
 Startable = Workflow[..., Any] | Definition | str
-"""What can be started: a workflow function, a definition, or the name of either."""
+"""A workflow function, a definition, or the name of either."""
 
 
 class DefinitionSummary(msgspec.Struct, frozen=True):
-    """A stored workflow as a list shows it."""
+    """A stored workflow in a list."""
 
     name: str
     version: int
@@ -54,7 +54,7 @@ class DefinitionSummary(msgspec.Struct, frozen=True):
 
 
 class _Names(msgspec.Struct):
-    """The row of a name."""
+    """The row of one workflow name."""
 
     statuses: dict[str, DefinitionStatus]
     is_paused: bool = False
@@ -70,7 +70,7 @@ _read_names = msgspec.json.Decoder(_Names).decode
 
 
 class DefinitionOperations:
-    """What can be done with stored definitions."""
+    """Operations on stored definitions."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -78,7 +78,7 @@ class DefinitionOperations:
         self._plans: dict[tuple[str, int], Plan] = {}
 
     def put(self, given: Definition | str | Path) -> Operation[Definition]:
-        """Store a definition, given as such, as a text, or as the path of a file. Storing the same again changes nothing."""
+        """Store a definition, given as such, as text, or as the path of a file. Storing it again changes nothing."""
         definition = _definition_of(given)
         _check(definition)
         for _ in range(_MOST_TRIES):
@@ -88,7 +88,7 @@ class DefinitionOperations:
             except AlreadyExists:
                 raise
             except Conflict:
-                continue  # somebody stored another version in the same moment
+                continue  # another process stored another version at the same moment
         raise Conflict(f"workflow {definition.name!r} is being stored by many at once; try again")
 
     def _put(self, definition: Definition) -> Operation[None]:
@@ -108,7 +108,7 @@ class DefinitionOperations:
         yield from write_or_raise(StateBatch(ops))
 
     def get(self, name: str, version: int | None = None) -> Operation[Definition]:
-        """A stored definition; without a version, the newest."""
+        """Return a stored definition: this version, or the newest."""
         names = yield from self._names(name)
         version = names.newest() if version is None else version
         if str(version) not in names.statuses:
@@ -117,7 +117,7 @@ class DefinitionOperations:
         return msgspec.structs.replace(found.definition, status=names.status(version))
 
     def list(self) -> Operation[list[DefinitionSummary]]:
-        """All stored workflows, by name."""
+        """Return a summary of each stored workflow, by name."""
         rows = yield from self._rows()
         return [
             DefinitionSummary(name, row.newest(), row.status(row.newest()), tuple(sorted(int(each) for each in row.statuses)))
@@ -125,11 +125,11 @@ class DefinitionOperations:
         ]
 
     def names(self) -> Operation[tuple[str, ...]]:
-        """The names of all stored workflows."""
+        """Return the names of all stored workflows."""
         return tuple((yield from self._rows()))
 
     def known_names(self) -> set[str]:
-        """The names of those that this process has stored or run."""
+        """Return the names of the stored workflows that this process has stored or run."""
         return {name for name, _ in self._known}
 
     def _rows(self) -> Operation[dict[str, _Names]]:
@@ -146,11 +146,11 @@ class DefinitionOperations:
         return (yield from read(lambda: self._store.scan(_SCOPE, prefix=_NAME, after=after, limit=_PAGE)))
 
     def pause(self, name: str) -> Operation[None]:
-        """Let no version of a workflow be started; runs that have begun go on."""
+        """Let no version of a workflow be started. Its executions continue."""
         yield from self._change(name, is_paused=True)
 
     def activate(self, name: str) -> Operation[None]:
-        """Let a workflow be started; its newest version becomes active, if it was a draft."""
+        """Let a workflow be started. A newest version that is a draft becomes active."""
         yield from self._change(name, is_paused=False)
 
     def _change(self, name: str, *, is_paused: bool) -> Operation[None]:
@@ -166,10 +166,13 @@ class DefinitionOperations:
             except Conflict:
                 continue
 
-    # For those who start and run them.
+    # For starting and running them.
 
     def startable(self, given: Startable, version: int | None = None) -> Operation[Workflow[..., Any]]:
-        """What to start: a function as it is; a definition once it is stored; by a name, whatever has it. ``NotActive`` if not."""
+        """Return the workflow to start: a function as it is, a definition once it is stored, or what has the name.
+
+        Raise ``NotActive`` for a draft or paused definition, and ``NotFound`` for an unknown name.
+        """
         if isinstance(given, Workflow):
             return given
         if isinstance(given, Definition):
@@ -190,7 +193,7 @@ class DefinitionOperations:
         return self._checked(given, chosen, names) or (yield from self.load(given, chosen))
 
     def is_known(self, definition: Definition) -> bool:
-        """Whether a definition is stored, as far as this process has seen it."""
+        """Return whether this process knows that a definition is stored."""
         known = self._known.get((definition.name, definition.version))
         return known is not None and (known.definition is definition or _body(known.definition) == _body(definition))
 
@@ -205,7 +208,7 @@ class DefinitionOperations:
         return self._known.get((name, version))
 
     def load(self, name: str, version: int) -> Operation[DeclaredWorkflow]:
-        """A stored version, whatever its status: a run keeps the one that it began with."""
+        """Return a stored version, whatever its status: an execution keeps the version that it began with."""
         known = self._known.get((name, version))
         if known is not None:
             return known
@@ -216,7 +219,7 @@ class DefinitionOperations:
         return self._keep(decode_definition(_data(found[key])))
 
     def plan(self, workflow: DeclaredWorkflow) -> Plan:
-        """A definition made ready to be run, once for all its executions."""
+        """Return the plan of a definition, made once for all its executions."""
         key = (workflow.name, workflow.version)
         if key not in self._plans:
             self._plans[key] = Plan(workflow.definition)
@@ -262,7 +265,7 @@ def _body_key(name: str, version: int) -> str:
 
 
 def _body(definition: Definition) -> bytes:
-    """What is compared and kept: all but the status, which may change."""
+    """Return the part of a definition that is compared and kept: all but the status, which may change."""
     return encode_definition(msgspec.structs.replace(definition, status=DefinitionStatus.ACTIVE))
 
 

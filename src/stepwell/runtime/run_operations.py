@@ -42,7 +42,7 @@ __all__ = [
 
 
 def obstacle_of(head: Head) -> str | None:
-    """Why a worker of this process does not take an execution, and what to do; None if it does, or need not any more."""
+    """Return why no worker of this process takes an execution, and what to do; None if one does, or the execution has ended."""
     if head.status in FINAL:
         return None
     newest = registered_versions().get(head.workflow_id)
@@ -57,7 +57,7 @@ def obstacle_of(head: Head) -> str | None:
 
 
 def missing_steps(state: ExecutionState) -> str | None:
-    """What a run of a definition waits for that this process does not have; None if it has all its steps."""
+    """Return which steps an execution of a definition waits for that this process lacks; None if it has all."""
     values = [cast("dict[str, Any]", token.value) for token in state.tokens.values() if isinstance(token.value, dict)]
     asked: set[str] = {value["missing"] for value in values if "missing" in value}
     names = sorted(name for name in asked if registered_step(name) is None)
@@ -82,7 +82,7 @@ class RunOperations:
         self.execution_id, self._workflow = execution_id, workflow
 
     def result(self, timeout: float | None) -> Operation[Any]:
-        """Wait for the end of the run; what it gave, or an error that says how else it ended."""
+        """Wait for the end of the execution; return its result, or raise how else it ended."""
         began = monotonic()
         ends = inf if timeout is None else began + timeout
         endings = self._executions.endings
@@ -108,7 +108,7 @@ class RunOperations:
                 yield from wait(listening, min(left, endings.look_again_seconds(monotonic() - began)))
 
     def outcome(self, ending: Completion) -> Operation[Any]:
-        """What a run that ended so gave, or an error that says how else it ended."""
+        """Return the result of an ended execution, or raise how else it ended."""
         result: dict[str, Any] = (None if ending.result is None else decode(ending.result)) or {}
         if ending.status is Status.COMPLETED and "output" in result:
             workflow = yield from self._known()
@@ -119,7 +119,7 @@ class RunOperations:
         raise ExecutionFailed(f"execution {self.execution_id!r} failed: {error.get('kind')}: {error.get('message')}")
 
     def _known(self) -> Operation[Workflow[..., Any] | None]:
-        """The workflow, if it is a function of this process: its annotation says what the result is."""
+        """Return the workflow if it is a function of this process: its annotation gives the type of the result."""
         if self._workflow is not None:
             return self._workflow
         name = (yield from self._executions.head(self.execution_id)).workflow_id
@@ -127,21 +127,21 @@ class RunOperations:
 
     @property
     def title(self) -> str:
-        """Which run it is, and if that is known without asking, of what."""
+        """Return the id of the execution, with its workflow if that is known."""
         return f"{self.execution_id!r}" if self._workflow is None else f"{self.execution_id!r} of {self._workflow.name!r}"
 
     def status(self) -> Operation[Status]:
-        """Where the run stands."""
+        """Return the status of the execution."""
         head = yield from self._executions.head(self.execution_id)
         return Status(head.status)
 
     def signal(self, name: str, value: Value) -> Operation[None]:
-        """Send a signal; it is kept until the run takes it."""
+        """Send a signal, which is stored until the execution takes it."""
         check_key(name, "a signal's name")
         yield from self._deliver(SIGNAL, name, value)
 
     def cancel(self) -> Operation[None]:
-        """Ask the run to end. Its code learns of it at its next call and can clean up."""
+        """Request the execution to end."""
         yield from self._deliver(CANCEL, "", None)
 
     def _deliver(self, kind: str, name: str, value: Value) -> Operation[None]:
@@ -153,7 +153,7 @@ class RunOperations:
         yield from write_or_raise(delivery(self.execution_id, head.workspace_id, kind, name, value, key))
 
     def obstacle(self) -> Operation[str | None]:
-        """Why this process does not run it, and what to do; None if nothing stands in the way."""
+        """Return why this process cannot run the execution, and what to do; None if it can."""
         head = yield from self._executions.head(self.execution_id)
         stored = () if self._definitions is None else (yield from self._definitions.names())
         if head.workflow_id not in stored:
@@ -161,17 +161,16 @@ class RunOperations:
         return missing_steps((yield from self._executions.load(self.execution_id)))
 
     def retry(self) -> Operation[None]:
-        """Run a failed execution again, from the call that failed: what was recorded before it is kept. One that came from a queue
-        item waits for its turn there."""
+        """Continue a failed execution at the call that failed. One that came from a queue item waits for a slot."""
         yield from RunRetry(self._executions, self._new_id, self._definitions).retry(self.execution_id)
 
     def progress(self) -> Operation[Progress]:
-        """How far the run is, what it does and waits for, and what may be answered."""
+        """Return how far the execution is, what it runs and waits for, and which answers it accepts."""
         state = yield from self._executions.load(self.execution_id)
         return progress_of(state, (yield from self._plan(state)))
 
     def draw(self, format: PictureFormat) -> Operation[str]:
-        """A picture of the run: its definition with the progress in it, or for a function the calls that it has made."""
+        """Return a picture of the definition with the progress in it, or of the calls that a function has made."""
         check_format(format)
         state = yield from self._executions.load(self.execution_id)
         plan = yield from self._plan(state)
@@ -180,7 +179,7 @@ class RunOperations:
         return picture_of_calls(state.identity.workflow_id, (yield from self.receipts()), format)
 
     def check(self) -> Operation[tuple[Problem, ...]]:
-        """Every fault of the definition that the run follows, or for a function of the calls that it has made."""
+        """Return every fault of the definition, or of the calls that a function has made."""
         state = yield from self._executions.load(self.execution_id)
         plan = yield from self._plan(state)
         stored = () if self._definitions is None else (yield from self._definitions.names())
@@ -198,14 +197,14 @@ class RunOperations:
             return None  # a function that this process does not have
 
     def state(self) -> Operation[DataStore]:
-        """The run's trigger, steps, variables and loops, read-only."""
+        """Return the trigger, steps, variables and loops, read-only."""
         state = yield from self._executions.load(self.execution_id)
         return DataStore.of(state)
 
     def receipts(self) -> Operation[list[Receipt]]:
-        """The receipts of all commits of the run."""
+        """Return the receipts of all commits."""
         return (yield from self._executions.receipts(self.execution_id, -1, None))
 
     def verify(self) -> Operation[Verification]:
-        """Walk the run's receipt chain."""
+        """Verify the chain of receipts."""
         return (yield from self._executions.verify(self.execution_id))

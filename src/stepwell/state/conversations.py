@@ -1,4 +1,4 @@
-"""Conversations: a state and a history each, that live for a day after their last turn, with one turn at a time."""
+"""Conversations: state and history that expire a day after their last use, with one turn at a time."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ DAY_SECONDS = 24 * 3600.0
 
 _STATE, _ABOUT, _HISTORY = "state", "about", "history/"
 
-# Turns are kept in chunks, so that a long history neither meets the limit of one value nor takes a row for every turn.
+# Turns are stored in chunks: a long history must not exceed the limit of one value, nor take one row per turn.
 _CHUNK_TURNS = 50
 _CHUNK_BYTES = 64 * 1024
 
 
 class About(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What Stepwell keeps about a conversation beside its state."""
+    """What is stored about a conversation beside its state."""
 
     user: str | None = None
     turns: int = 0
@@ -57,14 +57,19 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the function of a turn gives back."""
+    """The result of a turn's function.
+
+    - ``reply``: the answer to the message; it is kept in the history.
+    - ``collected``: keys and values to merge into the conversation's state.
+    - ``progress``: how far the conversation is, from 0 to 1, or None.
+    """
 
     reply: Value = None
-    """What is said; kept in the history."""
+    """The answer to the message; it is kept in the history."""
     collected: Mapping[str, Value] = {}
-    """What is merged into the conversation's state, key by key."""
+    """Keys and values to merge into the conversation's state."""
     progress: float | None = None
-    """How far the conversation is, from 0 to 1."""
+    """How far the conversation is, from 0 to 1, or None."""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -78,7 +83,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class TurnResult(msgspec.Struct, frozen=True):
-    """What a turn came to."""
+    """The result of ``conversations.turn``: the reply, the state afterwards, the stored turn, and the progress."""
 
     reply: Value
     state: dict[str, Value]
@@ -87,7 +92,7 @@ class TurnResult(msgspec.Struct, frozen=True):
 
 
 class ConversationSummary(msgspec.Struct, frozen=True):
-    """A conversation as a user's list shows it."""
+    """A conversation in the list of its user."""
 
     conversation_id: str
     updated_at: datetime
@@ -100,7 +105,7 @@ class OpenTurn(msgspec.Struct, frozen=True):
     state: dict[str, Value]
     about: About
     revision: int
-    """Of what is kept about the conversation: the save lands only if nobody has written it since."""
+    """The revision of the stored `About`: the save lands only if it is still the same."""
     chunk: list[Value]
     user: str | None
     began: float
@@ -114,26 +119,26 @@ class ConversationOperations:
         self.workspace, self._ttl_ms = check_key(workspace, "a workspace id"), round(ttl_seconds * 1000)
 
     def within(self, workspace: str) -> ConversationOperations:
-        """The same for another workspace."""
+        """Return the operations on the conversations of another workspace."""
         return ConversationOperations(self._shared, self._clock, workspace, self._ttl_ms / 1000)
 
     def lasting(self, ttl: Span) -> ConversationOperations:
-        """The same with another time to live."""
+        """Return the same operations with another TTL."""
         return ConversationOperations(self._shared, self._clock, self.workspace, held_seconds(ttl, "ttl"))
 
     def get(self, conversation_id: str) -> Operation[Value]:
-        """The state of a conversation, or None. A use: it then lives for the whole TTL again."""
+        """Return the state of a conversation, or None; restart its TTL."""
         found = yield from self._rows(conversation_id, _STATE, _ABOUT)
         yield from self._slide(conversation_id, found.get(_ABOUT))
         return _value(found.get(_STATE)) if _ABOUT in found else None
 
     def get_as(self, conversation_id: str, kind: type[T]) -> Operation[T | None]:
-        """The state checked against a type and given as an instance of it."""
+        """Return the state of a conversation as an instance of a class, or None."""
         value = yield from self.get(conversation_id)
         return None if value is None else from_value(value, kind)
 
     def set(self, conversation_id: str, state: Mapping[str, Value], user: str | None, lock: HeldLock | None) -> Operation[None]:
-        """Save a state, which then lives for the whole TTL again."""
+        """Save a state, and restart the conversation's TTL."""
         if not isinstance(state, Mapping):
             raise InvalidInput(f"the state of a conversation is a dict, not {type(state).__name__}")
         while True:
@@ -145,12 +150,12 @@ class ConversationOperations:
             try:
                 yield from self._shared.write(*ops, guards=guards_of(lock))
             except Conflict:
-                # A turn was saved meanwhile; what it keeps about its history must not be undone.
+                # A turn was saved in between. Start again, so that its history is kept.
                 continue
             return
 
     def delete(self, conversation_id: str) -> Operation[bool]:
-        """Forget a conversation with its history; whether there was one."""
+        """Delete a conversation with its history; return whether there was one."""
         found = yield from self._rows(conversation_id, _ABOUT)
         about = _about(found.get(_ABOUT))
         ops: list[StateOp] = [Clear(self._path(conversation_id))]
@@ -160,20 +165,20 @@ class ConversationOperations:
         return _ABOUT in found
 
     def history(self, conversation_id: str, limit: int | None) -> Operation[list[Turn]]:
-        """The turns in order; with a limit, the last ones."""
+        """Return the turns in order; with a limit, the last ones."""
         if limit is not None and (type(limit) is not int or limit < 0):
             raise InvalidInput(f"limit is a whole number, 0 or more, not {limit!r}")
         path = self._path(conversation_id)
         found = yield from self._rows(conversation_id, _ABOUT)
         yield from self._slide(conversation_id, found.get(_ABOUT))
         rows = yield from read(lambda: self._store.scan(path, prefix=_HISTORY, limit=self._limits.scope_keys))
-        # Of a conversation that was there before, chunks may be left that live longer than the rest of it did.
+        # Chunks of an earlier conversation with this id may outlive the rest of it; they are not part of this one.
         own = set(_chunk_keys(_about(found.get(_ABOUT))))
         turns = [from_value(each, Turn) for key, row in rows if key in own for each in decode(row.data or b"[]")]
         return turns if limit is None else turns[max(len(turns) - limit, 0) :]
 
     def of_user(self, user: str) -> Operation[list[ConversationSummary]]:
-        """A user's conversations, the one used last first."""
+        """Return a user's conversations, the most recently used first."""
         path = self._user_path(user)
         rows = yield from read(lambda: self._store.scan(path, limit=self._limits.scope_keys))
         found = [ConversationSummary(key, from_ms(decode(row.data or b"0"))) for key, row in rows]
@@ -187,7 +192,7 @@ class ConversationOperations:
         found = yield from self._rows(conversation_id, _ABOUT)
         about, revision = _about(found.get(_ABOUT)), _revision(found.get(_ABOUT))
         yield from self._slide(conversation_id, found.get(_ABOUT))
-        # Where there is no conversation, nothing that is left of an earlier one goes into the new one.
+        # A new conversation takes nothing over that is left of an earlier one.
         parts = _STATE, *_chunk_keys(about)[-1:]
         found = {} if revision == ABSENT else (yield from self._rows(conversation_id, *parts))
         state: dict[str, Value] = _value(found.get(_STATE)) or {}
@@ -195,7 +200,7 @@ class ConversationOperations:
         return OpenTurn(conversation_id, state, about, revision, chunk, user or about.user, monotonic())
 
     def close_turn(self, turn: OpenTurn, lock: HeldLock, message: Value, answer: object) -> Operation[TurnResult]:
-        """Merge what was collected and save state and history together, only if the lock is still held."""
+        """Merge what was collected, and save state and history together if the lock is still held."""
         checked = _check_answer(answer)
         took_ms = round((monotonic() - turn.began) * 1000)
         now = self._clock.now_ms()
@@ -215,7 +220,7 @@ class ConversationOperations:
     def _state_ops(
         self, conversation_id: str, state: dict[str, Value], before: About, about: About, revision: int
     ) -> list[StateOp]:
-        """What saves a state, if nobody has saved another since the revision."""
+        """Return the operations that save a state if no other was saved since the revision."""
         path = self._path(conversation_id)
         kept = msgspec.structs.replace(self._put(path, _ABOUT, msgspec.to_builtins(about)), expected=revision)
         ops: list[StateOp] = [kept, self._put(path, _STATE, state)]
@@ -230,7 +235,7 @@ class ConversationOperations:
         return [Touch(path, key, ttl_ms) for key in _chunk_keys(about)]
 
     def _slide(self, conversation_id: str, row: StoredEntry | None) -> Operation[None]:
-        """Start the time to live of all parts of a conversation anew, if enough of it has gone by: they must end together."""
+        """Restart the TTL of all parts of a conversation if enough of it has passed: they must expire together."""
         if row is None or not must_slide(row, self._store.now_ms):
             return
         path, about = self._path(conversation_id), _about(row)
@@ -266,7 +271,7 @@ AsyncTurnFunction = Callable[[dict[str, Value], Value], Awaitable[Answer]]
 
 
 def check_runnable(run: object) -> None:
-    """Refuse what cannot be called before the conversation is locked for it."""
+    """Raise ``InvalidInput`` for a turn's function that cannot be called, before its conversation is locked."""
     if not callable(run):
         raise InvalidInput(f"a turn is run by a function of state and message, not {run!r}")
 
@@ -283,16 +288,16 @@ def _check_answer(answer: object) -> Answer:
 
 
 def _record(turn: Turn) -> Value:
-    """A turn as it is stored. By hand: what the user said goes in as it is, for the rules of values to judge."""
+    """Return a turn as it is stored, with the message and reply unchanged, so that the rules of values apply to them."""
     at = msgspec.to_builtins(turn.at)
     return {"number": turn.number, "message": turn.message, "reply": turn.reply, "at": at, "duration_ms": turn.duration_ms}
 
 
 def _append(chunk: list[Value], number: int, record: Value, limits: Limits) -> tuple[list[Value], int]:
-    """The chunk that a turn goes to: the last one, or a new one when that is full."""
+    """Return the chunk that a turn goes to, and its number: the last one, or a new one when that is full."""
     longer = [*chunk, record]
     most_bytes = min(_CHUNK_BYTES, limits.value_bytes)
-    # The one is a comma. A chunk that is over a limit that was lowered since stays as it is, and is not held against the turn.
+    # The 1 is a comma. A chunk that is over a limit that was lowered since stays as it is, and the turn is not refused for it.
     if len(longer) > _CHUNK_TURNS or (chunk and len(recode(chunk)) + 1 + len(canonical(record, limits)) > most_bytes):
         return [record], number + 1
     return longer, number
@@ -303,7 +308,7 @@ def _chunk_key(number: int) -> str:
 
 
 def _chunk_keys(about: About) -> list[str]:
-    """The chunks of a conversation's history, oldest first."""
+    """Return the keys of a history's chunks, oldest first."""
     return [_chunk_key(number) for number in range(about.chunk + 1) if about.turns]
 
 

@@ -1,9 +1,9 @@
 """Locks: a name that one holder has at a time, across threads, processes and machines that share a store.
 
-A lock is a lease: it ends by itself when its holder dies. While it is held, a thread renews it. A holder that was stopped for
-longer than its lease (a long pause, a lost network) can find that somebody else has the lock; so what it writes must carry the
-lock's fence (``transaction(..., lock=held)``), which the store compares in the same transaction. The lock is for efficiency, the
-fence for safety.
+A lock is a lease: it expires when its holder dies. While it is held, a thread renews it. If a holder is stopped for longer than its
+lease (a long pause, a lost network), another holder can get the lock. So its writes must carry the lock's fence
+(``transaction(..., lock=held)``), which the store compares in the same transaction. The lock is for efficiency, the fence is for
+safety.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_SECONDS = 30.0
 _RENEWALS_PER_LEASE = 3
-_LAST_SECONDS = 5.0  # for a renewal that is under way; one that a dead server holds up is left to itself
+_LAST_SECONDS = 5.0  # how long close waits for a renewal under way; a dead server must not hold up the process
 
 
 class HeldLock:
@@ -103,11 +103,11 @@ def guards_of(lock: HeldLock | None) -> tuple[LockGuard, ...]:
 
 
 class Keeper:
-    """One thread that renews the locks this process holds, well before they end."""
+    """Renew the locks that this process holds, well before they expire, in one thread."""
 
     def __init__(self, group: GroupCommit) -> None:
         self._group = group
-        self._lock = threading.Lock()  # taken by itself: an interrupt on the way into a Condition would leave that locked
+        self._lock = threading.Lock()  # not the Condition's own: an interrupt while entering a Condition would leave it locked
         self._sooner = threading.Condition(self._lock)
         self._due: dict[HeldLock, float] = {}
         self._wakes_at = inf
@@ -124,13 +124,13 @@ class Keeper:
                 self._sooner.notify()
 
     def let_go(self, held: HeldLock) -> None:
-        """Renew a lock no more."""
+        """Stop renewing a lock."""
         with self._lock:
-            # Without waking the thread: it finds out when it next looks, and most locks are given back long before that.
+            # Without waking the thread: most locks are released long before it next looks.
             self._due.pop(held, None)
 
     def close(self) -> None:
-        """Renew nothing more: what is still held ends by itself."""
+        """Stop renewing all locks: those still held expire."""
         with self._lock:
             self._due.clear()
             self._sooner.notify()
@@ -142,7 +142,7 @@ class Keeper:
         while True:
             with self._lock:
                 if not self._due:
-                    # Nobody holds anything: the thread ends, and the next lock starts another.
+                    # No lock is held: the thread ends, and the next lock starts another.
                     self._thread = None
                     return
                 held, due = min(self._due.items(), key=lambda item: item[1])
@@ -157,7 +157,7 @@ class Keeper:
         try:
             outcome = self._group.write(Renew(held.name, held.holder, held.fence, held.seconds))
         except Exception as error:  # noqa: BLE001 - one failed renewal must not end those of all other locks
-            # The store is away; the lease may still be good, so it is tried again soon.
+            # The store is unavailable. The lease may still hold, so the renewal is tried again soon.
             log.warning("lock %r could not be renewed: %s", held.label, error)
             outcome, again = None, held.seconds / (4 * _RENEWALS_PER_LEASE)
         else:
@@ -174,13 +174,13 @@ class Keeper:
 
 
 class LockOperations:
-    """What both colours of locks do."""
+    """Acquire and release locks."""
 
     def __init__(self, pulse: Notifications, keeper: Keeper, new_id: NewId) -> None:
         self._pulse, self._keeper, self._new_id = pulse, keeper, new_id
 
     def acquire(self, request: LockRequest) -> Operation[HeldLock]:
-        """Take a lock now, or within the timeout; ``LockHeld`` if somebody else has it all that time."""
+        """Acquire a lock now or within the timeout. Raise ``LockHeld`` if another holder has it all that time."""
         unit = Acquire(request.name, self._new_id(), request.seconds)
         outcome = yield from self._ask(unit)
         if isinstance(outcome, LockHeld) and request.timeout > 0:
@@ -204,14 +204,14 @@ class LockOperations:
                 yield from wait(listening, left)
 
     def _ask(self, unit: Acquire) -> Operation[Outcome]:
-        """Ask for a lock, and leave none behind that nobody knows of."""
+        """Write a request for a lock. A lock that was granted to a cancelled caller is released again."""
         try:
             return (yield from write(unit))
         except CommitUnknown:
-            # It may have been granted. The same holder is recognised, so asking again tells.
+            # It may have been granted. The store recognises the holder, so a second request gives the answer.
             return (yield from write(unit))
         except asyncio.CancelledError:
-            # It may be granted to somebody who went away: without this, nobody could have it until it ends.
+            # The lock may be granted to a caller that is gone: release it, or nobody gets it until it expires.
             outcome = yield from write(unit)
             if isinstance(outcome, Written):
                 lease = _lease_in(outcome)
@@ -219,7 +219,7 @@ class LockOperations:
             raise
 
     def release(self, held: HeldLock, at_least_seconds: float = 0) -> Operation[bool]:
-        """Give a lock back; whether it was still held. One that was lost is left to whoever has it now."""
+        """Release a lock; return whether it was still held. A lock that was lost stays with its present holder."""
         self._keeper.let_go(held)
         outcome = yield from write(Unlock(held.name, held.holder, held.fence, at_least_seconds))
         if isinstance(outcome, LeaseLost):
@@ -232,7 +232,7 @@ class LockOperations:
 
 
 def _lease_in(outcome: Outcome) -> Lease:
-    """The lease that a write granted; a refusal is raised."""
+    """Return the lease that a write granted. Raise its refusal."""
     if isinstance(outcome, StepwellError):
         raise outcome
     match outcome:
@@ -243,7 +243,7 @@ def _lease_in(outcome: Outcome) -> Lease:
 
 
 class LockRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for: which lock, for how long a lease lasts, how long to wait for it."""
+    """A request for a lock: its name, the length of its lease, and how long to wait for it."""
 
     name: str
     label: str
@@ -290,14 +290,14 @@ class LockHandle:
         return False if held is None else (yield from self._operations.release(held, self._request.at_least_seconds))
 
     def _leave(self, who: object) -> Operation[None]:
-        """Give it back at the end of a block. If the store cannot be told, the lock ends by itself; what the block did stands."""
+        """Release the lock at the end of a block. If the store cannot be reached, the lock expires; the block's result stands."""
         try:
             yield from self._release(who)
         except (CommitUnknown, StoreUnavailable) as error:
             log.warning("lock %r could not be given back, so it ends by itself: %s", self._request.label, error)
 
     def _take(self, who: object) -> HeldLock | None:
-        """The newest hold of this caller; one who has none gives back what another took."""
+        """Remove and return the newest hold of this caller; for a caller without one, that of another caller."""
         holds = self._holds
         own = [hold for hold in holds if hold[0] == who] or holds[:]
         if not own:

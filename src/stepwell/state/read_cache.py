@@ -1,8 +1,8 @@
-"""A read cache for one scope: values from memory, dropped as soon as anybody is known to have written.
+"""A read cache for one scope: values in memory, dropped at every write that this process hears of.
 
 How stale can a value be? A write of this process drops it before the write is acknowledged. A write of another process drops it
-when the store's word of it arrives (PostgreSQL and Redis send one, SQLite is looked at every 10 ms); should that word be lost, the
-value is read again once it is older than ``max_age``. So ``max_age`` is the bound that always holds.
+when the store's notification arrives (PostgreSQL and Redis send one, SQLite is polled every 10 ms). If the notification is lost,
+the value is read again once it is older than ``max_age``. So ``max_age`` is the bound that always holds.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from stepwell.pipeline.notifications import STATE, Notifications, Subscription
 
 __all__ = ["ReadCache"]
 
-# Keys that are not there are remembered, too, and of those there is no end.
+# Absent keys are cached, too, and there is no limit to how many a program asks for.
 _MOST_KEYS = 10_000
 
 
 class ReadCache(Subscription):
-    """Values by key, each with the time it was asked for; None for a key that is not there."""
+    """Values by key, each with the time of its read. None stands for an absent key."""
 
     def __init__(self, pulse: Notifications, max_age: Span) -> None:
         super().__init__(pulse, STATE)
@@ -36,7 +36,7 @@ class ReadCache(Subscription):
 
     def wake(self) -> None:
         """Forget all values after a write in the store. What is being read at this moment is not kept either."""
-        # A new object and not a count: two threads that count at once could bring an old number back.
+        # A new object, not a counter: two threads that increment at once could produce an old number again.
         self._era = object()
         self._values.clear()
 
@@ -50,7 +50,7 @@ class ReadCache(Subscription):
 
     def _find(self, key: str) -> tuple[object, float, bytes | None] | None:
         found = self._values.get(key)
-        # The era is compared here, too: a value may be put down right after the news that it is old.
+        # Compare the era here, too: a value may be stored right after the wake-up that makes it stale.
         is_fresh = found is not None and found[0] is self._era and monotonic() - found[1] < self._max_age
         return found if is_fresh else None
 
@@ -63,5 +63,5 @@ class ReadCache(Subscription):
         if era is self._era:
             if len(self._values) >= _MOST_KEYS:
                 self._values.clear()
-            # The age counts from the question, since the answer may be as old as that.
+            # The age counts from before the read: the value may be as old as that.
             self._values[key] = (era, asked_at, None if entry is None else recode(entry.value))

@@ -1,4 +1,4 @@
-"""Operations on scoped state, written once and driven by both faces."""
+"""Operations on scoped state."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ Raw = msgspec.Raw
 _PAGE = 1_000
 
 MERGES = ("add", "max", "min", "union")
-"""How two values can come together without an order between their writers."""
+"""How to merge two values whose writers have no order."""
 POLICIES = ("last", "reject", *MERGES)
-"""What ``set`` does when somebody else has written: win, be refused unless it saw that write, or merge."""
+"""What ``set`` does when another writer was first: overwrite, raise ``Conflict`` unless it saw that write, or merge."""
 
-# Expired keys are absent at once; sweeping only gives back their space. One sweep in so many writes with a TTL keeps up with them.
+# Expired keys are absent at once; a sweep only frees their space. One sweep per 256 writes with a TTL drops more than they add.
 _SWEEP_EVERY = 256
 _SWEEP_LIMIT = 2 * _SWEEP_EVERY
 _TOMBSTONE_MS = 3_600_000
 
-# A sliding TTL is started anew by a read only when a hundredth of it has gone by: reading in a loop does not write in a loop.
+# A read restarts a sliding TTL only after a hundredth of it has passed, so that reads in a loop do not write in a loop.
 _SLIDE_SHARE = 100
 
 
 class StateOperations:
-    """What every scope of one store shares."""
+    """Operations on the scoped state of one store."""
 
     def __init__(self, store: Store, limits: Limits, pulse: Notifications) -> None:
         self.store, self.limits, self.pulse = store, limits, pulse
         self._writes_with_end = 0
 
     def write(self, *ops: StateOp, guards: tuple[LockGuard, ...] = ()) -> Operation[Sequence[object]]:
-        """Write operations together; their answers."""
+        """Write operations together, and return their answers."""
         outcome = yield from write_or_raise(StateBatch(ops, guards))
         if any(isinstance(op, Put) and op.ttl_ms is not None for op in ops):
             self._writes_with_end += 1
@@ -77,21 +77,21 @@ class StateOperations:
             yield from self.write(*ops, guards=guards)
 
     def scopes(self, workspace_id: str | None) -> Operation[list[Scope]]:
-        """All scopes that hold anything of users."""
+        """Return all scopes in which users keep something."""
         if workspace_id is not None:
             check_key(workspace_id, "a workspace id")
         paths = yield from read(lambda: list(self.store.scopes(workspace_id)))
         return [scope for path in paths if (scope := Scope.parse(path)).kind not in OWN_KINDS]
 
     def sweep(self) -> Operation[int]:
-        """Drop expired keys and old tombstones; how many keys had expired."""
+        """Drop expired keys and old tombstones; return how many keys had expired."""
         outcome = yield from write_or_raise(Sweep(_TOMBSTONE_MS, _SWEEP_LIMIT))
         count = outcome.answers[0] if isinstance(outcome, Written) else 0
         return count if isinstance(count, int) else 0
 
 
 class ScopeOperations:
-    """Operations on one scope."""
+    """Operations on one scope. ``AsyncScopedState`` describes each of them."""
 
     def __init__(self, shared: StateOperations, scope: Scope, policy: str = "last") -> None:
         if policy not in POLICIES:
@@ -206,7 +206,7 @@ class ScopeOperations:
         return totals.revision
 
     def next_changes(self, after: int, listening: Subscription, idle_seconds: Span | None) -> Operation[list[StateChange]]:
-        """What changed after a revision, as soon as anything has; nothing once ``idle_seconds`` have passed."""
+        """Return the changes after a revision, as soon as there are any; an empty list after ``idle_seconds`` without one."""
         check_revision(after)
         ends = monotonic() + waited_seconds(idle_seconds, "idle_seconds")
         while True:
@@ -231,7 +231,9 @@ class ScopeOperations:
         return (yield from read(lambda: self._store.entries(self._path, keys)))
 
     def _see(self, key: str, revision: int) -> int:
-        """Note what this object has seen of a key: its next ``set`` is refused if there is more."""
+        """Note the revision of a key that this object has seen: with the policy ``reject``, ``set`` is refused after a newer
+        one.
+        """
         if self._policy == "reject":
             self._seen[key] = revision
         return revision
@@ -247,7 +249,7 @@ class ScopeOperations:
             after, left = rows[-1][0], None if left is None else left - len(rows)
 
     def _set(self, key: str, value: Value, ttl: Span | None, sliding: bool) -> Put | Merge:
-        """What ``set`` comes to under this object's policy."""
+        """Return the operation of ``set`` under this object's policy."""
         if self._policy in MERGES:
             if ttl is not None or sliding:
                 raise InvalidInput("a merge keeps the time to live that the key has; set one with the policy last or reject")
@@ -272,14 +274,14 @@ class ScopeOperations:
 
 
 def must_slide(stored: StoredEntry, now_ms: Callable[[], int]) -> bool:
-    """Whether a read of this entry starts its TTL anew."""
+    """Return whether a read of this entry restarts its TTL."""
     if not stored.sliding or stored.ttl_ms is None or stored.expires_ms is None:
         return False
     return stored.expires_ms - now_ms() < stored.ttl_ms - stored.ttl_ms // _SLIDE_SHARE
 
 
 def _several(keys: object) -> list[str]:
-    """Keys that were given as a list or the like; one text would be taken for its letters."""
+    """Return keys that were given as a list or another iterable. A single text is refused: its letters would be taken for keys."""
     if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
         raise InvalidInput(f"several keys are a list of texts, not {keys!r}")
     return list(cast("Iterable[str]", keys))
@@ -290,12 +292,12 @@ def _revision(answer: object) -> int:
 
 
 def as_scope(scope: Scope | HasScope | None) -> Scope | None:
-    """The scope that something stands for, if it is given."""
+    """Return the ``Scope`` of what was given, or None."""
     return None if scope is None else scope_of(scope)
 
 
 def child_scope(scope: Scope, kind: str, name: str) -> Scope:
-    """The scope below another: workspace -> workflow, custom, conversation; workflow -> step."""
+    """Return a scope below another: workflow, custom or conversation of a workspace, step of a workflow."""
     if kind == "step" and scope.kind == "workflow":
         return Scope("step", scope.workspace, (scope.names[0], name))
     if kind != "step" and scope.kind == "workspace":

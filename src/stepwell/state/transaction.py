@@ -41,8 +41,8 @@ class TransactionOperations(Buffer):
         self.drop()
 
     def _is_open(self) -> bool:
-        """Whether leaving the block has something to commit."""
-        # What was asked for after an explicit commit is refused there, and not dropped in silence.
+        """Return whether leaving the block has something to commit."""
+        # Changes made after an explicit commit are refused by a second commit, and not dropped silently.
         return bool(self._batch) or (self.receipt is None and not self._is_rolled_back)
 
     def _begin(self) -> Operation[OpenTransaction]:
@@ -50,12 +50,16 @@ class TransactionOperations(Buffer):
         return self._session
 
     def _commit(self) -> Operation[Receipt]:
-        """Commit what was buffered. What was not begun begins and commits in one: nobody can have looked in between, so the state
-        at hand is good enough to try with. It is the newest if the commit is taken; if not, it is brought up to the store first."""
+        """Commit what was buffered.
+
+        A transaction that was not begun begins and commits in one: no caller has looked at the state in between, so the state
+        at hand is good enough to try. If the commit is taken, that state was the newest. If not, it is loaded again and tried
+        once more.
+        """
         if self.receipt is not None:
             raise InvalidInput("this transaction is committed; begin another one")
         batch, session, receipt, guessed = self.batch(), self._session, None, None
-        # What a function of the user's is given must be the newest: it may not take the old one well.
+        # A user's function (update_context) must get the newest state, since it may fail on an old one.
         if session is None and not any(map(callable, batch)):
             session = self._session = self._executions.guess(self.execution_id, self._terms)
             guessed = None if session is None else session.live.state.receipt

@@ -114,7 +114,7 @@ class Conversations:
         - ``user``: the user in whose list (``of_user``) the conversation appears.
         - ``seconds``, ``timeout``: as for ``lock``.
 
-        Raise ``LockHeld``, ``LeaseLost``, and ``Conflict`` if somebody changed the conversation without the lock.
+        Raise ``LockHeld``, ``LeaseLost``, and ``Conflict`` if another caller changed the conversation without the lock.
 
         Example:
 

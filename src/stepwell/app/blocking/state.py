@@ -84,7 +84,7 @@ class ScopedState:
         - ``ttl``: after this time the key is gone; None keeps it for ever.
         - ``sliding``: every use starts the ``ttl`` anew.
 
-        Raise ``Conflict`` or ``InvalidInput`` if the scope's policy says so.
+        Raise ``Conflict`` if another writer was first (policy ``reject``), ``InvalidInput`` for a ``ttl`` (merging policies).
         """
         return self._driver.run(self._do.set(key, value, ttl, sliding))
 

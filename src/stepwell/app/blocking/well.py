@@ -160,7 +160,7 @@ class Stepwell:
 
         - ``name``: the lock's name.
         - ``at_most``: how long after it was acquired the lock expires, whatever the holder does.
-        - ``at_least``: for how long after it was acquired nobody else gets the lock, even if it was released.
+        - ``at_least``: for how long after it was acquired no other node gets the lock, even if it was released.
 
         Acquiring raises ``LockHeld`` if another node was first.
         """
