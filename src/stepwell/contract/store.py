@@ -97,7 +97,7 @@ class Store(Protocol):
         For a ``Commit``: the execution exists, its head is (revision - 1, previous), and its fence is the commit's (if it has
         one); all checked in the same transaction as the write. A commit id that the execution has already gives back ``Seen``
         and writes nothing; it is empty if the id is one that a user chose and the commit was archived. With a ``creation`` the
-        execution must not exist, not even as a tombstone. State operations go through ``model.entry.resolve``. A lease is granted
+        execution must not exist, not even as a tombstone. State operations go through ``model.scoped_operations.resolve``. A lease is granted
         with a fence higher than any before. A ``LockGuard`` holds if the lock's row still has that fence, expired or not; else the
         unit is refused with ``LeaseLost``.
 
@@ -106,7 +106,7 @@ class Store(Protocol):
         end); at the time that a ``Rest`` names. A nudge makes a resting execution due at once; one that comes while the lease is
         held is remembered and makes the next ``Rest`` due at once, unless that is final. Ended executions are not nudged.
 
-        Queue units are described where they are defined, in ``model.queue``. A deleted execution ends its queue item as CANCELLED.
+        Queue units are described where they are defined, in ``model.queue_item``. A deleted execution ends its queue item as CANCELLED.
         """
         ...
 
@@ -197,7 +197,7 @@ class Store(Protocol):
         ...
 
     def tiers(self) -> list[Tier]:
-        """All tiers by name; those of ``model.queue.TIERS`` are always among them."""
+        """All tiers by name; those of ``model.queue_item.TIERS`` are always among them."""
         ...
 
     def queues(self) -> list[QueueSettings]:

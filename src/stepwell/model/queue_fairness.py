@@ -1,7 +1,7 @@
 """Which items a claim takes: capacity, rates and fairness as pure functions, for the stores that decide in Python.
 
 A store finds the lanes that have something ready, each with its first item, and says how many each workspace and each queue may
-still start (``free_slots``, ``rate_allowance``). ``Choosing`` then takes the items with the smallest start tags, as ``model.queue``
+still start (``free_slots``, ``rate_allowance``). ``Choosing`` then takes the items with the smallest start tags, as ``model.queue_item``
 has them, and asks for more of a lane only when it has taken all that it knew of.
 """
 

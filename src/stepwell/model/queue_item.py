@@ -81,7 +81,7 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     queue_depth: int | None = None
     """How many PENDING items a workspace may have."""
     state_bytes: int | None = None
-    """How much scoped state a workspace may hold, in bytes of keys and values; see ``model.state_room``."""
+    """How much scoped state a workspace may hold, in bytes of keys and values; see ``model.state_quota``."""
     retention_seconds: float | None = 7 * 24 * 3600.0
     """How long ended items stay."""
 

@@ -7,7 +7,7 @@ whoever has woken it; the commit that gives it its turn makes it RUNNING, and it
 
 How a queue item goes from one status to the next, as pure functions, for the stores that decide in Python.
 
-Each gives the item afterwards, or the refusal. What they mean is said where the units are defined, in ``model.queue``.
+Each gives the item afterwards, or the refusal. What they mean is said where the units are defined, in ``model.queue_item``.
 
 What a request for an item comes to: an item that is there already, a new one, or a refusal.
 

@@ -1,4 +1,4 @@
-"""How much scoped state a workspace may hold: the ``state_bytes`` of its tier, as a rule for ``model.entry.resolve``.
+"""How much scoped state a workspace may hold: the ``state_bytes`` of its tier, as a rule for ``model.scoped_operations.resolve``.
 
 All scopes of a workspace count together. Stepwell's own writes (messages to executions, definitions, schedules, word of workers)
 count and are never refused, since an execution that cannot be told of its child's end would wait for ever. What makes a workspace's
