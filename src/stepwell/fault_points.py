@@ -1,8 +1,10 @@
 """Named points on the write path where a test can make the process fail.
 
-In production ``fault`` does nothing. A test arms it with a function that is called with the name of each point as it is
-reached; the function may raise, hang, or kill the process. ``POINTS`` is the registry: a test compares it with the points
-that a traced commit really hits, so a write cannot be added without one.
+In production ``fault`` does nothing. A test arms it with a function that is called with the name of each point that is reached. The
+function may raise, block, or kill the process. Arming changes no path: a point stands where the shipping code really passes, so
+that a store which writes in one statement has no point inside of it. Cut such a statement at the disk or the wire.
+
+``POINTS`` is the registry: a test compares it with the points that a traced commit reaches, so that no write is added without one.
 """
 
 from __future__ import annotations
@@ -38,26 +40,26 @@ QUEUE_POINTS: dict[str, str] = {
     "queue.claim_counted": "FP7 a claim's fairness and rates are counted",
     "queue.item_moved": "FP7 after each item that is marked, returned, cancelled, driven again, recovered or dropped",
 }
-"""The points that only writes to the queue reach."""
+"""Points that only writes to the queue reach."""
 
 LEASE_POINTS: dict[str, str] = {
     "lease.claimed": "FP7 executions that were due are leased to a worker",
     "lease.rested": "FP7 an execution's lease is given back with its commit",
-    "lease.nudged": "FP7 after each execution that is to be looked at",
+    "lease.nudged": "FP7 after each execution that is nudged",
 }
-"""The points that only workers and those who send them word reach. A store that writes whole heads has ``store.head_written``."""
+"""Points that only leases and nudges of executions reach."""
 
 _hook: Callable[[str], None] | None = None
 
 
 def fault(point: str) -> None:
-    """Say that ``point`` was reached. Costs one comparison unless a test armed it."""
+    """Report that ``point`` was reached. Costs one comparison unless a test armed it."""
     if _hook is not None:
         _hook(point)
 
 
 def is_armed() -> bool:
-    """Whether a test listens. A store that writes a whole group in one statement then goes step by step, past every point."""
+    """Return whether a test listens."""
     return _hook is not None
 
 

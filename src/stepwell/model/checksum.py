@@ -1,10 +1,10 @@
-"""Seals: a checksum in front of each stored value of scoped state, so that a byte that changed at rest is found when it is read.
+"""Checksums in front of each stored value of scoped state, to find a byte that changed at rest when the value is read.
 
-It is taken over the whole row, with its scope and key, so that a row that was exchanged for another, or lives longer than it was
-given, is found as well. It is a guard against decay, not against people: whoever can write to the store can seal. What must be
-proven belongs in an execution, whose receipts are chained.
+A checksum is taken over the whole row, with its scope and key, so that a row that was exchanged for another, or lives longer than
+it was given, is found as well. It guards against decay, not against people: whoever can write to the store can make one. What must
+be proven belongs in an execution, whose receipts are chained.
 
-A value that was stored without a seal begins as JSON does, and is taken as it is.
+A value that was stored without a checksum begins as JSON does, and is taken as it is.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _JSON = frozenset(b'"-0123456789[{ntf')
 
 
 def seal(scope: str, key: str, entry: StoredEntry) -> bytes | None:
-    """The data of a row as it is stored; None for a tombstone."""
+    """Return the data of a row as it is stored; None for a tombstone."""
     if entry.data is None:
         return None
     return _MARK + _checksum(scope, key, entry, entry.data) + entry.data
 
 
 def unseal(scope: str, key: str, entry: StoredEntry) -> StoredEntry:
-    """A row as it is used; ``is_sound`` says whether it is what was stored."""
+    """Return a row as it is used; ``is_sound`` says whether it is what was stored."""
     stored = entry.data
     if stored is None:
         return entry

@@ -1,4 +1,4 @@
-"""What goes to a store and what comes back: commits and other units of writing, and their outcomes."""
+"""Commits and the other units of writing, and their outcomes: what goes to a store and what comes back."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ class ClaimDue(msgspec.Struct, frozen=True, gc=False):
     """The newest version of each workflow that the holder can run; without it, any. What newer code started stays due."""
 
     def newest(self) -> dict[str, int]:
-        """The newest version of each workflow that is asked for."""
+        """Return the newest version of each workflow that is asked for."""
         return dict(zip(self.workflows, self.versions or (ANY_VERSION,) * len(self.workflows), strict=True))
 
 

@@ -1,11 +1,10 @@
-"""A draft: a state with a batch of mutations on top of it, worked out beside it.
+"""Drafts: a state with a batch of mutations on top of it, not applied yet.
 
-The draft knows every entry that changes and the digest afterwards, so that applying it, once it is stored, cannot fail. What a
-mutation may do is for ``model.validation`` to say.
+A draft knows every entry that changes and the digest afterwards, so that applying it, once it is stored, cannot fail.
+``model.validation`` decides what a mutation may do.
 
-The opening of an execution that a worker runs from its first commit on: who it is, what started it, and that it is running.
-
-All runs from the queue begin with the same three mutations. What these come to is said here once, and not worked out for each run.
+Every run from the queue begins with the same three mutations. ``Opening`` holds what they come to, so that it is not worked out
+anew for each run.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = [
 
 
 def quoted(text: str) -> bytes:
-    """A text as the JSON that an entry holds; for texts that need no escaping."""
+    """Return a text as the JSON that an entry holds; for texts that need no escaping."""
     return b'"%b"' % text.encode()
 
 
@@ -72,7 +71,7 @@ class Draft(msgspec.Struct, gc=False, eq=False):
 
     @classmethod
     def on(cls, base: State) -> Draft:
-        """A draft in which nothing is changed yet."""
+        """Return a draft in which nothing is changed yet."""
         return cls(base, base.accumulator, base.digest, base.size, base.sections["status"].get(ONLY) in _FINAL)
 
     def open(self, opening: Opening) -> None:
@@ -82,7 +81,7 @@ class Draft(msgspec.Struct, gc=False, eq=False):
         self.status = Status.RUNNING
 
     def get(self, section: str, key: str) -> bytes | None:
-        """An entry as the mutations so far leave it."""
+        """Return an entry as the mutations so far leave it."""
         found: Any = self._pending.get((section, key), _MISSING)
         return self.base.sections[section].get(key) if found is _MISSING else found
 
@@ -114,7 +113,7 @@ class Draft(msgspec.Struct, gc=False, eq=False):
         self._pending[section, key] = None
 
     def keys(self, section: str) -> Iterator[str]:
-        """The keys of a section as the mutations so far leave them."""
+        """Return the keys of a section as the mutations so far leave them."""
         for key in self.base.sections[section]:
             if self._pending.get((section, key), _MISSING) is not None:
                 yield key
@@ -123,12 +122,12 @@ class Draft(msgspec.Struct, gc=False, eq=False):
                 yield key
 
     def current_status(self) -> Status | None:
-        """The execution's status as the mutations so far leave it; None before it is created."""
+        """Return the execution's status as the mutations so far leave it; None before it is created."""
         data = self.get("status", ONLY)
         return None if data is None else _STATUSES.get(data) or decode_status(data)
 
     def inside(self, scope_id: str) -> Iterator[tuple[str, str]]:
-        """The scopes and tokens that stand directly in a scope, as the mutations so far leave them."""
+        """Return the scopes and tokens that stand directly in a scope, as the mutations so far leave them."""
         tree = self.base.tree
         seen = {("scopes", key) for key in tree.scopes.get(scope_id, ())}
         seen |= {("tokens", key) for key in tree.tokens.get(scope_id, ())}
@@ -201,7 +200,7 @@ What is there to stay need not be, since hardly any of it is taken away again.""
 
 
 def _parent(section: str, data: bytes) -> str | None:
-    """The scope that a scope or token stands in."""
+    """Return the scope that a scope or token stands in."""
     return decode_scope(data).parent if section == "scopes" else decode_token(data).scope
 
 
@@ -234,7 +233,7 @@ class Opening(msgspec.Struct, frozen=True, gc=False):
 
 
 def opening_of(identity: bytes, trigger: bytes) -> Opening:
-    """The opening of an execution, by what is stored of its identity and its trigger."""
+    """Return the opening of an execution, by what is stored of its identity and its trigger."""
     raw = msgspec.Raw
     return Opening(
         (Create(raw(identity), _NO_CONTEXT), SetTrigger(raw(trigger)), _RUNS),

@@ -1,6 +1,6 @@
-"""How an execution's row goes from one state to the next, as pure functions, for the stores that decide in Python.
+"""Transitions of an execution's row as pure functions, for the stores that decide in Python.
 
-Each gives the row afterwards, or the refusal. What they mean is said where the units are defined, in ``model.commit``.
+Each returns the row afterwards, or the refusal. The rules are stated with the units, in ``model.commit``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ replace = msgspec.structs.replace
 
 
 def unfit(commit: Commit, head: Head | None, *, is_taken: bool) -> StepwellError | None:
-    """Why a commit cannot be written; None if it can. An id stays taken when its execution is deleted."""
+    """Return why a commit cannot be written; None if it can. An id stays taken when its execution is deleted."""
     if commit.creation is not None:
         return refusal_of(commit, head) if is_taken else None
     if head is None or (head.revision, head.digest) != (commit.revision - 1, commit.previous):
@@ -43,7 +43,7 @@ def unfit(commit: Commit, head: Head | None, *, is_taken: bool) -> StepwellError
 
 
 def refusal_of(commit: Commit, head: Head | None) -> StepwellError:
-    """Why a commit cannot follow from a head; there is none for an execution that is not there."""
+    """Return why a commit cannot follow from a head; there is none for an execution that is not there."""
     if commit.creation is not None:
         return id_taken(commit.execution_id)
     if head is None:
@@ -54,7 +54,7 @@ def refusal_of(commit: Commit, head: Head | None) -> StepwellError:
 
 
 def first_head(commit: Commit, creation: Creation, now_ms: int) -> Head:
-    """The row that a creation makes; whoever creates it may hold it from the start."""
+    """Return the row that a creation makes; whoever creates it may hold it from the start."""
     until = None if creation.holder is None else now_ms + round(creation.lease_seconds * 1000)
     return Head(
         fence=0 if creation.holder is None else 1,
@@ -76,7 +76,7 @@ def first_head(commit: Commit, creation: Creation, now_ms: int) -> Head:
 
 
 def moved(head: Head, commit: Commit) -> Head:
-    """The row after a commit that follows from it."""
+    """Return the row after a commit that follows from it."""
     return replace(
         head,
         revision=commit.revision,
@@ -89,7 +89,7 @@ def moved(head: Head, commit: Commit) -> Head:
 
 
 def adopted(adoption: Adoption) -> Head:
-    """The row of an execution that was made elsewhere; its chain begins with the snapshot that it came by."""
+    """Return the row of an execution that was made elsewhere; its chain begins with the snapshot that it came by."""
     return Head(
         execution_id=adoption.execution_id,
         workspace_id=adoption.workspace_id,
@@ -107,7 +107,7 @@ def adopted(adoption: Adoption) -> Head:
 
 
 def archived(head: Head | None, archiving: Archiving) -> Head | NotFound:
-    """The row of an execution whose commits up to a snapshot are dropped."""
+    """Return the row of an execution whose commits up to a snapshot are dropped."""
     through = archiving.snapshot.revision
     if head is None or not head.base_revision <= through <= head.revision:
         return no_revision(archiving)
@@ -118,7 +118,7 @@ def archived(head: Head | None, archiving: Archiving) -> Head | NotFound:
 
 
 def claimed(head: Head | None, claim: Claim, now_ms: int) -> Head | NotFound | LockHeld:
-    """The row that a claim of one execution leaves."""
+    """Return the row that a claim of one execution leaves."""
     if head is None:
         return no_execution(claim.execution_id)
     if head.holder not in (None, claim.holder) and (head.lease_until_ms or 0) > now_ms:
@@ -127,7 +127,7 @@ def claimed(head: Head | None, claim: Claim, now_ms: int) -> Head | NotFound | L
 
 
 def due(heads: list[Head], claim: ClaimDue, now_ms: int) -> list[Head]:
-    """Those rows that a claim of what is due is granted, the longest due first."""
+    """Return those rows that a claim of what is due is granted, the longest due first."""
     newest = claim.newest()
     wanted = [head for head in heads if _is_due(head, now_ms) and head.version <= newest.get(head.workflow_id, -1)]
     wanted.sort(key=lambda head: (head.wake_ms or 0, head.execution_id))
@@ -140,14 +140,14 @@ def _is_due(head: Head, now_ms: int) -> bool:
 
 
 def granted(head: Head, claim: Claim | ClaimDue, now_ms: int) -> Head:
-    """The row with a new holder and fence. One that a worker runs comes due again when the lease ends."""
+    """Return the row with a new holder and fence. One that a worker runs comes due again when the lease ends."""
     fence, until = head.fence + 1, now_ms + round(claim.seconds * 1000)
     wake = None if head.wake_ms is None else until
     return replace(head, holder=claim.holder, fence=fence, lease_until_ms=until, wake_ms=wake, claims=head.claims + 1)
 
 
 def extended(head: Head | None, unit: Extension, now_ms: int) -> Head | LeaseLost:
-    """The row with a lease that ends later; one that has ended is lost."""
+    """Return the row with a lease that ends later; one that has ended is lost."""
     if head is None or not _is_holder(head, unit) or (head.lease_until_ms or 0) <= now_ms:
         return LeaseLost(fence=unit.fence)
     until = now_ms + round(unit.seconds * 1000)
@@ -155,20 +155,20 @@ def extended(head: Head | None, unit: Extension, now_ms: int) -> Head | LeaseLos
 
 
 def released(head: Head | None, unit: Release, now_ms: int) -> Head | LeaseLost:
-    """The row without its holder; what was to be run is due now."""
+    """Return the row without its holder; what was to be run is due now."""
     if head is None or not _is_holder(head, unit):
         return LeaseLost(fence=unit.fence)
     return replace(head, holder=None, lease_until_ms=None, wake_ms=None if head.wake_ms is None else now_ms)
 
 
 def rested(head: Head, rest: Rest, now_ms: int, *, is_nudged: bool) -> Head:
-    """The row without its holder and with the time of the next look; a nudge that came meanwhile makes that now."""
+    """Return the row without its holder and with the time of the next look; a nudge that came meanwhile makes that now."""
     wake = None if rest.is_final else now_ms if is_nudged else rest.wake_ms
     return replace(head, holder=None, lease_until_ms=None, wake_ms=wake)
 
 
 def lease_on(head: Head) -> Lease:
-    """The lease that a row was granted."""
+    """Return the lease that a row was granted."""
     return Lease(head.execution_id, head.holder or "", head.fence, head.lease_until_ms or 0)
 
 

@@ -1,14 +1,12 @@
-"""An execution's state: entries by section, their running digest, and the view that users get.
+"""Execution state: entries by section, their running digest, and the view that users get.
 
 Every section (context, variables, steps, ...) is a dict from a key to canonical bytes. Digest, size, snapshot, diff and fork are
-then the same few lines for all of them, and a value that was read can be changed by nobody.
+then the same few lines for all of them, and a value that was read cannot be changed.
 
-Digests: SHA-256 over canonical bytes, and a state digest that costs O(change), not O(state).
-
-The state digest is an AdHash (Bellare and Micciancio, 1997): every entry is hashed to a 4,096-bit number and the state's
-accumulator is their sum modulo 2**4096. Replacing an entry subtracts its old number and adds its new one, in any order and
-whatever the size of the rest. Finding two sets of entries with one sum is a generalised birthday problem, which costs about
-2**(2*sqrt(4096)) = 2**128 (Wagner, 2002). The accumulator is then closed with SHA-256 to the digest that receipts carry.
+The state digest costs O(change), not O(state). It is an AdHash (Bellare and Micciancio, 1997): every entry is hashed to a 4,096-bit
+number and the state's accumulator is their sum modulo 2**4096. Replacing an entry subtracts its old number and adds its new one, in
+any order and whatever the size of the rest. Finding two sets of entries with one sum is a generalised birthday problem, which costs
+about 2**(2*sqrt(4096)) = 2**128 (Wagner, 2002). SHA-256 over the accumulator gives the digest that receipts carry.
 """
 
 from __future__ import annotations
@@ -113,7 +111,7 @@ class State:
 
     @classmethod
     def of(cls, entries: Mapping[str, Mapping[str, bytes]], revision: int, receipt: str, accumulator: int | None) -> State:
-        """The state with these entries; without an accumulator, it is worked out from them."""
+        """Return the state with these entries; without an accumulator, it is worked out from them."""
         state = cls()
         state.revision, state.receipt = revision, receipt
         for section, rows in entries.items():
@@ -128,18 +126,18 @@ class State:
         return state
 
     def add_up(self) -> int:
-        """The accumulator worked out from all entries."""
+        """Return the accumulator worked out from all entries."""
         return sum(element(SECTIONS[section], key, data) for section, key, data in self.rows()) & MASK
 
     def rows(self) -> Iterator[tuple[str, str, bytes]]:
-        """Every entry with its section and key."""
+        """Return every entry with its section and key."""
         for section, entries in self.sections.items():
             for key, data in entries.items():
                 yield section, key, data
 
     @property
     def identity(self) -> Metadata:
-        """Who the execution is."""
+        """Return the execution's identity."""
         data = self.sections["identity"][ONLY]
         if self._identity is None or self._identity[0] is not data:
             self._identity = data, decode_metadata(data)
@@ -151,7 +149,7 @@ class State:
         self._identity = data, identity
 
     def copy_entries(self) -> Entries:
-        """The entries in dicts of their own; the bytes are shared, since nobody can change them."""
+        """Return the entries in dicts of their own; the bytes are shared, since nobody can change them."""
         return {section: dict(entries) for section, entries in self.sections.items()}
 
 
@@ -285,7 +283,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def difference(before: ExecutionState, after: ExecutionState) -> list[Change]:
-    """Everything that differs between two states, in order of section and key."""
+    """Return everything that differs between two states, in order of section and key."""
     changes: list[Change] = []
     old, new = before.entries(), after.entries()
     for section in SECTIONS:
@@ -313,7 +311,7 @@ ZERO = "0" * 64
 
 
 def element(section: bytes, key: str, data: bytes) -> int:
-    """The number of one entry; its address is in it, with lengths, so that no two entries can be confused."""
+    """Return the number of one entry; its address is in it, with lengths, so that no two entries can be confused."""
     name = key.encode()
     return int.from_bytes(shake_128(b"%d:%b%d:%b%b" % (len(section), section, len(name), name, data)).digest(_BYTES), "little")
 
@@ -325,17 +323,17 @@ _short_result = lru_cache(256)(element)
 
 
 def result_element(section: bytes, key: str, data: bytes) -> int:
-    """The same for results: short ones are often alike, and are remembered apart, so that they push out nothing that always is."""
+    """Return the number of a result's entry. Short results often repeat; a cache of their own keeps them from filling the other."""
     return _short_result(section, key, data) if len(data) <= _SHORT else element(section, key, data)
 
 
 def state_digest(accumulator: int) -> str:
-    """The digest of a state whose entries add up to ``accumulator``."""
+    """Return the digest of a state whose entries add up to ``accumulator``."""
     return sha256(b"stepwell.state.1\0" + accumulator.to_bytes(_BYTES, "little")).hexdigest()
 
 
 def sha256_hex(data: bytes) -> str:
-    """SHA-256 as 64 hex digits."""
+    """Return SHA-256 as 64 hex digits."""
     return sha256(data).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""What an id, a name or a key may be, and how new ids are made."""
+"""Ids, names and keys: what is allowed, and how new ids are made."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_key(text: object, what: str, maximum: int | None = None, *, is_fixed: 
 
 
 def check_id(text: object, what: str, key_bytes: int) -> str:
-    """The same for an id: limits make it shorter, but never longer than ``MAX_KEY_BYTES``."""
+    """Return ``text`` if it can be an id: as ``check_key``, and no longer than the limit, which is at most ``MAX_KEY_BYTES``."""
     return check_key(text, what, key_bytes if key_bytes < MAX_KEY_BYTES else None)
 
 
@@ -65,17 +65,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def new_id() -> str:
-    """A fresh id that sorts by the time it was made: 48 bits of milliseconds, 80 random bits."""
+    """Return a fresh id that sorts by the time it was made: 48 bits of milliseconds, 80 random bits."""
     return f"{_time_ns() // 1_000_000 << 80 | _random.getrandbits(80):032x}"
 
 
 def new_commit_id(revision: int, fresh: str) -> str:
-    """The id of a commit that Stepwell names itself: it says its revision, so a store finds it without an index."""
+    """Return the id of a commit that Stepwell names itself: it says its revision, so a store finds it without an index."""
     return f"r{revision}.{fresh}"
 
 
 def child_id_of(parent_id: str, call: str, maximum: int = MAX_KEY_BYTES) -> str:
-    """The id of an execution that another one starts by a call. Of what is too long there is a digest in it."""
+    """Return the id of an execution that another one starts by a call. Of what is too long there is a digest in it."""
     for parent, name in ((parent_id, call), (_digest(parent_id), call)):
         if len((child_id := f"{parent}:{name}").encode()) <= maximum:
             return child_id
@@ -83,8 +83,10 @@ def child_id_of(parent_id: str, call: str, maximum: int = MAX_KEY_BYTES) -> str:
 
 
 def keyed_id_of(workspace_id: str, key: str) -> str:
-    """The id of a queue item with an idempotency key: whoever asks with the key knows it before the item is stored, also in a step,
-    whose requests are stored after its code is through."""
+    """Return the id of a queue item with an idempotency key.
+
+    It follows from the key, so that it is known before the item is stored: a step's requests are stored after its code has ended.
+    """
     return _digest(f"{workspace_id}\0{key}")[:32]
 
 
@@ -98,7 +100,7 @@ MOST_REVISIONS = 2**31
 
 
 def revision_in(commit_id: str) -> int | None:
-    """The revision that an id made by ``new_commit_id`` from one of ``new_id`` says; None for an id that a user chose."""
+    """Return the revision that an id made by ``new_commit_id`` from one of ``new_id`` says; None for an id that a user chose."""
     found = _MADE.fullmatch(commit_id)
     revision = MOST_REVISIONS if found is None else int(found[1])
     return revision if revision < MOST_REVISIONS else None

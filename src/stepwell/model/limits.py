@@ -1,4 +1,4 @@
-"""How much of anything is too much; refused before any write, with the limit named."""
+"""Limits: how large anything may be; what is larger is refused before any write, with the limit named."""
 
 from __future__ import annotations
 

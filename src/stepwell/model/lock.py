@@ -1,8 +1,6 @@
-"""Locks: how they are named in a store, so that no two kinds can ever meet.
+"""Locks: their names in a store, and the transitions of a lock's row as pure functions, for the stores that decide in Python.
 
-How a lock goes from one holder to the next, as pure functions, for the stores that decide in Python.
-
-Each gives the row afterwards, or the refusal. What they mean is said where the units are defined, in ``model.commit``.
+Each transition returns the row afterwards, or the refusal. The rules are stated with the units, in ``model.commit``.
 """
 
 from __future__ import annotations
@@ -32,22 +30,22 @@ __all__ = [
 
 
 def user_lock(name: str) -> str:
-    """The lock that a user calls ``name``."""
+    """Return the lock that a user calls ``name``."""
     return f"user/{quote(check_key(name, 'a lock name'), safe='')}"
 
 
 def scheduled_lock(name: str) -> str:
-    """The lock of a scheduled job."""
+    """Return the lock of a scheduled job."""
     return f"scheduled/{quote(check_key(name, 'a lock name'), safe='')}"
 
 
 def probe_lock() -> str:
-    """The lock that is taken for a moment to see whether the store can be written to."""
+    """Return the lock that is taken for a moment to see whether the store can be written to."""
     return "health/probe"
 
 
 def conversation_lock(conversation_id: str, workspace: str) -> str:
-    """The lock of a conversation of a workspace."""
+    """Return the lock of a conversation of a workspace."""
     parts = check_key(workspace, "a workspace id"), check_key(conversation_id, "a conversation id")
     return "conversation/" + "/".join(quote(part, safe="") for part in parts)
 
@@ -65,7 +63,7 @@ class LockRow(msgspec.Struct, frozen=True):
 
 
 def broken(guards: Sequence[LockGuard], row_of: Callable[[str], LockRow | None]) -> LeaseLost | None:
-    """The first lock that a writer believes it holds and somebody else was granted; None if there is none."""
+    """Return the first lock that a writer believes it holds and somebody else was granted; None if there is none."""
     for guard in guards:
         row = row_of(guard.name)
         if row is None or row.fence != guard.fence:
@@ -74,7 +72,7 @@ def broken(guards: Sequence[LockGuard], row_of: Callable[[str], LockRow | None])
 
 
 def acquired(row: LockRow | None, unit: Acquire, now_ms: int, next_fence: Callable[[], int]) -> LockRow | LockHeld:
-    """The row of a lock that was asked for. Its holder, asking again, keeps the fence; anybody else gets the next one."""
+    """Return the row of a lock that was asked for. Its holder, asking again, keeps the fence; anybody else gets the next one."""
     until = now_ms + round(unit.seconds * 1000)
     if row is None or row.until_ms <= now_ms:
         return LockRow(unit.holder, next_fence(), now_ms, until)
@@ -84,14 +82,14 @@ def acquired(row: LockRow | None, unit: Acquire, now_ms: int, next_fence: Callab
 
 
 def renewed(row: LockRow | None, unit: Renew, now_ms: int) -> LockRow | LeaseLost:
-    """The row of a lock that is held for longer."""
+    """Return the row of a lock that is held for longer."""
     if row is None or not _is_held(row, unit, now_ms):
         return lock_lost(unit)
     return replace(row, until_ms=now_ms + round(unit.seconds * 1000))
 
 
 def unlocked(row: LockRow | None, unit: Unlock, now_ms: int) -> LockRow | LeaseLost | None:
-    """The row of a lock that was given back and stays taken for a while; None if it is free now."""
+    """Return the row of a lock that was given back and stays taken for a while; None if it is free now."""
     if row is None or not _is_held(row, unit, now_ms):
         return lock_lost(unit)
     until = row.acquired_ms + round(unit.at_least_seconds * 1000)
@@ -99,7 +97,7 @@ def unlocked(row: LockRow | None, unit: Unlock, now_ms: int) -> LockRow | LeaseL
 
 
 def lease_on(name: str, row: LockRow) -> Lease:
-    """What the holder of a lock is told."""
+    """Return what the holder of a lock is told."""
     return Lease(name, row.holder, row.fence, row.until_ms)
 
 

@@ -1,4 +1,4 @@
-"""The changes that a commit can carry. Each is pure data: what a function computed is here as its result."""
+"""Mutations: the changes that a commit can carry, as pure data; what a function computed is here as its result."""
 
 from __future__ import annotations
 
@@ -180,11 +180,11 @@ class EnqueueItem(_Mutation, frozen=True, gc=False, tag="enqueue_item"):
 
     @classmethod
     def of(cls, item: NewItem) -> EnqueueItem:
-        """The mutation that adds an item."""
+        """Return the mutation that adds an item."""
         return cls(msgspec.structs.replace(item, input=b""), Raw(item.input))
 
     def whole(self) -> NewItem:
-        """The item as the store takes it."""
+        """Return the item as the store takes it."""
         return msgspec.structs.replace(self.item, input=bytes(self.input))
 
 

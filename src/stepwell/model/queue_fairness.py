@@ -1,8 +1,8 @@
 """Which items a claim takes: capacity, rates and fairness as pure functions, for the stores that decide in Python.
 
 A store finds the lanes that have something ready, each with its first item, and says how many each workspace and each queue may
-still start (``free_slots``, ``rate_allowance``). ``Choosing`` then takes the items with the smallest start tags, as ``model.queue_item``
-has them, and asks for more of a lane only when it has taken all that it knew of.
+still start (``free_slots``, ``rate_allowance``). ``Choosing`` then takes the items with the smallest start tags (see
+``model.queue_item``), and asks for more of a lane only when it has taken all that it knew of.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class Contender(NamedTuple):
 
 
 def free_slots(concurrency: int | None, used: int) -> int:
-    """How many more may be active."""
+    """Return how many more may be active."""
     return _UNBOUNDED if concurrency is None else max(concurrency - used, 0)
 
 
 def rate_allowance(rate_per_second: float | None, rate_ms: float, now_ms: int) -> int:
-    """How many may start now, if ``rate_ms`` is what ``later_rate_ms`` said after those before.
+    """Return how many may start now, if ``rate_ms`` is what ``later_rate_ms`` said after those before.
 
     This is the generic cell rate algorithm: each start is due one interval after the one before, and may come before it is due by a
     second's worth. In any t seconds no more than rate * (t + 1) start. A rate below one still lets single items through.
@@ -89,17 +89,17 @@ def rate_allowance(rate_per_second: float | None, rate_ms: float, now_ms: int) -
 
 
 def later_rate_ms(rate_per_second: float | None, rate_ms: float, now_ms: int, started: int) -> float:
-    """When the next start is due, after ``started`` of them now."""
+    """Return when the next start is due, after ``started`` of them now."""
     if not rate_per_second or not started:
         return rate_ms
     return max(rate_ms, now_ms) + started * 1000 / rate_per_second
 
 
 def earlier_rate_ms(rate_per_second: float | None, rate_ms: float, claimed_ms: int, now_ms: int) -> float:
-    """When the next start is due without one that was counted at ``claimed_ms`` and came to nothing.
+    """Return when the next start is due without one that was counted at ``claimed_ms`` and came to nothing.
 
     That is one interval earlier, less the time since: the next start may have been due at the moment of the claim, and time that
-    has passed since then is nobody's to use. So those who started meanwhile are counted as they would have been: the rate holds.
+    has passed since then cannot be used any more. So the starts since then are counted as they would have been: the rate holds.
     """
     if not rate_per_second:
         return rate_ms
@@ -107,7 +107,7 @@ def earlier_rate_ms(rate_per_second: float | None, rate_ms: float, claimed_ms: i
 
 
 def changed_rate_ms(rate_per_second: float | None, rate_ms: float, now_ms: int) -> float:
-    """When the next start is due once this is the rate: no later than starts by this rate alone could have put it off.
+    """Return when the next start is due under a new rate: no later than starts by this rate alone could have put it off.
 
     So a raised rate holds at once, and one that is put again changes nothing. It is for the moment in which a rate is put: at every
     look, it would put off the next start for good.
@@ -128,7 +128,7 @@ class _Line:
         self.queued, self.at = queued, 0
 
     def first(self, more: More) -> Candidate | None:
-        """Its next item, if there is one left; asks for those behind the last one when that has been taken."""
+        """Return the lane's next item, if there is one left; ask for those behind the last one when that has been taken."""
         candidates = self.queued.candidates
         if self.at < len(candidates):
             return candidates[self.at]
@@ -151,7 +151,7 @@ class _Share:
 
     @property
     def tag(self) -> float:
-        """The tag of the next item."""
+        """Return the tag of the next item."""
         return self.base + self.taken / self.contender.weight
 
 
@@ -209,11 +209,11 @@ class ClaimSelection:
         return heap
 
     def passes(self) -> dict[str, tuple[float, int]]:
-        """The new pass of each workspace that gave something, and how many it gave."""
+        """Return the new pass of each workspace that gave something, and how many it gave."""
         return {name: (share.tag, share.taken) for name, share in self._shares.items() if share.taken}
 
     def _entry(self, share: _Share) -> tuple[float, int, str] | None:
-        """The tag, the number and the workspace of the next item that it may start; None if there is none."""
+        """Return the tag, the number and the workspace of the next item that it may start; None if there is none."""
         if share.taken >= share.contender.allowance:
             return None
         best: Candidate | None = None

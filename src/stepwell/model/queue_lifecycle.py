@@ -1,17 +1,11 @@
-"""What the end of an execution means for the queue item that it came from: its slot is free with the same commit.
+"""Admission of queue items and their transitions, as pure functions, for the stores that decide in Python.
 
-The turn of an execution that came from a queue item and is tried again: until its item is claimed, it is PENDING.
+Each transition returns the item afterwards, or the refusal. The rules are stated with the units, in ``model.queue_item``.
 
-Nothing else makes such an execution PENDING, since its first commit says that it runs. So its status says that nobody may run it,
-whoever has woken it; the commit that gives it its turn makes it RUNNING, and its item DISPATCHED.
-
-How a queue item goes from one status to the next, as pure functions, for the stores that decide in Python.
-
-Each gives the item afterwards, or the refusal. What they mean is said where the units are defined, in ``model.queue_item``.
-
-What a request for an item comes to: an item that is there already, a new one, or a refusal.
-
-The rules are here, once; a store that decides in Python shows its items as a ``Desk`` and has no rules of its own.
+The end of an execution ends the item that it came from, in the same commit, so that its slot is free at once. An execution that is
+retried waits for its item's turn as PENDING. Nothing else makes an execution that came from an item PENDING, since its first commit
+says RUNNING; so that status means that no worker may run it, even if something wakes it. The commit that gives it its turn makes it
+RUNNING, and its item DISPATCHED.
 """
 
 from __future__ import annotations
@@ -80,7 +74,7 @@ _LONGEST_ERROR = 2_000
 
 
 def mark_of(draft: Draft, given: ItemMark | None) -> ItemMark | None:
-    """The mark that a commit carries: the one it was given, or the item's end if the execution ends with it.
+    """Return the mark that a commit carries: the one it was given, or the item's end if the execution ends with it.
 
     The two are one when the first commit of an execution is its last: the claim's fence is compared, and the item has ended.
     """
@@ -124,12 +118,12 @@ _RESULT = recode(
 
 
 def waits_for_turn(state: State) -> bool:
-    """Whether an execution is to go on only when its item is claimed."""
+    """Return whether an execution is to go on only when its item is claimed."""
     return state.sections["status"].get(ONLY) == _PENDING and state.identity.item_id is not None
 
 
 def cancelled_in_wait(state: State) -> list[Planned]:
-    """What ends such an execution, as it stands: none of its code runs, as for an item that is cancelled before it started."""
+    """Return the mutations that end an execution which waits for its turn as CANCELLED; none of its code runs."""
     batch: list[Planned] = [RemoveToken(token_id) for token_id in state.sections["tokens"]]
     batch += [ExitScope(scope_id) for scope_id in reversed(state.sections["scopes"]) if scope_id != "root"]
     return [*batch, SetResult(msgspec.Raw(_RESULT)), SetStatus(Status.CANCELLED)]
@@ -146,17 +140,17 @@ _ENDED = frozenset((ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.CANCELLE
 
 
 def has_ended(item: Item) -> bool:
-    """Whether nothing happens to it any more, unless it is driven again."""
+    """Return whether nothing happens to it any more, unless it is driven again."""
     return item.status in _ENDED
 
 
 def ready_since(item: Item) -> int:
-    """When it became ready: it may have been given a time that had passed already."""
+    """Return when an item became ready: its time may have passed before it was enqueued."""
     return max(item.run_at_ms, item.enqueued_ms)
 
 
 def entered(new: NewItem, number: int, now_ms: int) -> Item:
-    """A new item as it is stored."""
+    """Return a new item as it is stored."""
     return Item(
         item_id=new.item_id,
         number=number,
@@ -179,27 +173,27 @@ def entered(new: NewItem, number: int, now_ms: int) -> Item:
 
 
 def run_at(new: NewItem, now_ms: int) -> int:
-    """When a new item should run."""
+    """Return when a new item should run."""
     return now_ms + new.delay_ms if new.run_at_ms is None else new.run_at_ms
 
 
 def is_same(item: Item, new: NewItem) -> bool:
-    """Whether a request is the one that an item came from."""
+    """Return whether a request is the one that an item came from."""
     return item.workspace_id == new.workspace_id and item.body_digest == new.body_digest
 
 
 def answer(item: Item, *, is_new: bool = False) -> Enqueued:
-    """What whoever asked for an item is told."""
+    """Return the answer to a request for an item."""
     return Enqueued(item.item_id, item.execution_id, item.status.value, is_new)
 
 
 def debounced(item: Item, new: NewItem, now_ms: int) -> Item:
-    """A waiting item with what a later request of its name asks for."""
+    """Return a waiting item with what a later request of its name asks for."""
     return replace(item, workflow_id=new.workflow_id, version=new.version, input=new.input, run_at_ms=run_at(new, now_ms))
 
 
 def claimed(item: Item, claim: ClaimItems, now_ms: int) -> Item:
-    """An item that a claimer took."""
+    """Return an item that a claimer took."""
     return replace(
         item,
         status=ItemStatus.CLAIMED,
@@ -212,7 +206,7 @@ def claimed(item: Item, claim: ClaimItems, now_ms: int) -> Item:
 
 
 def claimed_answer(item: Item) -> Claimed:
-    """What a claimer is told about an item that it took."""
+    """Return the answer to the claimer of an item."""
     return Claimed(
         item.item_id,
         item.workspace_id,
@@ -231,7 +225,7 @@ def claimed_answer(item: Item) -> Claimed:
 def marked(
     item: Item | None, mark: ItemMark, now_ms: int, execution_id: str | None, single: Single
 ) -> Item | LeaseLost | Conflict | None:
-    """The item as it is marked; None if it stays as it is. With an execution, only that one's item is marked."""
+    """Return the item as it is marked; None if it stays as it is. With an execution, only that one's item is marked."""
     is_other = item is None or (execution_id is not None and item.execution_id != execution_id)
     if mark.status == ItemStatus.PENDING:
         if item is None:
@@ -248,7 +242,7 @@ def marked(
 
 
 def returned(item: Item | None, unit: ReturnItem, now_ms: int) -> Item | LeaseLost:
-    """A claimed item that is given back."""
+    """Return a claimed item that is given back."""
     if item is None or item.status is not ItemStatus.CLAIMED or item.fence != unit.fence:
         return claim_lost(unit.item_id, unit.fence)
     error = storable(unit.error)
@@ -259,44 +253,44 @@ def returned(item: Item | None, unit: ReturnItem, now_ms: int) -> Item | LeaseLo
 
 
 def storable(text: str | None) -> str | None:
-    """An error's words as every store can keep them: they come from anywhere, and may hold what is no text."""
+    """Return an error's words as every store can keep them: they come from anywhere, and may hold what is no text."""
     if text is None:
         return None
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def recovered(item: Item, now_ms: int) -> Item:
-    """An item whose claim has expired."""
+    """Return an item whose claim has expired."""
     if item.attempts >= item.max_attempts:
         return _ended(item, ItemStatus.FAILED, now_ms, EXPIRED)
     return _waiting(item, now_ms, item.attempts, EXPIRED)
 
 
 def cancelled(item: Item, now_ms: int) -> Item | None:
-    """An item that is not wanted any more; None if it stays as it is."""
+    """Return a cancelled item; None if it stays as it is."""
     if has_ended(item) or item.status is ItemStatus.DISPATCHED:
         return None
     return _ended(item, ItemStatus.CANCELLED, now_ms, item.error)
 
 
 def orphaned(item: Item, now_ms: int) -> Item | None:
-    """An item whose execution was deleted; None if it has ended, or has not come to be one: then that only had the same id."""
+    """Return an item whose execution was deleted; None if the item has ended, or was not started: then another had its id."""
     return _ended(item, ItemStatus.CANCELLED, now_ms, item.error) if item.status is ItemStatus.DISPATCHED else None
 
 
 def redriven(item: Item, unit: Redrive, now_ms: int, single: Single) -> Item | Conflict:
-    """An item that failed or was cancelled, from the start."""
+    """Return an item that failed or was cancelled, from the start."""
     return _revived(item, unit.execution_id, now_ms, single)
 
 
 def _again(item: Item, now_ms: int, single: Single) -> Item | Conflict:
-    """An item whose execution is to go on. Its input is on record there, so no later request may be taken for it."""
+    """Return an item whose execution is to go on. Its input is on record there, so no later request may be taken for it."""
     after = _revived(item, item.execution_id, now_ms, single)
     return replace(after, debounce=None) if isinstance(after, Item) else after
 
 
 def _revived(item: Item, execution_id: str, now_ms: int, single: Single) -> Item | Conflict:
-    """An item that failed or was cancelled, as one that waits with all its attempts."""
+    """Return an item that failed or was cancelled, as one that waits with all its attempts."""
     if item.status not in (ItemStatus.FAILED, ItemStatus.CANCELLED):
         return item_alive(item.item_id, item.status.value)
     if item.singleton is not None and single(item.workspace_id, item.singleton) is not None:
@@ -327,23 +321,23 @@ class Desk(Protocol):
     """A store's items, as a request needs to see them."""
 
     def room(self, workspace_id: str) -> int | StepwellError:
-        """How many more PENDING items the workspace may have, or why it may have none."""
+        """Return how many more PENDING items the workspace may have, or why it may have none."""
         ...
 
     def named(self, new: NewItem) -> Item | None:
-        """The item with this id."""
+        """Return the item with this id."""
         ...
 
     def keyed(self, workspace_id: str, key: str) -> Item | None:
-        """The item of the workspace with this idempotency key."""
+        """Return the item of the workspace with this idempotency key."""
         ...
 
     def single(self, workspace_id: str, singleton: str) -> Item | None:
-        """The item of the workspace with this singleton name that has not ended."""
+        """Return the item of the workspace with this singleton name that has not ended."""
         ...
 
     def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
-        """The newest PENDING item of the workspace with this debounce name."""
+        """Return the newest PENDING item of the workspace with this debounce name."""
         ...
 
     def enter(self, new: NewItem) -> Item:
@@ -356,7 +350,7 @@ class Desk(Protocol):
 
 
 def is_plain(new: NewItem) -> bool:
-    """Whether nothing but its id can make it an item that is there already."""
+    """Return whether nothing but its id can make it an item that is there already."""
     return new.key is None and new.singleton is None and new.debounce is None
 
 
@@ -378,7 +372,7 @@ def admit(new: NewItem, desk: Desk, now_ms: int) -> Enqueued | StepwellError:
 
 
 def _found(new: NewItem, desk: Desk) -> Item | StepwellError | None:
-    """The item that the request made before, or that stands for it."""
+    """Return the item that the request made before, or that stands for it."""
     item = desk.named(new)
     if item is None and new.key is not None:
         item = desk.keyed(new.workspace_id, new.key)
@@ -388,11 +382,11 @@ def _found(new: NewItem, desk: Desk) -> Item | StepwellError | None:
 
 
 def full(workspace_id: str) -> LimitExceeded:
-    """The refusal of a workspace that has as much waiting as its tier allows."""
+    """Return the refusal of a workspace that has as much waiting as its tier allows."""
     message = f"workspace {workspace_id!r} has as many items waiting as its tier allows; wait, or raise the tier's queue_depth"
     return LimitExceeded(message, limit="queue_depth")
 
 
 def unknown_workspace(workspace_id: str) -> NotFound:
-    """The refusal of a workspace that nobody made."""
+    """Return the refusal of a workspace that does not exist."""
     return NotFound(f"there is no workspace {workspace_id!r}; put it first, with a tier")

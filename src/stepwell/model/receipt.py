@@ -67,7 +67,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @classmethod
     def read(cls, header: bytes, body: bytes) -> Receipt:
-        """The receipt of a stored commit; ``Corrupted`` if its bytes cannot be read or do not belong together."""
+        """Return the receipt of a stored commit; ``Corrupted`` if its bytes cannot be read or do not belong together."""
         try:
             decoded, digest, mutations = decode_header(header), sha256_hex(header), sha256_hex(body)
         except (TypeError, ValueError, RecursionError):
@@ -78,7 +78,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @classmethod
     def found(cls, execution_id: str, commit_id: str, header: bytes, body: bytes) -> Receipt:
-        """The receipt of a commit that was found by its id; ``ReceiptArchived`` if the id is all that is left of it here."""
+        """Return the receipt of a commit that was found by its id; ``ReceiptArchived`` if the id is all that is left of it here."""
         if not header and not body:
             raise ReceiptArchived(
                 f"commit {commit_id!r} of execution {execution_id!r} landed, and its receipt was archived: look in the proof files",
@@ -89,7 +89,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @classmethod
     def of(cls, header: ReceiptHeader, digest: str, body: bytes) -> Receipt:
-        """The receipt of a header that was just built."""
+        """Return the receipt of a header that was just built."""
         return cls(
             execution_id=header.execution_id,
             workspace_id=header.workspace_id,
@@ -105,7 +105,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def read_receipts(execution_id: str, rows: Iterable[tuple[bytes, bytes]]) -> list[Receipt]:
-    """The receipts of an execution's stored commits in order; ``Corrupted`` if one strayed in or does not follow from the last."""
+    """Return the receipts of stored commits in order; raise ``Corrupted`` if one is another execution's or breaks the chain."""
     receipts = [Receipt.read(header, body) for header, body in rows]
     for last, receipt in zip([None, *receipts], receipts, strict=False):
         follows = last is None or last.revision + 1 < receipt.revision or receipt.previous == last.digest
@@ -115,7 +115,7 @@ def read_receipts(execution_id: str, rows: Iterable[tuple[bytes, bytes]]) -> lis
 
 
 def sign_head(key: bytes, execution_id: str, revision: int, digest: str, after: str) -> bytes:
-    """A signature over the newest receipt; only the newest is kept, so that a chain cut short has none.
+    """Return a signature over the newest receipt; only the newest is kept, so that a chain cut short has none.
 
     The digest of the state is in it, too: once a chain is archived up to its head, there is no receipt left that says it.
     """

@@ -1,6 +1,6 @@
-"""The ledger: building a commit on a state, and walking stored commits back to a state, every link checked.
+"""Receipt chain: build a commit on a state, walk stored commits back to a state with every link checked, and write proofs.
 
-Proofs: one execution's receipts as a file that anybody can check without the store.
+A proof is one execution's receipts as a file that can be checked without the store.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Verification(msgspec.Struct, frozen=True):
 
 
 def snapshot_due(state: State) -> bool:
-    """Whether the next commit should carry a snapshot of this state."""
+    """Return whether the next commit should carry a snapshot of this state."""
     return state.since_snapshot > _SNAPSHOT_BYTES and state.since_snapshot > state.size // 2
 
 
@@ -81,7 +81,7 @@ def build_commit(
     mark: ItemMark | None = None,
     is_named: bool = True,
 ) -> tuple[Commit, ReceiptHeader]:
-    """The commit of a validated draft, and the header of the receipt that it will have once it is stored."""
+    """Return the commit of a validated draft, and the header of the receipt that it will have once it is stored."""
     state = draft.base
     body = encode_mutations(draft.mutations)
     revision = state.revision + 1
@@ -133,7 +133,7 @@ def settle(draft: Draft, commit: Commit) -> None:
 
 
 def rebuild(loaded: Loaded, *, at: int | None = None) -> State:
-    """The state that a store's rows describe; ``Corrupted`` if any of them does not match its digests.
+    """Return the state that a store's rows describe; ``Corrupted`` if any of them does not match its digests.
 
     Every link of the rows is checked; the states between are not, only the last one, so that each entry is hashed once.
     ``verify`` is the walk that checks those, too. Whether a large snapshot adds up is left to it as well.
@@ -155,7 +155,7 @@ def rebuild(loaded: Loaded, *, at: int | None = None) -> State:
 
 
 def check_vouched(state: State, beside: Loaded) -> None:
-    """``Corrupted`` unless a state that was built on a snapshot is the one that a receipt names.
+    """Raise ``Corrupted`` unless a state that was built on a snapshot is the one that a receipt names.
 
     A snapshot's own digests can be made to fit any content. ``beside`` has the receipts of the state's revision and of the next.
     Only where the chain starts there is none of its own; the next one, if there is one, names the state that it follows.
@@ -176,7 +176,7 @@ def check_vouched(state: State, beside: Loaded) -> None:
 
 
 def _check_sum(state: State, at: int) -> None:
-    """A snapshot's entries must come to its accumulator, which the digests in receipts are made from."""
+    """Raise unless a snapshot's entries add up to its accumulator, which the digests in receipts are made from."""
     if state.add_up() != state.accumulator:
         raise _Broken(f"the snapshot that revision {at} is built on does not add up to its digest")
 
@@ -241,7 +241,7 @@ def _mutations(row: StoredCommit) -> list[Mutation]:
 
 
 def _follow(last: int, receipt: str, head: Head, row: StoredCommit) -> ReceiptHeader:
-    """The header of the row that must come after revision ``last`` with that receipt, its links checked."""
+    """Return the header of the row that must come after revision ``last`` with that receipt, its links checked."""
     revision = last + 1
     if not (isinstance(row.header, bytes) and isinstance(row.body, bytes)):  # a damaged file may give anything
         raise _Broken(f"the row after revision {last} does not hold what a commit holds")
@@ -303,7 +303,7 @@ def verify(
 
 
 def _seal(stored: StoredSnapshot) -> str:
-    """A digest over all of a stored snapshot, whatever a damaged file gave for it."""
+    """Return a digest over all of a stored snapshot, whatever a damaged file gave for it."""
     return sha256_hex(msgspec.msgpack.encode(stored))
 
 
@@ -354,7 +354,7 @@ _decode_line = msgspec.json.Decoder(_Line).decode
 
 
 def write_proof(head: Head, base: StoredSnapshot | None, rows: Iterable[StoredCommit], key: bytes | None) -> bytes:
-    """The proof of these commits; it ends with the last of them."""
+    """Return the proof of these commits; it ends with the last of them."""
     last, lines = None, list[bytes]()
     for last in rows:
         lines.append(_encode(_Line(msgspec.Raw(last.header), msgspec.Raw(last.body))))

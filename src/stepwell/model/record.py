@@ -1,4 +1,4 @@
-"""The records an execution's state is made of: who it is, its trigger, step outputs, loops, tokens and cancel scopes."""
+"""Records that an execution's state is made of: identity, trigger, step outputs, loops, tokens and cancel scopes."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ _PRESENCES = frozenset(Presence)
 
 
 def encode_step(step: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """The canonical bytes of a step output, checked."""
+    """Return the canonical bytes of a step output, checked."""
     if not isinstance(step, StepOutput):
         raise InvalidInput(f"a step is recorded as a StepOutput, not {type(step).__name__}")
     check_key(step.node_id, "node_id", limits.key_bytes)
@@ -195,7 +195,7 @@ def encode_step(step: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
 
 
 def encode_loop(loop: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """The canonical bytes of a loop context, checked."""
+    """Return the canonical bytes of a loop context, checked."""
     if not isinstance(loop, LoopContext):
         raise InvalidInput(f"a loop is described by a LoopContext, not {type(loop).__name__}")
     check_key(loop.loop_id, "loop_id", limits.key_bytes)
@@ -207,7 +207,7 @@ def encode_loop(loop: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
 
 
 def encode_token(token: Token, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """The canonical bytes of a token, checked."""
+    """Return the canonical bytes of a token, checked."""
     check_key(token.token_id, "token_id", limits.key_bytes)
     check_key(token.node, "node", limits.key_bytes)
     check_key(token.scope, "scope", limits.key_bytes)
@@ -218,19 +218,19 @@ def encode_token(token: Token, limits: Limits = DEFAULT_LIMITS) -> bytes:
 
 
 def encode_trigger(trigger: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """The canonical bytes of a trigger: one of the typed ones, or any plain value."""
+    """Return the canonical bytes of a trigger: one of the typed ones, or any plain value."""
     if isinstance(trigger, Trigger):
         return canonical(_plain_trigger(trigger, limits), limits, what="the trigger")
     return _encode(_PlainTrigger(msgspec.Raw(canonical(trigger, limits, what="the trigger"))))
 
 
 def encode_plain_trigger(data: bytes) -> bytes:
-    """The same for a plain value whose canonical bytes are at hand."""
+    """Return the canonical bytes of a trigger that is a plain value, from the canonical bytes of that value."""
     return _encode(_PlainTrigger(msgspec.Raw(data)))
 
 
 def _plain_trigger(trigger: Trigger, limits: Limits) -> Value:
-    """A typed trigger as a plain value, with nothing in it that would come back changed or not at all."""
+    """Return a typed trigger as a plain value, with nothing in it that would come back changed or not at all."""
     if isinstance(trigger, ScheduleTrigger):
         _aware(trigger.scheduled_at, "scheduled_at")
     for name in ("entity", "previous", "body", "arguments", "value"):
@@ -244,13 +244,13 @@ def _plain_trigger(trigger: Trigger, limits: Limits) -> Value:
 
 
 def decode_trigger(data: bytes) -> Trigger | Value:
-    """The trigger that ``encode_trigger`` was given."""
+    """Return the trigger that ``encode_trigger`` was given."""
     trigger = _decode_trigger(data)
     return trigger.value if isinstance(trigger, _PlainTrigger) else trigger
 
 
 def trigger_value(data: bytes) -> Mapping[str, Value]:
-    """The trigger as plain data, with its kind."""
+    """Return the trigger as plain data, with its kind."""
     return decode(data)
 
 

@@ -1,4 +1,4 @@
-"""Why a unit is refused, in the same words on every store."""
+"""Refusals of units, in the same words on every store."""
 
 from __future__ import annotations
 
@@ -29,42 +29,42 @@ __all__ = [
 
 
 def no_execution(execution_id: str) -> NotFound:
-    """There is no such execution."""
+    """Return the refusal of a unit for an execution that does not exist."""
     return NotFound(f"there is no execution {execution_id!r}")
 
 
 def no_revision(archiving: Archiving) -> NotFound:
-    """There is nothing to archive up to there."""
+    """Return the refusal to archive up to a revision that is not in the retained history."""
     return NotFound(f"execution {archiving.execution_id!r} has no revision {archiving.snapshot.revision} to archive")
 
 
 def id_taken(execution_id: str) -> AlreadyExists:
-    """There is, or was, another execution by the same id."""
+    """Return the refusal of a creation whose id is, or was, another execution's."""
     return AlreadyExists(f"execution {execution_id!r} exists already; ids are never used twice")
 
 
 def leased(execution_id: str, until_ms: int | None = None) -> LockHeld:
-    """Somebody else holds the execution."""
+    """Return the refusal of a claim on an execution that another holder has leased."""
     return LockHeld(f"execution {execution_id!r} is leased to another holder", until_ms=until_ms)
 
 
 def lock_held(name: str, until_ms: int | None) -> LockHeld:
-    """Somebody else holds the lock."""
+    """Return the refusal of a lock that another holder has."""
     return LockHeld(f"lock {name!r} is held by another", until_ms=until_ms)
 
 
 def lock_lost(unit: Renew | Unlock) -> LeaseLost:
-    """Whoever wants to keep or give back a lock holds it no more."""
+    """Return the refusal to renew or release a lock that its holder has lost."""
     return LeaseLost(f"lock {unit.name!r} expired or was taken by another", fence=unit.fence)
 
 
 def guard_lost(guard: LockGuard) -> LeaseLost:
-    """Somebody else was granted the lock under which this was to be written."""
+    """Return the refusal of a guarded write whose lock was granted to another holder since."""
     return LeaseLost(f"lock {guard.name!r} was lost; nothing was written", fence=guard.fence)
 
 
 def asked_otherwise(item_id: str) -> Conflict:
-    """A request has the id or the key of another one, and another body."""
+    """Return a request has the id or the key of another one, and another body."""
     return Conflict(
         f"item {item_id!r} has this id or key and asks for something else; ask again with the same workflow, input and options, "
         "or with a key of its own"
@@ -72,29 +72,29 @@ def asked_otherwise(item_id: str) -> Conflict:
 
 
 def no_item(item_id: str) -> NotFound:
-    """There is no such queue item."""
+    """Return the refusal of a unit for a queue item that does not exist."""
     return NotFound(f"there is no item {item_id!r}")
 
 
 def claim_lost(item_id: str, fence: int | None) -> LeaseLost:
-    """Whoever claimed the item has it no more."""
+    """Return the refusal of a claimer that has lost the item."""
     return LeaseLost(f"the claim of item {item_id!r} was lost; nothing was written", fence=fence)
 
 
 def item_alive(item_id: str, status: str) -> Conflict:
-    """The item is not dead, so it cannot be driven again."""
+    """Return the item is not dead, so it cannot be driven again."""
     return Conflict(f"item {item_id!r} is {status}; only one that is FAILED or CANCELLED is driven again")
 
 
 def item_dropped(item_id: str) -> Conflict:
-    """The item that an execution came from is there no more, so there is no turn to wait for."""
+    """Return the item that an execution came from is there no more, so there is no turn to wait for."""
     return Conflict(
         f"item {item_id!r}, which the execution came from, was dropped since it ended; nothing was written, enqueue the work anew"
     )
 
 
 def item_driven(item_id: str, execution_id: str) -> Conflict:
-    """The item that an execution came from has another one by now."""
+    """Return the item that an execution came from has another one by now."""
     return Conflict(
         f"item {item_id!r}, which the execution came from, was driven again as execution {execution_id!r}; nothing was written, "
         "look at that one"
@@ -102,17 +102,17 @@ def item_driven(item_id: str, execution_id: str) -> Conflict:
 
 
 def singleton_alive(name: str) -> Conflict:
-    """There is another item of the same singleton."""
+    """Return the refusal of an item while another one with its singleton name has not ended."""
     return Conflict(f"another item of singleton {name!r} has not ended; wait for it, or cancel it")
 
 
 def outrun(unit: PutTier | PutWorkspace | PutQueue, present: Tier | Workspace | QueueSettings | None) -> Conflict | None:
-    """The refusal of a change that is based on something else than what is there; None if it may be written."""
+    """Return the refusal of a change that is based on something else than what is there; None if it may be written."""
     return None if unit.based_on is msgspec.UNSET or unit.based_on == present else put_outrun(unit)
 
 
 def put_outrun(unit: PutTier | PutWorkspace | PutQueue) -> Conflict:
-    """Somebody else was first to change a tier, a workspace or a queue."""
+    """Return the refusal of a change to a tier, workspace or queue that was changed meanwhile."""
     match unit:
         case PutTier():
             what = f"tier {unit.tier.name!r}"

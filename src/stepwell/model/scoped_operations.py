@@ -1,4 +1,4 @@
-"""Scoped state: what an entry is, the operations on it, and what they come to.
+"""Scoped state: entries, the operations on them, and what these come to.
 
 ``resolve`` is the one place that knows the rules of TTL, compare-and-set, counters and limits. A store gives it the stored
 entries and the time, and writes what comes back; it has no rules of its own.
@@ -6,8 +6,6 @@ entries and the time, and writes what comes back; it has no rules of its own.
 Every write in a scope takes the scope's next revision. It only grows, so a key that was deleted and set again never shows a
 revision it had before, and "everything after revision n" is what changed since n. A deleted key leaves a tombstone (an entry
 without data) for the watchers, until a sweep.
-
-What a value and another come to together: increments and merges of scoped state.
 """
 
 from __future__ import annotations
@@ -126,7 +124,7 @@ class StoredEntry(msgspec.Struct, frozen=True, gc=False):
     """Whether it is what was stored; a row that is not can be written over, but not read."""
 
     def checked(self, scope: str, key: str) -> StoredEntry:
-        """The same row; ``Corrupted`` if it is not what was stored."""
+        """Return the same row; ``Corrupted`` if it is not what was stored."""
         if not self.is_sound:
             raise Corrupted(
                 f"the value of key {key!r} in scope {scope!r} does not match its checksum; set or delete it, or restore a backup",
@@ -152,7 +150,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, stored: StoredEntry) -> Entry:
-        """The entry as users see it."""
+        """Return the entry as users see it."""
         ends = None if stored.expires_ms is None else from_ms(stored.expires_ms)
         return cls(decode(stored.data or b"null"), stored.revision, ends)
 
@@ -167,19 +165,19 @@ class StateChange(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, key: str, stored: StoredEntry) -> StateChange:
-        """The change that left this row."""
+        """Return the change that left this row."""
         if stored.data is None:
             return cls(key, None, stored.revision, is_deleted=True)
         return cls(key, decode(stored.data), stored.revision)
 
     @classmethod
     def seen_at(cls, key: str, stored: StoredEntry, now_ms: int) -> StateChange:
-        """The change as it looks at a time: a value that has expired by then is deleted."""
+        """Return the change as it looks at a time: a value that has expired by then is deleted."""
         return cls.of(key, stored if alive(stored, now_ms) else msgspec.structs.replace(stored, data=None))
 
 
 def alive(stored: StoredEntry | None, now_ms: int) -> StoredEntry | None:
-    """The entry, unless it was deleted or has expired: expired is absent at once."""
+    """Return the entry, unless it was deleted or has expired: expired is absent at once."""
     if stored is None or stored.data is None:
         return None
     if stored.expires_ms is not None and stored.expires_ms <= now_ms:
@@ -210,23 +208,23 @@ class Resolution:
         self.answers: list[object] = []
 
     def stored(self, scope: str, key: str) -> StoredEntry | None:
-        """The row as it is after the operations so far."""
+        """Return the row as it is after the operations so far."""
         found = self.entries.get((scope, key))
         if found is not None or scope in self.cleared:
             return found
         return self._lookup(scope, key)
 
     def live(self, scope: str, key: str) -> StoredEntry | None:
-        """The row, unless deleted or expired."""
+        """Return the row, unless deleted or expired."""
         return alive(self.stored(scope, key), self.now_ms)
 
     def sound(self, scope: str, key: str) -> StoredEntry | None:
-        """The same, to go on from what it holds: it must be what was stored."""
+        """Return the same, to go on from what it holds: it must be what was stored."""
         found = self.live(scope, key)
         return None if found is None else found.checked(scope, key)
 
     def scope(self, scope: str) -> ScopeTotals:
-        """The scope's totals after the operations so far."""
+        """Return the scope's totals after the operations so far."""
         found = self.totals.get(scope)
         return found if found is not None else self._totals_of(scope)
 
@@ -299,7 +297,7 @@ def _resolve(ops: Sequence[StateOp], resolution: Resolution, room_of: RoomOf) ->
 
 
 def prefix_end(prefix: str) -> str | None:
-    """The first string after all that start with ``prefix``, in order of code points; None if there is none."""
+    """Return the first string after all that start with ``prefix``, in order of code points; None if there is none."""
     for length in range(len(prefix), 0, -1):
         last = ord(prefix[length - 1])
         if last < 0x10FFFF:
@@ -403,7 +401,7 @@ _RULES: dict[type, Callable[[Resolution, StateOp], object]] = {  # pyright: igno
 
 
 def summed(key: str, before: Value, by: float) -> int | float:
-    """A number and what is added to it, within the range of numbers that every store keeps."""
+    """Return a number and what is added to it, within the range of numbers that every store keeps."""
     if not _is_number(before):
         raise InvalidInput(f"key {key!r} holds no number, so it cannot be incremented; set it first")
     after = before + by
@@ -415,7 +413,7 @@ def summed(key: str, before: Value, by: float) -> int | float:
 
 
 def merged(key: str, how: str, before: Value, given: Value) -> Value:
-    """What two values come to by ``add``, ``max``, ``min`` or ``union``, in whatever order writers bring them."""
+    """Return what two values come to by ``add``, ``max``, ``min`` or ``union``, in whatever order writers bring them."""
     if how == "union":
         if not isinstance(before, list) or not isinstance(given, list):
             raise InvalidInput(f"key {key!r} holds no list, so nothing can be united with it")

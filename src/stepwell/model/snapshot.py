@@ -61,7 +61,7 @@ _decode_body = msgspec.json.Decoder(Snapshot).decode
 
 
 def write_snapshot(state: State) -> bytes:
-    """The snapshot of a state: a line that labels it, then its content."""
+    """Return the snapshot of a state: a line that labels it, then its content."""
     who = state.identity
     entries = {section: {key: msgspec.Raw(data) for key, data in rows.items()} for section, rows in state.sections.items() if rows}
     body = _encode(Snapshot(who.execution_id, who.workspace_id, state.revision, state.receipt, state.digest, entries))
@@ -69,7 +69,7 @@ def write_snapshot(state: State) -> bytes:
 
 
 def read_snapshot(data: object) -> tuple[Snapshot, State]:
-    """The snapshot and its state, with every digest checked; ``InvalidSnapshot`` says what is wrong with it."""
+    """Return the snapshot and its state, with every digest checked; ``InvalidSnapshot`` says what is wrong with it."""
     snapshot = _read_content(data)
     state = _rebuild(snapshot, None)
     if state.digest != snapshot.state:
@@ -84,7 +84,7 @@ def read_snapshot(data: object) -> tuple[Snapshot, State]:
 
 
 def _check_readable(state: State) -> None:
-    """Digests can be made for any content; this finds what they cannot: entries that nobody could read back."""
+    """Raise for entries that cannot be read back: digests can be made for any content, so they do not find those."""
     view = ExecutionState(state)
     try:
         read = {section: getattr(view, section) for section in SECTIONS}
@@ -95,13 +95,13 @@ def _check_readable(state: State) -> None:
 
 
 def store_snapshot(state: State) -> StoredSnapshot:
-    """The state as a store keeps it."""
+    """Return the state as a store keeps it."""
     data, accumulator = write_snapshot(state), state.accumulator.to_bytes(_ACCUMULATOR_BYTES, "little")
     return StoredSnapshot(state.revision, data, accumulator, sha256(data + accumulator).hexdigest())
 
 
 def stored_state(stored: StoredSnapshot) -> State:
-    """The state of a stored snapshot; damage is found by its digest."""
+    """Return the state of a stored snapshot; damage is found by its digest."""
     is_bytes = isinstance(stored.data, bytes) and isinstance(stored.accumulator, bytes)  # a damaged file may give anything
     if not is_bytes or sha256(stored.data + stored.accumulator).hexdigest() != stored.digest:
         raise InvalidSnapshot("the stored snapshot does not match its digest")

@@ -31,18 +31,23 @@ RoomOf = Callable[[str], StateRoom | None]
 
 
 def boundless(_: str) -> None:
-    """The room of workspaces that nothing limits."""
+    """Return the room of workspaces without a limit."""
     return
 
 
 def workspace_of(path: str) -> str:
-    """The workspace that a scope belongs to; empty for the global one. As ``Scope.parse`` has it, for paths that are known to be
-    good: every write asks."""
+    """Return the workspace that a scope belongs to; empty for the global one.
+
+    ``Scope.parse`` gives the same, but checks the path; every write asks this, for a path that is known to be good.
+    """
     return unquote(path.split("/", 2)[1])
 
 
 def growth_in(changes: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """How many bytes more workspaces are to hold after changes (a scope's path, by how many bytes it grows) that may be refused."""
+    """Return by how many bytes each workspace grows; ``changes`` are scope paths, each with the bytes that it grows by.
+
+    Growth that is never refused is left out.
+    """
     growth: dict[str, int] = {}
     for path, grown in changes:
         if grown and path.split("/", 1)[0] not in _NEVER_REFUSED:
@@ -52,7 +57,7 @@ def growth_in(changes: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def overfull(changes: Iterable[tuple[str, int]], room_of: RoomOf) -> LimitExceeded | None:
-    """The refusal of changes that leave a workspace with more than it may hold."""
+    """Return the refusal of changes that leave a workspace with more than it may hold."""
     for workspace, grown in growth_in(changes).items():
         room = room_of(workspace)
         if room is not None and room.held + grown > room.maximum:

@@ -1,4 +1,4 @@
-"""The status of an execution, and which may follow which."""
+"""Status of an execution and of a step, and the allowed transitions."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ FINAL = _ENDINGS
 
 
 def may_follow(before: Status, after: Status) -> bool:
-    """Whether an execution may go from one status to the other."""
+    """Return whether an execution may go from one status to the other."""
     return after in TRANSITIONS[before]

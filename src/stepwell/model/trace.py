@@ -44,7 +44,7 @@ class Trace(msgspec.Struct, frozen=True):
     events: list[TraceEvent] = []
 
     def difference(self, other: Trace) -> str | None:
-        """The first place where another trace goes another way, in words; None if there is none."""
+        """Return the first place where another trace goes another way, in words; None if there is none."""
         if self.level != other.level:
             raise InvalidInput(f"a trace of level {self.level!r} cannot be compared with one of level {other.level!r}")
         for number in range(max(len(self.events), len(other.events))):
@@ -54,7 +54,7 @@ class Trace(msgspec.Struct, frozen=True):
         return None
 
     def reduced(self, level: TraceLevel) -> Trace:
-        """The same at a lower level."""
+        """Return the same at a lower level."""
         if _rank(level) > _rank(self.level):
             raise InvalidInput(f"a trace of level {self.level!r} has not what level {level!r} needs")
         if level == "full":
@@ -64,7 +64,7 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 def trace_of(receipts: Iterable[Receipt], level: TraceLevel = "full") -> Trace:
-    """The trace of a run from its receipts."""
+    """Return the trace of a run from its receipts."""
     if _rank(level) < 0:
         raise InvalidInput(f"a trace's level is one of {', '.join(get_args(TraceLevel))}, not {level!r}")
     events = [] if level == "none" else [event for receipt in receipts for event in _events(receipt)]
@@ -91,7 +91,7 @@ def _events(receipt: Receipt) -> Iterator[TraceEvent]:
 
 
 def _event(mutation: dict[str, Any]) -> TraceEvent | None:
-    """What a mutation says about the way of a run; None for bookkeeping."""
+    """Return what a mutation says about the way of a run; None for bookkeeping."""
     match mutation:
         case {"type": "set_trigger", "trigger": trigger}:
             return TraceEvent("start", value=trigger)

@@ -86,7 +86,7 @@ def plan(base: State, batch: Sequence[Planned], limits: Limits, opening: Opening
 
 
 def refusal(problems: Sequence[Problem]) -> ValidationFailed:
-    """The error for a list of problems: the special class if all are of one kind, else the general one."""
+    """Return the error for a list of problems: the special class if all are of one kind, else the general one."""
     codes = {problem.code for problem in problems}
     for special in (AlreadyRecorded, LimitExceeded, InvalidInput):
         if codes == {special.code}:
@@ -99,7 +99,7 @@ def _name_of(mutation: Mutation | None) -> str:
 
 
 def _check_open(draft: Draft, mutation: Mutation) -> None:
-    """A finished execution changes no more; scoped state is not the execution's, so even that waits for a live one."""
+    """Raise for a mutation of a finished execution, which only a retry may change; not even scoped state is written with it."""
     if type(mutation) not in _REOPENING:
         raise ValidationFailed(f"the execution is {draft.current_status()} and changes no more; fork it, or retry it first")
 
@@ -257,12 +257,12 @@ def _set_status(draft: Draft, mutation: SetStatus) -> None:
 
 
 def _write_state(draft: Draft, mutation: WriteState) -> None:
-    """Scoped state is the store's to check; here it only rides along and is part of the receipt."""
+    """Carry an operation on scoped state, which becomes part of the receipt; the store validates it."""
     draft.write_state(mutation.op)
 
 
 def _enqueue_item(draft: Draft, mutation: EnqueueItem) -> None:
-    """The same for queue items: whether there is room for one is the store's to say."""
+    """Carry a queue item; the store decides whether there is room for it."""
     draft.enqueue(mutation.whole())
 
 

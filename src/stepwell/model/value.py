@@ -112,7 +112,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def canonical(value: Value, limits: Limits = DEFAULT_LIMITS, *, what: str = "the value") -> bytes:
-    """The value's canonical bytes, or ``InvalidInput`` / ``LimitExceeded`` that names the place inside it.
+    """Return the value's canonical bytes, or ``InvalidInput`` / ``LimitExceeded`` that names the place inside it.
 
     Encoding and decoding in C and comparing is much faster than walking the value in Python, and catches everything that
     JSON would silently change (tuples, NaN, dates, numbers as keys); only the message is found by walking.
@@ -133,7 +133,7 @@ def canonical(value: Value, limits: Limits = DEFAULT_LIMITS, *, what: str = "the
 
 
 def recode(value: Value) -> bytes:
-    """The canonical bytes of what was a value before, or is made of such: of one that was just as large as it may be, too."""
+    """Return the canonical bytes of a value that was accepted before, or is made of such, without checking limits again."""
     return _encode(value)
 
 
@@ -143,7 +143,7 @@ _LONG_NUMBER = b"0" * 19
 
 
 def freeze(value: Value, limits: Limits = DEFAULT_LIMITS, *, what: str = "the value") -> Frozen:
-    """The value in a form that nobody can change: atoms stay, lists and dicts become their canonical bytes."""
+    """Return the value in a form that nobody can change: atoms stay, lists and dicts become their canonical bytes."""
     if value is None or type(value) is bool:
         return value
     if type(value) is int and _INT_MIN <= value <= _INT_MAX:
@@ -155,7 +155,7 @@ def freeze(value: Value, limits: Limits = DEFAULT_LIMITS, *, what: str = "the va
 
 
 def thaw(frozen: Frozen) -> Value:
-    """A fresh copy of a frozen value."""
+    """Return a fresh copy of a frozen value."""
     return decode(frozen) if type(frozen) is bytes else frozen
 
 
@@ -174,7 +174,7 @@ def parse(text: bytes | str, limits: Limits = DEFAULT_LIMITS, *, what: str = "th
 
 
 def to_value(obj: object) -> Value:
-    """A typed object (dataclass, msgspec or attrs class, pydantic model, date, tuple ...) as a plain value."""
+    """Return a typed object (dataclass, msgspec or attrs class, pydantic model, date, tuple ...) as a plain value."""
     try:
         # In order, because a set comes in another one in every process; and keys as text, because JSON has no others.
         return _lists(msgspec.to_builtins(obj, enc_hook=_encode_foreign, str_keys=True, order="deterministic"))
@@ -183,7 +183,7 @@ def to_value(obj: object) -> Value:
 
 
 def from_value(value: Value, kind: type[T]) -> T:
-    """The plain value as an instance of ``kind``: the way back from ``to_value``."""
+    """Return the plain value as an instance of ``kind``: the way back from ``to_value``."""
     try:
         return msgspec.convert(value, kind, dec_hook=_decode_foreign, str_keys=True)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
@@ -191,7 +191,7 @@ def from_value(value: Value, kind: type[T]) -> T:
 
 
 def _lists(value: Value) -> Value:
-    """The same value with lists for tuples, which JSON does not have; the annotation makes them tuples again."""
+    """Return the same value with lists for tuples, which JSON does not have; the annotation makes them tuples again."""
     if isinstance(value, dict):
         return {key: _lists(child) for key, child in cast("dict[str, Value]", value).items()}
     if isinstance(value, list | tuple):
@@ -234,7 +234,7 @@ def _finite(text: str) -> float:
 
 
 def _explain(value: object, limits: Limits, what: str) -> InvalidInput | LimitExceeded:
-    """The error for a value that does not survive encoding: the first offending place, in words."""
+    """Return the error for a value that does not survive encoding: the first offending place, in words."""
     try:
         _inspect(value, limits, what)
     except (InvalidInput, LimitExceeded) as error:
@@ -275,7 +275,7 @@ class _BadKey(NamedTuple):
 
 
 def _fault_of(part: object) -> str:
-    """Why one part is not a value, or an empty string."""
+    """Return why one part is not a value, or an empty string."""
     match part:
         case None | bool() | list() | dict():
             return ""

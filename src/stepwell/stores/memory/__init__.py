@@ -1,4 +1,4 @@
-"""The memory store: the contract in dicts. For tests and scratch work; nothing survives the process."""
+"""Memory store: implements the contract in dicts, for tests and scratch work; nothing survives the process."""
 
 from stepwell.stores.memory.store import MemoryStore
 

@@ -1,9 +1,4 @@
-"""The rows of one execution in memory.
-
-Leases of executions in memory: who runs which, and which come due when.
-
-Executions in memory: their heads, commits and snapshots.
-"""
+"""Executions in memory: their heads, commits, snapshots and leases."""
 
 from __future__ import annotations
 
@@ -62,7 +57,7 @@ __all__ = [
 
 
 class MemoryExecution:
-    """One execution's rows; ``commits`` starts right after the head's base revision."""
+    """Rows of one execution; ``commits`` starts right after the head's base revision."""
 
     __slots__ = ("by_commit_id", "commits", "head", "is_nudged", "snapshots")
 
@@ -82,7 +77,7 @@ class MemoryExecution:
         return self.commits[max(after + 1 - base, 0) : max(upto + 1 - base, 0)]
 
     def seen(self, commit: Commit) -> Seen | None:
-        """The first writing of a commit id, if there was one."""
+        """Return the first writing of a commit id, if there was one."""
         revision = self.by_commit_id.get(commit.commit_id)
         if revision is None:
             return None
@@ -94,7 +89,7 @@ replace = msgspec.structs.replace
 
 
 class MemoryLeases:
-    """The leases of all executions of a store. Called under the store's lock."""
+    """Leases of all executions of a store. Callers hold the store's lock."""
 
     def __init__(self, clock: Clock, executions: Mapping[str, MemoryExecution]) -> None:
         self._clock, self._executions = clock, executions
@@ -147,7 +142,7 @@ class MemoryLeases:
         fault("lease.rested")
 
     def nudge(self, execution_ids: Sequence[str], undo: UndoLog) -> None:
-        """Have executions looked at: now, or as soon as their holders rest."""
+        """Make executions due: now, or as soon as their holders rest."""
         for execution_id in execution_ids:
             execution = self._executions.get(execution_id)
             if execution is not None and execution.head.status not in FINAL:
@@ -166,7 +161,7 @@ class MemoryLeases:
             undo.put(self.waking, execution_id, execution)
 
     def forget(self, execution_id: str, undo: UndoLog) -> None:
-        """An execution was deleted: it never comes due."""
+        """Remove a deleted execution from those that come due."""
         if execution_id in self.waking:
             undo.drop(self.waking, execution_id)
 
@@ -182,7 +177,7 @@ class MemoryLeases:
 
 
 class MemoryExecutions:
-    """All executions of a store. Called under the store's lock."""
+    """All executions of a store. Callers hold the store's lock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -193,12 +188,12 @@ class MemoryExecutions:
     # Writing.
 
     def seen(self, commit: Commit) -> Seen | None:
-        """The first writing of a commit id, if there was one."""
+        """Return the first writing of a commit id, if there was one."""
         execution = self.rows.get(commit.execution_id)
         return None if execution is None else execution.seen(commit)
 
     def unfit(self, commit: Commit) -> StepwellError | None:
-        """Why a commit cannot be written; None if it can."""
+        """Return why a commit cannot be written; None if it can."""
         execution = self.rows.get(commit.execution_id)
         head = None if execution is None else execution.head
         return unfit(commit, head, is_taken=head is not None or commit.execution_id in self._deleted)
@@ -261,12 +256,12 @@ class MemoryExecutions:
     # Reading. Rows are frozen, so handing them out is handing out copies.
 
     def head(self, execution_id: str) -> Head | None:
-        """The row of an execution."""
+        """Return the row of an execution."""
         execution = self.rows.get(execution_id)
         return None if execution is None else execution.head
 
     def load(self, execution_id: str, at: int | None, since: int | None) -> Loaded | None:
-        """What an execution's state at a revision is built from."""
+        """Return what an execution's state at a revision is built from."""
         execution = self.rows.get(execution_id)
         if execution is None:
             return None
@@ -279,25 +274,25 @@ class MemoryExecutions:
         return Loaded(execution.head, snapshot, execution.rows(start, upto))
 
     def history(self, execution_id: str, after: int, limit: int) -> list[StoredCommit]:
-        """Commits after a revision."""
+        """Return commits after a revision."""
         execution = self.rows.get(execution_id)
         return [] if execution is None else execution.rows(after, execution.head.revision)[:limit]
 
     def base(self, execution_id: str) -> StoredSnapshot | None:
-        """The snapshot that the chain starts from, if it does."""
+        """Return the snapshot that the chain starts from, if it does."""
         execution = self.rows.get(execution_id)
         if execution is None or execution.head.base_revision < 0:
             return None
         return execution.snapshots[0]
 
     def commit_of(self, execution_id: str, commit_id: str) -> StoredCommit | None:
-        """The commit by that id."""
+        """Return the commit by that id."""
         execution = self.rows.get(execution_id)
         revision = None if execution is None else execution.by_commit_id.get(commit_id)
         return None if execution is None or revision is None else execution.row(revision)
 
     def find(self, query: ExecutionQuery) -> list[Head]:
-        """Executions that match, newest first."""
+        """Return executions that match, newest first."""
         heads = [execution.head for execution in self.rows.values()]
         wanted = [head for head in heads if query.matches(head)]
         wanted.sort(key=lambda head: (head.created_ms, head.execution_id), reverse=True)

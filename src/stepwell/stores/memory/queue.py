@@ -1,9 +1,4 @@
-"""Counts queue items by lane.
-
-Queue items in memory, found by everything that the queue's rules ask for.
-
-The queue of the memory store: workspaces, tiers, named queues and items.
-"""
+"""Queue in memory: items with the indexes that the rules look them up by, workspaces, tiers and named queues."""
 
 from __future__ import annotations
 
@@ -81,7 +76,7 @@ _MOST_WAITS = 1_000
 
 
 def lanes_of(items: Iterable[Item], now_ms: int) -> list[Lane]:
-    """What waits and runs, by workspace and queue."""
+    """Return what waits and runs, by workspace and queue."""
     grouped: dict[tuple[str, str], list[Item]] = {}
     for item in items:
         grouped.setdefault((item.workspace_id, item.queue), []).append(item)
@@ -129,11 +124,11 @@ class MemoryItems:
         undo.call(lambda: self._swap(after, before))
 
     def next_ready_ms(self) -> int | None:
-        """When the next delayed item becomes ready."""
+        """Return when the next delayed item becomes ready."""
         return self._delayed[0][0] if self._delayed else None
 
     def has_ready(self) -> bool:
-        """Whether there is anything for claims to find."""
+        """Return whether there is anything for claims to find."""
         return bool(self._ready)
 
     def promote(self, now_ms: int) -> None:
@@ -147,43 +142,43 @@ class MemoryItems:
         return iter(list(self._by_id.values()))
 
     def get(self, item_id: str) -> Item | None:
-        """The item with this id."""
+        """Return the item with this id."""
         return self._by_id.get(item_id)
 
     def at(self, number: int) -> Item:
-        """The item with this number."""
+        """Return the item with this number."""
         return self._by_number[number]
 
     def ready(self) -> dict[LaneKey, list[Candidate]]:
-        """The lanes that have something ready, in order."""
+        """Return the lanes that have something ready, in order."""
         return self._ready
 
     def pending_in(self, workspace_id: str) -> int:
-        """How many items of a workspace wait."""
+        """Return how many items of a workspace wait."""
         return len(self._pending.get(workspace_id, ()))
 
     def used_by(self, workspace_id: str) -> int:
-        """How many slots of a workspace are used."""
+        """Return how many slots of a workspace are used."""
         return len(self._active.get(workspace_id, ()))
 
     def used_in(self, queue: str) -> int:
-        """How many items of a queue are active."""
+        """Return how many items of a queue are active."""
         return len(self._active_in.get(queue, ()))
 
     def keyed(self, workspace_id: str, key: str) -> Item | None:
-        """The item with an idempotency key."""
+        """Return the item with an idempotency key."""
         return self._found(self._keys.get((workspace_id, key)))
 
     def single(self, workspace_id: str, singleton: str) -> Item | None:
-        """The item with a singleton name that has not ended."""
+        """Return the item with a singleton name that has not ended."""
         return self._found(self._singles.get((workspace_id, singleton)))
 
     def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
-        """The newest PENDING item with a debounce name."""
+        """Return the newest PENDING item with a debounce name."""
         return self._found(max(self._bouncing.get((workspace_id, debounce), ()), default=None))
 
     def of_execution(self, execution_id: str) -> Item | None:
-        """The item that an execution comes from, while that is DISPATCHED: before, others may want the same id."""
+        """Return the item that an execution comes from, while that is DISPATCHED: before, others may want the same id."""
         return self._found(self._executions.get(execution_id))
 
     def _found(self, number: int | None) -> Item | None:
@@ -272,7 +267,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class _MemoryDesk:
-    """The items as a request sees them."""
+    """Items as the admission of a request looks them up."""
 
     def __init__(self, queue: MemoryQueue, undo: UndoLog) -> None:
         self._queue, self._undo = queue, undo
@@ -292,7 +287,7 @@ class _MemoryDesk:
 
 
 class MemoryQueue:
-    """What waits for capacity. Called under the store's lock."""
+    """Queue of a store: items, workspaces, tiers and named queues. Callers hold the store's lock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -339,7 +334,7 @@ class MemoryQueue:
         return None
 
     def end_of(self, execution_id: str, undo: UndoLog) -> None:
-        """An execution was deleted: its item ends with it."""
+        """End the item of an execution that was deleted."""
         item = self.rows.of_execution(execution_id)
         after = None if item is None else orphaned(item, self._clock.now_ms())
         if after is not None:
@@ -348,7 +343,7 @@ class MemoryQueue:
     # What the desk asks.
 
     def room(self, workspace_id: str) -> int | StepwellError:
-        """How many more items a workspace may have waiting."""
+        """Return how many more items a workspace may have waiting."""
         if workspace_id not in self._tenants:
             return unknown_workspace(workspace_id)
         return free_slots(self._tier_of(workspace_id).queue_depth, self.rows.pending_in(workspace_id))
@@ -383,7 +378,7 @@ class MemoryQueue:
         return Written([after])
 
     def _give_back_start(self, item: Item, now_ms: int, undo: UndoLog) -> None:
-        """The start that a claim has counted came to nothing."""
+        """Give the rate back for a start that a claim has counted and that did not happen."""
         claimed_ms, tenant, named = item.claimed_ms or 0, self._tenants[item.workspace_id], self._queues.get(item.queue)
         rate_ms = earlier_rate_ms(self._tier_of(item.workspace_id).rate_per_second, tenant.rate_ms, claimed_ms, now_ms)
         undo.put(self._tenants, item.workspace_id, replace(tenant, rate_ms=rate_ms))
@@ -517,14 +512,14 @@ class MemoryQueue:
     # Reading.
 
     def state_bytes_of(self, workspace_id: str) -> int | None:
-        """How much scoped state a workspace may hold; None: no limit."""
+        """Return how much scoped state a workspace may hold; None: no limit."""
         return self._tier_of(workspace_id).state_bytes if workspace_id in self._tenants else None
 
     def _tier_of(self, workspace_id: str) -> Tier:
         return self._tiers[self._tenants[workspace_id].workspace.tier]
 
     def items(self, query: ItemQuery) -> list[Item]:
-        """Items that match, newest first."""
+        """Return items that match, newest first."""
         wanted = [
             item
             for item in self.rows
@@ -537,19 +532,19 @@ class MemoryQueue:
         return sorted(wanted, key=lambda item: -item.number)[: query.limit]
 
     def lanes(self, workspace_id: str | None) -> list[Lane]:
-        """What waits and runs."""
+        """Return what waits and runs."""
         return lanes_of([item for item in self.rows if workspace_id in (None, item.workspace_id)], self._clock.now_ms())
 
     def workspaces(self) -> list[Workspace]:
-        """All workspaces by id."""
+        """Return all workspaces by id."""
         return [self._tenants[name].workspace for name in sorted(self._tenants)]
 
     def tiers(self) -> list[Tier]:
-        """All tiers by name."""
+        """Return all tiers by name."""
         return [self._tiers[name] for name in sorted(self._tiers)]
 
     def queues(self) -> list[QueueSettings]:
-        """The queues that were set up, by name."""
+        """Return the queues that were set up, by name."""
         return [self._queues[name].settings for name in sorted(self._queues)]
 
 

@@ -1,7 +1,4 @@
-"""Scoped state in memory: the entries of each scope and what they come to.
-
-Locks in memory: who holds which, until when, with which fence.
-"""
+"""Scoped state and locks in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ __all__ = [
 
 
 class MemoryEntries:
-    """The state of all scopes of a store. Called under the store's lock."""
+    """State of all scopes of a store. Callers hold the store's lock."""
 
     def __init__(self, clock: Clock, limits: Limits, most_of: Callable[[str], int | None]) -> None:
         self._clock, self._limits, self._most_of = clock, limits, most_of
@@ -37,7 +34,7 @@ class MemoryEntries:
     # Writing.
 
     def resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
-        """What operations come to, or why they cannot be."""
+        """Return what operations come to, or why they cannot be."""
         return resolve(ops, self._stored, self.totals, self._clock.now_ms(), self._limits, self._expired, self._room_of)
 
     def _room_of(self, workspace_id: str) -> StateRoom | None:
@@ -86,35 +83,35 @@ class MemoryEntries:
     # Reading.
 
     def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:
-        """Those of some keys that are there."""
+        """Return those of some keys that are there."""
         rows, now = self.rows.get(scope, {}), self._clock.now_ms()
         found = ((key, alive(rows.get(key), now)) for key in keys)
         return {key: row for key, row in found if row is not None}
 
     def scan(self, scope: str, prefix: str, after: str | None, limit: int) -> list[tuple[str, StoredEntry]]:
-        """Keys of a scope in order."""
+        """Return keys of a scope in order."""
         rows, now = self.rows.get(scope, {}), self._clock.now_ms()
         keys = sorted(key for key in rows if key.startswith(prefix) and (after is None or key > after))
         live = ((key, alive(rows[key], now)) for key in keys)
         return [(key, row) for key, row in live if row is not None][:limit]
 
     def changes(self, scope: str, after: int) -> list[tuple[str, StoredEntry]]:
-        """What was written since a revision, tombstones too."""
+        """Return what was written since a revision, tombstones too."""
         rows = [(key, row) for key, row in self.rows.get(scope, {}).items() if row.revision > after]
         return sorted(rows, key=lambda pair: (pair[1].revision, pair[0]))
 
     def totals(self, scope: str) -> ScopeTotals:
-        """What a scope holds."""
+        """Return what a scope holds."""
         return self._totals.get(scope) or ScopeTotals()
 
     def scopes(self, workspace_id: str | None) -> Iterator[str]:
-        """The scopes that hold something."""
+        """Return the scopes that hold something."""
         paths = sorted(path for path, totals in self._totals.items() if totals.keys)
         return (path for path in paths if workspace_id is None or Scope.parse(path).workspace == workspace_id)
 
 
 class MemoryLocks:
-    """All locks of a store. Called under the store's lock."""
+    """All locks of a store. Callers hold the store's lock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -122,7 +119,7 @@ class MemoryLocks:
         self.fences = 0
 
     def broken(self, guards: Sequence[LockGuard]) -> LeaseLost | None:
-        """The first lock that a writer believes it holds and has lost."""
+        """Return the first lock that a writer believes it holds and has lost."""
         return broken(guards, self._held.get)
 
     def write(self, unit: Acquire | Renew | Unlock, undo: UndoLog) -> Outcome:

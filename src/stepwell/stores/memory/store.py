@@ -1,4 +1,4 @@
-"""The memory store: the contract in dicts. For tests and scratch work; nothing survives the process."""
+"""Memory store: implements the contract in dicts, for tests and scratch work; nothing survives the process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = ["MemoryStore"]
 
 
 class MemoryStore:
-    """Keeps everything in this process. One lock; values are bytes, so what is read cannot be changed."""
+    """Store that keeps everything in this process, under one lock; values are bytes, so what is read cannot be changed."""
 
     def __init__(self, clock: Clock, limits: Limits) -> None:
         self._clock = clock
@@ -55,10 +55,10 @@ class MemoryStore:
         self._entries = MemoryEntries(clock, limits, self._queue.state_bytes_of)
 
     def open(self) -> None:
-        """There is nothing to open."""
+        """Do nothing: a dict needs no opening."""
 
     def close(self) -> None:
-        """There is nothing to give back; the data goes with the last reference to the store."""
+        """Do nothing: the data goes with the last reference to the store."""
 
     def capabilities(self) -> Capabilities:
         return Capabilities(is_shared=False, has_blocking_writes=False)
@@ -70,7 +70,7 @@ class MemoryStore:
         return self._clock.now_ms()
 
     def check(self) -> None:
-        """Memory is always there."""
+        """Do nothing: memory is always reachable."""
 
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG002 - no other process can write here
         return lambda: None
@@ -122,7 +122,7 @@ class MemoryStore:
         return self._commit_alone(commit, undo)
 
     def _commit_with_items(self, commit: Commit, undo: UndoLog) -> Outcome:
-        """A commit and what it does to the queue: if any of it is refused, all of it is taken back."""
+        """Write a commit and what it does to the queue: if any of it is refused, all of it is taken back."""
         before = len(undo)
         added = self._queue.add(commit.items, undo) if commit.items else []
         refusal = next((answer for answer in added if isinstance(answer, StepwellError)), None)
@@ -146,7 +146,7 @@ class MemoryStore:
         return Written() if resolution is None else self._entries.write(resolution, undo)
 
     def _check(self, commit: Commit) -> Seen | StepwellError | None:
-        """Why a commit is not written now; None if it can be."""
+        """Return why a commit is not written now; None if it can be."""
         broken = self._locks.broken(commit.guards) if commit.guards else None
         return self._executions.seen(commit) or broken or self._executions.unfit(commit)
 

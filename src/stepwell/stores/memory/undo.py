@@ -1,4 +1,4 @@
-"""Takes back the writes of a group that failed on its way."""
+"""Undo log: takes back the writes of a group that failed half-way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class UndoLog:
-    """Does the writes of a group and remembers how to take them back, newest first."""
+    """Writes of a group, with what each replaced; undone newest first."""
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], object]] = []

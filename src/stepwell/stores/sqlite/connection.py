@@ -1,7 +1,4 @@
-"""Statements by name, inside the transaction that the store has begun.
-
-Opening SQLite files: which are ours, how they are set up, and what its errors mean in our words.
-"""
+"""Connections to SQLite files: check that a file is ours, set it up, run statements, and translate SQLite's errors to ours."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ __all__ = [
 
 
 class Statements:
-    """Runs the statements of one transaction, all of them at one time."""
+    """Named statements of one transaction, which all have the same time."""
 
     def __init__(self, db: Database, sql: Mapping[str, str], now_ms: int) -> None:
         self.db, self._sql, self.now_ms = db, sql, now_ms
@@ -71,7 +68,7 @@ SCHEMA_VERSION = _SCHEMA[-1][0]
 
 
 class SqliteSettings(msgspec.Struct, frozen=True):
-    """What a ``sqlite:`` URL says."""
+    """Settings of a ``sqlite:`` URL."""
 
     path: str
     synchronous: str = "FULL"
@@ -79,7 +76,7 @@ class SqliteSettings(msgspec.Struct, frozen=True):
 
 
 def parse_url(url: str) -> SqliteSettings:
-    """The settings in ``sqlite:///relative`` or ``sqlite:////absolute``, with ``?synchronous=`` and ``?busy_seconds=``."""
+    """Return the settings in ``sqlite:///relative`` or ``sqlite:////absolute``, with ``?synchronous=`` and ``?busy_seconds=``."""
     parts = urlsplit(url)
     if parts.netloc or not parts.path.startswith("/") or len(parts.path) < 2:
         raise InvalidInput(f"{url!r} names no file; write sqlite:///relative/path.db or sqlite:////absolute/path.db")
@@ -98,7 +95,7 @@ def parse_url(url: str) -> SqliteSettings:
 
 
 def journal_mode(version: str) -> str:
-    """WAL, unless this SQLite can lose committed WAL data when two connections write and checkpoint.
+    """Return the journal mode: WAL, unless this SQLite can lose committed WAL data when two connections write and checkpoint.
 
     That is every version from 3.7.0 until the fix in 3.51.3, and the withdrawn 3.52 (sqlite.org/wal.html#walresetbug).
     """
@@ -108,7 +105,7 @@ def journal_mode(version: str) -> str:
 
 
 class Database:
-    """A connection to a file that is ours or new, with what this store asks of one."""
+    """Connection to a file that is ours or new, set up as this store needs it."""
 
     def __init__(self, settings: SqliteSettings, *, is_writer: bool, vfs: str | None = None) -> None:
         self._settings = settings
@@ -159,11 +156,11 @@ class Database:
         return True
 
     def value(self, sql: str) -> Any:
-        """The single value that a statement gives."""
+        """Return the single value that a statement gives."""
         return self._cursor.execute(sql).fetchall()[0][0]
 
     def is_in_transaction(self) -> bool:
-        """Whether a transaction is open."""
+        """Return whether a transaction is open."""
         return self._connection.in_transaction
 
     def close(self) -> None:
@@ -250,7 +247,7 @@ _ERRORS: tuple[tuple[type[apsw.Error], type[StoreUnavailable], str], ...] = (
 
 
 def translate(error: apsw.Error, settings: SqliteSettings) -> StoreUnavailable:
-    """The Stepwell error for one of SQLite's."""
+    """Return the Stepwell error for one of SQLite's."""
     for kind, ours, advice in _ERRORS:
         if isinstance(error, kind):
             return ours(f"{settings.path!r}: {advice} ({error})")

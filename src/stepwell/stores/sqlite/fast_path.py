@@ -90,7 +90,7 @@ def step_row(number: int | None, commit: Commit) -> tuple[object, ...]:
 
 
 def _head_move(number: int | None, commit: Commit) -> tuple[object, ...]:
-    """The head before and after the commit, and the fence it needs."""
+    """Return the head before and after the commit, and the fence it needs."""
     return (
         number,
         commit.revision,

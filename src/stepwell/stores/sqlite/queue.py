@@ -1,8 +1,6 @@
-"""Reads the queue from SQLite.
+"""Queue on SQLite: its reads, and its writes inside the store's transaction.
 
-Writes the queue's units inside the transaction that the SQLite store has begun.
-
-A transaction is the only writer, so what it counts stays true until it ends: the caps hold at every instant.
+A transaction is the only writer, so what it counts stays true until it ends: concurrency limits hold at every instant.
 """
 
 from __future__ import annotations
@@ -69,29 +67,29 @@ _MOST_WAITS = 1_000
 
 
 class SqliteQueueReads:
-    """The queue's reading verbs; the store lends a reader and knows the time."""
+    """Reads of the queue; the store supplies the connection and the time."""
 
     def _read(self, query: Callable[[Database], T]) -> T:
         raise NotImplementedError
 
     def now_ms(self) -> int:
-        """The store's clock."""
+        """Return the store's clock."""
         raise NotImplementedError
 
     def _queue_rows(self, name: str, *arguments: object) -> list[tuple[Any, ...]]:
         return self._read(lambda db: db.rows(SQL[name], *arguments))
 
     def item(self, item_id: str) -> Item | None:
-        """A queue item as it is now."""
+        """Return a queue item as it is now."""
         rows = self._queue_rows("item", item_id)
         return item_of(rows[0]) if rows else None
 
     def items(self, query: ItemQuery) -> list[Item]:
-        """Queue items, newest first."""
+        """Return queue items, newest first."""
         return [item_of(row) for row in self._queue_rows(*items_question(query))]
 
     def lanes(self, workspace_id: str | None = None) -> list[Lane]:
-        """What waits and runs, by workspace and queue, in one view."""
+        """Return what waits and runs, by workspace and queue, in one view."""
         now = self.now_ms()
 
         def query(db: Database) -> list[Lane]:
@@ -104,24 +102,24 @@ class SqliteQueueReads:
         return self._read(query)
 
     def next_ready_ms(self) -> int | None:
-        """When the next delayed item becomes ready."""
+        """Return when the next delayed item becomes ready."""
         rows = self._queue_rows("next_ready")
         return rows[0][0] if rows else None
 
     def has_ready(self) -> bool:
-        """Whether there is anything for claims to find."""
+        """Return whether there is anything for claims to find."""
         return bool(self._queue_rows("has_ready"))
 
     def workspaces(self) -> list[Workspace]:
-        """All workspaces by id."""
+        """Return all workspaces by id."""
         return [workspace_of(row) for row in self._queue_rows("workspaces")]
 
     def tiers(self) -> list[Tier]:
-        """All tiers by name."""
+        """Return all tiers by name."""
         return [tier_of(row) for row in self._queue_rows("tiers")]
 
     def queues(self) -> list[QueueSettings]:
-        """The queues that were set up, by name."""
+        """Return the queues that were set up, by name."""
         return [queue_of(row) for row in self._queue_rows("queues")]
 
 
@@ -155,7 +153,7 @@ SQL = read_queries("stepwell.stores.sqlite", "queue.sql")
 
 
 class QueueWriting:
-    """The queue's part of one transaction under way."""
+    """Writes to the queue in one transaction."""
 
     def __init__(self, db: Database, now_ms: int) -> None:
         self._db, self._now_ms = db, now_ms
@@ -169,7 +167,7 @@ class QueueWriting:
         return _WRITERS[type(unit)](self, unit)
 
     def forget(self) -> None:
-        """What was counted may have changed."""
+        """Forget counts that may have changed."""
         self._rooms.clear()
 
     def _rows(self, name: str, *arguments: object) -> list[tuple[Any, ...]]:
@@ -184,7 +182,7 @@ class QueueWriting:
         return answers
 
     def plan_mark(self, mark: ItemMark, execution_id: str | None = None) -> Item | StepwellError | None:
-        """The item as a mark leaves it, not written yet; None if it stays as it is."""
+        """Return the item as a mark leaves it, not written yet; None if it stays as it is."""
         return marked(self.item(mark.item_id), mark, self._now_ms, execution_id, self.single)
 
     def write_mark(self, item: Item) -> None:
@@ -197,7 +195,7 @@ class QueueWriting:
         return None
 
     def end_of(self, execution_id: str) -> None:
-        """An execution was deleted: its item ends with it."""
+        """End the item of an execution that was deleted."""
         item = self._found("item_of_execution", execution_id)
         after = None if item is None else orphaned(item, self._now_ms)
         if after is not None:
@@ -206,7 +204,7 @@ class QueueWriting:
     # The desk.
 
     def room(self, workspace_id: str) -> int | StepwellError:
-        """How many more items a workspace may have waiting."""
+        """Return how many more items a workspace may have waiting."""
         room = self._rooms.get(workspace_id)
         if room is None:
             room = self._rooms[workspace_id] = self._counted_room(workspace_id)
@@ -220,7 +218,7 @@ class QueueWriting:
         return free_slots(depth, 0 if depth is None else self._rows("count_pending", workspace_id, depth)[0][0])
 
     def item(self, item_id: str) -> Item | None:
-        """The item with this id."""
+        """Return the item with this id."""
         rows = self._rows("item", item_id)
         return item_of(rows[0]) if rows else None
 
@@ -229,19 +227,19 @@ class QueueWriting:
         return self.item(rows[0][0]) if rows else None
 
     def named(self, new: NewItem) -> Item | None:
-        """The item with a request's id."""
+        """Return the item with a request's id."""
         return self.item(new.item_id)
 
     def keyed(self, workspace_id: str, key: str) -> Item | None:
-        """The item with an idempotency key."""
+        """Return the item with an idempotency key."""
         return self._found("item_with_key", workspace_id, key)
 
     def single(self, workspace_id: str, singleton: str) -> Item | None:
-        """The item with a singleton name that has not ended."""
+        """Return the item with a singleton name that has not ended."""
         return self._found("single_item", workspace_id, singleton)
 
     def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
-        """The newest PENDING item with a debounce name."""
+        """Return the newest PENDING item with a debounce name."""
         return self._found("bouncing_item", workspace_id, debounce)
 
     def enter(self, new: NewItem) -> Item:
@@ -275,7 +273,7 @@ class QueueWriting:
     # Many items in one go.
 
     def _are_plain(self, items: Sequence[NewItem]) -> bool:
-        """Whether there is room for all of them and only an id that is there already can stand in the way of any."""
+        """Return whether there is room for all of them and only an id that is there already can stand in the way of any."""
         if not all(map(is_plain, items)):
             return False
         for workspace_id, count in Counter(new.workspace_id for new in items).items():
@@ -343,7 +341,7 @@ class QueueWriting:
         return Written([after])
 
     def _give_back_start(self, kind: str, name: str, claimed_ms: int) -> None:
-        """The start that a claim has counted came to nothing; without a rate there is nothing to be done about it."""
+        """Give the rate, if there is one, back for a start that a claim has counted and that did not happen."""
         for rate, rate_ms in self._rows(f"rate_of_{kind}", name):
             self._db.run(SQL[f"set_rate_of_{kind}"], name, earlier_rate_ms(rate, rate_ms, claimed_ms, self._now_ms))
 

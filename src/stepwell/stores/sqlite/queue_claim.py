@@ -1,7 +1,7 @@
-"""A claim on SQLite: a handful of statements, whatever waits; which items it takes is decided by ``model.claiming``.
+"""Claim of queue items on SQLite: a handful of statements, however many items wait; ``model.queue_fairness`` decides which to take.
 
-Every row that a statement gives costs a turn of the interpreter, which a busy loop in this process gives back a millisecond later.
-So each of them gives all that it has to say in one row, as JSON.
+Fetching a row releases the GIL and has to wait for it again, up to a switch interval in a busy process. So each statement returns
+all that it has to say in one row, as JSON.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def claim_items(db: Database, sql: Mapping[str, str], unit: ClaimItems, now_ms: 
 
 
 class _Limit(msgspec.Struct, array_like=True, gc=False):
-    """What a workspace or a queue may start. Numbers that need not be whole are texts, with all of their digits."""
+    """What a workspace or a queue may start. Floats are texts, with all of their digits."""
 
     name: str
     is_paused: int
@@ -53,11 +53,11 @@ class _Limit(msgspec.Struct, array_like=True, gc=False):
     rate_ms: float
 
     def allowance(self, now_ms: int) -> int:
-        """How many more it may start now."""
+        """Return how many more it may start now."""
         return min(free_slots(self.concurrency, self.used), rate_allowance(self.rate, self.rate_ms, now_ms))
 
     def later_rate_ms(self, now_ms: int, started: int) -> float:
-        """When its next start is due, after so many now."""
+        """Return when its next start is due, after so many now."""
         return float(later_rate_ms(self.rate, self.rate_ms, now_ms, started))
 
 
@@ -114,7 +114,7 @@ class _Claim:
         return chosen
 
     def _look(self) -> tuple[float, list[Queued]]:
-        """The turn, and the lanes that are asked for, with their first items. What limits them is noted."""
+        """Return the turn, and the lanes that are asked for, with their first items. What limits them is noted."""
         wanted = [_json(names) if names else None for names in (self._unit.queues, self._unit.workflows)]
         row = self._row("outlook", self._now_ms, *wanted, self._unit.limit)
         if row[0]:
@@ -126,7 +126,7 @@ class _Claim:
         return turn, [Queued(LaneKey(*key), items, len(items) < chunk) for *key, items in _lanes(lanes)]
 
     def _deepened(self, lanes: list[Queued], contenders: Sequence[Contender], turn: float) -> list[Queued]:
-        """More lanes than can be taken from, each with one item: those that will probably be taken from, with several."""
+        """Return the lanes with several items for those that the claim will probably take from, when there are too many for all."""
         first = sorted(contenders, key=lambda contender: max(contender.passed, turn))[: self._unit.limit]
         names = {contender.workspace_id for contender in first}
         likely: dict[LaneKey, list[Candidate]] = {queued.key: [] for queued in lanes if queued.key.workspace_id in names}
@@ -141,7 +141,7 @@ class _Claim:
         return Queued(key, rows, len(rows) < self._unit.limit)
 
     def _chosen(self, numbers: Sequence[int]) -> list[Claimed]:
-        """The chosen items as they will be claimed."""
+        """Return the chosen items as they will be claimed."""
         found = {row[0]: row for row in _items(self._row("chosen_items", _json(numbers), _MOST_QUOTED)[0])}
         return [self._claimed(*found[number]) for number in numbers]
 

@@ -1,7 +1,4 @@
-"""Scoped state in a transaction of the SQLite store.
-
-Leases of executions, and locks, in a transaction of the SQLite store.
-"""
+"""Scoped state, leases of executions, and locks, inside a transaction of the SQLite store."""
 
 from __future__ import annotations
 
@@ -42,13 +39,13 @@ __all__ = [
 
 
 class SqliteEntries:
-    """What is in which scope."""
+    """Entries of scopes, in one transaction."""
 
     def __init__(self, statements: Statements, limits: Limits) -> None:
         self._do, self._limits = statements, limits
 
     def resolve(self, ops: Sequence[StateOp]) -> Resolution | StepwellError:
-        """What operations come to; nothing is written."""
+        """Return what operations come to; nothing is written."""
         return resolve(ops, self._lookup, self._totals, self._do.now_ms, self._limits, self._expired_in, self._room_of)
 
     def write(self, resolution: Resolution) -> Outcome:
@@ -98,7 +95,7 @@ class SqliteEntries:
 
 
 class SqliteLeases:
-    """Who runs which execution."""
+    """Leases of executions, in one transaction."""
 
     def __init__(self, statements: Statements) -> None:
         self._do = statements
@@ -134,7 +131,7 @@ class SqliteLeases:
         return Written() if done else LeaseLost(fence=unit.fence)
 
     def nudge(self, execution_ids: Sequence[str]) -> None:
-        """Have executions looked at."""
+        """Make resting executions due."""
         for execution_id in execution_ids:
             self._do.run("nudge", execution_id, self._do.now_ms)
             fault("lease.nudged")
@@ -144,13 +141,13 @@ class SqliteLeases:
 
 
 class SqliteLocks:
-    """Who holds which lock."""
+    """Locks, in one transaction."""
 
     def __init__(self, statements: Statements) -> None:
         self._do = statements
 
     def broken(self, guards: Sequence[LockGuard]) -> LeaseLost | None:
-        """The first lock that a writer believes it holds and has lost."""
+        """Return the first lock that a writer believes it holds and has lost."""
         return broken(guards, self._row)
 
     def acquire(self, unit: Acquire) -> Outcome:

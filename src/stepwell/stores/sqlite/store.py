@@ -1,4 +1,4 @@
-"""The SQLite store: one file, one writer, any number of readers and processes."""
+"""SQLite store: one file, one writer, any number of readers and processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NO_LIMIT = 2**62
 
 
 class SQLiteStore(SqliteQueueReads):
-    """Keeps executions and state in one SQLite file."""
+    """Store in one SQLite file."""
 
     def __init__(self, url: str, clock: Clock, limits: Limits, *, vfs: str | None = None) -> None:
         self._settings: SqliteSettings = parse_url(url)
@@ -151,7 +151,7 @@ class SQLiteStore(SqliteQueueReads):
         return outcomes
 
     def _doubt(self) -> None:
-        """Forget what was known without asking the file."""
+        """Forget what is known without asking the file, after an error."""
         self._numbers.clear()
 
     def _commit(self, db: Database) -> None:
@@ -162,7 +162,7 @@ class SQLiteStore(SqliteQueueReads):
         self._announce()
 
     def _announce(self) -> None:
-        """The transaction is in the file; whatever goes wrong from here on is a lost reply."""
+        """Pass the point after which the transaction is in the file: an error from here on is a lost reply."""
         try:
             fault("store.committed")
         except BaseException as error:
@@ -172,7 +172,7 @@ class SQLiteStore(SqliteQueueReads):
             raise
 
     def _raise_unknown(self, db: Database, error: apsw.Error) -> NoReturn:
-        """A commit failed: either nothing was written for sure, or it cannot be known."""
+        """Raise for a commit that failed: an error if nothing was written for sure, else ``CommitUnknown``."""
         was_open = db.is_in_transaction()
         self._doubt()
         self._roll_back(db)

@@ -1,4 +1,4 @@
-"""Writes units inside the transaction that the SQLite store has begun."""
+"""The general way to write to SQLite: units of any kind, inside the transaction that the store has begun."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _MOST_NUMBERS = 100_000
 
 
 class SqliteTransaction:
-    """One transaction under way. Whatever can be refused is refused before the unit's first lasting write."""
+    """One transaction. Whatever can be refused is refused before the unit's first lasting write."""
 
     def __init__(self, db: Database, sql: Mapping[str, str], now_ms: int, limits: Limits, numbers: dict[str, int]) -> None:
         self._do, self._numbers = Statements(db, sql, now_ms), numbers
@@ -106,7 +106,7 @@ class SqliteTransaction:
 
     @property
     def queue(self) -> QueueWriting:
-        """The queue's part of this transaction, made when something first asks for it."""
+        """Return the queue's part of this transaction, made when something first asks for it."""
         if self._queue is None:
             self._queue = QueueWriting(self._do.db, self._do.now_ms)
         return self._queue
@@ -120,7 +120,7 @@ class SqliteTransaction:
         return self._commit_alone(commit) if commit.mark is None else self._commit_with_mark(commit, commit.mark)
 
     def _commit_with_items(self, commit: Commit) -> Outcome:
-        """A commit and the items that it enqueues: if any of them is refused, nothing of it stays."""
+        """Write a commit and the items that it enqueues: if any of them is refused, nothing of it stays."""
         self._do.db.rows("SAVEPOINT items")
         added = self.queue.add(commit.items)
         refusal = next((answer for answer in added if isinstance(answer, StepwellError)), None)
@@ -135,7 +135,7 @@ class SqliteTransaction:
         return outcome
 
     def _commit_with_mark(self, commit: Commit, mark: ItemMark) -> Outcome:
-        """A commit and what becomes of the item that its execution came from."""
+        """Write a commit and what becomes of the item that its execution came from."""
         after = self.queue.plan_mark(mark, commit.execution_id)
         if isinstance(after, StepwellError):
             return self._seen(commit) or after
@@ -224,7 +224,7 @@ class SqliteTransaction:
         return broken or unfit(commit, head, is_taken=head is not None)
 
     def _refusal(self, commit: Commit) -> Outcome:
-        """Why a commit was not written."""
+        """Return why a commit was not written."""
         seen = self._seen(commit)
         if seen is not None:
             return seen
