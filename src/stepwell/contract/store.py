@@ -98,8 +98,8 @@ class Store(Protocol):
         one); all checked in the same transaction as the write. A commit id that the execution has already gives back ``Seen``
         and writes nothing; it is empty if the id is one that a user chose and the commit was archived. With a ``creation`` the
         execution must not exist, not even as a tombstone. State operations go through ``model.scoped_operations.resolve``. A lease
-        is granted with a fence higher than any before. A ``LockGuard`` holds if the lock's row still has that fence, expired or not;
-        else the unit is refused with ``LeaseLost``.
+        is granted with a fence higher than any before. A ``LockGuard`` holds if the lock's row still has that fence, expired or
+        not; else the unit is refused with ``LeaseLost``.
 
         An execution whose creation ``is_runnable`` is due when its ``wake_ms`` has come and nobody holds its lease: at once, if the
         creation names no holder; when its lease ends, if its holder dies (a claim or extension moves ``wake_ms`` to the lease's
