@@ -31,6 +31,7 @@ from stepwell.model.commit import Acquire, Written
 from stepwell.model.lock import conversation_lock
 from stepwell.model.value import canonical
 from stepwell.state import conversations
+from stepwell.testing.store_access import write_unit
 
 url = store_urls.url
 
@@ -301,7 +302,7 @@ def test_a_lock_lost_during_a_slow_turn_saves_nothing(well: Stepwell, clock: Fak
 
     def run(state: dict[str, Any], message: Any) -> Answer:
         clock.advance(31)
-        taken = well._parts.group.write(Acquire(conversation_lock("c", "default"), "another", 3600))
+        taken = write_unit(well, Acquire(conversation_lock("c", "default"), "another", 3600))
         assert isinstance(taken, Written)
         return Answer("late", {"k": "late"})
 

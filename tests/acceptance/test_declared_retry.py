@@ -30,9 +30,9 @@ from stepwell.flow import (
     when,
 )
 from stepwell.model.commit import StateBatch
-from stepwell.pipeline.operations import write_or_raise
 from stepwell.runtime.inbox import SIGNAL, Letter, fresh_key, letters, path_of, put
 from stepwell.testing import SkippingClock, TestWell
+from stepwell.testing.store_access import store_under, write_unit_or_raise
 
 WAIT = 60
 calls: Counter[str] = Counter()
@@ -202,7 +202,7 @@ def send(well: TestWell, *signals: tuple[str, Any]) -> None:
     letters = tuple(
         put("p", "default", SIGNAL, name, value, fresh_key(f"{number:032x}")) for number, (name, value) in enumerate(signals)
     )
-    well._driver.run(write_or_raise(StateBatch(letters, (), ("p",))))
+    write_unit_or_raise(well, StateBatch(letters, (), ("p",)))
 
 
 def waiting_run(well: TestWell, root: Any) -> Any:
@@ -256,7 +256,7 @@ def test_signal_of_a_choice_that_is_on_record_is_not_heard_twice(well: TestWell)
 
 
 def inbox(well: TestWell) -> list[Letter]:
-    return letters(well._parts.store.scan(path_of("p", "default")))
+    return letters(store_under(well).scan(path_of("p", "default")))
 
 
 # Children.

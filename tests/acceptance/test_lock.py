@@ -15,6 +15,7 @@ from tests.support import store_urls
 
 from stepwell import FakeClock, HeldLock, InvalidInput, LeaseLost, LimitExceeded, LockHeld, Stepwell
 from stepwell.model.lock import conversation_lock, scheduled_lock, user_lock
+from stepwell.testing.store_access import store_under
 
 url = store_urls.url
 
@@ -215,7 +216,7 @@ def refuse_every_call(well: Stepwell, monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the store was reached")
 
     for verb in ("write", "entries", "scan", "totals", "listen", "now_ms"):
-        monkeypatch.setattr(well._parts.store, verb, reached)
+        monkeypatch.setattr(store_under(well), verb, reached)
 
 
 SPANS: dict[str, Callable[[Any, Any], object]] = {

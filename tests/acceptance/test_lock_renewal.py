@@ -15,6 +15,7 @@ from tests.support import store_urls
 from stepwell import FakeClock, HeldLock, LeaseLost, LockHeld, StoreUnavailable
 from stepwell.model.commit import Lease, Outcome, Renew, Unit, Written
 from stepwell.state.locks import Keeper
+from stepwell.testing.store_access import store_under
 
 url = store_urls.url
 
@@ -172,7 +173,7 @@ def test_the_next_lock_starts_the_keeper_again(group: Group, keeper: Keeper) -> 
 def watch_renewals(well: Any, monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[Outcome]:
     """The outcome of each renewal that the store decides."""
     renewals: SimpleQueue[Outcome] = SimpleQueue()
-    write = well._parts.store.write
+    write = store_under(well).write
 
     def watched(units: list[Unit]) -> list[Outcome]:
         outcomes = write(units)
@@ -181,7 +182,7 @@ def watch_renewals(well: Any, monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[Ou
                 renewals.put(outcome)
         return outcomes
 
-    monkeypatch.setattr(well._parts.store, "write", watched)
+    monkeypatch.setattr(store_under(well), "write", watched)
     return renewals
 
 

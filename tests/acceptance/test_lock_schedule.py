@@ -9,6 +9,7 @@ from tests.support import store_urls
 
 from stepwell import FakeClock, InvalidInput, LockHeld, Stepwell
 from stepwell.model.commit import Renew, Unit
+from stepwell.testing.store_access import store_under
 
 url = store_urls.url
 
@@ -85,8 +86,8 @@ def test_a_job_that_overran_does_not_free_the_lock_of_the_next_one(
 def test_a_scheduled_lock_is_not_renewed(well: Stepwell, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """It must end at ``at_most``, however alive its holder is."""
     units: list[Unit] = []
-    write = well._parts.store.write
-    monkeypatch.setattr(well._parts.store, "write", lambda group: units.extend(group) or write(group))
+    write = store_under(well).write
+    monkeypatch.setattr(store_under(well), "write", lambda group: units.extend(group) or write(group))
     with well.scheduled_lock("report", at_most=0.05):
         assert well._parts.keeper._due == {}
         assert well._parts.keeper._thread is None

@@ -11,6 +11,7 @@ from tests.support.store_urls import url_of
 
 from stepwell import Stepwell, workflow
 from stepwell.queue.dispatcher import POLL_SECONDS, Dispatcher
+from stepwell.testing.store_access import store_under
 
 WAIT = 60
 
@@ -34,7 +35,7 @@ def test_item_whose_notification_was_lost_is_found_by_the_poll(
     monkeypatch.setitem(Dispatcher.__init__.__kwdefaults__, "poll_seconds", 0.1)  # so that nobody waits for it here
     url = url_of(store, request)
     with Stepwell(url, worker=False) as asking:
-        monkeypatch.setattr(type(asking._parts.store), "listen", lambda _, wake: deaf(wake))
+        monkeypatch.setattr(type(store_under(asking)), "listen", lambda _, wake: deaf(wake))
         with Stepwell(url) as serving:
             assert serving.enqueue(echo, 0).result(WAIT) == 0
             items: list[Any] = [asking.enqueue(echo, number) for number in range(1, 4)]

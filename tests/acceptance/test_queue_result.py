@@ -16,6 +16,7 @@ from tests.support.queue_urls import queue_url
 import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, ItemStatus, Status, Stepwell, step, workflow
 from stepwell.pipeline.completions import Completion
+from stepwell.testing.store_access import store_under
 
 __all__ = ["queue_url"]
 
@@ -128,7 +129,7 @@ def test_result_of_a_run_that_is_seen_to_end_here_is_told_without_asking_the_sto
     looks: list[str] = []
     may_end.clear()
     item = well.enqueue(held, 7)
-    store = well._parts.store
+    store = store_under(well)
     for name in ("item", "head", "load"):
         look = getattr(store, name)
         monkeypatch.setattr(store, name, lambda *asked, name=name, look=look: looks.append(name) or look(*asked))

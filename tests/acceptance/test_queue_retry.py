@@ -18,7 +18,7 @@ from stepwell import Conflict, ExecutionCancelled, ExecutionFailed, ItemStatus, 
 from stepwell.flow import call, define, signal
 from stepwell.model.commit import Deletion
 from stepwell.model.queue_item import ItemMark
-from stepwell.pipeline.operations import write_or_raise
+from stepwell.testing.store_access import write_unit_or_raise
 
 __all__ = ["queue_url", "shared_url"]
 
@@ -370,7 +370,7 @@ def blocking_well(queue_url: str) -> Iterator[Stepwell]:
 
 def lose_item(well: Stepwell, item: Any) -> None:
     """What is left of an item whose claims were lost, as often as it has attempts."""
-    well._driver.run(write_or_raise(ItemMark(item.item_id, "FAILED", error="nobody came back")))
+    write_unit_or_raise(well, ItemMark(item.item_id, "FAILED", error="nobody came back"))
     assert (item.state().status, item.run().status()) == (ItemStatus.FAILED, Status.PENDING)
 
 
@@ -397,7 +397,7 @@ def test_an_item_whose_run_is_deleted_just_after_it_was_retried_ends_at_its_turn
     is_broken.clear()
     with full(well):
         item.run().retry()
-        well._driver.run(write_or_raise(Deletion(item.execution_id)))
+        write_unit_or_raise(well, Deletion(item.execution_id))
     with pytest.raises(ExecutionFailed, match="was deleted"):
         item.result(WAIT)
     assert (item.state().status, item.state().attempts, used(well)) == (ItemStatus.FAILED, 1, 0)

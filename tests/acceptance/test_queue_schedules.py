@@ -18,9 +18,9 @@ from stepwell.app.blocking import Stepwell
 from stepwell.model.commit import StateBatch
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Put
-from stepwell.pipeline.operations import write_or_raise
 from stepwell.queue.schedule import Timing
 from stepwell.queue.scheduler import PATH, decode_schedule, encode_schedule, fire_due
+from stepwell.testing.store_access import store_under, write_unit, write_unit_or_raise
 
 __all__ = ["clocked_url", "queue_url"]
 
@@ -57,7 +57,7 @@ def fire(well: Stepwell) -> float | None:
 
 
 def ticks(well: Any) -> list[str]:
-    keys = (item.key for item in well._parts.store.items(_all()))
+    keys = (item.key for item in store_under(well).items(_all()))
     return sorted(key.rpartition(":")[2] for key in keys)
 
 
@@ -108,7 +108,7 @@ def test_a_tick_whose_firing_was_cut_short_is_fired_once(blocking_well: Stepwell
     operation = fire_due(blocking_well._parts.queue.schedules)
     effect = operation.send(None)
     effect = operation.send(effect.query())
-    operation.send(blocking_well._parts.group.write(effect.unit))
+    operation.send(write_unit(blocking_well, effect.unit))
     operation.close()
     assert len(ticks(blocking_well)) == 1
     fire(blocking_well)
@@ -132,7 +132,7 @@ def test_missed_ticks_are_caught_up_by_the_policy(blocking_well: Stepwell, clock
         blocking_well.schedules.put(policy, report, 1, every=3600, catch_up=policy)
     clock.advance(3 * 3600 + 600)
     fire(blocking_well)
-    fired = Counter(key.split(":")[1] for key in (item.key or "" for item in blocking_well._parts.store.items(_all())))
+    fired = Counter(key.split(":")[1] for key in (item.key or "" for item in store_under(blocking_well).items(_all())))
     assert fired == {"last": 1, "all": 3}
 
 
@@ -184,20 +184,20 @@ def test_a_schedule_that_is_put_again_stays_paused_until_it_is_resumed(well: Any
 
 def store(well: Stepwell, name: str, data: bytes) -> None:
     """Put a schedule as another process would that knows more than this one."""
-    well._driver.run(write_or_raise(StateBatch((Put(PATH, name, msgspec.Raw(data)),))))
+    write_unit_or_raise(well, StateBatch((Put(PATH, name, msgspec.Raw(data)),)))
 
 
 def test_a_schedule_that_cannot_be_evaluated_here_stops_no_other(
     blocking_well: Stepwell, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ):
     blocking_well.schedules.put("other", report, 7, every=60)
-    known = decode_schedule(blocking_well._parts.store.entries(PATH, ["other"])["other"].data or b"")
+    known = decode_schedule(store_under(blocking_well).entries(PATH, ["other"])["other"].data or b"")
     on_mars = msgspec.structs.replace(known, name="mars", timing=Timing(cron="* * * * *", zone="Mars/Olympus"))
     store(blocking_well, "mars", encode_schedule(on_mars))
     store(blocking_well, "newer", b'{"of":"a later release"}')
     clock.advance(60)
     assert fire(blocking_well) == 5
-    assert blocking_well._parts.store.items(_all())[0].key == f"schedule:other:{clock.now_ms()}"
+    assert store_under(blocking_well).items(_all())[0].key == f"schedule:other:{clock.now_ms()}"
     told = [record.getMessage() for record in caplog.records]
     assert any("'mars'" in each and "no time zone 'Mars/Olympus'" in each for each in told)
     assert any("'newer'" in each and "missing required field" in each for each in told)
@@ -220,12 +220,12 @@ def test_a_row_that_nobody_could_have_put_stops_no_other_schedule(queue_url: str
     """Whoever can write state can write there, too; it was read, and broke off the firing of all that come after it."""
     with Stepwell(queue_url, worker=False) as well:
         well.schedules.put("z", report, 7, every=60, catch_up="last")
-        known = msgspec.json.decode(well._parts.store.entries(PATH, ["z"])["z"].data or b"")
+        known = msgspec.json.decode(store_under(well).entries(PATH, ["z"])["z"].data or b"")
         due = {"next_ms": known["since_ms"], "since_ms": known["since_ms"] - 60_000}
         well.state.at(Scope("schedule", "default")).set("z", {**known, **due})
         well.state.at(Scope("schedule", "default")).set("odd", {**known, **due, "name": "odd", **change})
         fire(well)
-        assert len(well._parts.store.items(_all())) == 1
+        assert len(store_under(well).items(_all())) == 1
         assert [each.name for each in well.schedules.list()] == ["z"]
         with pytest.raises(Corrupted, match="schedule 'odd' cannot be read here"):
             well.schedules.get("odd")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from stepwell import AsyncStepwell, DataStore, InvalidInput, Limits, Metadata, Stepwell, SystemClock
+from stepwell.testing.store_access import store_under
 
 WRONG: dict[str, list[Any]] = {
     "url": [5, b"memory://", object(), "", "memory", "http://x", "sqlite://", ["memory://"]],
@@ -52,7 +53,7 @@ def test_a_password_is_not_shown() -> None:
         "postgresql://db.invalid/well?password=s3cret",
     ):
         well = AsyncStepwell(url)
-        for shown in (repr(well), repr(well.executions), repr(well._parts.store._settings)):  # type: ignore[attr-defined]
+        for shown in (repr(well), repr(well.executions), repr(store_under(well)._settings)):  # type: ignore[attr-defined]
             assert "s3cret" not in shown
             assert ".invalid" in shown
 

@@ -18,6 +18,7 @@ from stepwell.app.blocking import CachedState
 from stepwell.fault_points import armed
 from stepwell.pipeline.notifications import STATE
 from stepwell.state import read_cache as cache_module
+from stepwell.testing.store_access import store_under
 
 url = store_urls.url
 
@@ -31,14 +32,14 @@ class Reads:
     def __init__(self, well: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         # The store's own word may come late, twice, or for nothing; what this process writes is told without it.
-        monkeypatch.setattr(well._parts.store, "listen", lambda wake: lambda: None)
-        entries = well._parts.store.entries
+        monkeypatch.setattr(store_under(well), "listen", lambda wake: lambda: None)
+        entries = store_under(well).entries
 
         def counted(scope: str, keys: list[str]) -> object:
             self.count += 1
             return entries(scope, keys)
 
-        monkeypatch.setattr(well._parts.store, "entries", counted)
+        monkeypatch.setattr(store_under(well), "entries", counted)
 
 
 @pytest.fixture
@@ -182,14 +183,14 @@ def test_the_age_counts_from_the_question_and_not_from_the_answer(well: Stepwell
     """The answer may be as old as the moment it was asked for."""
     well.state.globals.set("k", 1)
     cache = well.state.globals.cached(max_age=5)
-    read = well._parts.store.entries
+    read = store_under(well).entries
 
     def slow(scope: str, keys: list[str]) -> object:
         found = read(scope, keys)
         seconds.now += 3
         return found
 
-    well._parts.store.entries = slow  # type: ignore[method-assign]
+    store_under(well).entries = slow  # type: ignore[method-assign]
     cache.get("k")
     assert reads.count == 1
     seconds.now += 1.9
@@ -228,7 +229,7 @@ def test_news_between_a_read_and_its_keeping_are_not_missed(url: str, monkeypatc
     """Whoever asks after the news never gets what was read before it, not even for a moment."""
     with Stepwell(url) as well:
         well.state.globals.set("k", "old")
-        monkeypatch.setattr(well._parts.store, "listen", lambda wake: lambda: None)
+        monkeypatch.setattr(store_under(well), "listen", lambda wake: lambda: None)
         cache = well.state.globals.cached(3600)
         encode = cache_module.recode
 

@@ -27,6 +27,7 @@ from stepwell import (
     Token,
     ValidationFailed,
 )
+from stepwell.testing.store_access import store_under
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -238,7 +239,7 @@ def test_commit_that_was_not_begun_asks_the_store_nothing(open_well: OpenWell, u
     well.create("run")
     asked: list[str] = []
     for name in ("head_digests", "load", "head"):
-        monkeypatch.setattr(well._parts.store, name, lambda *_, name=name, **__: asked.append(name))
+        monkeypatch.setattr(store_under(well), name, lambda *_, name=name, **__: asked.append(name))
     assert _set(well, "x", 1) == 1
     assert asked == []
 

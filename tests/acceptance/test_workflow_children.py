@@ -16,8 +16,8 @@ import stepwell
 from stepwell import ExecutionCancelled, ExecutionFailed, Status, Stepwell, step, workflow
 from stepwell.flow import define, subworkflow
 from stepwell.model.commit import Claim
-from stepwell.pipeline.operations import write_or_raise
 from stepwell.runtime.inbox import CHILD, delivery, fresh_key
+from stepwell.testing.store_access import store_under, write_unit_or_raise
 
 well = working_well
 
@@ -174,7 +174,7 @@ def test_what_a_child_told_before_it_was_retried_is_not_heard_again(times: int) 
             run.result(WAIT)
         news = run.state().get_step_output("child").output
         for _ in range(times):
-            well._driver.run(write_or_raise(delivery("p", "default", CHILD, "p:2", news, fresh_key("old"))))
+            write_unit_or_raise(well, delivery("p", "default", CHILD, "p:2", news, fresh_key("old")))
         is_broken.clear()
         run.retry()
         assert run.result(WAIT) == "parentchildx"
@@ -276,7 +276,7 @@ def test_child_of_the_original_goes_on_when_a_fork_is_cancelled_before_it_began(
 @WAYS
 def test_child_of_the_original_goes_on_when_a_fork_is_given_up_before_it_began(file_url: str, way: Any, call: str) -> None:
     with wait_and_fork(file_url, way, call, "n") as sender:
-        sender._parts.store.write([Claim("n", "a worker that dies", 0.001)] * 3)
+        store_under(sender).write([Claim("n", "a worker that dies", 0.001)] * 3)
     with Stepwell(file_url) as well:
         with pytest.raises(ExecutionFailed, match="WorkerCrashed"):
             well.run("n").result(WAIT)

@@ -12,6 +12,7 @@ import stepwell
 from stepwell import Conflict, ExecutionEnded, InvalidInput, Status, Stepwell, fault_points, step, workflow
 from stepwell.flow import function
 from stepwell.testing import crash_everywhere, rehearse
+from stepwell.testing.store_access import store_under
 
 well = working_well
 
@@ -150,7 +151,7 @@ def test_execution_of_newer_code_stays_due_and_says_why_while_others_are_served(
         assert "version 2 of workflow 'doubling', and this process has version 1" in (run.obstacle() or "")
         with pytest.raises(TimeoutError, match="still PENDING; it was started by version 2"):
             run.result(0.05)
-        assert (worker.load(run.execution_id).revision, worker._parts.store.head(run.execution_id).claims) == (0, 0)
+        assert (worker.load(run.execution_id).revision, store_under(worker).head(run.execution_id).claims) == (0, 0)
     function._workflows["doubling"] = newer
     with Stepwell(file_url) as worker:
         run = worker.run(run.execution_id)

@@ -14,6 +14,7 @@ from stepwell.model.commit import Outcome, Unit
 from stepwell.model.execution_state import Entries, ExecutionState
 from stepwell.model.scoped_operations import ScopeTotals
 from stepwell.state.transaction_buffer import Buffer
+from stepwell.testing.store_access import store_under, write_unit
 
 __all__ = ["CALLERS", "Awaited", "Blocking", "Caller", "Change", "Pending", "Whole"]
 
@@ -78,7 +79,7 @@ class Blocking:
 
     def scopes(self) -> Scopes:
         return {
-            scope.path: (self.well._parts.store.totals(scope.path), dict(self.well.state.at(scope).all()))
+            scope.path: (store_under(self.well).totals(scope.path), dict(self.well.state.at(scope).all()))
             for scope in self.well.state.scopes()
         }
 
@@ -99,7 +100,7 @@ class Blocking:
 
     def write(self, unit: Unit) -> Outcome:
         """Write a unit that no face offers yet, such as a claim."""
-        return self.well._parts.group.write(unit)
+        return write_unit(self.well, unit)
 
     def close(self) -> None:
         self.well.close()
@@ -137,7 +138,7 @@ class Awaited:
 
     async def _scopes(self) -> Scopes:
         return {
-            scope.path: (self.well._parts.store.totals(scope.path), dict(await self.well.state.at(scope).all()))
+            scope.path: (store_under(self.well).totals(scope.path), dict(await self.well.state.at(scope).all()))
             for scope in await self.well.state.scopes()
         }
 

@@ -9,6 +9,7 @@ import sys
 
 from stepwell import HeldLock, LeaseLost, Scope, Stepwell
 from stepwell.model.commit import Renew
+from stepwell.testing.store_access import write_unit
 
 __all__ = ["write_under"]
 
@@ -45,7 +46,7 @@ def main(url: str, seconds: str) -> None:
             held = lock.acquire()
             os.kill(os.getpid(), signal.SIGSTOP)
             written = write_under(well, held, "sleeper")
-            renewed = not isinstance(well._parts.group.write(Renew(held.name, held.holder, held.fence, 60)), LeaseLost)
+            renewed = not isinstance(write_unit(well, Renew(held.name, held.holder, held.fence, 60)), LeaseLost)
             released = lock.release()
             print(f"written={written} renewed={renewed} released={released} warned={warned.count > before}", flush=True)
 

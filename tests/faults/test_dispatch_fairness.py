@@ -17,6 +17,7 @@ from stepwell import QueueRequest, Stepwell, workflow
 from stepwell.model.queue_item import ClaimItems, Enqueue, ItemMark
 from stepwell.stores.redis.url import parse_url
 from stepwell.testing.conformance.samples import new_item
+from stepwell.testing.store_access import store_under
 
 __all__ = ["shared_url"]
 
@@ -77,7 +78,7 @@ def old_transaction(store: str, url: str, request: pytest.FixtureRequest) -> Ite
 
 def churn(well: Any, number: int) -> None:
     """Items that come, are claimed and end."""
-    store = well._parts.store
+    store = store_under(well)
     store.write([Enqueue(tuple(new_item(f"{number}-{each}", "acme") for each in range(100)))])
     for _ in range(10):
         [outcome] = store.write([ClaimItems("churn", 60, 10)])
@@ -89,7 +90,7 @@ def work_of_a_claim(well: Any, url: str, request: pytest.FixtureRequest) -> int:
     """How many pages PostgreSQL looks at to claim ten items, of which nothing remains: the same on every machine."""
     server: PostgresServer = request.getfixturevalue("postgres_server")
     query = f"SELECT * FROM {url.rpartition('schema=')[2]}.claim_items('me', 60000, 10, '{{}}', '{{}}', 0)"
-    well._parts.store.write([Enqueue(tuple(new_item(workspace="acme") for _ in range(10)))])
+    store_under(well).write([Enqueue(tuple(new_item(workspace="acme") for _ in range(10)))])
     with server.connect() as connection:
         for _ in range(2):  # the first one looks at the catalogue, too
             connection.execute("BEGIN")

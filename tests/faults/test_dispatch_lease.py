@@ -22,7 +22,7 @@ from stepwell.model.commit import StateBatch
 from stepwell.model.queue_item import ClaimItems
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Clear
-from stepwell.pipeline.operations import write_or_raise
+from stepwell.testing.store_access import store_under, write_unit_or_raise
 
 __all__ = ["shared_url"]
 
@@ -46,7 +46,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 def claim_as_dead(well: Stepwell, number: int, seconds: float) -> None:
     """Claim items as somebody who never comes back."""
-    outcome: Any = well._driver.run(write_or_raise(ClaimItems("dead", seconds, number)))
+    outcome: Any = write_unit_or_raise(well, ClaimItems("dead", seconds, number))
     assert len(outcome.answers) == number
 
 
@@ -61,7 +61,7 @@ def test_recoveries_that_see_the_same_dead_items_return_each_once(shared_url: st
         def recover(well: Stepwell) -> list[str]:
             start.wait()
             found: list[str] = []
-            while any(lane.claimed for lane in well._parts.store.lanes()):
+            while any(lane.claimed for lane in store_under(well).lanes()):
                 found += well.queue.recover()
             return found
 
@@ -113,8 +113,8 @@ def test_item_whose_worker_renews_is_never_rescued_however_long_its_step_takes(s
 
 def leases_of(well: Any, item: Any) -> list[tuple[str, int]]:
     """Who has an item, and until when: by its own lease before the first commit, by that of the execution afterwards."""
-    stored = well._parts.store.item(item.item_id)
-    leased = well._parts.store.head(item.execution_id) if stored.status == ItemStatus.DISPATCHED else stored
+    stored = store_under(well).item(item.item_id)
+    leased = store_under(well).head(item.execution_id) if stored.status == ItemStatus.DISPATCHED else stored
     return [(leased.holder, leased.lease_until_ms)] if leased is not None and leased.holder is not None else []
 
 
@@ -169,7 +169,7 @@ def test_orphan_of_a_worker_that_restarts_at_once_is_found_when_its_lease_is_ove
                 wait_until(lambda: item.state().status is ItemStatus.DISPATCHED)
             before = {each.name for each in well.queue.workers()}
             first.kill()
-        well._driver.run(write_or_raise(StateBatch((Clear(Scope("worker", "default").path),))))
+        write_unit_or_raise(well, StateBatch((Clear(Scope("worker", "default").path),)))
         with worker(shared_url) as second:
             assert second.hear() == "entered"
             assert not before & {each.name for each in well.queue.workers()}

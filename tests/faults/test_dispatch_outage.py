@@ -16,6 +16,7 @@ from stepwell import CommitUnknown, FakeClock, ItemStatus, QueueItem, Stepwell, 
 from stepwell.model.commit import Outcome, Written
 from stepwell.model.queue_item import ClaimItems
 from stepwell.queue.diagnosis import IDLE_SECONDS
+from stepwell.testing.store_access import store_under
 
 WAIT = 60
 
@@ -95,8 +96,8 @@ class Deaf:
     """Stands before a store's ``write``: claims of items find nothing, and all else goes on."""
 
     def __init__(self, well: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._write, self.is_deaf = well._parts.store.write, True
-        monkeypatch.setattr(well._parts.store, "write", self.write)
+        self._write, self.is_deaf = store_under(well).write, True
+        monkeypatch.setattr(store_under(well), "write", self.write)
 
     def write(self, units: Any) -> list[Outcome]:
         if not self.is_deaf:

@@ -13,8 +13,8 @@ from tests.support.queue_urls import shared_url
 
 from stepwell import ExecutionFailed, ItemStatus, Stepwell, step, workflow
 from stepwell.model.queue_item import ClaimItems
-from stepwell.pipeline.operations import write_or_raise
 from stepwell.queue.local_engine import LocalEngine
+from stepwell.testing.store_access import store_under, write_unit_or_raise
 
 __all__ = ["shared_url"]
 
@@ -106,7 +106,7 @@ def test_items_that_were_cut_short_are_started_one_at_a_time_whichever_claims_br
     gate.clear()
     with Stepwell(shared_url, worker=False) as well:
         items = [well.enqueue(suspect, number) for number in range(2)]
-        well._driver.run(write_or_raise(ClaimItems("dead", 0.001, 2)))
+        write_unit_or_raise(well, ClaimItems("dead", 0.001, 2))
         returned: list[str] = []
         while len(returned) < 2:
             returned += well.queue.recover()
@@ -115,7 +115,7 @@ def test_items_that_were_cut_short_are_started_one_at_a_time_whichever_claims_br
         while not begun:
             pass  # the test's own time limit ends this
         other: Any = items[1 - begun[0]]
-        while well._parts.store.item(other.item_id).fence < 4:  # by then two claims have brought it, and it was given back
+        while store_under(well).item(other.item_id).fence < 4:  # by then two claims have brought it, and it was given back
             assert len(begun) == 1
         gate.set()
         assert [well.queue.item(item.item_id).result(WAIT) for item in items] == [0, 1]

@@ -20,6 +20,7 @@ import stepwell
 from stepwell import CommitUnknown, Conflict, ItemStatus, QueueRequest, Status, Stepwell, step, workflow
 from stepwell.model.commit import Commit, Outcome
 from stepwell.model.queue_item import CancelItem, ClaimItems, Enqueue, ReturnItem
+from stepwell.testing.store_access import store_under
 
 WAIT = 60
 runs: Counter[int] = Counter()
@@ -120,8 +121,8 @@ class TellsOfStarts:
     """Stands before a store's ``write``, and tells when one is over that would make an execution."""
 
     def __init__(self, well: Stepwell, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._write, self.is_over = well._parts.store.write, threading.Event()
-        monkeypatch.setattr(well._parts.store, "write", self.write)
+        self._write, self.is_over = store_under(well).write, threading.Event()
+        monkeypatch.setattr(store_under(well), "write", self.write)
 
     def write(self, units: Any) -> list[Outcome]:
         outcomes = self._write(units)
@@ -140,7 +141,7 @@ def test_item_that_is_lost_before_its_first_commit_does_not_become_a_run(
     monkeypatch.setattr("stepwell.queue.local_engine._MAKE_AFTER_SECONDS", 600)
     url = url_of(store, request)
     with Stepwell(url, lease_seconds=3_600) as well, Stepwell(url, worker=False) as other:
-        starts, items = TellsOfStarts(well, monkeypatch), other._parts.store
+        starts, items = TellsOfStarts(well, monkeypatch), store_under(other)
         item = well.enqueue(late)
         assert entered.wait(WAIT)
         claimed = items.item(item.item_id)
@@ -160,8 +161,8 @@ class LosesReplies:
     """Stands before a store's ``write``: the first unit of a kind that comes to something lands, and its reply is lost."""
 
     def __init__(self, well: Stepwell, monkeypatch: pytest.MonkeyPatch, kind: type = Enqueue) -> None:
-        self._write, self._kind, self.lost = well._parts.store.write, kind, 0
-        monkeypatch.setattr(well._parts.store, "write", self.write)
+        self._write, self._kind, self.lost = store_under(well).write, kind, 0
+        monkeypatch.setattr(store_under(well), "write", self.write)
 
     def write(self, units: Any) -> list[Outcome]:
         if self._kind is ClaimItems and not self.lost:  # it is short, so that the test need not wait; those that are heard are not

@@ -22,8 +22,8 @@ from stepwell import CommitUnknown, Conflict, ItemStatus, LimitExceeded, Status,
 from stepwell.model.commit import Commit, Lease, Outcome, Unit
 from stepwell.model.ids import new_id
 from stepwell.model.queue_item import ClaimItems
-from stepwell.pipeline.operations import write_or_raise
 from stepwell.queue.local_engine import Resuming
+from stepwell.testing.store_access import store_under, write_unit_or_raise
 
 WAIT = 60
 POINTS = ["after the claim", "before the turn", "after the turn", "in the step"]
@@ -112,8 +112,8 @@ class Faulty:
     """Stands before a store's ``write``, and fails once at a group with a certain unit: before it landed, or after."""
 
     def __init__(self, well: Stepwell, monkeypatch: pytest.MonkeyPatch, is_it: Callable[[Unit], bool], error: Exception) -> None:
-        self._write, self._is_it, self._error, self.failures = well._parts.store.write, is_it, error, 0
-        monkeypatch.setattr(well._parts.store, "write", self.write)
+        self._write, self._is_it, self._error, self.failures = store_under(well).write, is_it, error, 0
+        monkeypatch.setattr(store_under(well), "write", self.write)
 
     def write(self, units: Any) -> list[Outcome]:
         if self.failures or not any(map(self._is_it, units)):
@@ -191,19 +191,19 @@ def test_worker_that_was_woken_too_early_does_not_run_what_has_its_turn_by_now(
         is_broken.clear()
         well.queue.pause()  # whatever comes to a turn here is given it by the other one
         item.run().retry()
-        write, leases = well._parts.store.write, list[Lease]()
+        write, leases = store_under(well).write, list[Lease]()
 
         def write_slowly(units: Any) -> list[Outcome]:
             outcomes = write(units)
             found = [each for outcome in outcomes for each in getattr(outcome, "answers", ()) if isinstance(each, Lease)]
             if found and not leases:
                 other.queue.resume()
-                claimed: Any = other._driver.run(write_or_raise(ClaimItems("other", WAIT, 1)))
+                claimed: Any = write_unit_or_raise(other, ClaimItems("other", WAIT, 1))
                 assert other._driver.run(Resuming(other._parts.executions, new_id).resume(claimed.answers[0]))
             leases.extend(found)
             return outcomes
 
-        monkeypatch.setattr(well._parts.store, "write", write_slowly)
+        monkeypatch.setattr(store_under(well), "write", write_slowly)
         item.run().signal("hello")
         assert item.result(WAIT) == "a"
         assert (len(leases), calls) == (2, {"charge a": 1, "ship a": 2})

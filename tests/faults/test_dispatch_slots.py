@@ -10,7 +10,7 @@ from tests.support.queue_urls import shared_url
 import stepwell
 from stepwell import ItemStatus, Stepwell, workflow
 from stepwell.model.queue_item import ClaimItems
-from stepwell.pipeline.operations import write_or_raise
+from stepwell.testing.store_access import write_unit_or_raise
 
 __all__ = ["shared_url"]
 
@@ -62,12 +62,12 @@ def test_items_that_are_cancelled_while_they_wait_or_are_claimed_keep_no_slot(sh
     with Stepwell(shared_url, worker=False) as well:
         well.workspaces.put("acme", tier="startup")
         items = [well.enqueue(quick, number, workspace="acme") for number in range(6)]
-        outcome: Any = well._driver.run(write_or_raise(ClaimItems("dead", 600, 10)))
+        outcome: Any = write_unit_or_raise(well, ClaimItems("dead", 600, 10))
         assert len(outcome.answers) == used_slots(well) == 3
         for left, item in zip(range(5, -1, -1), items, strict=True):
             item.cancel()
             assert used_slots(well) == max(left - 3, 0)
         assert {item.state().status for item in items} == {ItemStatus.CANCELLED}
         again = well.enqueue(quick, 7, workspace="acme")
-        outcome = well._driver.run(write_or_raise(ClaimItems("other", 600, 10)))
+        outcome = write_unit_or_raise(well, ClaimItems("other", 600, 10))
         assert [claimed.item_id for claimed in outcome.answers] == [again.item_id]

@@ -18,6 +18,7 @@ from tests.faults.system_calls import DISK_FULL, IO_ERROR, SystemCalls
 import stepwell.stores.sqlite.connection
 from stepwell import CommitUnknown, Receipt, StoreFull, StoreUnavailable
 from stepwell.fault_points import armed
+from stepwell.testing.store_access import store_under
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,7 @@ def test_a_handle_that_cannot_be_rolled_back_is_replaced_once_the_disk_works(
     case = pictures["sqlite"][-1]
     bench.renew()
     caller = bench.open()
-    commit, writer = case.act.begin(caller), caller.well._parts.store._writer
+    commit, writer = case.act.begin(caller), store_under(caller.well)._writer
 
     def refuse_rollback(operation: int, name: str | None, *_: object) -> int:
         is_rollback = (operation, name) == (apsw.SQLITE_TRANSACTION, "ROLLBACK")

@@ -16,6 +16,7 @@ from tests.support.proxy import Proxy, Verdict
 from tests.support.store_urls import url_of
 
 from stepwell import Stepwell
+from stepwell.testing.store_access import store_under
 
 WAIT = 60
 LONG = 600
@@ -53,7 +54,7 @@ def hear(child: Child, word: str) -> None:
 
 
 def head(well: Any, execution_id: str) -> Any:
-    return well._parts.store.head(execution_id)
+    return store_under(well).head(execution_id)
 
 
 def rests(well: Stepwell, execution_id: str) -> int:

@@ -20,6 +20,7 @@ from stepwell.model.commit import Acquire, ClaimDue, Commit, Outcome, Unit, Unlo
 from stepwell.model.queue_item import Claimed, ClaimItems, ReturnItem
 from stepwell.queue.dispatcher import BATCH
 from stepwell.runtime import shutdown
+from stepwell.testing.store_access import store_under
 
 WAIT = 60
 LONG = 600
@@ -103,7 +104,7 @@ class Trouble:
     """Stands before a store. While something ``is_hit``, its writes come to something else; and nobody can look commits up."""
 
     def __init__(self, well: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        store = well._parts.store
+        store = store_under(well)
         self.write_really, self._commit_of = store.write, store.commit_of
         self.is_hit: Callable[[Commit], bool] = lambda _: False
         self.instead: Callable[[Any], list[Outcome]] = self.write_really
@@ -271,7 +272,7 @@ def test_worker_whose_store_says_nothing_ends_in_time_and_hands_nothing_back_aft
     holder = asyncio.run(scenario())
     assert any("could not be handed back" in message for message in caplog.messages)
     with Stepwell(url, worker=False) as other:
-        head: Any = other._parts.store.head("b")
+        head: Any = store_under(other).head("b")
         assert (rests(other, "b"), head.holder) == (0, holder)
         assert list(other.load("b").steps) == ["retreat.second"]
 
@@ -286,7 +287,7 @@ def test_worker_that_is_told_to_stop_while_its_store_says_nothing_ends_in_time(
 
     async def scenario() -> None:
         async with AsyncStepwell(f"sqlite:///{tmp_path}/well.db?synchronous=NORMAL") as well:
-            write = well._parts.store.write
+            write = store_under(well).write
 
             def say_nothing(units: Any) -> list[Outcome]:
                 if any(isinstance(unit, kind) for unit in units):
@@ -294,7 +295,7 @@ def test_worker_that_is_told_to_stop_while_its_store_says_nothing_ends_in_time(
                     may_answer.wait(WAIT)
                 return write(units)
 
-            monkeypatch.setattr(well._parts.store, "write", say_nothing)
+            monkeypatch.setattr(store_under(well), "write", say_nothing)
             await well.executions.list()  # the first call has the worker begin
             await asyncio.to_thread(is_asked.wait, WAIT)
             work = well._host._task

@@ -18,6 +18,7 @@ from tests.support import store_urls
 from stepwell import Answer, FakeClock, LockHeld, Scope, Stepwell, SystemClock
 from stepwell.pipeline.notifications import LOCK
 from stepwell.stores.memory import MemoryStore
+from stepwell.testing.store_access import store_under
 
 url = store_urls.url
 
@@ -34,7 +35,7 @@ def well(url: str, clock: FakeClock) -> Iterator[Stepwell]:
 
 def rows(well: Stepwell, url: str) -> dict[str, int]:
     """How many rows there are of what a conversation makes, where that can be counted."""
-    store: Any = well._parts.store
+    store: Any = store_under(well)
     if isinstance(store, MemoryStore):
         return {"locks": len(store._locks._held), "entries": sum(len(each) for each in store._entries.rows.values())}
     if url.startswith("sqlite:"):

@@ -14,6 +14,7 @@ from tests.support import store_urls
 from stepwell import FakeClock, LeaseLost, LockHeld, Stepwell, SystemClock
 from stepwell.fault_points import armed
 from stepwell.model.commit import Renew, Written
+from stepwell.testing.store_access import write_unit
 
 url = store_urls.url
 
@@ -70,7 +71,7 @@ def test_a_holder_paused_past_its_lease_can_do_no_harm(well: Stepwell, url: str,
         if number % 2:
             accepted += [new.fence] * write_under(well, new, f"new {number}")
         assert not write_under(well, old, "late")
-        assert not isinstance(well._parts.group.write(Renew(old.name, old.holder, old.fence, SECONDS)), Written)
+        assert not isinstance(write_unit(well, Renew(old.name, old.holder, old.fence, SECONDS)), Written)
         assert slept.release() is False
         accepted += [new.fence] * write_under(well, new, f"new {number}")
         assert state_of(well) == (f"new {number}",) * 2

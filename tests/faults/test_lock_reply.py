@@ -17,6 +17,7 @@ from stepwell import Answer, AsyncStepwell, CommitUnknown, FakeClock, LockHeld, 
 from stepwell.fault_points import armed
 from stepwell.model.commit import Acquire, Lease, Outcome, Unit, Unlock, Written
 from stepwell.pipeline.notifications import LOCK
+from stepwell.testing.store_access import store_under, write_unit
 
 url = store_urls.url
 
@@ -38,8 +39,8 @@ def always(point: str) -> Callable[[str], None]:
 def watch(well: Any, monkeypatch: pytest.MonkeyPatch) -> list[Unit]:
     """The units that reach the store."""
     units: list[Unit] = []
-    write = well._parts.store.write
-    monkeypatch.setattr(well._parts.store, "write", lambda group: units.extend(group) or write(group))
+    write = store_under(well).write
+    monkeypatch.setattr(store_under(well), "write", lambda group: units.extend(group) or write(group))
     return units
 
 
@@ -104,7 +105,7 @@ def test_a_lock_on_a_store_that_is_away_is_not_acquired(well: Stepwell, monkeypa
         raise StoreUnavailable
 
     with monkeypatch.context() as broken:
-        broken.setattr(well._parts.store, "write", away)
+        broken.setattr(store_under(well), "write", away)
         for timeout in (0, 60, None):
             with pytest.raises(StoreUnavailable):
                 well.lock("door", timeout=timeout).acquire()
@@ -116,7 +117,7 @@ def test_a_waiter_whose_reply_was_lost_recognises_itself(well: Stepwell, monkeyp
     """T25: it waits, is woken, is granted the lock, and does not hear of it."""
     lock, asked, losses = well.lock("door"), threading.Event(), list[Unit]()
     lock.acquire()
-    write = well._parts.store.write
+    write = store_under(well).write
 
     def write_and_lose(units: list[Unit]) -> list[Outcome]:
         outcomes = write(units)
@@ -127,7 +128,7 @@ def test_a_waiter_whose_reply_was_lost_recognises_itself(well: Stepwell, monkeyp
             raise CommitUnknown
         return outcomes
 
-    monkeypatch.setattr(well._parts.store, "write", write_and_lose)
+    monkeypatch.setattr(store_under(well), "write", write_and_lose)
     with ThreadPoolExecutor(1) as thread:
         waiter = thread.submit(well.lock("door", timeout=60).acquire)
         assert asked.wait(60)
@@ -169,7 +170,7 @@ def test_a_block_whose_lock_cannot_be_given_back_is_done_all_the_same(
     well: Stepwell, clock: FakeClock, kind: type[StepwellError], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """T25: a turn that was saved is not reported as failed, to be sent again; the lock ends by itself."""
-    write = well._parts.store.write
+    write = store_under(well).write
 
     def write_or_fail(units: list[Unit]) -> list[Outcome]:
         if any(isinstance(unit, Unlock) for unit in units):
@@ -177,7 +178,7 @@ def test_a_block_whose_lock_cannot_be_given_back_is_done_all_the_same(
         return write(units)
 
     with monkeypatch.context() as broken:
-        broken.setattr(well._parts.store, "write", write_or_fail)
+        broken.setattr(store_under(well), "write", write_or_fail)
         result = well.conversations.turn("c", lambda state, message: Answer("saved"))
         with pytest.raises(ZeroDivisionError), well.lock("door"):
             raise ZeroDivisionError
@@ -194,15 +195,15 @@ def test_a_late_acquire_of_a_holder_that_gave_up_is_an_orphan_and_no_more(well: 
     lost = Acquire("user/door", "gone", 30)
     held = well.lock("door", seconds=60)
     held.acquire()
-    assert not isinstance(well._parts.group.write(lost), Written)
+    assert not isinstance(write_unit(well, lost), Written)
     assert held.release() is True
-    outcome = well._parts.group.write(lost)
+    outcome = write_unit(well, lost)
     assert isinstance(outcome, Written)
     [lease] = outcome.answers
     assert isinstance(lease, Lease)
-    again = well._parts.group.write(lost)
+    again = write_unit(well, lost)
     assert isinstance(again, Written)
     assert [each.fence for each in again.answers] == [lease.fence]  # type: ignore[attr-defined]
     clock.advance(30.1)
-    assert not isinstance(well._parts.group.write(Unlock(lease.name, lease.holder, lease.fence)), Written)
+    assert not isinstance(write_unit(well, Unlock(lease.name, lease.holder, lease.fence)), Written)
     well.lock("door").acquire()

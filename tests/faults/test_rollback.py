@@ -56,6 +56,7 @@ from stepwell.model.scoped_operations import Clear, Copy, Increment, Put
 from stepwell.model.snapshot import read_snapshot, store_snapshot
 from stepwell.stores.memory import MemoryStore
 from stepwell.stores.memory.queue import MemoryQueue
+from stepwell.testing.store_access import store_under, write_unit
 
 _SHELF, _OTHER = Scope.globals().path, Scope.custom("other").path
 
@@ -66,7 +67,7 @@ class Site:
     def __init__(self, url: str, path: Path) -> None:
         self.clock, self._path = FakeClock(), path
         self.well = Stepwell(url, clock=self.clock)
-        self.store = self.well._parts.store
+        self.store = store_under(self.well)
         for execution_id in ("run", "leased", "abroad"):
             self.well.create(execution_id)
             with self.well.transaction(execution_id) as tx:
@@ -90,14 +91,14 @@ class Site:
         group.write(ItemMark("failed", "FAILED", self.fences["failed"]))
 
     def _claimed(self, seconds: float) -> int:
-        outcome = self.well._parts.group.write(ClaimItems("me", seconds, 1))
+        outcome = write_unit(self.well, ClaimItems("me", seconds, 1))
         assert isinstance(outcome, Written)
         [item] = outcome.answers
         assert isinstance(item, Claimed)
         return item.fence
 
     def _answer(self, unit: Unit) -> Lease:
-        outcome = self.well._parts.group.write(unit)
+        outcome = write_unit(self.well, unit)
         assert isinstance(outcome, Written)
         lease = outcome.answers[0]
         assert isinstance(lease, Lease)
@@ -207,12 +208,12 @@ def test_a_unit_that_fails_before_commit_leaves_every_row_as_it_was(site: Site) 
                 fail()
 
         with armed(trace_and_fail), pytest.raises(Boom):
-            site.well._parts.group.write(unit)
+            write_unit(site.well, unit)
         assert site.dump() == before, name
         for point, hits in trace.hits().items():
             for hit in range(1, hits + 1):
                 with armed(at(point, hit, fail)), pytest.raises(Boom):
-                    site.well._parts.group.write(unit)
+                    write_unit(site.well, unit)
                 assert site.dump() == before, (name, point, hit)
 
 
@@ -223,7 +224,7 @@ def test_every_unit_lands_once_nothing_fails_and_is_unknown_if_its_reply_is_lost
             continue  # these take away what others in the list need
         before = site.dump()
         with armed(at("store.committed", 1, fail)), pytest.raises(CommitUnknown):
-            site.well._parts.group.write(unit)
+            write_unit(site.well, unit)
         assert site.dump() != before, name
 
 

@@ -10,6 +10,7 @@ from tests.faults.test_state_bit_flips import place
 from stepwell import Corrupted, FakeClock, Stepwell, workflow
 from stepwell.model.queue_item import ItemQuery
 from stepwell.queue.scheduler import fire_due
+from stepwell.testing.store_access import store_under
 
 __all__ = ["place"]
 
@@ -54,7 +55,7 @@ def test_damaged_schedules_hold_up_no_other_and_are_named_once(place: Place, cap
         for _ in range(3):
             clock.advance(60)
             assert fire(well) is not None
-        fired = [item.key or "" for item in well._parts.store.items(ItemQuery())]
+        fired = [item.key or "" for item in store_under(well).items(ItemQuery())]
         assert sorted(key.split(":")[1] for key in fired) == ["a"] * 3 + ["c"] * 3 + ["z"] * 3
         told = [record.getMessage() for record in caplog.records]
         assert told == [
@@ -74,7 +75,7 @@ def test_a_damaged_schedule_can_be_put_again_or_deleted(place: Place) -> None:
         assert [each.name for each in well.schedules.list()] == ["a", "bad", "c", "z"]
         clock.advance(60)
         fire(well)
-        assert len(well._parts.store.items(ItemQuery())) == 4
+        assert len(store_under(well).items(ItemQuery())) == 4
 
 
 def test_a_schedule_that_is_damaged_again_is_named_again(place: Place, caplog: pytest.LogCaptureFixture) -> None:

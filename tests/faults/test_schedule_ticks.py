@@ -17,6 +17,7 @@ from stepwell.clock import from_ms, to_ms
 from stepwell.model.queue_item import ItemQuery
 from stepwell.queue.recovery import recover_alone
 from stepwell.queue.scheduler import fire_due
+from stepwell.testing.store_access import store_under
 
 __all__ = ["shared_url"]
 
@@ -72,7 +73,7 @@ def together(nodes: list[Stepwell], rounds: int, before: Callable[[], object], a
 
 def fired(well: Stepwell) -> list[int]:
     """The ticks that became items, each as often as it did."""
-    keys = (item.key or "" for item in well._parts.store.items(ItemQuery(limit=10_000)))
+    keys = (item.key or "" for item in store_under(well).items(ItemQuery(limit=10_000)))
     return sorted(int(key.rpartition(":")[2]) for key in keys)
 
 
@@ -82,7 +83,7 @@ def test_five_schedulers_with_skewed_clocks_fire_each_tick_once(nodes: list[Step
     first = to_ms(nodes[2].schedules.next(summary.name, 1)[0])
     together(nodes, TICKS // 25, lambda: clock.advance(25), lambda node: node._driver.run(fire_due(node._parts.queue.schedules)))
     # A server's time has gone on meanwhile; a file's ticks come early, by as much as its fastest clock.
-    until = nodes[2]._parts.store.now_ms() + max(SKEWS_MS)
+    until = store_under(nodes[2]).now_ms() + max(SKEWS_MS)
     ticks = fired(nodes[0])
     assert ticks == [first + 1_000 * number for number in range(len(ticks))]
     assert TICKS <= len(ticks) <= (until - first) // 1_000 + 1

@@ -14,7 +14,7 @@ import stepwell
 from stepwell import CommitUnknown, ItemStatus, QueueItem, QueueRequest, Stepwell, StoreUnavailable, workflow
 from stepwell.model.commit import Commit, Outcome
 from stepwell.model.queue_item import Redrive
-from stepwell.pipeline.operations import write_or_raise
+from stepwell.testing.store_access import store_under, write_unit_or_raise
 
 __all__ = ["shared_url"]
 
@@ -44,8 +44,8 @@ class Mishap:
     """
 
     def __init__(self, well: Any, monkeypatch: pytest.MonkeyPatch, instead: Callable[[Any], list[Outcome]]) -> None:
-        self.write_really, self._instead, self.commits = well._parts.store.write, instead, 0
-        monkeypatch.setattr(well._parts.store, "write", self.write)
+        self.write_really, self._instead, self.commits = store_under(well).write, instead, 0
+        monkeypatch.setattr(store_under(well), "write", self.write)
 
     def write(self, units: Any) -> list[Outcome]:
         commits = sum(isinstance(unit, Commit) and unit.creation is not None for unit in units)
@@ -129,7 +129,7 @@ def test_item_whose_own_execution_is_there_already_follows_it(shared_url: str):
         while item.state().finished_at is None:
             pass
         revision = well.load(item.execution_id).revision
-        well._driver.run(write_or_raise(Redrive(item.item_id, item.execution_id)))
+        write_unit_or_raise(well, Redrive(item.item_id, item.execution_id))
         while (state := item.state()).finished_at is None:
             pass
         assert (state.status, state.error, state.attempts) == (ItemStatus.CANCELLED, None, 1)

@@ -16,6 +16,7 @@ from stepwell.errors import StepwellError
 from stepwell.model.commit import StateBatch, Written
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Increment, Put
+from stepwell.testing.store_access import store_under
 
 Flip = Callable[[bytes], bytes]
 
@@ -94,7 +95,7 @@ def test_nothing_is_built_on_a_flipped_value(place: tuple[str, Callable[[str], N
         ):
             with pytest.raises(Corrupted):
                 use()
-        refused, landed = well._parts.store.write(
+        refused, landed = store_under(well).write(
             [StateBatch((Increment(path, "bad", 1),)), StateBatch((Put(path, "good", b"1"),))]  # type: ignore[arg-type]
         )
         assert isinstance(refused, Corrupted)

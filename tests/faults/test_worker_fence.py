@@ -11,7 +11,7 @@ from tests.support.polling import until
 from stepwell import FakeClock, Stepwell, step, workflow
 from stepwell.flow import call, define
 from stepwell.model.commit import Claim, Lease, Written
-from stepwell.pipeline.operations import write_or_raise
+from stepwell.testing.store_access import write_unit_or_raise
 
 entered, release = threading.Event(), threading.Event()
 
@@ -38,7 +38,7 @@ def test_late_commit_is_refused_by_the_fence_alone(program: Any, caplog: pytest.
         run = well.start(program, 1, execution_id="f")
         assert entered.wait(60)
         clock.advance(seconds=601)
-        claimed = well._driver.run(write_or_raise(Claim("f", "somebody else", 600)))
+        claimed = write_unit_or_raise(well, Claim("f", "somebody else", 600))
         assert isinstance(claimed, Written)
         assert isinstance(claimed.answers[0], Lease)
         revision = well.load("f").revision

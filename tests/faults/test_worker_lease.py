@@ -23,7 +23,7 @@ from tests.support.store_urls import url_of
 
 from stepwell import Stepwell, step, workflow
 from stepwell.model.commit import Claim
-from stepwell.pipeline.operations import write_or_raise
+from stepwell.testing.store_access import store_under, write_unit_or_raise
 
 WAIT = 60
 LONG = 600
@@ -67,7 +67,7 @@ def test_dead_workers_executions_are_each_taken_by_one_of_many(url: str, tmp_pat
     with Stepwell(url, worker=False) as well:
         runs = [well.start(many, [str(tmp_path), name], execution_id=name) for name in names]
         for name in names:
-            well._driver.run(write_or_raise(Claim(name, "dead", 0.3)))
+            write_unit_or_raise(well, Claim(name, "dead", 0.3))
         # Their own leases are long: one that a busy machine stops for a second is not dead.
         with worker(url, LONG), worker(url, LONG), Stepwell(url, lease_seconds=LONG):
             assert [run.result(WAIT) for run in runs] == names
@@ -182,7 +182,7 @@ def test_worker_that_cannot_renew_stops_itself(postgres_server: PostgresServer, 
 
 
 def _head(well: Any, execution_id: str) -> Any:
-    return well._parts.store.head(execution_id)
+    return store_under(well).head(execution_id)
 
 
 def _check_heirs(heads: list[Any], lease_ms: int = 1000) -> None:

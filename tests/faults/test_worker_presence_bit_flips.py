@@ -13,8 +13,8 @@ from tests.support.queue_urls import queue_url
 from stepwell import Stepwell, workflow
 from stepwell.model.commit import StateBatch
 from stepwell.model.scoped_operations import Put
-from stepwell.pipeline.operations import write_or_raise
 from stepwell.queue.worker_presence import WorkerPresence, presence
+from stepwell.testing.store_access import write_unit_or_raise
 
 __all__ = ["place", "queue_url"]
 
@@ -27,7 +27,7 @@ async def report(number: int) -> int:
 def appear(well: Stepwell, *names: str) -> None:
     for name in names:
         word = WorkerPresence(name, "local", (report.name,), (), 10, datetime.now(UTC), {report.name: 1})
-        well._driver.run(write_or_raise(presence(word)))
+        write_unit_or_raise(well, presence(word))
 
 
 def seen(well: Stepwell) -> list[str]:
@@ -57,6 +57,6 @@ def test_damaged_word_of_a_worker_hides_no_other_and_is_told_once(
 def test_word_that_is_no_word_hides_no_other_worker(queue_url: str, told: bytes, caplog: pytest.LogCaptureFixture) -> None:
     with Stepwell(queue_url, worker=False) as well:
         appear(well, "a", "z")
-        well._driver.run(write_or_raise(StateBatch((Put("worker/default", "odd", msgspec.Raw(told)),))))
+        write_unit_or_raise(well, StateBatch((Put("worker/default", "odd", msgspec.Raw(told)),)))
         assert seen(well) == seen(well) == ["a", "z"]
         assert len(caplog.records) == 1

@@ -15,6 +15,7 @@ from tests.support.proxy import Proxy, Verdict
 from tests.support.store_urls import url_of
 
 from stepwell import Status, Stepwell
+from stepwell.testing.store_access import store_under
 
 WAIT = 60
 LONG = 600
@@ -133,7 +134,7 @@ def test_worker_takes_up_its_work_when_its_database_is_back(
 
 
 def _head(well: Any, execution_id: str) -> Any:
-    return well._parts.store.head(execution_id)
+    return store_under(well).head(execution_id)
 
 
 def _wait_until(is_so: Any) -> None:

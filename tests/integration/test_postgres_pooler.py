@@ -12,6 +12,7 @@ from tests.support.postgres_server import PostgresServer
 
 from stepwell import AsyncStepwell, Conflict, Stepwell, StoreUnavailable, step, workflow
 from stepwell.model.commit import Outcome, Unit
+from stepwell.testing.store_access import store_under
 
 
 @step
@@ -84,7 +85,7 @@ def test_a_waiter_gets_its_lock_though_no_notice_comes(url: str, monkeypatch: py
     with Stepwell(url, worker=False) as holder, Stepwell(url, worker=False) as waiter:
         lock = holder.lock("door")
         lock.acquire()
-        write = waiter._parts.store.write
+        write = store_under(waiter).write
 
         def noted(units: Sequence[Unit]) -> list[Outcome]:
             outcomes = write(units)
@@ -96,7 +97,7 @@ def test_a_waiter_gets_its_lock_though_no_notice_comes(url: str, monkeypatch: py
                 taken.set()
 
         thread = threading.Thread(target=wait)
-        monkeypatch.setattr(waiter._parts.store, "write", noted)
+        monkeypatch.setattr(store_under(waiter), "write", noted)
         thread.start()
         for _ in range(2):  # before it listens, and once it does
             assert asked.acquire(timeout=50)

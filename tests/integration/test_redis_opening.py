@@ -33,6 +33,7 @@ from stepwell.stores.redis.connection import translate
 from stepwell.stores.redis.server_facts import durability_of
 from stepwell.stores.redis.store import RedisStore
 from stepwell.stores.redis.url import RedisSettings
+from stepwell.testing.store_access import store_under
 
 
 @pytest.fixture
@@ -178,7 +179,7 @@ def test_primary_that_became_a_replica_refuses_writes_and_serves_again_when_it_i
         with pytest.raises(StoreUnavailable, match="read-only replica"):
             well.create("other")
         with pytest.raises(StoreUnavailable, match="read-only replica"):
-            well._parts.store.check()
+            store_under(well).check()
         client.replicaof("NO", "ONE")
         well.create("other")
 

@@ -17,6 +17,7 @@ from stepwell.model.execution_state import State, sha256_hex
 from stepwell.model.receipt import Receipt, decode_header, encode_header, sign_head
 from stepwell.model.receipt_chain import fast_forward, rebuild, replay, snapshot_due, verify
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot, stored_state
+from stepwell.testing.store_access import store_under
 
 replace = msgspec.structs.replace
 Rows = list[StoredCommit]
@@ -357,7 +358,7 @@ def travelled() -> tuple[Stepwell, Snapshots]:
 
 
 def kept_snapshots(well: Stepwell) -> Snapshots:
-    return well._parts.store._executions.rows["run"].snapshots
+    return store_under(well)._executions.rows["run"].snapshots
 
 
 def with_other_entries(stored: StoredSnapshot) -> StoredSnapshot:
@@ -459,7 +460,7 @@ def test_snapshot_does_not_stand_in_for_a_missing_receipt() -> None:
     well, snapshots = travelled()
     with well:
         at = snapshots[0].revision
-        store = well._parts.store
+        store = store_under(well)
         load = store.load
         store.load = lambda name, to=None, since=None: without(load(name, to, since), at)
         with pytest.raises(Corrupted, match=f"the receipt at revision {at} is missing"):

@@ -9,7 +9,8 @@ import pytest
 
 from stepwell import CommitUnknown, ItemStatus, Stepwell, workflow
 from stepwell.model.queue_item import ItemMark, Redrive
-from stepwell.pipeline.operations import Write, write_or_raise
+from stepwell.pipeline.operations import Write
+from stepwell.testing.store_access import write_unit_or_raise
 
 
 @workflow(name="operations.echo")
@@ -30,7 +31,7 @@ def test_an_item_whose_second_drive_has_no_answer_is_driven_once(well: Stepwell,
     operation = item._do.redrive(item.item_id)
     unit: Redrive = first_write(well, operation).unit
     if has_landed:
-        well._driver.run(write_or_raise(unit))
+        write_unit_or_raise(well, unit)
     effect = operation.throw(CommitUnknown())
     answer = finished(well, operation, effect)
     assert (answer.item_id, answer.execution_id) == (item.item_id, unit.execution_id)
@@ -46,7 +47,7 @@ def test_to_cancel_an_item_that_ends_just_then_is_no_error(well: Stepwell):
     operation = item._do.cancel(item.item_id)
     effect = first_write(well, operation)
     running = msgspec.structs.replace(well._driver.run(item._do.item(item.item_id)), status=ItemStatus.DISPATCHED)
-    well._driver.run(write_or_raise(ItemMark(item.item_id, ItemStatus.COMPLETED)))
+    write_unit_or_raise(well, ItemMark(item.item_id, ItemStatus.COMPLETED))
     outcome = msgspec.structs.replace(well._driver.run(effects(effect)), answers=[running])
     assert finished(well, operation, operation.send(outcome)).status == ItemStatus.COMPLETED
 
