@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from stepwell.errors import CommitUnknown, Conflict, LimitExceeded, StepwellError, StoreFull, StoreUnavailable
+from stepwell.errors import CommitUnknown, Conflict, LimitExceeded, StoreFull, StoreUnavailable
 from stepwell.model.commit import Commit, Deletion, Outcome, Unit, Written
 from stepwell.pipeline.group_commit import GroupCommit
 
@@ -172,53 +172,6 @@ def test_awaited_writes_of_one_moment_share_a_group(disk: Disk) -> None:
     assert [len(group) for group in disk.groups] == [1, 200]
 
 
-def errands(disk: Disk, count: int, then: Callable[[], object] = lambda: None) -> list[Outcome | BaseException]:
-    """Submit units in one turn of a loop; what each is told, in the order of the telling."""
-
-    async def main() -> list[Outcome | BaseException]:
-        told: list[Outcome | BaseException] = []
-        done = asyncio.Event()
-
-        def tell(outcome: Callable[[], Outcome]) -> None:
-            try:
-                told.append(outcome())
-            except StepwellError as error:
-                told.append(error)
-            if len(told) == count:
-                done.set()
-
-        for number in range(count):
-            disk.group.submit(Deletion(str(number)), tell)
-        then()
-        await asyncio.wait_for(done.wait(), WAIT)
-        return told
-
-    return asyncio.run(main())
-
-
-def test_errands_of_one_turn_share_a_group_though_nobody_writes(disk: Disk) -> None:
-    assert errands(disk, 50) == [Written([str(number)]) for number in range(50)]
-    assert [len(group) for group in disk.groups] == [50]
-
-
-def test_errands_of_a_long_turn_do_not_wait_for_its_end(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepwell.pipeline.group_commit._LONGEST_SECONDS", 0)
-    disk.is_held = True
-
-    def wait() -> None:
-        assert disk.entered.acquire(timeout=WAIT), "it was not written in the turn that submitted it"
-        disk.is_held = False
-        disk.may_go.release()
-
-    assert errands(disk, 1, wait) == [Written(["0"])]
-
-
-def test_errands_that_come_too_late_are_told_so(disk: Disk) -> None:
-    told = errands(disk, 3, disk.group.close)
-    assert [type(each) for each in told] == [StoreUnavailable] * 3
-    assert disk.groups == []
-
-
 def test_awaited_writes_of_an_instant_store_take_no_thread() -> None:
     disk = Disk(is_instant=True)
     assert asyncio.run(awaited(disk.group, Deletion("a"))) == Written(["a"])
@@ -264,55 +217,6 @@ def test_caller_cancelled_during_the_write_is_written(disk: Disk) -> None:
 
     cancel_when(disk, in_the_middle)
     assert sorted(disk.written()) == ["cancelled", "other"]
-
-
-def test_who_submits_a_write_is_told_on_its_loop_and_nobody_waits(disk: Disk) -> None:
-    told: list[tuple[object, threading.Thread]] = []
-
-    async def main() -> None:
-        over = asyncio.Event()
-
-        def note(outcome: Callable[[], Outcome]) -> None:
-            told.append((outcome(), threading.current_thread()))
-            if len(told) == 2:
-                over.set()
-
-        disk.refused = {"b"}
-        disk.group.submit(Deletion("a"), note)
-        disk.group.submit(Deletion("b"), note)
-        assert told == []
-        await asyncio.wait_for(over.wait(), WAIT)
-
-    asyncio.run(main())
-    assert told[0][0] == Written(["a"])
-    assert isinstance(told[1][0], Conflict)
-    assert {thread for _, thread in told} == {threading.current_thread()}
-
-
-def test_who_submits_a_write_is_told_that_the_store_was_away(disk: Disk) -> None:
-    disk.failure = StoreUnavailable("away")
-
-    async def main() -> None:
-        told: asyncio.Future[Callable[[], Outcome]] = asyncio.get_running_loop().create_future()
-        disk.group.submit(Deletion("a"), told.set_result)
-        with pytest.raises(StoreUnavailable):
-            (await asyncio.wait_for(told, WAIT))()
-
-    asyncio.run(main())
-
-
-def test_who_cannot_take_the_outcome_of_a_submitted_write_keeps_nobody_from_theirs(disk: Disk) -> None:
-    async def main() -> list[str]:
-        complaints: list[str] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(repr(context["exception"])))
-        with disk.held():
-            disk.group.submit(Deletion("a"), lambda _: complaints.append(str(1 // 0)))
-            other = asyncio.ensure_future(disk.group.write_async(Deletion("b")))
-            await asyncio.sleep(0)
-        assert await asyncio.wait_for(other, WAIT) == Written(["b"])
-        return complaints
-
-    assert asyncio.run(main()) == ["ZeroDivisionError('integer division or modulo by zero')"]
 
 
 def test_a_loop_that_is_gone_stops_nobody_else(disk: Disk) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from stepwell.contract.store import Capabilities
 from stepwell.errors import Conflict, NotFound, StoreUnavailable
-from stepwell.model.commit import Deletion, Written
+from stepwell.model.commit import Deletion, Outcome, Unit, Written
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.pipeline.operations import AsyncDriver, Driver, Operation, read, write, write_or_raise
 
@@ -209,51 +209,22 @@ def test_cancelled_caller_is_seen_by_the_operation(group: GroupCommit) -> None:
     assert seen == ["cancelled"]
 
 
-def handed_over(group: GroupCommit, operation: Operation[object]) -> Exception | None:
-    """Hand an operation over, and wait for what it came to."""
+def test_loop_that_has_nothing_else_to_do_writes_by_itself(group: GroupCommit) -> None:
+    """As a worker's loop that runs a single execution: it saves two changes of threads."""
+    threads: list[str] = []
 
-    async def main() -> Exception | None:
-        driver = AsyncDriver(group, Shelf(), is_open=True)
-        done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        assert driver.may_hand_over
-        driver.hand_over(operation, done.set_result)
-        assert not done.done()
-        try:
-            return await asyncio.wait_for(done, 60)
-        finally:
-            driver.let_go()
+    def note(units: Sequence[Unit]) -> list[Outcome]:
+        threads.append(threading.current_thread().name)
+        return [Written() for _ in units]
 
-    return asyncio.run(main())
-
-
-def test_operation_that_was_handed_over_goes_on_after_its_write(group: GroupCommit) -> None:
-    found: list[object] = []
-
-    def noting() -> Operation[object]:
-        found.append((yield from write(Deletion("a"))))
-
-    assert handed_over(group, noting()) is None
-    assert found == [Written(["a"])]
-
-
-def test_who_hands_an_operation_over_is_told_what_it_raised(group: GroupCommit) -> None:
-    assert isinstance(handed_over(group, write_or_raise(Deletion("bad"))), Conflict)
-
-
-def test_what_an_operation_raises_before_its_write_is_raised_where_it_is_handed_over(group: GroupCommit) -> None:
-    def refusing() -> Operation[object]:
-        raise NotFound("nothing")
-        yield
-
-    with pytest.raises(NotFound):
-        handed_over(group, refusing())
-
-
-def test_nothing_is_handed_over_where_waiting_costs_nothing_or_nobody_is_kept_from_work(group: GroupCommit) -> None:
-    instant = AsyncDriver(GroupCommit(lambda _: [], is_instant=True), Shelf(is_instant=True), is_open=True)
-    alone = AsyncDriver(group, Shelf(), is_open=True)
-    alone.may_block = lambda: True
-    unopened = AsyncDriver(group, Shelf())
-    assert not any(driver.may_hand_over for driver in (instant, alone, unopened))
-    for driver in (instant, alone, unopened):
+    async def main() -> None:
+        noting, is_alone = GroupCommit(note), [True]
+        driver = AsyncDriver(noting, Shelf(), is_open=True, may_block=lambda: is_alone[0])
+        await driver.run(write(Deletion("a")))
+        is_alone[0] = False
+        await driver.run(write(Deletion("b")))
+        noting.close()
         driver.let_go()
+
+    asyncio.run(main())
+    assert threads == [threading.current_thread().name, "stepwell-writer"]

@@ -152,9 +152,12 @@ class Parts:
 
     def worker_alone(self, concurrency: int, lease_seconds: float, queues: tuple[str, ...]) -> Worker:
         """A worker that has an event loop to itself."""
-        driver = self._worker_driver = AsyncDriver(self.group, self.store, is_open=True)
+
+        def is_alone() -> bool:
+            return worker.is_alone_with_one()
+
+        driver = self._worker_driver = AsyncDriver(self.group, self.store, is_open=True, may_block=is_alone)
         worker = self.worker(driver, concurrency, lease_seconds, queues)
-        driver.may_block = worker.is_alone_with_one
         return worker
 
     def list_executions(

@@ -17,7 +17,7 @@ from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
 
-__all__ = ["BeginningStore", "Capabilities", "Durability", "ExecutionQuery", "Store"]
+__all__ = ["Capabilities", "Durability", "ExecutionQuery", "Store"]
 
 
 class Durability(msgspec.Struct, frozen=True):
@@ -37,10 +37,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     has_blocking_writes: bool
     """Whether a write may wait for a disk or a network, so that an event loop must not make it itself."""
     has_archiving: bool = True
-    takes_requests_beside: bool = False
-    """Whether a group that begins with a request for a run (``Enqueue``) may be written while another group is."""
-    can_begin: bool = False
-    """Whether a write can be sent off and waited for later: such a store is a ``BeginningStore``."""
 
 
 class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,39 +216,4 @@ class Store(Protocol):
         twice, or for nothing, and after a lost connection some may be missing: callers look again by themselves from time to time.
         Writes of this process need not be reported.
         """
-        ...
-
-
-class Answer(Protocol):
-    """What a server says to a group that was sent off. Only who would wait for it may look."""
-
-    @property
-    def descriptor(self) -> int:
-        """The file descriptor that it comes by."""
-        ...
-
-    def has_come(self) -> bool:
-        """Whether it is here, to its end. Waits for nothing."""
-        ...
-
-    def is_final(self) -> bool:
-        """Whether what has come says it all, so that nothing more has to be asked for the outcomes."""
-        ...
-
-
-class Begun(msgspec.Struct, frozen=True):
-    """A group that was sent off."""
-
-    finish: Callable[[], list[Outcome]]
-    """Waits for the outcomes, which are those of ``write``."""
-    answer: Answer | None = None
-    """What may be looked for before that; None if there is nothing to look for."""
-
-
-class BeginningStore(Store, Protocol):
-    """A store that has a part of its writes sent off by their callers."""
-
-    def begin(self, units: Sequence[Unit]) -> Begun | None:
-        """Send a group off, without waiting for anything. None if that cannot be done; nothing was sent then. Until it is finished,
-        no other group is begun or written, as for ``write``."""
         ...

@@ -1,13 +1,10 @@
-"""Head digests for async callers: every transaction begins by reading its execution's head, and concurrent reads share one query.
+"""Operations: what the public classes do, written once and driven for blocking and for awaiting callers.
 
-What is asked for while an answer is under way goes out with the next question, never with the present one: an answer is always
-newer than the moment when its caller asked.
+An operation is a generator that yields what it needs done outside itself, a ``Read``, a ``Write`` or a ``WaitEffect``, and returns
+its result. ``Driver`` does these on the spot; ``AsyncDriver`` awaits them. The code in between neither waits nor knows its driver.
 
-Operations: what the faces do, written once and driven in either colour.
-
-An operation is a generator that yields what it needs done outside itself, a ``Read``, a ``Write`` or a ``Wait``, and returns its
-result. The blocking driver does these on the spot; the async one awaits them. Everything between is ordinary code that neither
-waits nor knows who drives it.
+Awaiting callers that ask for the newest receipts at the same time share a question (``HeadBatch``). What is asked for while an
+answer is under way goes out with the next question: so an answer is always newer than the moment when its caller asked.
 """
 
 from __future__ import annotations
@@ -207,16 +204,24 @@ def _answer(effect: Read | WaitEffect) -> Any:
 class AsyncDriver:
     """Drives operations for callers that await. Reads of stores that may block go to a few threads."""
 
-    def __init__(self, group: GroupCommit, store: Store, *, readers: int = 8, is_open: bool = False) -> None:
-        self._group, self._store = group, store
+    def __init__(
+        self,
+        group: GroupCommit,
+        store: Store,
+        *,
+        readers: int = 8,
+        is_open: bool = False,
+        may_block: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``may_block`` says whether nothing else is to be done on the event loop now, so that it may wait for a write itself: that
+        saves two changes of threads."""
+        self._group, self._store, self._may_block = group, store, may_block
         self._is_open = is_open
         self._opening: asyncio.Future[None] | None = None
         self._is_instant = not store.capabilities().has_blocking_writes
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="stepwell-reader")
         self._heads = HeadBatch(store, self._threads)
         self._is_closed = False
-        self.may_block: Callable[[], bool] = lambda: False
-        """Whether nobody else is on the event loop now, so that it may wait for a write itself: that saves two hops."""
 
     async def open(self) -> None:
         """Open the store, once, whoever asks first; a failure is tried again by the next."""
@@ -238,7 +243,7 @@ class AsyncDriver:
                 try:
                     if isinstance(effect, Write):
                         unit = effect.unit
-                        answer = self._group.write(unit) if self.may_block() else await self._group.write_async(unit)
+                        answer = self._group.write(unit) if self._may_block() else await self._group.write_async(unit)
                     elif isinstance(effect, WaitEffect):
                         answer = await effect.listening.wait_async(effect.seconds)
                     elif self._is_instant:
@@ -253,35 +258,6 @@ class AsyncDriver:
                     effect = operation.send(answer)
         except StopIteration as end:
             return end.value
-
-    @property
-    def may_hand_over(self) -> bool:
-        """Whether ``hand_over`` can be used now, and there is something to be gained by it."""
-        return not (self._group.is_instant or self._is_closed or self.may_block()) and self._is_open
-
-    def hand_over(self, operation: Operation[Any], done: Callable[[Exception | None], None]) -> None:
-        """Drive an operation that ends after its first write, without waiting for that: no task is kept for it. ``done`` is called
-        on this loop when it is over, with what it raised, if it did; what it raises before the write is raised here."""
-        effect = operation.send(None)
-        if not isinstance(effect, Write):
-            raise TypeError("only an operation that begins with a write can be handed over")
-
-        def told(outcome: Callable[[], Outcome]) -> None:
-            error: Exception | None = None
-            try:
-                try:
-                    answer = outcome()
-                except BaseException as refusal:  # noqa: BLE001 - the operation decides what to do about it
-                    operation.throw(refusal)
-                else:
-                    operation.send(answer)
-            except StopIteration:
-                pass
-            except Exception as refusal:  # noqa: BLE001 - told to the one who handed it over
-                error = refusal
-            done(error)
-
-        self._group.submit(effect.unit, told)
 
     async def call(self, function: Callable[[], T]) -> T:
         """Run something that blocks, and await it."""
