@@ -21,7 +21,7 @@ from stepwell.model.value import Value, decode
 if TYPE_CHECKING:
     from stepwell.kernel.interpreter import Interpreter
 
-__all__ = ["DataView", "ending", "item_at", "loops_around", "output_of", "trigger_facts"]
+__all__ = ["TemplateData", "ending", "item_at", "loops_around", "output_of", "trigger_facts"]
 
 
 def ending(run: Interpreter, place: Place, at: At) -> StepOutput | None:
@@ -51,7 +51,7 @@ def item_at(frame: LiveToken, index: int) -> Value:
 
 def loops_around(run: Interpreter, token: LiveToken, place: Place) -> dict[str, Any]:
     """Return the enclosing loops that a place reads, as they are now: a token that outlives its loop keeps them."""
-    asked, loops = run.plan.loops_asked.get(place.name, ()), DataView(run, token, place)["loops"]
+    asked, loops = run.plan.loops_asked.get(place.name, ()), TemplateData(run, token, place)["loops"]
     progress = (loops.get(loop.name) for loop in run.plan.rounds[place.name] if loop.name in asked)
     return {each["loop_id"]: each for each in progress if each is not None}
 
@@ -77,7 +77,7 @@ class _Lazy(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-class DataView(Mapping[str, Any]):
+class TemplateData(Mapping[str, Any]):
     """The roots of paths. Each is computed when it is first read."""
 
     def __init__(self, run: Interpreter, token: LiveToken, place: Place | None = None) -> None:
@@ -203,15 +203,15 @@ class DataView(Mapping[str, Any]):
         return token.loops[loop_id]
 
 
-_ROOTS: dict[str, Callable[[DataView], Any]] = {
-    "trigger": DataView._trigger,  # pyright: ignore[reportPrivateUsage] - a table of this class's own methods
-    "variables": DataView._variables,  # pyright: ignore[reportPrivateUsage]
-    "context": DataView._context,  # pyright: ignore[reportPrivateUsage]
-    "steps": DataView._steps,  # pyright: ignore[reportPrivateUsage]
-    "loops": DataView._loops,  # pyright: ignore[reportPrivateUsage]
-    "state": DataView._state,  # pyright: ignore[reportPrivateUsage]
-    "item": DataView._item,  # pyright: ignore[reportPrivateUsage]
-    "index": DataView._index,  # pyright: ignore[reportPrivateUsage]
+_ROOTS: dict[str, Callable[[TemplateData], Any]] = {
+    "trigger": TemplateData._trigger,  # pyright: ignore[reportPrivateUsage] - a table of this class's own methods
+    "variables": TemplateData._variables,  # pyright: ignore[reportPrivateUsage]
+    "context": TemplateData._context,  # pyright: ignore[reportPrivateUsage]
+    "steps": TemplateData._steps,  # pyright: ignore[reportPrivateUsage]
+    "loops": TemplateData._loops,  # pyright: ignore[reportPrivateUsage]
+    "state": TemplateData._state,  # pyright: ignore[reportPrivateUsage]
+    "item": TemplateData._item,  # pyright: ignore[reportPrivateUsage]
+    "index": TemplateData._index,  # pyright: ignore[reportPrivateUsage]
 }
 
 

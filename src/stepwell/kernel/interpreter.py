@@ -112,12 +112,12 @@ class Interpreter:
         """Running loops and multiple instances by key."""
         self.scopes: dict[str, LiveToken] = {}
         """Open cancel scopes by id."""
-        self.kids: dict[str, LiveToken] = {}
+        self.child_waits: dict[str, LiveToken] = {}
         """Tokens that wait for a child execution, by the child's id."""
-        self.mail = SignalInbox()
+        self.inbox = SignalInbox()
         self.effects: list[Effect] = []
         self.undo_count = 0
-        self._alarms = TokenTimers()
+        self._timers = TokenTimers()
         self._work: deque[tuple[Callable[..., None], LiveToken, Any]] = deque()
 
     # Events.
@@ -137,8 +137,8 @@ class Interpreter:
                 mutations += [SetResult(msgspec.Raw(recode(effect.result))), SetStatus(str(effect.status))]
         wanted = tuple(effect for effect in effects if self._is_wanted(effect))
         has_failed = any(isinstance(effect, End) and effect.status is Status.FAILED for effect in effects)
-        kept = self.mail.in_vain(self._is_passed) if has_failed else ()
-        return Transition(tuple(mutations), wanted, self.mail.taken(), kept, is_taken)
+        kept = self.inbox.unrecorded(self._is_passed) if has_failed else ()
+        return Transition(tuple(mutations), wanted, self.inbox.taken(), kept, is_taken)
 
     def _is_passed(self, key: str) -> bool:
         """Return whether a place has ended by the record, so that it is not entered again."""
@@ -147,13 +147,13 @@ class Interpreter:
 
     def settle(self) -> None:
         """Confirm that the mutations of the last transition are committed."""
-        self.mail.settle()
+        self.inbox.settle()
         self.board.settle()
 
     @property
     def soonest_ms(self) -> int | None:
         """Return when the next timer is due."""
-        return self._alarms.soonest_ms
+        return self._timers.soonest_ms
 
     def looked(self, token_id: str) -> int:
         """Return how often drivers without the step of this token have looked for it."""
@@ -171,11 +171,11 @@ class Interpreter:
             case SignalArrived():
                 self._signal(event)
             case ChildEnded():
-                token = self.kids.get(event.child_id)
-                if self.mail.accept(event.letter) and token is not None and not token.is_gone:
+                token = self.child_waits.get(event.child_id)
+                if self.inbox.accept(event.letter) and token is not None and not token.is_gone:
                     self.guarded(token, lambda: steps.child_ended(self, token, event))
             case CancelRequested():
-                self.mail.accept(event.letter)
+                self.inbox.accept(event.letter)
                 if self.root is not None and not self.root.is_gone:
                     error = trouble("ExecutionCancelled", "the execution was cancelled", ExecutionCancelled.code)
                     scopes.leave(self, self.root, "cancelled", error)
@@ -206,18 +206,18 @@ class Interpreter:
         return True
 
     def _signal(self, event: SignalArrived) -> None:
-        if not self.mail.arrive(event.letter, event.name, event.value):
+        if not self.inbox.arrive(event.letter, event.name, event.value):
             return
-        listener = self.mail.listener(event.name)
+        listener = self.inbox.listener(event.name)
         if listener is not None:
             self._hear(listener, event.name)
 
     def _hear(self, token: LiveToken, name: str) -> None:
-        value = self.mail.take(name, token if isinstance(token.place.node, Deferred | Approval) else None)
+        value = self.inbox.take(name, token if isinstance(token.place.node, Deferred | Approval) else None)
         self.guarded(token, lambda: waits.hear(self, token, name, value))
 
     def _wake(self) -> None:
-        while (found := self._alarms.take(self.now_ms)) is not None:
+        while (found := self._timers.take(self.now_ms)) is not None:
             self._time_over(*found)
 
     def _time_over(self, token: LiveToken, field: str) -> None:
@@ -331,20 +331,20 @@ class Interpreter:
     def wake_at(self, token: LiveToken, due_ms: int, field: str = DUE) -> None:
         """Set a timer for a token."""
         order = -1 if token.parent is None else self.plan.numbers[token.place.name]
-        self._alarms.set(token, due_ms, field, (order, token.at))
+        self._timers.set(token, due_ms, field, (order, token.at))
         self.board.touch(token)
 
     def listen(self, token: LiveToken, name: str, *, is_transient: bool = False) -> None:
         """Let a token wait for a signal: one from the inbox, unless only later ones count, or the next one."""
         if is_transient:
-            self.mail.forget(name)
-        self.mail.listen(token, name)
-        while self.mail.has(name) and self.mail.is_listening(token, name):
+            self.inbox.forget(name)
+        self.inbox.listen(token, name)
+        while self.inbox.has(name) and self.inbox.is_listening(token, name):
             self._hear(token, name)
 
     def quiet(self, token: LiveToken) -> None:
         """Remove a token's timers and its wait for a signal."""
-        self.mail.leave(token)
+        self.inbox.leave(token)
         for field in TIMES:
             token.value.pop(field, None)
 

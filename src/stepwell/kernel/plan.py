@@ -10,7 +10,7 @@ from functools import cached_property
 
 from stepwell.flow.definition.node import Action, Approval, Definition, Each, Edge, Graph, Loop, Sequence, Signal, Wait
 from stepwell.flow.definition.outline import Outline, Place
-from stepwell.flow.definition.reference_checks import asked_in
+from stepwell.flow.definition.reference_checks import references_in
 from stepwell.flow.language.template import StateKey, state_keys
 
 __all__ = ["EdgeIndex", "Plan", "key_of"]
@@ -69,13 +69,13 @@ class Plan:
     @cached_property
     def state_keys(self) -> tuple[StateKey, ...]:
         """The keys of scoped state that the definition reads; the driver loads them before each event."""
-        return state_keys(asked.reference for asked in asked_in(self.outline))
+        return state_keys(asked.reference for asked in references_in(self.outline))
 
     @cached_property
     def loops_asked(self) -> Mapping[str, frozenset[str]]:
         """The loops that each place, or a place inside it, reads by name."""
         found: dict[str, set[str]] = {}
-        for asked in asked_in(self.outline):
+        for asked in references_in(self.outline):
             root, *names = asked.reference.path
             if root == "loops" and asked.place is not None:
                 wanted = {names[0]} if names and isinstance(names[0], str) else self.loops

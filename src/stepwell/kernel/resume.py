@@ -70,13 +70,13 @@ def _place(run: Interpreter, stored: Token, parent: LiveToken) -> LiveToken:
         run.undo_count = max(run.undo_count, token.value["undo"])
         if not token.value.get("is_running"):
             parent.children.pop(token.id)
-            parent.undos.append(token)
+            parent.compensations.append(token)
     return token
 
 
 def _rebuild(run: Interpreter, token: LiveToken) -> None:
     """Rebuild what is kept in memory only: join counts, open scopes and timers."""
-    token.undos.sort(key=lambda undo: undo.value["undo"])
+    token.compensations.sort(key=lambda undo: undo.value["undo"])
     for field in TIMES:
         if token.value.get(field) is not None:
             run.wake_at(token, token.value[field], field)

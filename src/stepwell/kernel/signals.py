@@ -22,11 +22,11 @@ class SignalInbox:
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[tuple[str, Value]]] = {}
-        self._ears: dict[str, dict[str, LiveToken]] = {}
+        self._listeners: dict[str, dict[str, LiveToken]] = {}
         self._names: dict[str, list[str]] = {}
         self._known: set[str] = set()
         self._taken: list[str] = []
-        self._told: dict[str, tuple[str, ...]] = {}
+        self._only_in_token: dict[str, tuple[str, ...]] = {}
         """Messages taken since the last commit that only a token's value records: the keys of the token and its frames."""
 
     def accept(self, letter: str) -> bool:
@@ -49,12 +49,12 @@ class SignalInbox:
         """Return whether a signal of this name is in the inbox."""
         return bool(self._waiting.get(name))
 
-    def take(self, name: str, teller: LiveToken | None = None) -> Value:
+    def take(self, name: str, holder: LiveToken | None = None) -> Value:
         """Take the oldest signal of a name for a token, when only that token's value records it."""
         letter, value = self._waiting[name].popleft()
         self._taken.append(letter)
-        if teller is not None:
-            self._told[letter] = tuple(_keys_around(teller))
+        if holder is not None:
+            self._only_in_token[letter] = tuple(_keys_around(holder))
         return value
 
     def forget(self, name: str) -> None:
@@ -64,38 +64,38 @@ class SignalInbox:
 
     def listen(self, token: LiveToken, name: str) -> None:
         """Add a token to the line for a name."""
-        ears = self._ears.setdefault(name, {})
-        if ears:
-            last = next(reversed(ears.values()))
+        line = self._listeners.setdefault(name, {})
+        if line:
+            last = next(reversed(line.values()))
             token.value[TURN] = max(token.value.get(TURN, 0), last.value.get(TURN, 0) + 1)
-        ears[token.id] = token
+        line[token.id] = token
         self._names.setdefault(token.id, []).append(name)
 
     def is_listening(self, token: LiveToken, name: str) -> bool:
         """Return whether a token is in the line for a name."""
-        return token.id in self._ears.get(name, ())
+        return token.id in self._listeners.get(name, ())
 
     def listener(self, name: str) -> LiveToken | None:
         """Return the token that has waited longest for a name."""
-        return next(iter(self._ears.get(name, {}).values()), None)
+        return next(iter(self._listeners.get(name, {}).values()), None)
 
     def leave(self, token: LiveToken) -> None:
         """Remove a token from all lines."""
         token.value.pop(TURN, None)
         for name in self._names.pop(token.id, ()):
-            self._ears.get(name, {}).pop(token.id, None)
+            self._listeners.get(name, {}).pop(token.id, None)
 
-    def in_vain(self, is_passed: Callable[[str], bool]) -> tuple[str, ...]:
+    def unrecorded(self, is_passed: Callable[[str], bool]) -> tuple[str, ...]:
         """Return the messages that a retry must take again if the execution fails now.
 
         A retry restores the tokens from before this commit, so that only messages of recorded and completed places count as
         used.
         """
-        return tuple(letter for letter, keys in self._told.items() if not any(map(is_passed, keys)))
+        return tuple(letter for letter, keys in self._only_in_token.items() if not any(map(is_passed, keys)))
 
     def settle(self) -> None:
         """Confirm that the records of taken messages are committed."""
-        self._told.clear()
+        self._only_in_token.clear()
 
     def taken(self) -> tuple[str, ...]:
         """Return the messages taken since the last call."""

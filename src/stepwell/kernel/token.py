@@ -95,6 +95,7 @@ class LiveToken:
     __slots__ = (
         "at",
         "children",
+        "compensations",
         "id",
         "is_gone",
         "is_stored",
@@ -106,7 +107,6 @@ class LiveToken:
         "scope",
         "slot",
         "tally",
-        "undos",
         "value",
     )
 
@@ -123,7 +123,7 @@ class LiveToken:
         self.tally: JoinCount | None = None
         self.scope: LiveToken = self
         """The nearest enclosing token that is a scope; the root is its own."""
-        self.undos: list[LiveToken] = []
+        self.compensations: list[LiveToken] = []
         """The compensations of the steps that completed in this scope."""
         self.is_stored = self.is_gone = False
 

@@ -16,13 +16,13 @@ from stepwell.flow.language.expression import Reference, compile_expression
 from stepwell.flow.language.template import parts_of, state_fault, texts_of
 from stepwell.model.value import Value
 
-__all__ = ["Asked", "asked_in", "reference_findings"]
+__all__ = ["LocatedReference", "reference_findings", "references_in"]
 
 _STEP_FIELDS = ("output", "status", "error", "node_id", "node_name", "executed_at", "duration_ms")
 _LOOP_FIELDS = ("current_index", "current_item", "total_items", "loop_id")
 
 
-class Asked(NamedTuple):
+class LocatedReference(NamedTuple):
     """A reference in a definition."""
 
     reference: Reference
@@ -38,14 +38,14 @@ class Asked(NamedTuple):
     """Whether the node itself provides an item and an index here."""
 
 
-def asked_in(outline: Outline) -> Iterator[Asked]:
+def references_in(outline: Outline) -> Iterator[LocatedReference]:
     """Iterate over every reference of a definition."""
     for place in outline:
         yield from _asked_by(place)
     yield from _in_value(outline.definition.output, ("output",), None)
 
 
-def _asked_by(place: Place) -> Iterator[Asked]:
+def _asked_by(place: Place) -> Iterator[LocatedReference]:
     node, path = place.node, place.path
     match node:
         case Action():
@@ -73,7 +73,7 @@ def _asked_by(place: Place) -> Iterator[Asked]:
             pass
 
 
-def _asked_by_loop(place: Place, node: Loop) -> Iterator[Asked]:
+def _asked_by_loop(place: Place, node: Loop) -> Iterator[LocatedReference]:
     path, body = place.path, place.children["do"]
     yield from _in_value(node.items, (*path, "items"), place)
     yield from _in_value(node.count, (*path, "count"), place)
@@ -85,33 +85,33 @@ def _asked_by_loop(place: Place, node: Loop) -> Iterator[Asked]:
     yield from _in_condition(node.break_when, (*path, "break_when"), place, after=body, has_item=True)
 
 
-def _in_value(value: Value, path: Path, place: Place | None) -> Iterator[Asked]:
+def _in_value(value: Value, path: Path, place: Place | None) -> Iterator[LocatedReference]:
     if value is UNSET:
         return
     for here, text in texts_of(value, path):
         for part in parts_of(text):
             for reference in part.expression.references:
-                yield Asked(reference, here, part.offset + reference.position, place)
+                yield LocatedReference(reference, here, part.offset + reference.position, place)
 
 
 def _in_condition(
     text: str | None, path: Path, place: Place, *, after: Place | None = None, has_item: bool = False
-) -> Iterator[Asked]:
+) -> Iterator[LocatedReference]:
     if text is not None:
         for reference in compile_expression(text).references:
-            yield Asked(reference, path, reference.position, place, after, has_item)
+            yield LocatedReference(reference, path, reference.position, place, after, has_item)
 
 
 def reference_findings(outline: Outline) -> Findings:
     """Iterate over every reference that can never be resolved."""
     predecessors: dict[tuple[str, str], set[str]] = {}
-    for asked in asked_in(outline):
+    for asked in references_in(outline):
         message, unknown = _fault(asked, outline, predecessors)
         if message:
             yield Finding(asked.path, message, asked.offset, unknown)
 
 
-def _fault(asked: Asked, outline: Outline, predecessors: dict[tuple[str, str], set[str]]) -> tuple[str, str]:
+def _fault(asked: LocatedReference, outline: Outline, predecessors: dict[tuple[str, str], set[str]]) -> tuple[str, str]:
     path = asked.reference.path
     match path[0]:
         case "item" | "index":
@@ -124,7 +124,7 @@ def _fault(asked: Asked, outline: Outline, predecessors: dict[tuple[str, str], s
             return "", ""
 
 
-def _item_fault(asked: Asked) -> str:
+def _item_fault(asked: LocatedReference) -> str:
     word = asked.reference.path[0]
     if asked.has_item or any(_is_given(place, str(word)) for place in _trail(asked.place)):
         return ""
@@ -142,7 +142,7 @@ def _is_given(place: Place, word: str) -> bool:
             return False
 
 
-def _place_fault(asked: Asked, outline: Outline, predecessors: dict[tuple[str, str], set[str]]) -> tuple[str, str]:
+def _place_fault(asked: LocatedReference, outline: Outline, predecessors: dict[tuple[str, str], set[str]]) -> tuple[str, str]:
     """Return what is wrong with a path to a node, and the name in it if that is unknown."""
     root, name, *rest = asked.reference.path
     target = outline.places.get(str(name))
@@ -158,7 +158,7 @@ def _place_fault(asked: Asked, outline: Outline, predecessors: dict[tuple[str, s
     return ("" if is_loop else _order_fault(asked, target, predecessors)), ""
 
 
-def _order_fault(asked: Asked, target: Place, predecessors: dict[tuple[str, str], set[str]]) -> str:
+def _order_fault(asked: LocatedReference, target: Place, predecessors: dict[tuple[str, str], set[str]]) -> str:
     """Return why a node cannot have an output when it is read, or an empty text."""
     asking = _trail(asked.place)
     trail = _trail(target)
@@ -182,13 +182,13 @@ def _trail(place: Place | None) -> list[Place]:
     return [] if place is None else [*reversed([*place.ancestors()]), place]
 
 
-def _unfinished_fault(asked: Asked, target: Place) -> str:
+def _unfinished_fault(asked: LocatedReference, target: Place) -> str:
     """Check a node that reads its own output or an enclosing node's; only a compensation may."""
     is_undoing = asked.place is not None and asked.place.parent is target and isinstance(target.node, Action)
     return "" if is_undoing else f"{target.name!r} is not done yet when this is asked"
 
 
-def _inner_fault(asked: Asked, target: Place, inner: Place, predecessors: dict[tuple[str, str], set[str]]) -> str:
+def _inner_fault(asked: LocatedReference, target: Place, inner: Place, predecessors: dict[tuple[str, str], set[str]]) -> str:
     """Check a node that reads an inner node's output: allowed after a loop's body, or for an edge from its source on."""
     if inner is asked.after:
         return ""

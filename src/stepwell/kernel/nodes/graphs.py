@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from stepwell.clock import to_ms
 from stepwell.flow.definition.node import Edge, Graph
 from stepwell.flow.language.expression import compile_expression
-from stepwell.kernel.data_view import DataView, ending, output_of
+from stepwell.kernel.data_view import TemplateData, ending, output_of
 from stepwell.kernel.nodes.joins import JoinCount
 from stepwell.kernel.nodes.scopes import cancel_inside
 from stepwell.kernel.plan import key_of
@@ -43,7 +43,7 @@ class _Nodes(JoinCount):
 
     def skip(self, slot: str) -> None:
         """Skip a node."""
-        self.excused += 1
+        self.ignored += 1
         self.ended.add(slot)
 
 
@@ -100,7 +100,7 @@ def _decide(run: Interpreter, frame: LiveToken, slot: str, *, is_dead: bool) -> 
 
 
 def _taken(run: Interpreter, frame: LiveToken, slot: str, edges: list[Edge]) -> list[Edge]:
-    facts = DataView(run, frame, frame.place.children[slot])
+    facts = TemplateData(run, frame, frame.place.children[slot])
     holding = [edge for edge in edges if edge.when is not None and compile_expression(edge.when).holds(facts)]
     always = [edge for edge in edges if edge.when is None and not edge.is_otherwise]
     otherwise = [] if holding else [edge for edge in edges if edge.is_otherwise]

@@ -18,7 +18,7 @@ from stepwell.errors import InvalidInput, LimitExceeded
 from stepwell.flow.definition.node import Choice, Each, InstanceRule, JoinRule, Parallel
 from stepwell.flow.definition.outline import Place
 from stepwell.flow.language.expression import compile_expression
-from stepwell.kernel.data_view import DataView, ending, output_of
+from stepwell.kernel.data_view import TemplateData, ending, output_of
 from stepwell.kernel.nodes.scopes import cancel_inside, go_on_without
 from stepwell.kernel.plan import At, key_of
 from stepwell.kernel.protocol import Trouble, trouble
@@ -60,13 +60,13 @@ class JoinCount:
     finer order.
     """
 
-    __slots__ = ("_numbers", "_troubled", "_won", "error", "excused", "failed", "pending", "succeeded", "total", "winner")
+    __slots__ = ("_numbers", "_troubled", "_won", "error", "failed", "ignored", "pending", "succeeded", "total", "winner")
 
     def __init__(self, slots: Iterable[str]) -> None:
         self.pending: deque[str] = deque(slots)
         """The children that have not begun."""
         self.total = len(self.pending)
-        self.succeeded = self.failed = self.excused = 0
+        self.succeeded = self.failed = self.ignored = 0
         self.winner: str | None = None
         """The first child that succeeded."""
         self.error: Trouble | None = None
@@ -78,7 +78,7 @@ class JoinCount:
     @property
     def left(self) -> int:
         """How many have not ended."""
-        return self.total - self.succeeded - self.failed - self.excused
+        return self.total - self.succeeded - self.failed - self.ignored
 
     def count(self, slot: str, error: Trouble | None, at_ms: int, *, is_optional: bool = False) -> None:
         """Count one more child that ended."""
@@ -88,7 +88,7 @@ class JoinCount:
             if when < self._won:
                 self.winner, self._won = slot, when
         elif is_optional:
-            self.excused += 1
+            self.ignored += 1
         else:
             self.failed += 1
             if when < self._troubled:
@@ -135,7 +135,7 @@ def enter_parallel(run: Interpreter, frame: LiveToken, node: Parallel) -> None:
 
 def enter_choice(run: Interpreter, token: LiveToken, node: Choice) -> None:
     """Continue with the first case whose condition holds, or split into all of them."""
-    facts = DataView(run, token)
+    facts = TemplateData(run, token)
     chosen: list[str] = []
     for number, case in enumerate(node.cases):
         if compile_expression(case.when).holds(facts):
@@ -155,7 +155,7 @@ def enter_choice(run: Interpreter, token: LiveToken, node: Choice) -> None:
 
 def enter_each(run: Interpreter, frame: LiveToken, node: Each) -> None:
     """Begin an instance per item, or as many as may run concurrently."""
-    facts = DataView(run, frame)
+    facts = TemplateData(run, frame)
     if node.items is not UNSET:
         items = frame.place.form("items").fill(facts)
         if not isinstance(items, list):

@@ -10,7 +10,7 @@ from stepwell.errors import InvalidInput
 from stepwell.flow.definition.node import Keep, Loop
 from stepwell.flow.language.expression import compile_expression
 from stepwell.flow.language.template import compile_template
-from stepwell.kernel.data_view import DataView, ending, item_at, output_of
+from stepwell.kernel.data_view import TemplateData, ending, item_at, output_of
 from stepwell.kernel.nodes.joins import whole_number
 from stepwell.kernel.nodes.scopes import cancel_inside
 from stepwell.kernel.plan import key_of
@@ -36,7 +36,7 @@ def enter_loop(run: Interpreter, frame: LiveToken, node: Loop) -> None:
 
 
 def _extent(run: Interpreter, frame: LiveToken, node: Loop) -> dict[str, Value]:
-    place, facts = frame.place, DataView(run, frame)
+    place, facts = frame.place, TemplateData(run, frame)
     if node.items is not UNSET:
         items = place.form("items").fill(facts)
         if not isinstance(items, list):
@@ -63,7 +63,7 @@ def _begin(run: Interpreter, frame: LiveToken, node: Loop, child: LiveToken) -> 
     """Begin the child's iteration, if there is one."""
     index, total = child.at[-1], frame.value.get("total")
     if (total is not None and index >= total) or (
-        node.while_ is not None and not compile_expression(node.while_).holds(DataView(run, child))
+        node.while_ is not None and not compile_expression(node.while_).holds(TemplateData(run, child))
     ):
         _finish(run, frame, node, child, index)
         return
@@ -84,7 +84,7 @@ def body_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trou
         run.fail(frame, error)
         return
     index, total = child.at[-1], frame.value.get("total")
-    facts = DataView(run, child, frame.place.children[DO])
+    facts = TemplateData(run, child, frame.place.children[DO])
     for condition in (node.until, node.break_when):
         if condition is not None and compile_expression(condition).holds(facts):
             _finish(run, frame, node, child, index + 1)

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from stepwell.errors import ValidationFailed
 from stepwell.flow.definition.node import Action, CancelScopeNode
-from stepwell.kernel.data_view import DataView, ending, loops_around, output_of
+from stepwell.kernel.data_view import TemplateData, ending, loops_around, output_of
 from stepwell.kernel.protocol import Abandon, CancelChild, End, Trouble, trouble, trouble_of
 from stepwell.kernel.token import DO, LOOSE, ROOT, UNDO, LiveToken
 from stepwell.model.status import Status, StepStatus
@@ -57,7 +57,7 @@ def go_on_without(run: Interpreter, frame: LiveToken, output: bytes) -> None:
 
 def _keep_item(run: Interpreter, frame: LiveToken, before: LiveToken) -> None:
     """Let running children keep the current item, since the enclosing loop may go on to the next."""
-    frame.item = DataView(run, frame)["item"]
+    frame.item = TemplateData(run, frame)["item"]
     pending = [frame]
     while pending:
         token = pending.pop()
@@ -71,20 +71,20 @@ def cancel_inside(run: Interpreter, frame: LiveToken) -> None:
     inside = [*frame.children.values()]
     for token in inside:  # the list grows during the loop, by the children of each item
         inside += token.children.values()
-    undos: list[LiveToken] = []
+    compensations: list[LiveToken] = []
     for token in reversed(inside):  # inner scopes close before outer ones
-        undos += token.undos
-        token.undos = []
+        compensations += token.compensations
+        token.compensations = []
         _stop(run, token)
         if token.slot == UNDO:
             token.value = {"undo": token.value["undo"]}
             if token.parent is not None:
                 token.parent.children.pop(token.id, None)
-            undos.append(token)
+            compensations.append(token)
         else:
             run.drop(token)
     home = frame if frame.parent is None or frame.id in run.scopes else frame.scope
-    hand_over(run, undos, home)
+    hand_over(run, compensations, home)
 
 
 def _stop(run: Interpreter, token: LiveToken) -> None:
@@ -92,7 +92,7 @@ def _stop(run: Interpreter, token: LiveToken) -> None:
     run.frames.pop(token.key, None)
     child_id = token.value.get("child")
     if child_id is not None:
-        run.kids.pop(child_id, None)
+        run.child_waits.pop(child_id, None)
         run.effects.append(CancelChild(child_id))
     if isinstance(token.place.node, Action):
         run.effects.append(Abandon(token.id))
@@ -100,11 +100,11 @@ def _stop(run: Interpreter, token: LiveToken) -> None:
         run.board.exit_scope(token.scope_id)
 
 
-def hand_over(run: Interpreter, undos: Iterable[LiveToken], home: LiveToken) -> None:
+def hand_over(run: Interpreter, compensations: Iterable[LiveToken], home: LiveToken) -> None:
     """Move compensations to another scope."""
-    for undo in undos:
+    for undo in compensations:
         undo.parent = undo.scope = home
-        home.undos.append(undo)
+        home.compensations.append(undo)
         run.tokens[undo.id] = undo
         run.board.touch(undo)
 
@@ -167,14 +167,14 @@ def _finish(run: Interpreter, frame: LiveToken) -> None:
     place = run.plan.root if frame is run.root else frame.place.children[DO]
     output = recode(output_of(ending(run, place, frame.at)))
     if frame is not run.root and isinstance(node, CancelScopeNode):
-        hand_over(run, frame.undos, frame.scope)
+        hand_over(run, frame.compensations, frame.scope)
         _close(run, frame)
         run.record_and_go_on(frame, output)
         return
     template = run.plan.definition.output
     if template is not UNSET:
         try:
-            output = canonical(run.output_form.fill(DataView(run, frame)), run.board.limits, what="the result")
+            output = canonical(run.output_form.fill(TemplateData(run, frame)), run.board.limits, what="the result")
         except ValidationFailed as error:
             leave(run, frame, "failed", trouble_of(error))
             return
@@ -185,10 +185,10 @@ def pass_scope(run: Interpreter, frame: LiveToken) -> None:
     """Close a scope that ended by the record. Its compensations were run then, or move to the enclosing scope now."""
     found = run.board.step(frame.key)
     if found is not None and found.status == StepStatus.CANCELLED:
-        for undo in frame.undos:
+        for undo in frame.compensations:
             run.drop(undo)
     else:
-        hand_over(run, frame.undos, frame.scope)
+        hand_over(run, frame.compensations, frame.scope)
     _close(run, frame)
 
 
@@ -197,7 +197,7 @@ def leave(run: Interpreter, frame: LiveToken, how: How, error: Trouble) -> None:
     if "ending" in frame.value:
         return  # it is ending already
     cancel_inside(run, frame)
-    frame.undos.sort(key=lambda undo: undo.value["undo"])
+    frame.compensations.sort(key=lambda undo: undo.value["undo"])
     run.quiet(frame)
     frame.value = {"ending": {"how": how, "error": error, "is_undone": True}}
     run.board.touch(frame)
@@ -205,8 +205,8 @@ def leave(run: Interpreter, frame: LiveToken, how: How, error: Trouble) -> None:
 
 
 def _undo_next(run: Interpreter, frame: LiveToken) -> None:
-    if frame.undos:
-        undo = frame.undos.pop()
+    if frame.compensations:
+        undo = frame.compensations.pop()
         frame.children[undo.id] = undo
         undo.value = {**undo.value, "is_running": True}
         run.enter(undo)
@@ -229,7 +229,7 @@ def _undo_next(run: Interpreter, frame: LiveToken) -> None:
 def _close(run: Interpreter, frame: LiveToken) -> None:
     """Close an empty scope and continue its token."""
     run.quiet(frame)
-    frame.undos, frame.value = [], {}
+    frame.compensations, frame.value = [], {}
     run.scopes.pop(frame.id, None)
     run.board.exit_scope(frame.scope_id)
 
@@ -237,9 +237,9 @@ def _close(run: Interpreter, frame: LiveToken) -> None:
 def _end(run: Interpreter, status: Status, result: dict[str, Value]) -> None:
     root = run.root
     assert root is not None  # noqa: S101 - it has begun
-    for undo in root.undos:
+    for undo in root.compensations:
         run.drop(undo)
-    root.undos = []
+    root.compensations = []
     run.drop(root)
     run.effects.append(End(status, result))
 
@@ -262,9 +262,9 @@ def keep_undo(run: Interpreter, token: LiveToken) -> None:
     run.undo_count += 1
     undo.value = {"undo": run.undo_count}
     if token.item_from is not None:
-        undo.item = DataView(run, token)["item"]
+        undo.item = TemplateData(run, token)["item"]
         undo.item_from = undo
     undo.loops = loops_around(run, token, place)
-    token.scope.undos.append(undo)
+    token.scope.compensations.append(undo)
     run.tokens[undo.id] = undo
     run.board.touch(undo)

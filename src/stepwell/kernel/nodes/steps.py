@@ -17,7 +17,7 @@ from stepwell.flow.definition.outline import Place
 from stepwell.flow.json_schema import check_schema
 from stepwell.flow.language.errors import listed, suggest
 from stepwell.flow.retry import Retry
-from stepwell.kernel.data_view import DataView
+from stepwell.kernel.data_view import TemplateData
 from stepwell.kernel.nodes.scopes import keep_undo, leave
 from stepwell.kernel.plan import key_of
 from stepwell.kernel.protocol import (
@@ -122,7 +122,7 @@ _MARKS = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%:~"})
 
 def enter_action(run: Interpreter, token: LiveToken, node: Action) -> None:
     """Request an action from the driver, or run a built-in step that needs no driver."""
-    args = token.place.args.fill(DataView(run, token))
+    args = token.place.args.fill(TemplateData(run, token))
     run.board.touch(token)
     builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None
     if builtin is not None and builtin.name in _AT_ONCE:
@@ -146,7 +146,7 @@ def _attempt(token: LiveToken, node: Action, args: Value, *, uses: str = "", cod
 def _start_child(run: Interpreter, token: LiveToken, node: Subworkflow, args: Value) -> None:
     child_id = child_id_of(run.execution_id, _call(run, token), run.board.limits.key_bytes)
     token.value |= {"child": child_id, "parent": run.execution_id}
-    run.kids[child_id] = token
+    run.child_waits[child_id] = token
     if node.timeout_seconds is not None and not node.is_detached:
         run.wake_at(token, run.now_ms + round(node.timeout_seconds * 1000))
     run.effects.append(_starting(token, node, args, child_id))
@@ -170,8 +170,8 @@ def resume_action(run: Interpreter, token: LiveToken, node: Action) -> None:
     token.value.pop("missing", None)
     child_id = token.value.get("child")
     if isinstance(node, Subworkflow) and child_id is not None:
-        args = token.place.args.fill(DataView(run, token))
-        run.kids[child_id] = token
+        args = token.place.args.fill(TemplateData(run, token))
+        run.child_waits[child_id] = token
         run.effects.append(_starting(token, node, args, child_id))
     else:
         enter_action(run, token, node)
@@ -227,7 +227,7 @@ def time_is_up(run: Interpreter, token: LiveToken, field: str) -> None:
         run.guarded(token, lambda: enter_action(run, token, node))
         return
     child_id = token.value["child"]
-    run.kids.pop(child_id, None)
+    run.child_waits.pop(child_id, None)
     run.effects.append(CancelChild(child_id))
     message = f"child execution {child_id!r} took longer than {node.timeout_seconds:g} s"
     step_failed(run, token, AttemptFailed(token.id, token.key, trouble("TimeoutError", message), ("TimeoutError",)))
@@ -238,13 +238,13 @@ def child_started(run: Interpreter, token: LiveToken) -> None:
     node = cast("Subworkflow", token.place.node)
     if node.is_detached:
         child_id = token.value["child"]
-        run.kids.pop(child_id, None)
+        run.child_waits.pop(child_id, None)
         _complete(run, token, recode(child_id))
 
 
 def child_ended(run: Interpreter, token: LiveToken, event: ChildEnded) -> None:
     """Handle the result of a child."""
-    run.kids.pop(event.child_id, None)
+    run.child_waits.pop(event.child_id, None)
     match event.news:
         case {"status": "COMPLETED", "result": {"output": output}}:
             _take_back(run, cast("Subworkflow", token.place.node), event.news)

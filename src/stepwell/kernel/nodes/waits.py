@@ -11,7 +11,7 @@ from stepwell.clock import to_ms
 from stepwell.duration import time_of
 from stepwell.flow.definition.node import Approval, CancelScopeNode, Deferred, Signal, Wait
 from stepwell.flow.language.template import compile_template
-from stepwell.kernel.data_view import DataView, ending, output_of
+from stepwell.kernel.data_view import TemplateData, ending, output_of
 from stepwell.kernel.nodes.scopes import leave
 from stepwell.kernel.protocol import Trouble, trouble
 from stepwell.kernel.token import LiveToken
@@ -34,7 +34,7 @@ __all__ = [
 
 def enter_wait(run: Interpreter, token: LiveToken, _node: Wait) -> None:
     """Wait for a time."""
-    time = time_of(token.place.form("time").fill(DataView(run, token)), f"the wait {token.place.name!r}")
+    time = time_of(token.place.form("time").fill(TemplateData(run, token)), f"the wait {token.place.name!r}")
     due = run.now_ms + round(time * 1000) if isinstance(time, int | float) else to_ms(time)
     run.wake_at(token, due)
 
@@ -57,7 +57,7 @@ def enter_deferred(run: Interpreter, frame: LiveToken, node: Deferred) -> None:
 
 def enter_approval(run: Interpreter, token: LiveToken, node: Approval) -> None:
     """Ask for an approval."""
-    facts = DataView(run, token)
+    facts = TemplateData(run, token)
     shown = None if node.details is UNSET else token.place.form("details").fill(facts)
     canonical(shown, run.board.limits, what=f"the details of approval {token.place.name!r}")
     asked = compile_template({"title": node.title, "approvers": list(node.approvers)}).fill(facts)
@@ -155,11 +155,11 @@ def _late(token: LiveToken, message: str) -> Trouble:
 
 def _unanswered(run: Interpreter, token: LiveToken, node: Approval) -> None:
     if node.on_timeout == "default":
-        default = None if node.default is UNSET else token.place.form("default").fill(DataView(run, token))
+        default = None if node.default is UNSET else token.place.form("default").fill(TemplateData(run, token))
         run.quiet(token)
         run.record_and_go_on(token, canonical(default, run.board.limits))
     elif node.on_timeout == "escalate" and not token.value.get("is_escalated"):
-        people = compile_template(list(node.escalate_to)).fill(DataView(run, token))
+        people = compile_template(list(node.escalate_to)).fill(TemplateData(run, token))
         token.value |= {"approvers": people, "is_escalated": True}
         _limit(run, token, node.timeout_seconds)
         run.board.touch(token)

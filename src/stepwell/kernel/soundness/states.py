@@ -107,7 +107,7 @@ class ExploredRun(Interpreter):
             and not is_transient
             and self.oracle.answer(Question(f"signal {name} is there", (False, True), is_event=True))
         ):
-            self.mail.arrive(f"early {len(self.oracle.given)}", name, True)
+            self.inbox.arrive(f"early {len(self.oracle.given)}", name, True)
         super().listen(token, name, is_transient=is_transient)
 
     def reached(self, ended: dict[str, str]) -> set[str]:
@@ -138,13 +138,13 @@ def is_dormant(token: LiveToken) -> bool:
 def key_of_run(run: Interpreter) -> Hashable:
     """Return a key of the state: states with equal keys have equal futures."""
     rows: list[Any] = []
-    undos: set[tuple[str, Hashable]] = set()
+    compensations: set[tuple[str, Hashable]] = set()
     for token in run.tokens.values():
         if is_dormant(token):
-            undos.add((token.place.name, _where(run.plan, token.parent)))
+            compensations.add((token.place.name, _where(run.plan, token.parent)))
         else:
             rows.append((row_of(run.plan, token), _where(run.plan, token.parent)))
-    return (frozenset(Counter(rows).items()), frozenset(undos))
+    return (frozenset(Counter(rows).items()), frozenset(compensations))
 
 
 def row_of(plan: Plan, token: LiveToken) -> Hashable:
@@ -157,7 +157,7 @@ def row_of(plan: Plan, token: LiveToken) -> Hashable:
     times = tuple(field for field in TIMES if field in value)
     tally = token.tally
     counts = (
-        None if tally is None or BEGINS in value else (tally.succeeded, tally.failed, tally.excused, tuple(sorted(tally.pending)))
+        None if tally is None or BEGINS in value else (tally.succeeded, tally.failed, tally.ignored, tuple(sorted(tally.pending)))
     )
     return (token.place.name, token.slot, _rounds(plan, token), told, times, counts)
 
@@ -261,8 +261,8 @@ def make(run: Interpreter, move: ExploredMove) -> Transition:
             run.wake_at(token, 0, move.what)
             return run.handle(TimePassed(), 0)
         case "signal":
-            while (listener := run.mail.listener(move.what)) is not None and listener is not token:
-                run.mail.leave(listener)  # the state does not hold the order of listeners, so any of them may be the first
+            while (listener := run.inbox.listener(move.what)) is not None and listener is not token:
+                run.inbox.leave(listener)  # the state does not hold the order of listeners, so any of them may be the first
             return run.handle(SignalArrived(_LETTER, move.what, True), 0)
         case "starts":
             return run.handle(ChildStarted(token.id, token.key), 0)
