@@ -41,7 +41,7 @@ from stepwell.stores.redis.scripts import SCRIPTS
 from stepwell.stores.redis.server_facts import value_of
 
 __all__ = [
-    "Asking",
+    "CheckedReader",
     "RedisQueueReads",
     "RedisReads",
     "first_rows",
@@ -55,14 +55,14 @@ def load_scripts(connection: RedisConnection) -> None:
         value_of(reply, connection.settings)
 
 
-class Asking:
+class CheckedReader:
     """Send reads to one store; repeat once a read whose connection broke."""
 
     def __init__(self, connection: RedisConnection, keys: Keys, store_id: bytes) -> None:
         self.connection, self.keys, self.settings, self._id = connection, keys, connection.settings, store_id
         self._check: Command = ("GET", keys.store)
 
-    def ask(self, commands: Sequence[Command]) -> list[Reply]:
+    def read(self, commands: Sequence[Command]) -> list[Reply]:
         """Return a reply for each command; raise the first error, or ``Corrupted`` if the server lost the store."""
         replies = self._send(commands)
         if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
@@ -80,11 +80,11 @@ class Asking:
 
     def one(self, *command: bytes | str | int) -> Reply:
         """Return the reply to one command."""
-        return self.ask([command])[0]
+        return self.read([command])[0]
 
     def script(self, name: str, keys: Sequence[bytes], *arguments: Argument) -> Reply:
         """Return the reply of a script that reads."""
-        return self.ask([ScriptCall(name, keys, arguments).command()])[0]
+        return self.read([ScriptCall(name, keys, arguments).command()])[0]
 
 
 _PAGE = 500
@@ -93,18 +93,18 @@ _PAGE = 500
 class RedisReads:
     """Read executions and scoped state of one store."""
 
-    def __init__(self, asking: Asking, keys: Keys) -> None:
-        self._asking, self._keys = asking, keys
+    def __init__(self, reader: CheckedReader, keys: Keys) -> None:
+        self._reader, self._keys = reader, keys
 
     def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
         """Return the digest of each execution's newest receipt; None for an execution that is missing or deleted."""
         keys = [self._keys.execution(execution_id).head for execution_id in execution_ids]
         commands: list[Command] = [("HGET", key, b"digest") for key in keys]
         # A digest belongs to one chain alone: only a missing one leaves open whether this is still the store that was opened.
-        digests = self._asking.connection.exchange(commands) if commands else []
+        digests = self._reader.connection.exchange(commands) if commands else []
         for digest in digests:
             if type(digest) is not bytes:
-                digests = self._asking.ask(commands)
+                digests = self._reader.read(commands)
                 break
         return [None if digest is None else digest.decode() for digest in digests]
 
@@ -112,17 +112,17 @@ class RedisReads:
         """Return those of the executions that were nudged since their last claim."""
         keys = [self._keys.execution(execution_id).head for execution_id in execution_ids]
         commands: list[Command] = [("HGET", key, b"nudged") for key in keys]
-        marks = self._asking.ask(commands) if commands else []
+        marks = self._reader.read(commands) if commands else []
         return [execution_id for execution_id, mark in zip(execution_ids, marks, strict=True) if mark is not None]
 
     def head(self, execution_id: str) -> Head | None:
         key = self._keys.execution(execution_id).head
-        return read_head(execution_id, self._asking.one("HGETALL", key))
+        return read_head(execution_id, self._reader.one("HGETALL", key))
 
     def load(self, execution_id: str, at: int | None, since: int | None) -> Loaded | None:
         keys = self._keys.execution(execution_id)
         names = (keys.head, keys.commits, keys.snapshots)
-        found = self._asking.script("read_execution", names, "" if at is None else at, "" if since is None else since)
+        found = self._reader.script("read_execution", names, "" if at is None else at, "" if since is None else since)
         if found is None:
             return None
         fields, snapshot, first, commits = found
@@ -131,17 +131,17 @@ class RedisReads:
 
     def history(self, execution_id: str, after: int, limit: int) -> list[StoredCommit]:
         keys = self._keys.execution(execution_id)
-        first, commits = self._asking.script("read_history", (keys.head, keys.commits), after, limit)
+        first, commits = self._reader.script("read_history", (keys.head, keys.commits), after, limit)
         return read_commits(execution_id, first, commits)
 
     def base(self, execution_id: str) -> StoredSnapshot | None:
         keys = self._keys.execution(execution_id)
-        return read_snapshot(execution_id, self._asking.script("read_base", (keys.head, keys.snapshots)))
+        return read_snapshot(execution_id, self._reader.script("read_base", (keys.head, keys.snapshots)))
 
     def commit_of(self, execution_id: str, commit_id: str) -> StoredCommit | None:
         said = revision_in(commit_id)
         names, beginning = self._keys.execution(execution_id)[:3], commit_beginning(commit_id)
-        found = self._asking.script("find_commit", names, commit_id, "" if said is None else said, beginning)
+        found = self._reader.script("find_commit", names, commit_id, "" if said is None else said, beginning)
         return None if found is None else read_found_commit(execution_id, *found)
 
     def find(self, query: ExecutionQuery) -> list[Head]:
@@ -151,7 +151,7 @@ class RedisReads:
         found: list[Head] = []
         size = min(query.limit, _PAGE)
         while len(found) < query.limit:
-            page: list[bytes] = self._asking.one("ZREVRANGEBYLEX", self._keys.executions, high, b"[" + start, "LIMIT", 0, size)
+            page: list[bytes] = self._reader.one("ZREVRANGEBYLEX", self._keys.executions, high, b"[" + start, "LIMIT", 0, size)
             found += [head for head in self._heads([place[len(start) + AGE_BYTES :] for place in page]) if query.matches(head)]
             if len(page) < size:
                 break
@@ -165,14 +165,14 @@ class RedisReads:
         if len(starts) < 2:
             return starts[0] if starts else b"a/"
         name = self._keys.executions
-        counts = self._asking.ask([("ZLEXCOUNT", name, b"[" + start, b"(" + start + b"\xff") for start in starts])
+        counts = self._reader.read([("ZLEXCOUNT", name, b"[" + start, b"(" + start + b"\xff") for start in starts])
         return starts[counts.index(min(counts))]
 
     def _heads(self, ids: Sequence[bytes]) -> list[Head]:
         names = [execution_id.decode() for execution_id in ids]
         keys = [self._keys.execution(name).head for name in names]
         commands: list[Command] = [("HGETALL", key) for key in keys]
-        rows = self._asking.ask(commands) if commands else []
+        rows = self._reader.read(commands) if commands else []
         heads = (read_head(name, row) for name, row in zip(names, rows, strict=True))
         # An execution whose TTL ended leaves its place in the index until a sweep.
         return [head for head in heads if head is not None]
@@ -181,7 +181,7 @@ class RedisReads:
         table = self._keys.scope(scope).rows
         if not keys:
             return {}
-        (seconds, micros), rows = self._asking.ask([("TIME",), ("HMGET", table, *keys)])
+        (seconds, micros), rows = self._reader.read([("TIME",), ("HMGET", table, *keys)])
         now = int(seconds) * 1000 + int(micros) // 1000 + ahead_ms
         found = ((key, alive(read_entry(scope, key, row), now)) for key, row in zip(keys, rows, strict=True))
         return {key: entry.checked(scope, key) for key, entry in found if entry is not None}
@@ -190,21 +190,21 @@ class RedisReads:
         end, keys = prefix_end(prefix), self._keys.scope(scope)
         low = f"({after}" if after is not None and after >= prefix else f"[{prefix}" if prefix else "-"
         high = "+" if end is None else f"({end}"
-        return read_pairs(scope, self._asking.script("scan", (keys.rows, keys.keys), low, high, limit, ahead_ms))
+        return read_pairs(scope, self._reader.script("scan", (keys.rows, keys.keys), low, high, limit, ahead_ms))
 
     def changes(self, scope: str, after: int) -> list[tuple[str, StoredEntry]]:
         keys = self._keys.scope(scope)
-        return read_pairs(scope, self._asking.script("read_changes", (keys.rows, keys.revisions), after))
+        return read_pairs(scope, self._reader.script("read_changes", (keys.rows, keys.revisions), after))
 
     def totals(self, scope: str) -> ScopeTotals:
         table = self._keys.scope(scope).rows
-        return read_totals(scope, self._asking.one("HGET", table, ""))[1]
+        return read_totals(scope, self._reader.one("HGET", table, ""))[1]
 
     def scopes(self, workspace_id: str | None) -> Iterator[str]:
         start = b"a/" if workspace_id is None else workspace_place(workspace_id)
         low, key = b"[" + start, self._keys.scopes
         while True:
-            page: list[bytes] = self._asking.one("ZRANGEBYLEX", key, low, b"(" + start + b"\xff", "LIMIT", 0, _PAGE)
+            page: list[bytes] = self._reader.one("ZRANGEBYLEX", key, low, b"(" + start + b"\xff", "LIMIT", 0, _PAGE)
             paths = [place[len(start) :].decode() for place in page]
             yield from (path for path, keys in zip(paths, self._counts(paths), strict=True) if keys)
             if len(page) < _PAGE:
@@ -214,7 +214,7 @@ class RedisReads:
     def _counts(self, paths: Sequence[str]) -> list[int]:
         tables = [self._keys.scope(path).rows for path in paths]
         commands: list[Command] = [("HGET", table, "") for table in tables]
-        rows = self._asking.ask(commands) if commands else []
+        rows = self._reader.read(commands) if commands else []
         return [read_totals(path, row)[1].keys for path, row in zip(paths, rows, strict=True)]
 
 
@@ -241,11 +241,11 @@ def first_rows(keys: Keys) -> list[Command]:
 class RedisQueueReads:
     """Read the queue of one store."""
 
-    def __init__(self, asking: Asking, keys: Keys) -> None:
-        self._asking, self._keys = asking, keys
+    def __init__(self, reader: CheckedReader, keys: Keys) -> None:
+        self._reader, self._keys = reader, keys
 
     def item(self, item_id: str) -> Item | None:
-        return read_item(self._asking.script("read_item", (self._keys.queue,), item_id))
+        return read_item(self._reader.script("read_item", (self._keys.queue,), item_id))
 
     def items(self, query: ItemQuery) -> list[Item]:
         """Return the items that match, from the index with the fewest others, a page at a time."""
@@ -255,7 +255,7 @@ class RedisQueueReads:
         found: list[Item] = []
         while len(found) < query.limit:
             most = query.limit - len(found)
-            last, *rows = self._asking.script("list_items", (self._keys.queue,), index, high, most, _QUEUE_PAGE, *filters)
+            last, *rows = self._reader.script("list_items", (self._keys.queue,), index, high, most, _QUEUE_PAGE, *filters)
             found += [item for row in rows if (item := read_item(row)) is not None]
             if not last:
                 break
@@ -264,17 +264,17 @@ class RedisQueueReads:
 
     def lanes(self, workspace_id: str | None, ahead_ms: int) -> list[Lane]:
         name = "" if workspace_id is None else encoded(workspace_id)
-        rows = self._asking.script("count_lanes", (self._keys.queue,), ahead_ms, name)
+        rows = self._reader.script("count_lanes", (self._keys.queue,), ahead_ms, name)
         return sorted(map(read_lane, rows), key=lambda lane: (lane.workspace_id, lane.queue))
 
     def next_ready_ms(self) -> int | None:
         delayed = self._keys.queue + b":delayed"
-        first = self._asking.one("ZRANGE", delayed, 0, 0, "WITHSCORES")
+        first = self._reader.one("ZRANGE", delayed, 0, 0, "WITHSCORES")
         return int(float(first[1])) if first else None
 
     def has_ready(self) -> bool:
         ready = self._keys.queue + b":ready"
-        return bool(self._asking.one("EXISTS", ready))
+        return bool(self._reader.one("EXISTS", ready))
 
     def workspaces(self) -> list[Workspace]:
         return read_workspaces(self._table(b":workspaces"))
@@ -287,7 +287,7 @@ class RedisQueueReads:
 
     def _table(self, name: bytes) -> list[bytes]:
         table = self._keys.queue + name
-        return self._asking.one("HGETALL", table)
+        return self._reader.one("HGETALL", table)
 
 
 def _index_of(query: ItemQuery) -> str:

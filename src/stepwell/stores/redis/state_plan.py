@@ -24,7 +24,7 @@ from stepwell.stores.redis.scripts import SCRIPTS
 
 __all__ = ["ScopeWrite", "StatePlan", "workspace_of"]
 
-Ask = Callable[[Sequence[Command]], list[Reply]]
+ReadCommands = Callable[[Sequence[Command]], list[Reply]]
 
 
 def workspace_of(path: str) -> str:
@@ -84,8 +84,8 @@ class _Scope:
 class StatePlan:
     """Plan the scoped-state writes of one group of units."""
 
-    def __init__(self, ask: Ask, keys: Keys, limits: Limits, ahead_ms: int) -> None:
-        self._ask, self._keys, self._limits, self._ahead_ms = ask, keys, limits, ahead_ms
+    def __init__(self, read_commands: ReadCommands, keys: Keys, limits: Limits, ahead_ms: int) -> None:
+        self._read_commands, self._keys, self._limits, self._ahead_ms = read_commands, keys, limits, ahead_ms
         self._scopes: dict[str, _Scope] = {}
         self._rooms: dict[str, StateRoom] = {}
         self._filled: set[str] = set()
@@ -104,7 +104,7 @@ class StatePlan:
         reads: list[Command] = [("HMGET", tables[path], "", *keys) for path, keys in wanted.items()]
         owners = sorted({name for name in map(owner_of, wanted) if name})
         rooms = [self._room_call(owners)] if owners else []
-        (seconds, micros), *found = self._ask([("TIME",), *reads, *rooms])
+        (seconds, micros), *found = self._read_commands([("TIME",), *reads, *rooms])
         if rooms:
             self._read_rooms(owners, found.pop())
         self.now_ms = int(seconds) * 1000 + int(micros) // 1000 + self._ahead_ms
@@ -131,7 +131,7 @@ class StatePlan:
         scope = self._scopes[path]
         if key not in scope.rows and not scope.is_cleared:
             table = self._keys.scope(path).rows
-            scope.rows[key] = read_entry(path, key, self._ask([("HGET", table, key)])[0])
+            scope.rows[key] = read_entry(path, key, self._read_commands([("HGET", table, key)])[0])
         return scope.rows.get(key)
 
     def _expired(self, path: str) -> list[str]:
@@ -139,7 +139,7 @@ class StatePlan:
         scope, ends = self._scopes[path], self._keys.scope(path).ends
         if scope.is_cleared:
             return []
-        [names] = self._ask([("ZRANGEBYSCORE", ends, "-inf", self.now_ms)])
+        [names] = self._read_commands([("ZRANGEBYSCORE", ends, "-inf", self.now_ms)])
         return [key for key in map(bytes.decode, names) if key not in scope.rows or self._is_expired(scope.rows[key])]
 
     def _is_expired(self, stored: StoredEntry | None) -> bool:

@@ -19,10 +19,10 @@ from stepwell.stores.redis.connection import RedisConnection
 from stepwell.stores.redis.fast_path import FastPath
 from stepwell.stores.redis.keys import Keys
 from stepwell.stores.redis.listener import RedisListener
-from stepwell.stores.redis.reads import Asking, RedisQueueReads, RedisReads, first_rows, load_scripts
+from stepwell.stores.redis.reads import CheckedReader, RedisQueueReads, RedisReads, first_rows, load_scripts
 from stepwell.stores.redis.script_calls import ScriptCall, ScriptCaller
 from stepwell.stores.redis.server_facts import check_fit, read_facts, value_of
-from stepwell.stores.redis.sweeper import Sweeping
+from stepwell.stores.redis.sweeper import RedisSweeper
 from stepwell.stores.redis.url import RedisSettings, parse_url
 from stepwell.stores.redis.writer import RedisWriter
 
@@ -63,14 +63,14 @@ class RedisStore:
         load_scripts(connection)
         store_id = self._identify(connection)
         self._set_up(connection)
-        self._asking = Asking(connection, self._keys, store_id)
-        self._reading = RedisReads(self._asking, self._keys)
-        self._queue = RedisQueueReads(self._asking, self._keys)
+        self._reader = CheckedReader(connection, self._keys, store_id)
+        self._reads_of_state = RedisReads(self._reader, self._keys)
+        self._queue = RedisQueueReads(self._reader, self._keys)
         ttl_ms, ahead_ms = self._settings.execution_ttl_ms, self._clock.ahead_ms
         caller = ScriptCaller(self._keys, store_id=store_id, ttl_ms=ttl_ms, ahead_ms=ahead_ms)
         fast = FastPath(self._keys, store_id, ttl_ms, ahead_ms)
-        self._writing = RedisWriter(self._asking, caller, fast, self._limits, ahead_ms)
-        self._sweeping = Sweeping(self._asking, store_id)
+        self._writer = RedisWriter(self._reader, caller, fast, self._limits, ahead_ms)
+        self._sweeper = RedisSweeper(self._reader, store_id)
         self._connection = connection
 
     def _identify(self, connection: RedisConnection) -> bytes:
@@ -135,23 +135,23 @@ class RedisStore:
 
     def _reads(self) -> RedisReads:
         self._opened()
-        return self._reading
+        return self._reads_of_state
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         self._opened()
         fault("store.before_begin")
         if not any(isinstance(unit, Sweep) for unit in units):
-            return self._writing.write(units)
-        # Sweeping commutes with every other unit, so it waits until they are written.
+            return self._writer.write(units)
+        # RedisSweeper commutes with every other unit, so it waits until they are written.
         others = iter(self._write_others([unit for unit in units if not isinstance(unit, Sweep)]))
         return [self._sweep(unit) if isinstance(unit, Sweep) else next(others) for unit in units]
 
     def _write_others(self, units: Sequence[Unit]) -> list[Outcome]:
-        return self._writing.write(units) if units else []
+        return self._writer.write(units) if units else []
 
     def _sweep(self, unit: Sweep) -> Outcome:
         try:
-            return self._sweeping.sweep(unit, self.now_ms(), self._write_others)
+            return self._sweeper.sweep(unit, self.now_ms(), self._write_others)
         except StepwellError as error:
             return error
 
@@ -224,12 +224,12 @@ class RedisStore:
 
     def now_ms(self) -> int:
         self._opened()
-        seconds, micros = self._asking.one("TIME")
+        seconds, micros = self._reader.one("TIME")
         return int(seconds) * 1000 + int(micros) // 1000 + self._clock.ahead_ms()
 
     def check(self) -> None:
         connection = self._opened()
-        self._asking.one("GET", self._keys.store)
+        self._reader.one("GET", self._keys.store)
         check_fit(read_facts(connection), self._settings)
 
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:

@@ -17,7 +17,7 @@ from stepwell.model.limits import Limits
 from stepwell.stores.redis.connection import RedisConnectionLost, RedisRequestUnsent, Reply, translate
 from stepwell.stores.redis.fast_path import FastPath, alone, is_fast
 from stepwell.stores.redis.queue_calls import Merged, are_enqueues
-from stepwell.stores.redis.reads import Asking, load_scripts
+from stepwell.stores.redis.reads import CheckedReader, load_scripts
 from stepwell.stores.redis.script_calls import ScriptCall, ScriptCaller, outcome_of
 from stepwell.stores.redis.state_plan import StatePlan
 
@@ -32,9 +32,11 @@ _UNKNOWN = "the server did not answer, so the write may or may not have landed; 
 class RedisWriter:
     """Write groups of units to one store."""
 
-    def __init__(self, asking: Asking, caller: ScriptCaller, fast: FastPath, limits: Limits, ahead_ms: Callable[[], int]) -> None:
-        self._asking, self._caller, self._fast, self._limits, self._ahead_ms = asking, caller, fast, limits, ahead_ms
-        self._connection, self._keys, self._settings = asking.connection, asking.keys, asking.settings
+    def __init__(
+        self, reader: CheckedReader, caller: ScriptCaller, fast: FastPath, limits: Limits, ahead_ms: Callable[[], int]
+    ) -> None:
+        self._reader, self._caller, self._fast, self._limits, self._ahead_ms = reader, caller, fast, limits, ahead_ms
+        self._connection, self._keys, self._settings = reader.connection, reader.keys, reader.settings
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         """Return an outcome for each unit. If none can be known, the error is raised instead."""
@@ -89,7 +91,7 @@ class RedisWriter:
     def _plan(self, units: Sequence[Unit], *, is_first: bool) -> list[ScriptCall | StepwellError]:
         """Return the calls that write the units, in order; a unit that no script can write has its refusal instead."""
         ops = [op for unit in units if isinstance(unit, Commit | StateBatch) for op in unit.ops]
-        state = StatePlan(self._asking.ask, self._keys, self._limits, self._ahead_ms())
+        state = StatePlan(self._reader.read, self._keys, self._limits, self._ahead_ms())
         if ops:
             state.read(ops)
         plans: list[ScriptCall | StepwellError] = []

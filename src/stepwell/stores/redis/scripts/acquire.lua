@@ -1,5 +1,5 @@
--- acquire.lua: grants a lock that is free or expired, with a fence higher than any before; a holder that asks again (its first
--- reply was lost) gets the fence it has. Nothing of a lock outlives its end by more than the grace that late guards need.
+-- acquire.lua: grants a lock that is free or expired, with a fence higher than any before. A holder that asks again, because its first
+-- reply was lost, gets the fence that it has. The lock's key expires after its end plus the grace that late guards need.
 -- KEYS  lock, last fence; locks
 -- ARGV  1 holder  2 milliseconds  3 milliseconds that the clock is ahead  4 grace in ms  5 name
 -- Gives {'ok', fence, end} or {'held', end}.

@@ -1,7 +1,7 @@
 -- claim_due.lua: leases executions that are due, the longest due first, each with a fence higher than any before; never one that is
 -- leased, nor one of a workflow or a version that was not asked for. The names of the heads are built here.
 -- KEYS  store, due
--- ARGV  1 store's id  2 what every key begins with  3 holder  4 milliseconds  5 milliseconds that the clock is ahead
+-- ARGV  1 store's id  2 prefix of every key  3 holder  4 milliseconds  5 milliseconds that the clock is ahead
 --       6 TTL in ms or '0'  7 most to lease  8 number of workflows, each of them, the newest version of each
 -- Gives {'ok', end, id, fence, id, fence, ...} or 'lost'.
 --@include order.lua

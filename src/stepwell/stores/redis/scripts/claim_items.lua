@@ -1,6 +1,6 @@
 -- claim_items.lua: claims items that are ready and have capacity, fairly between workspaces, by priority and then first in first out
--- inside one. Nothing else runs meanwhile, so the caps hold at every instant. What it costs follows from the number of lanes with
--- something ready and from the limit, not from how much waits.
+-- inside one. The script runs alone, so the caps hold at every instant. Its cost grows with the number of lanes that have
+-- something ready and with the limit, not with the length of the queue.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 holder  4 milliseconds  5 most to claim
 --       6 packed list of queues, encoded; empty for all  7 the same of workflows

@@ -1,4 +1,4 @@
--- count_lanes.lua: what waits and runs, by workspace and queue, at one moment.
+-- count_lanes.lua: counts the items that wait and run, by workspace and queue, in one view.
 -- KEYS  queue
 -- ARGV  1 milliseconds that the clock is ahead  2 workspace, encoded, or '' for all
 -- Gives {workspace, queue, ready, delayed, claimed, dispatched, when the longest waiting became ready or '', waits} for each.

@@ -1,5 +1,5 @@
 -- delete.lua: removes an execution with its history and leaves a tombstone, so that its id is never used again.
--- The queue item that it came from, if that has not ended, is CANCELLED with it; one that only has the same id waits on.
+-- If the queue item that started it has not ended, the item is CANCELLED. An item that only names the same id keeps waiting.
 -- KEYS  head, commits, ids, snapshots; store, executions, due, queue
 -- ARGV  1 store's id  2 execution id  3 milliseconds that the clock is ahead  4 TTL in ms or '0'  5 channel for the queue
 -- Gives 'ok', 'missing' or 'lost'.

@@ -1,4 +1,4 @@
--- drop_lock.lua: drops a lock that ended before a time, and its place in the index; one that is held, or ended lately, stays.
+-- drop_lock.lua: drops a lock that ended before a time, and its index entry; leaves any other as it is.
 -- KEYS  lock, locks
 -- ARGV  1 name  2 latest end of a lock to drop
 -- Gives 'ok'.

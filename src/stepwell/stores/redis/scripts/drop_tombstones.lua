@@ -1,5 +1,5 @@
--- drop_tombstones.lua: drops tombstones of a scope that are older than a time. A scope in which nothing is left but its totals leaves the
--- index, and Redis forgets it after a long time in which nothing was written to it.
+-- drop_tombstones.lua: drops tombstones of a scope that are older than a time. A scope with nothing left but its totals leaves the index,
+-- and expires when nothing was written to it for a long time.
 -- KEYS  store; the scope's rows, revisions, tombs; the indexes scopes, tombs
 -- ARGV  1 store's id  2 path  3 place by workspace  4 time of the youngest tombstone to drop  5 most to drop
 --       6 how long to remember an empty scope, in ms

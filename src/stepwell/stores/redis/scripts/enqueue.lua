@@ -1,4 +1,4 @@
--- enqueue.lua: adds items, each if it can be; what is there already is the answer to its request. All of it lands at once.
+-- enqueue.lua: adds the items that can be added, all at once. A request that an item was made for before is answered with that item.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 packed list of requests (see admission.lua)
 -- Gives {'ok', answer, ...}, an answer for each request that is not simply a new item: {which, 'there', id, execution, status},

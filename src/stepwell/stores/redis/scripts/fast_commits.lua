@@ -4,7 +4,7 @@
 -- The names of keys are built here.
 -- KEYS  1 store  2 executions  3 queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 TTL of an execution in ms or '0'  4 channel for the queue
---       5 packed list of commits, each a list: what the execution's keys begin with, revision, digest, signature or '', time, row,
+--       5 packed list of commits, each a list: prefix of the execution's keys, revision, digest, signature or '', time, row,
 --         and for a step: digest that must be the head's, fence or nil
 --         and for a run: nil, fence, execution id, workspace, workflow, version, parent or '', status, item id, the item's status,
 --         the fence of its claim, its error or nil

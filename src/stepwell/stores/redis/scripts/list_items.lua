@@ -1,4 +1,4 @@
--- list_items.lua: a page of queue items, newest first, as they are at one moment. It looks at so many at most that it never takes long.
+-- list_items.lua: reads a page of queue items, newest first, in one view. It looks at a limited number of items, so that it never blocks for long.
 -- KEYS  queue
 -- ARGV  1 index  2 where to begin (below it)  3 most to give  4 most to look at  5 queue or ''  6 status or ''  7 workflow or ''
 -- Gives {the number of the last one that was looked at, or '' if there are no more, item, ...}.

@@ -1,4 +1,5 @@
--- mark_item.lua: moves an item on; with a fence only if that is its present claim. The first end wins. Or has one wait again.
+-- mark_item.lua: moves an item to its next status, or makes an ended one wait again. With a fence, only if that is its present
+-- claim. An item that has ended stays as it ended.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 packed mark (see marks.lua)
 -- Gives 'ok', why the mark is refused (see marks.lua), or 'lost'.

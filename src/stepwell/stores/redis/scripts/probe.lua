@@ -1,5 +1,5 @@
 -- probe.lua: runs every command of the other scripts once, on keys of its own, which it removes. A command that the user may not
--- run is found here, before a script stops half-way because of it: Redis takes nothing back.
+-- run fails here, and not in the middle of another script: Redis rolls nothing back.
 -- KEYS  1 any that nothing else uses, also as the name of a channel
 -- Gives 'ok'.
 local key = KEYS[1]

@@ -1,6 +1,6 @@
 -- put_queue.lua: sets up a named queue, or changes it.
 -- KEYS  store, queue
--- ARGV  1 store's id  2 channel for the queue  3 name, encoded  4 packed settings (see queue_rows.py)
+-- ARGV  1 store's id  2 channel for the queue  3 name, encoded  4 packed settings (see rows.py)
 --       5 milliseconds that the clock is ahead  6 what the change is based on (see outrun.lua)
 -- Gives 'ok', 'outrun' or 'lost'.
 --@include time.lua

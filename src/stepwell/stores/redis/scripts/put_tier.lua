@@ -1,6 +1,6 @@
 -- put_tier.lua: makes a tier or changes it; every script that needs its limits reads them anew.
 -- KEYS  store, queue
--- ARGV  1 store's id  2 channel for the queue  3 name  4 packed limits (see queue_rows.py)
+-- ARGV  1 store's id  2 channel for the queue  3 name  4 packed limits (see rows.py)
 --       5 milliseconds that the clock is ahead  6 what the change is based on (see outrun.lua)
 -- Gives 'ok', 'outrun' or 'lost'.
 --@include time.lua

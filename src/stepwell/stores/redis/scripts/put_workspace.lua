@@ -1,4 +1,4 @@
--- put_workspace.lua: makes a workspace or changes it; when it was made stays as it was.
+-- put_workspace.lua: makes a workspace or changes it; its creation time stays.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 channel for the queue  3 name, encoded  4 tier  5 whether it is paused: '1' or '0'
 --       6 milliseconds that the clock is ahead  7 what the change is based on (see outrun.lua)

@@ -1,4 +1,4 @@
--- read_item.lua: a queue item as it is now.
+-- read_item.lua: reads a queue item.
 -- KEYS  queue
 -- ARGV  1 item id
 -- Gives its fields and values, none if there is no such item.

@@ -1,9 +1,9 @@
 -- recover_items.lua: returns items whose claim has expired, the longest expired first: to wait again, or FAILED if that was their
 -- last attempt; and drops ended items that are older than their workspace's tier keeps them. A live claim is never touched.
--- Where executions have a TTL, one that is gone was deleted: its item is CANCELLED, so that it keeps no slot.
+-- Where executions have a TTL, the item of an execution that has expired is CANCELLED, so that its slot becomes free.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue  4 most of each  5 the error of an expired one
---       6 TTL of executions in ms or '0'  7 what every key begins with  8 the error of an item whose execution is gone
+--       6 TTL of executions in ms or '0'  7 prefix of every key  8 the error of an item whose execution is gone
 -- Gives {'ok', id, ..., how many were dropped} or 'lost'.
 --@include order.lua
 --@include store.lua
@@ -70,7 +70,7 @@ for _, number in ipairs(redis.call('ZRANGEBYSCORE', queue .. ':claims', '-inf', 
     recover(item)
     ids[#ids + 1] = item.id
   else
-    redis.call('ZREM', queue .. ':claims', number) -- somebody took its row away: it must not hold up the others
+    redis.call('ZREM', queue .. ':claims', number) -- its row is lost: it must not hold up the others
   end
 end
 if #ids > 1 then

@@ -1,4 +1,4 @@
--- release.lua: frees a lease, only for its holder; the fence stays, so that the next one is higher. Workers may look at once.
+-- release.lua: frees a lease, only for its holder; the fence stays, so that the next one is higher. Workers may claim it at once.
 -- KEYS  head; store, due
 -- ARGV  1 store's id  2 execution id  3 holder  4 fence  5 milliseconds that the clock is ahead  6 channel for what is due
 -- Gives 'ok', 'fence' or 'lost'.

@@ -1,5 +1,5 @@
--- return_item.lua: gives a claimed item back, if the fence is that of its present claim: to wait again, or FAILED. Without an error its
--- attempt is given back, too, and the start that the claim has counted.
+-- return_item.lua: returns a claimed item, if the fence is that of its present claim: it waits again, or is FAILED. Without an error
+-- the attempt does not count, nor does the start in the rate of its workspace and queue.
 -- KEYS  store, queue
 -- ARGV  1 store's id  2 milliseconds that the clock is ahead  3 channel for the queue
 --       4 packed list: item id, fence, delay in ms, whether it is final, error or nil

@@ -1,4 +1,4 @@
--- scan.lua: reads a page of live entries in order of their keys' bytes, by range, never by pattern, in one view.
+-- scan.lua: reads a page of live entries, in order of their keys' bytes, in one view.
 -- KEYS  rows, keys
 -- ARGV  1 lower bound  2 upper bound  3 most to read  4 milliseconds that the clock is ahead
 -- Gives a list of key, row, key, row, ...; shorter than asked for only at the end.

@@ -1,5 +1,4 @@
--- state_quotas.lua: how much scoped state workspaces may hold, and hold, as it is now. For a single server: the names of the queue's
--- keys are built here.
+-- state_quotas.lua: reads how many bytes of scoped state workspaces may hold, and how many they hold.
 -- KEYS  queue, held
 -- ARGV  workspaces, encoded
 -- Gives two for each workspace: the bytes that its tier allows and those that it has; '' and '' if its tier does not limit them.

@@ -1,5 +1,5 @@
--- unlock.lua: gives a lock back, only for its holder, and wakes those who wait. Until `at least` after it was acquired it stays
--- taken, by nobody.
+-- unlock.lua: releases a lock for its holder, and wakes waiting callers. Until `at least` after it was acquired, the lock stays
+-- taken without a holder.
 -- KEYS  lock; locks
 -- ARGV  1 holder  2 fence  3 at least, in ms  4 milliseconds that the clock is ahead  5 channel for locks  6 name
 -- Gives 'ok' or 'fence'.

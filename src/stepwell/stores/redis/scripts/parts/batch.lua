@@ -1,7 +1,7 @@
--- batch.lua: commands that add or remove members, gathered by key: many members go in one command.
+-- batch.lua: gathers members that are added or removed, so that one command handles many members of a key.
 local gathered, gathered_lists = {}, {}
 
--- The list of members that a command will have for a key; whoever adds many keeps it until the next flush.
+-- The list of members that a command will have for a key; callers that add many keep it until the next flush.
 local function gather(command, key)
   local lists = gathered[command]
   if not lists then

@@ -1,9 +1,9 @@
--- fairness.lua: which items a claim takes, by the rules of model.claiming. It reads no more than the lanes that are asked for, and of
--- their items no more than a few times what it takes; nothing is written. Needs tiers.lua and heap.lua.
--- A share is what a workspace has in a claim: name, weight, rate, base (its first tag), allowance, taken, lines. A line is a lane:
+-- fairness.lua: chooses the items that a claim takes, by the rules of model.queue_fairness. It reads only the wanted lanes, and of their
+-- items a small multiple of the number that it takes. It writes nothing. Needs tiers.lua and heap.lua.
+-- A share is the part of a workspace in a claim: name, weight, rate, base (its first tag), allowance, taken, lines. A line is a lane:
 -- lane, queue, and a page of its items with their ranks.
 
--- How many may start now; see rate_allowance and later_rate_ms there. A thousandth makes up for sums of fractions that fall short.
+-- How many may start now; see rate_allowance and later_rate_ms there. A thousandth makes up for rounding.
 local function rate_allowance(rate, rate_ms, now)
   if not rate then
     return math.huge

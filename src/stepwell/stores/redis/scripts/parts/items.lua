@@ -1,9 +1,9 @@
--- items.lua: queue items, and everything that they are found by. An item's number has a fixed width, so that the order of bytes is
--- the order in which items came. Needs due.lua (encoded), and before it `queue`: what the names of these keys begin with. Nothing here
--- has a TTL: an item goes when it has ended and its tier keeps it no longer.
+-- items.lua: reads, moves and ends queue items, with every index that finds them. An item's number has a fixed width, so that the order of bytes is
+-- the order in which items came. Needs due.lua (encoded), and before it `queue`, the prefix of these keys. Nothing here
+-- has a TTL: recovery drops an ended item when its tier keeps it no longer.
 --
 --   number, turn                   the last item's number; the greatest start tag that any claim has taken
---   tiers, workspaces, queues      hashes: what was set up, packed (see queue_rows.py)
+--   tiers, workspaces, queues      hashes: what was set up, packed (see rows.py)
 --   passes, rates, queue_rates     hashes: the pass of a workspace; when its next start is due by its rate, and that of a queue
 --   item:<number>                  hash: the item; priority, fence and attempts are left out for 0
 --   ids, executions                hashes: item id -> number; execution -> number of its item, while that is DISPATCHED

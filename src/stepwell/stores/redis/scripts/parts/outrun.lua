@@ -1,4 +1,5 @@
--- outrun.lua: whether a row is another than the one that a change of it was worked out on: a packed row, '' for none, '*' for any.
+-- outrun.lua: finds out whether a row has changed since a writer read it: `based_on` is the packed row that the writer read, ''
+-- for none, '*' if any row will do.
 -- Rows are compared by their values: a number has more than one way to be packed.
 local function is_outrun(row, based_on)
   if based_on == '*' then

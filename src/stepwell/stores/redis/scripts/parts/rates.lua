@@ -1,6 +1,6 @@
--- rates.lua: when the next start of a workspace ('rates') or a queue ('queue_rates') is due.
+-- rates.lua: keeps when the next start of a workspace ('rates') or a queue ('queue_rates') is due.
 
--- What a rate that is put makes of it; see model.claiming.changed_rate_ms.
+-- Applies a new rate; see model.queue_fairness.changed_rate_ms.
 local function change_rate(key, name, rate, now)
   local due = tonumber(redis.call('HGET', key, name) or 0)
   local latest = rate and rate > 0 and now + math.max(1000, 1000 / rate)
@@ -9,7 +9,7 @@ local function change_rate(key, name, rate, now)
   end
 end
 
--- The same without a start that was counted when its item was claimed, and came to nothing; see model.claiming.earlier_rate_ms.
+-- The same without a start that was counted when its item was claimed, and came to nothing; see model.queue_fairness.earlier_rate_ms.
 local function give_back_start(key, name, rate, claimed, now)
   local due = rate and rate > 0 and redis.call('HGET', key, name)
   if due then

@@ -1,6 +1,6 @@
--- requeue.lua: items that wait once more, and items as they are given back. Needs items.lua.
+-- requeue.lua: makes items wait again, and returns items with all their fields. Needs items.lua.
 
--- A start that came to nothing is no wait to count: one as long is taken from the list, the latest such.
+-- Removes the wait of a start that was undone: the latest one of the same length.
 local function forget_start(item)
   local claimed = redis.call('HGET', queue .. ':item:' .. item.number, 'claimed')
   if claimed then

@@ -1,5 +1,5 @@
--- store.lua: is this still the store that the process opened? A server that was flushed, or came back without its data, has
--- another id or none; writing there would pass off what is left as the whole.
+-- store.lua: finds out whether the server still has the store that the process opened. A server that was flushed, or restarted
+-- without its data, has another id or none; a write there would make an incomplete store look complete.
 local function is_lost(id, key)
   return redis.call('GET', key) ~= id
 end

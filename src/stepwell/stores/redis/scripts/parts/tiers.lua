@@ -1,4 +1,4 @@
--- tiers.lua: the limits of a tier, a list: 1 concurrency  2 weight  3 rate per second  4 queue depth  5 bytes of state
+-- tiers.lua: reads the limits of a tier, a list: 1 concurrency  2 weight  3 rate per second  4 queue depth  5 bytes of state
 -- 6 seconds that ended items are kept; nil for no limit. Needs `queue`.
 local known_tiers = {}
 local function tier_of(name)

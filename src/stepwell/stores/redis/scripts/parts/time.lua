@@ -1,5 +1,5 @@
--- time.lua: the server's time in milliseconds, moved by what the process's clock is ahead (0 outside tests); and a fence.
--- A fence is the time in microseconds, or one more than the last if that is higher: it grows even if the last was lost.
+-- time.lua: reads the server's time in milliseconds, plus the milliseconds that the process's clock is ahead (0 outside tests), and
+-- makes fences. A fence is the time in microseconds, or the last fence plus one if that is higher: it grows even if the last is lost.
 local clock
 local function time()
   clock = clock or redis.call('TIME')
