@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-__all__ = ["LEASE_POINTS", "POINTS", "QUEUE_POINTS", "armed", "fault", "is_armed"]
+__all__ = ["LEASE_POINTS", "POINTS", "QUEUE_POINTS", "armed", "fault"]
 
 # The numbers are the fault points FP0-FP14 of the reliability catalogue.
 POINTS: dict[str, str] = {
@@ -56,11 +56,6 @@ def fault(point: str) -> None:
     """Report that ``point`` was reached. Costs one comparison unless a test armed it."""
     if _hook is not None:
         _hook(point)
-
-
-def is_armed() -> bool:
-    """Return whether a test listens."""
-    return _hook is not None
 
 
 @contextmanager

@@ -152,11 +152,6 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
         """Decide the commit's kind, once for every store and every copy of the commit."""
         msgspec.structs.force_setattr(self, "kind", _kind_of(self))
 
-    @property
-    def is_plain(self) -> bool:
-        """Return whether the commit only adds a receipt."""
-        return self.kind is CommitKind.STEP
-
 
 def _kind_of(commit: Commit) -> CommitKind:
     if (
