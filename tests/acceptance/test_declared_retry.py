@@ -30,7 +30,7 @@ from stepwell.flow import (
     when,
 )
 from stepwell.model.commit import StateBatch
-from stepwell.runtime.inbox import SIGNAL, Letter, fresh_key, letters, path_of, put
+from stepwell.runtime.inbox import SIGNAL, Message, fresh_key, messages, path_of, put
 from stepwell.testing import SkippingClock, TestWell
 from stepwell.testing.store_access import store_under, write_unit_or_raise
 
@@ -199,10 +199,10 @@ def test_what_ended_together_with_the_failure_is_passed(well: TestWell, ended: A
 
 def send(well: TestWell, *signals: tuple[str, Any]) -> None:
     """Signals that come at once, so that they are answered by one commit."""
-    letters = tuple(
+    messages = tuple(
         put("p", "default", SIGNAL, name, value, fresh_key(f"{number:032x}")) for number, (name, value) in enumerate(signals)
     )
-    write_unit_or_raise(well, StateBatch(letters, (), ("p",)))
+    write_unit_or_raise(well, StateBatch(messages, (), ("p",)))
 
 
 def waiting_run(well: TestWell, root: Any) -> Any:
@@ -241,7 +241,7 @@ def test_answers_that_came_with_the_failure_count_after_it(well: TestWell) -> No
     run.retry()
     with pytest.raises(ExecutionFailed, match="Thrown: no"):
         run.result(WAIT)
-    assert [letter.name for letter in inbox(well)] == ["ask", "go"]
+    assert [message.name for message in inbox(well)] == ["ask", "go"]
 
 
 def test_signal_of_a_choice_that_is_on_record_is_not_heard_twice(well: TestWell) -> None:
@@ -255,8 +255,8 @@ def test_signal_of_a_choice_that_is_on_record_is_not_heard_twice(well: TestWell)
         run.retry()
 
 
-def inbox(well: TestWell) -> list[Letter]:
-    return letters(store_under(well).scan(path_of("p", "default")))
+def inbox(well: TestWell) -> list[Message]:
+    return messages(store_under(well).scan(path_of("p", "default")))
 
 
 # Children.

@@ -63,7 +63,7 @@ async def root(names: list[str]) -> list[str]:
 
 
 def test_cancelling_a_parent_reaches_its_children_and_theirs(well: Any) -> None:
-    """T40: one letter each, down the whole tree."""
+    """T40: one message each, down the whole tree."""
     run = well.start(root, ["a", "b"], execution_id="r")
     leaves = ["r:1/1:1", "r:2/1:1"]
     _wait_until(lambda: _status(well, *leaves) == [Status.WAITING] * 2)

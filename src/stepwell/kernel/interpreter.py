@@ -172,10 +172,10 @@ class Interpreter:
                 self._signal(event)
             case ChildEnded():
                 token = self.child_waits.get(event.child_id)
-                if self.inbox.accept(event.letter) and token is not None and not token.is_gone:
+                if self.inbox.accept(event.message_key) and token is not None and not token.is_gone:
                     self.guarded(token, lambda: steps.child_ended(self, token, event))
             case CancelRequested():
-                self.inbox.accept(event.letter)
+                self.inbox.accept(event.message_key)
                 if self.root is not None and not self.root.is_gone:
                     error = trouble("ExecutionCancelled", "the execution was cancelled", ExecutionCancelled.code)
                     scopes.leave(self, self.root, "cancelled", error)
@@ -206,7 +206,7 @@ class Interpreter:
         return True
 
     def _signal(self, event: SignalArrived) -> None:
-        if not self.inbox.arrive(event.letter, event.name, event.value):
+        if not self.inbox.arrive(event.message_key, event.name, event.value):
             return
         listener = self.inbox.listener(event.name)
         if listener is not None:

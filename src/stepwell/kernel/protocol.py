@@ -103,7 +103,7 @@ class TimePassed(msgspec.Struct, frozen=True, gc=False):
 class SignalArrived(msgspec.Struct, frozen=True, gc=False):
     """A signal is in the inbox. It stays there until a wait takes it."""
 
-    letter: str
+    message_key: str
     """The key of the message; the same message may arrive more than once."""
     name: str
     value: Value
@@ -119,7 +119,7 @@ class ChildStarted(msgspec.Struct, frozen=True, gc=False):
 class ChildEnded(msgspec.Struct, frozen=True, gc=False):
     """A child execution has ended, and its result is in the inbox."""
 
-    letter: str
+    message_key: str
     child_id: str
     news: Value
 
@@ -127,7 +127,7 @@ class ChildEnded(msgspec.Struct, frozen=True, gc=False):
 class CancelRequested(msgspec.Struct, frozen=True, gc=False):
     """A caller asked for the execution to be cancelled."""
 
-    letter: str = ""
+    message_key: str = ""
 
 
 Event = (
@@ -203,7 +203,7 @@ class Transition(msgspec.Struct, frozen=True):
     """Commit these, all at once, before anything else."""
     effects: tuple[Effect, ...]
     """Carry these out after the commit."""
-    letters: tuple[str, ...] = ()
+    message_keys: tuple[str, ...] = ()
     """Messages that were taken. They leave the inbox in the same commit."""
     kept: tuple[str, ...] = ()
     """Messages taken since the last commit that stay in the inbox, because the execution failed before a record of their use was

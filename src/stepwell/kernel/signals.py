@@ -29,20 +29,20 @@ class SignalInbox:
         self._only_in_token: dict[str, tuple[str, ...]] = {}
         """Messages taken since the last commit that only a token's value records: the keys of the token and its frames."""
 
-    def accept(self, letter: str) -> bool:
+    def accept(self, message_key: str) -> bool:
         """Take a message that no token waits for. Return False if it was taken before."""
-        if not letter or letter in self._known:
-            return not letter
-        self._known.add(letter)
-        self._taken.append(letter)
+        if not message_key or message_key in self._known:
+            return not message_key
+        self._known.add(message_key)
+        self._taken.append(message_key)
         return True
 
-    def arrive(self, letter: str, name: str, value: Value) -> bool:
+    def arrive(self, message_key: str, name: str, value: Value) -> bool:
         """Keep a signal until a token waits for it. Return False if it is known already."""
-        if letter in self._known:
+        if message_key in self._known:
             return False
-        self._known.add(letter)
-        self._waiting.setdefault(name, deque()).append((letter, value))
+        self._known.add(message_key)
+        self._waiting.setdefault(name, deque()).append((message_key, value))
         return True
 
     def has(self, name: str) -> bool:
@@ -51,10 +51,10 @@ class SignalInbox:
 
     def take(self, name: str, holder: LiveToken | None = None) -> Value:
         """Take the oldest signal of a name for a token, when only that token's value records it."""
-        letter, value = self._waiting[name].popleft()
-        self._taken.append(letter)
+        message_key, value = self._waiting[name].popleft()
+        self._taken.append(message_key)
         if holder is not None:
-            self._only_in_token[letter] = tuple(_keys_around(holder))
+            self._only_in_token[message_key] = tuple(_keys_around(holder))
         return value
 
     def forget(self, name: str) -> None:
@@ -91,7 +91,7 @@ class SignalInbox:
         A retry restores the tokens from before this commit, so that only messages of recorded and completed places count as
         used.
         """
-        return tuple(letter for letter, keys in self._only_in_token.items() if not any(map(is_passed, keys)))
+        return tuple(message_key for message_key, keys in self._only_in_token.items() if not any(map(is_passed, keys)))
 
     def settle(self) -> None:
         """Confirm that the records of taken messages are committed."""

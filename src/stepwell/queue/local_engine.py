@@ -201,8 +201,8 @@ class LocalEngine:
         head = await self._driver.run(self._executions.head(execution_id))
         if head.status in FINAL:
             raise Conflict(f"execution {execution_id!r} has ended as {head.status}")
-        letter = delivery(execution_id, head.workspace_id, CANCEL, "", None, fresh_key(self._new_id()))
-        await self._driver.run(write_or_raise(letter))
+        message = delivery(execution_id, head.workspace_id, CANCEL, "", None, fresh_key(self._new_id()))
+        await self._driver.run(write_or_raise(message))
 
     # From the claim to the first commit.
 

@@ -25,10 +25,10 @@ __all__ = [
     "FROM_PARENT",
     "SIGNAL",
     "Inbox",
-    "Letter",
+    "Message",
     "delivery",
     "fresh_key",
-    "letters",
+    "messages",
     "path_of",
     "put",
     "take",
@@ -40,7 +40,7 @@ FROM_PARENT = "parent"
 """The key of a parent's request to cancel: there is one at most, however often a crash has it sent."""
 
 
-class Letter(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True):
     """One message: its kind, its name (of the signal or the child), and its value."""
 
     key: str
@@ -69,14 +69,14 @@ def delivery(execution_id: str, workspace_id: str, kind: str, name: str, value: 
     return StateBatch((put(execution_id, workspace_id, kind, name, value, fresh),), (), (execution_id,))
 
 
-def letters(rows: Sequence[tuple[str, StoredEntry]]) -> list[Letter]:
+def messages(rows: Sequence[tuple[str, StoredEntry]]) -> list[Message]:
     """The messages in the order in which they came."""
-    return [Letter(key, *decode(row.data)) for key, row in rows if row.data is not None]
+    return [Message(key, *decode(row.data)) for key, row in rows if row.data is not None]
 
 
-def take(execution_id: str, workspace_id: str, letter: Letter) -> WriteState:
+def take(execution_id: str, workspace_id: str, message: Message) -> WriteState:
     """The mutation that takes a message."""
-    return WriteState(Delete(path_of(execution_id, workspace_id), letter.key))
+    return WriteState(Delete(path_of(execution_id, workspace_id), message.key))
 
 
 class Inbox:
@@ -84,18 +84,18 @@ class Inbox:
 
     def __init__(self, execution_id: str, workspace_id: str) -> None:
         self._execution_id, self._workspace_id = execution_id, workspace_id
-        self.waiting: dict[str, Letter] = {}
+        self.waiting: dict[str, Message] = {}
         """Messages that have come and were not taken, by key, in the order in which they were sent."""
         self._taken: set[str] = set()
 
-    def receive(self, found: Sequence[Letter]) -> list[Letter]:
+    def receive(self, found: Sequence[Message]) -> list[Message]:
         """Note what was read from the store; return the messages that are new.
 
         A message that was taken does not count again, though a read that began before may still bring it.
         """
-        new = [letter for letter in found if letter.key not in self.waiting and letter.key not in self._taken]
+        new = [message for message in found if message.key not in self.waiting and message.key not in self._taken]
         if new:
-            self.waiting = {letter.key: letter for letter in sorted((*self.waiting.values(), *new), key=lambda each: each.key)}
+            self.waiting = {message.key: message for message in sorted((*self.waiting.values(), *new), key=lambda each: each.key)}
         return new
 
     def forget(self, key: str) -> None:
@@ -103,6 +103,6 @@ class Inbox:
         self._taken.add(key)
         self.waiting.pop(key, None)
 
-    def taking(self, letter: Letter | None) -> list[Planned]:
+    def taking(self, message: Message | None) -> list[Planned]:
         """Return the mutation that takes a message, if there is one."""
-        return [] if letter is None else [take(self._execution_id, self._workspace_id, letter)]
+        return [] if message is None else [take(self._execution_id, self._workspace_id, message)]

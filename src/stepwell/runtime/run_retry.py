@@ -40,7 +40,7 @@ from stepwell.model.record import Token, decode_token, encode_token
 from stepwell.model.status import Status, StepStatus
 from stepwell.pipeline.operations import Operation
 from stepwell.runtime.definitions import DefinitionOperations
-from stepwell.runtime.inbox import CANCEL, CHILD, letters, path_of, take
+from stepwell.runtime.inbox import CANCEL, CHILD, messages, path_of, take
 from stepwell.runtime.sessions.function_session import COMPENSATION
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
 
@@ -274,8 +274,8 @@ class RunRetry:
         """Take what a child told of its end: whoever saw the end without the message has left that, and it is true no more."""
         execution_id, workspace_id = state.identity.execution_id, state.identity.workspace_id
         rows = yield from self._executions.scan(path_of(execution_id, workspace_id))
-        told = [letter for letter in letters(rows) if (letter.kind, letter.name) == (CHILD, child_id)]
-        return [take(execution_id, workspace_id, letter) for letter in told]
+        told = [message for message in messages(rows) if (message.kind, message.name) == (CHILD, child_id)]
+        return [take(execution_id, workspace_id, message) for message in told]
 
     def _retry_child(self, child_id: str) -> Operation[None]:
         if (yield from self._executions.head(child_id)).status == Status.FAILED:
@@ -308,7 +308,7 @@ class RunRetry:
         """See to an execution that somebody has woken before its turn: it ends if that is asked for; else it waits on, and what it
         was sent stays in its inbox."""
         rows = yield from self._executions.scan(path_of(live.execution_id, live.workspace_id))
-        if any(letter.kind == CANCEL for letter in letters(rows)):
+        if any(message.kind == CANCEL for message in messages(rows)):
             yield from self._executions.end_waiting(live.execution_id)
             return
         # Tried once: whoever was quicker has given it its turn, or ended it, and it must not be put to rest then.

@@ -17,7 +17,7 @@ from stepwell.model.record import Metadata
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import AsyncDriver, read
-from stepwell.runtime.inbox import Letter, letters, path_of
+from stepwell.runtime.inbox import Message, messages, path_of
 from stepwell.runtime.known_workflows import KnownWorkflows
 from stepwell.runtime.shutdown import HandBackRetry
 from stepwell.runtime.start import Seed, Starting, TakesOn
@@ -67,10 +67,10 @@ class Services:
             self._processes = ProcessPool()
         return self._processes
 
-    async def messages(self, execution_id: str, workspace_id: str) -> list[Letter]:
+    async def messages(self, execution_id: str, workspace_id: str) -> list[Message]:
         """Return the messages in an execution's inbox."""
         path = path_of(execution_id, workspace_id)
-        return letters(await self._driver.run(read(lambda: self._store.scan(path))))
+        return messages(await self._driver.run(read(lambda: self._store.scan(path))))
 
     async def read_state(self, keys: Sequence[StateKey], identity: Metadata) -> Value:
         """Return scoped state as templates see it: by scope, for some scopes by name, and by key."""

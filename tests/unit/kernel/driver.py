@@ -66,7 +66,7 @@ class Driver:
         self.end: End | None = None
         self.commits = self.mutations = 0
         self.waiting: list[RunStep | StartChild] = []
-        self.letters = 0
+        self.messages = 0
         self.inbox: dict[str, Event] = {}
         self.state = State()
         who = Metadata("run", "default", definition.name, definition.version, datetime(2026, 1, 1, tzinfo=UTC))
@@ -96,7 +96,7 @@ class Driver:
         if came.mutations:
             self._commit(list(came.mutations))
         self.kernel.settle()
-        for letter in came.letters:
+        for letter in came.message_keys:
             self.inbox.pop(letter, None)
         for effect in came.effects:
             self._note(effect)
@@ -129,15 +129,15 @@ class Driver:
 
     def signal(self, name: str, value: Any = None) -> None:
         """Send a signal."""
-        self.letters += 1
-        event = SignalArrived(str(self.letters), name, value)
-        self.inbox[event.letter] = event
+        self.messages += 1
+        event = SignalArrived(str(self.messages), name, value)
+        self.inbox[event.message_key] = event
         self.feed(event)
 
     def child(self, child_id: str, **news: Any) -> None:
         """End a child."""
-        self.letters += 1
-        self.feed(ChildEnded(str(self.letters), child_id, news))
+        self.messages += 1
+        self.feed(ChildEnded(str(self.messages), child_id, news))
 
     def cancel(self) -> None:
         """Ask for the end."""

@@ -92,7 +92,7 @@ def test_child_that_took_too_long_is_not_heard_while_its_retry_waits_nor_after(n
     started = driver.feed(ChildStarted(first.token_id, first.key))
     assert (started.is_taken, started.mutations, started.effects) == (False, (), ())
     ended = driver.feed(ChildEnded("late", "run:child", news))
-    assert (ended.mutations, ended.effects, ended.letters) == ((), (), ("late",))
+    assert (ended.mutations, ended.effects, ended.message_keys) == ((), (), ("late",))
     assert stand(driver) == before
     driver.advance(60)
     [second] = driver.waiting

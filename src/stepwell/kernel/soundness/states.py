@@ -184,7 +184,7 @@ def _rounds(plan: Plan, token: LiveToken) -> At:
     )
 
 
-_LETTER = "letter"
+_MESSAGE_KEY = "message"
 
 
 class ExploredMove(NamedTuple):
@@ -263,11 +263,11 @@ def make(run: Interpreter, move: ExploredMove) -> Transition:
         case "signal":
             while (listener := run.inbox.listener(move.what)) is not None and listener is not token:
                 run.inbox.leave(listener)  # the state does not hold the order of listeners, so any of them may be the first
-            return run.handle(SignalArrived(_LETTER, move.what, True), 0)
+            return run.handle(SignalArrived(_MESSAGE_KEY, move.what, True), 0)
         case "starts":
             return run.handle(ChildStarted(token.id, token.key), 0)
         case "completes" if move.what:
-            return run.handle(ChildEnded(_LETTER, move.what, {"status": "COMPLETED", "result": {"output": None}}), 0)
+            return run.handle(ChildEnded(_MESSAGE_KEY, move.what, {"status": "COMPLETED", "result": {"output": None}}), 0)
         case "completes":
             return run.handle(StepCompleted(token.id, token.key, b"null"), 0)
         case _:

@@ -27,7 +27,7 @@ from stepwell.model.ids import child_id_of
 from stepwell.model.mutation import IncrementStepCount
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, recode, to_value
-from stepwell.runtime.inbox import CHILD, SIGNAL, Inbox, Letter
+from stepwell.runtime.inbox import CHILD, SIGNAL, Inbox, Message
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.call_positions import OutsideSequence
 from stepwell.runtime.sessions.call_record import CallRecord
@@ -149,7 +149,7 @@ class Calls:
         await self._writer.commit([self._record.token_put(key, "retry", token), *spending])
         await self._wait(key, position, "retry", step.name, due, step.name)
 
-    async def _wait(self, key: str, position: str, kind: str, name: str, due: int | None, label: str) -> Letter | None:
+    async def _wait(self, key: str, position: str, kind: str, name: str, due: int | None, label: str) -> Message | None:
         try:
             return await self._waits.wait(key, position, kind, name, due)
         except asyncio.CancelledError:
@@ -217,10 +217,10 @@ class Calls:
             if not token:
                 waiting = {"position": position, "name": name, "due_ms": due}
                 await self._writer.commit([record.token_put(key, "signal", waiting)])
-            letter = await self._wait(key, position, SIGNAL, name, due, label)
-            output = {"timed_out": True} if letter is None else {"value": letter.value}
+            message = await self._wait(key, position, SIGNAL, name, due, label)
+            output = {"timed_out": True} if message is None else {"value": message.value}
             batch = [*record.token_drop(key), record.put(key, position, StepStatus.COMPLETED, recode(output), 0, label)]
-            await self._writer.commit([*batch, *self._inbox.taking(letter)])
+            await self._writer.commit([*batch, *self._inbox.taking(message)])
         elif recorded.status == StepStatus.SKIPPED:
             return await self._waits.stay()
         else:
@@ -242,19 +242,19 @@ class Calls:
         if record.token(key).get("is_given_up"):
             await self._waits.stay()
         child_id, news = await self._begin_child(workflow, value, position, key)
-        letter = None
+        message = None
         if news is None:
             try:
-                letter = await self._waits.wait(key, position, CHILD, child_id, None)
+                message = await self._waits.wait(key, position, CHILD, child_id, None)
             except asyncio.CancelledError:
                 if self._is_going_on():  # the token stays, since the child does
                     self._writer.buffer(record.token_put(key, "child", {**record.token(key), "is_given_up": True}))
                 raise
-            news = None if letter is None else letter.value
+            news = None if message is None else message.value
         # Which one it was goes with it, if somebody else had the id that a first one has.
         told = news if news is None or child_id == self._child_id(position) else {**news, "child_id": child_id}
         done = record.put(key, position, child_status(news), recode(told), 0, workflow.name)
-        await self._writer.commit([*record.token_drop(key), done, *self._inbox.taking(letter)])
+        await self._writer.commit([*record.token_drop(key), done, *self._inbox.taking(message)])
         return child_result(workflow, child_id, news, key)
 
     async def _begin_child(self, workflow: Workflow[..., Any], value: Value, position: str, key: str) -> tuple[str, Value]:

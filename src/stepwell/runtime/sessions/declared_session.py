@@ -45,7 +45,7 @@ from stepwell.model.record import decode_token
 from stepwell.model.status import Status
 from stepwell.model.value import decode, recode
 from stepwell.runtime import inbox
-from stepwell.runtime.inbox import Letter
+from stepwell.runtime.inbox import Message
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.call_positions import branch
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
@@ -155,10 +155,10 @@ class DeclaredSession(Session):
     def _close(self) -> None:
         self._effects.stop()
 
-    async def _receive(self, new: Sequence[Letter]) -> None:
+    async def _receive(self, new: Sequence[Message]) -> None:
         """Give messages to the kernel."""
-        for letter in new:
-            self._add_event(EffectDone(_event_of(letter)))
+        for message in new:
+            self._add_event(EffectDone(_event_of(message)))
 
     def _add_event(self, done: EffectDone) -> None:
         self._events.append(done)
@@ -191,7 +191,7 @@ class DeclaredSession(Session):
             if came.is_taken:
                 batch += done.landing
             batch += done.spending
-            taken += came.letters
+            taken += came.message_keys
             kept = came.kept
             batch += came.mutations
             # To begin is to ask again for all that is under way, so also for attempts that end with this very commit.
@@ -231,7 +231,7 @@ class DeclaredSession(Session):
     def _begin_anew(self) -> None:
         """Somebody else has written to this execution: what is in memory is built again from what is stored."""
         self._kernel = self._fresh()
-        self._events[:0] = [EffectDone(Began()), *(EffectDone(_event_of(letter)) for letter in self._inbox.waiting.values())]
+        self._events[:0] = [EffectDone(Began()), *(EffectDone(_event_of(message)) for message in self._inbox.waiting.values())]
         self._wakeup.set()
 
     # When a commit is refused.
@@ -241,7 +241,7 @@ class DeclaredSession(Session):
         log.info("a commit of execution %r was refused, so its parts are tried alone: %s", self.execution_id, error)
         self._kernel = self._fresh()
         await self._load_state()
-        again = [EffectDone(Began()), *(EffectDone(_event_of(letter)) for letter in self._inbox.waiting.values())]
+        again = [EffectDone(Began()), *(EffectDone(_event_of(message)) for message in self._inbox.waiting.values())]
         own = [done for done in events if isinstance(done.event, StepCompleted | AttemptFailed)]
         for done in [*again, *own]:
             if self._is_over:
@@ -310,11 +310,11 @@ def _not_ended(effects: Sequence[Effect], events: Sequence[EffectDone]) -> list[
     return [each for each in effects if not (isinstance(each, RunStep) and (each.token_id, each.key) in ended)]
 
 
-def _event_of(letter: Letter) -> Event:
-    match letter.kind:
+def _event_of(message: Message) -> Event:
+    match message.kind:
         case inbox.SIGNAL:
-            return SignalArrived(letter.key, letter.name, letter.value)
+            return SignalArrived(message.key, message.name, message.value)
         case inbox.CHILD:
-            return ChildEnded(letter.key, letter.name, letter.value)
+            return ChildEnded(message.key, message.name, message.value)
         case _:
-            return CancelRequested(letter.key)
+            return CancelRequested(message.key)

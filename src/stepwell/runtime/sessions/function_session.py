@@ -33,7 +33,7 @@ from stepwell.model.mutation import RemoveToken, SetResult, SetStatus
 from stepwell.model.record import decode_trigger
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical, decode, recode
-from stepwell.runtime.inbox import Letter
+from stepwell.runtime.inbox import Message
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.call_positions import CallSequence, CallTree, OutsideSequence, branch, is_before
 from stepwell.runtime.sessions.call_record import CallRecord
@@ -268,7 +268,7 @@ class FunctionSession(Session):
         finally:
             self._close()
 
-    async def _receive(self, new: Sequence[Letter]) -> None:  # noqa: ARG002 - waits look at all messages
+    async def _receive(self, new: Sequence[Message]) -> None:  # noqa: ARG002 - waits look at all messages
         """Give messages to the waits. A request to cancel is passed on to children at once."""
         self._waits.deliver_messages()
         if self._waits.cancel is not None and (children := self._cancelled_children(is_end=False)):

@@ -19,7 +19,7 @@ from stepwell.model.execution_state import ONLY
 from stepwell.model.mutation import SetStatus, WriteState
 from stepwell.model.status import Status
 from stepwell.model.value import Value
-from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, Inbox, Letter, fresh_key, put
+from stepwell.runtime.inbox import CANCEL, CHILD, FROM_PARENT, Inbox, Message, fresh_key, put
 from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.shutdown import AGAIN_MS, is_away
@@ -80,7 +80,7 @@ class Session(ABC):
         """Return when a resting execution is to be woken, if at any time."""
 
     @abstractmethod
-    async def _receive(self, new: Sequence[Letter]) -> None:
+    async def _receive(self, new: Sequence[Message]) -> None:
         """Act on messages that have come."""
 
     @abstractmethod

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepwell.clock import Clock
 from stepwell.errors import ExecutionCancelled
-from stepwell.runtime.inbox import CANCEL, Inbox, Letter
+from stepwell.runtime.inbox import CANCEL, Inbox, Message
 from stepwell.runtime.unwinding import Suspended, Undoing
 
 __all__ = ["LINGER_SECONDS", "Waits"]
@@ -46,7 +46,7 @@ class Waits:
         """Positions of calls that are busy with something other than waiting: meanwhile, the session does not rest."""
         self.is_suspended = False
         """Whether the code is being unwound: whatever it still calls on its way out is not made."""
-        self.cancel: Letter | None = None
+        self.cancel: Message | None = None
         """The request to cancel the execution, once there is one."""
         self.interruption: Exception | None = None
         """What each branch is told at its wait or next call, once: that it is cancelled, or has no time left."""
@@ -60,7 +60,7 @@ class Waits:
         """When the first of the waits is over by itself."""
         return min((wait.due_ms for wait in self._waits.values() if wait.due_ms is not None), default=None)
 
-    async def wait(self, key: str, position: str, kind: str, name: str, due_ms: int | None) -> Letter | None:
+    async def wait(self, key: str, position: str, kind: str, name: str, due_ms: int | None) -> Message | None:
         """Wait for a message or a time; None means that the time came first."""
         self.deliver_cancel(position)
         wait = _Wait(kind, name, due_ms, _path(position), self._loop)
@@ -96,7 +96,7 @@ class Waits:
 
     def deliver_messages(self) -> None:
         """Give the messages of the inbox to the waits that they are for; a cancel request ends every wait."""
-        cancel = next((letter for letter in self._inbox.waiting.values() if letter.kind == CANCEL), None)
+        cancel = next((message for message in self._inbox.waiting.values() if message.kind == CANCEL), None)
         if cancel is not None and self.cancel is None:
             self.cancel = cancel
             self.interrupt(ExecutionCancelled())
@@ -163,10 +163,10 @@ class Waits:
     def _try_letter(self, wait: _Wait) -> bool:
         if wait.future.done():
             return False
-        for letter in self._inbox.waiting.values():
-            if (letter.kind, letter.name) == (wait.kind, wait.name):
-                self._inbox.forget(letter.key)
-                wait.future.set_result(letter)
+        for message in self._inbox.waiting.values():
+            if (message.kind, message.name) == (wait.kind, wait.name):
+                self._inbox.forget(message.key)
+                wait.future.set_result(message)
                 return True
         return False
 
