@@ -82,9 +82,9 @@ def kinds(outcomes: Sequence[Outcome]) -> list[type]:
 def round_trips(store: PostgresStore, units: list[Unit], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements, or the pipelines of them, that a write sends: one word for each round trip."""
     link, sent = store._writer._fresh_connection(), []
-    ask_all, exchange = link.ask_all, link._exchange
+    run_all, exchange = link.run_all, link._exchange
     with monkeypatch.context() as patch:
-        patch.setattr(link, "ask_all", lambda asked: sent.append("+".join(name for name, _ in asked)) or ask_all(asked))
+        patch.setattr(link, "run_all", lambda asked: sent.append("+".join(name for name, _ in asked)) or run_all(asked))
         patch.setattr(link, "_exchange", lambda name, arguments: sent.append(name) or exchange(name, arguments))
         for outcome in store.write(units):
             landed(outcome)
@@ -110,7 +110,7 @@ def test_group_of_a_working_process_is_one_round_trip(store: PostgresStore, monk
     ]
     units += [begun(items[2], store), RecoverItems(10), ClaimDue(("orders",), "d", HOUR, 5), Enqueue((new_item("d"),))]
     expected = "commit_group+create_group+claim_items+create_group+recover_items+claim_due+enqueue"
-    assert round_trips(store, units, monkeypatch) == [f"begin+set_bounds+take_desks+{expected}+commit"]
+    assert round_trips(store, units, monkeypatch) == [f"begin+set_bounds+lock_admissions+{expected}+commit"]
     assert statuses(store) == {"a": "COMPLETED", "b": "COMPLETED", "c": "DISPATCHED", "d": "PENDING"}
 
 

@@ -156,8 +156,8 @@ def test_fences_rise_from_holder_to_holder_whichever_way_they_came(
 def statements(store: PostgresStore, units: list[Unit], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statements, or the pipelines of them, that a write sends: one word for each round trip."""
     link, sent = store._writer._fresh_connection(), []
-    ask_all, exchange = link.ask_all, link._exchange
-    monkeypatch.setattr(link, "ask_all", lambda asked: sent.append("+".join(name for name, _ in asked)) or ask_all(asked))
+    run_all, exchange = link.run_all, link._exchange
+    monkeypatch.setattr(link, "run_all", lambda asked: sent.append("+".join(name for name, _ in asked)) or run_all(asked))
     monkeypatch.setattr(link, "_exchange", lambda name, arguments: sent.append(name) or exchange(name, arguments))
     for outcome in store.write(units):
         landed(outcome)

@@ -1,10 +1,8 @@
-"""What the server's error codes mean in our words. Codes only: messages change with the server's language and version.
+"""One connection to the server: send a statement, wait for its reply, and map the server's error codes to Stepwell's errors.
 
-One connection to the server, and how a statement and its answer travel on it.
-
-Statements go through libpq (``psycopg.pq``) by name, prepared once per connection and in binary. That is a third faster than a
-cursor for one small statement, and it leaves the waiting to us: with a time limit, open to Ctrl-C, and with a clear end. After an
-exchange the connection is either clean (``Refused`` is an answer, too) or closed; nobody ever reads another's reply.
+Statements go through libpq (``psycopg.pq``) by name, prepared once per connection, in binary. For a small statement that takes a
+third less time than a cursor, and it leaves the waiting to this module: with a timeout, and open to Ctrl-C. After an exchange the
+connection is either clean (a refused statement is a reply, too) or closed, so nobody ever reads another statement's reply.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ __all__ = [
     "READ_ONLY",
     "PostgresConnection",
     "PostgresConnectionLost",
-    "Question",
+    "StatementCall",
     "StatementRefused",
     "error_for",
 ]
@@ -40,9 +38,9 @@ CONNECTION_FAILURE = "08006"
 READ_ONLY = "25006"
 
 LOST_RACE = frozenset({"40001", "40P01", "55P03", "23505"})
-"""Another transaction was in the way: the whole of ours is tried again, with a new look at everything.
+"""Another transaction was in the way: the whole transaction is tried again.
 
-A unique violation is one of them: somebody else added the row after we had looked, and the second look finds it there.
+A unique violation is one of them: another process inserted the row after ours had looked for it, and the next try finds it.
 """
 
 _BUSY = "other writers were in the way too often; try again, or look for long transactions in pg_stat_activity"
@@ -50,7 +48,7 @@ _SHUT = "the server is shutting down or starting up; try again in a moment"
 _PREPARE = "a prepared statement got lost; behind a PgBouncer in transaction mode add ?prepare=off to the URL"
 _MISSING = "tables are missing; open the store again to create them, or restore them from a backup"
 
-# By the whole code first, then by its class, the first two characters.
+# Looked up by the whole code first, then by its prefixes. Never by message: messages change with language and version.
 _ERRORS: dict[str, tuple[type[StoreUnavailable], str]] = {
     "08": (StoreUnavailable, "the connection was lost; check that the server runs and that the network reaches it, then try again"),
     "0A": (StoreUnavailable, "the server lacks a feature; use PostgreSQL 14 or newer"),
@@ -86,7 +84,7 @@ _ERRORS: dict[str, tuple[type[StoreUnavailable], str]] = {
 
 
 def error_for(sqlstate: str, words: str, settings: PostgresSettings) -> StoreUnavailable:
-    """The Stepwell error for a code of the server: the part, what to do about it, and the server's own words."""
+    """Return the Stepwell error for an error code: which store, what to do about it, and the server's own message."""
     for length in (5, 3, 2):
         if sqlstate[:length] in _ERRORS:
             kind, advice = _ERRORS[sqlstate[:length]]
@@ -94,7 +92,7 @@ def error_for(sqlstate: str, words: str, settings: PostgresSettings) -> StoreUna
     return StoreUnavailable(f"{settings.place}: the server refused the statement ({sqlstate}: {words})")
 
 
-Question = tuple[str, Sequence[object]]
+StatementCall = tuple[str, Sequence[object]]
 """A statement's name and its arguments."""
 
 Database = psycopg.Connection[tuple[object, ...]]
@@ -107,7 +105,7 @@ _Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", sel
 
 
 class StatementRefused(Exception):
-    """The server answered with an error: the statement did nothing, and the connection is fine."""
+    """The server replied with an error: the statement had no effect, and the connection is clean."""
 
     def __init__(self, sqlstate: str, words: str) -> None:
         super().__init__(sqlstate, words)
@@ -115,7 +113,7 @@ class StatementRefused(Exception):
 
 
 class PostgresConnectionLost(StatementRefused):
-    """The connection is gone. If anything ``was_sent`` for good, what became of it is unknown."""
+    """The connection is lost. If the statement ``was_sent``, its outcome is unknown."""
 
     def __init__(self, sqlstate: str, words: str, *, was_sent: bool) -> None:
         super().__init__(sqlstate, words)
@@ -123,7 +121,7 @@ class PostgresConnectionLost(StatementRefused):
 
 
 class PostgresConnection:
-    """A connection for one user at a time."""
+    """A connection for one thread at a time."""
 
     def __init__(self, database: Database, settings: PostgresSettings, statements: Mapping[str, bytes]) -> None:
         self._database, self._pgconn, self._statements = database, database.pgconn, statements
@@ -131,20 +129,20 @@ class PostgresConnection:
         self._prepared: set[str] = set()
         self._has_input = _input_check(self._pgconn.socket)
         self.used_at = 0.0
-        """When it was last given back."""
+        """When it was last returned to the pool."""
         self.server_process = self._pgconn.backend_pid
-        """The process that serves it, as the connection was told; behind a pooler that is nobody's."""
+        """The server process at the other end, as the server reported it at connect; behind a pooler it is meaningless."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be asked any more."""
+        """Return whether the connection is closed."""
         return self._database.closed
 
     def is_fresh(self) -> bool:
-        """Whether the connection still stands, as far as can be told without asking the server.
+        """Return whether the connection is still open, as far as is known without a round trip.
 
-        A server that ended an idle connection has said so by now, and it is better to know that before a commit is sent: after
-        that, its fate would be unknown.
+        A server that closed an idle connection has said so by now. Better to notice before a commit is sent: afterwards its outcome
+        would be unknown.
         """
         if self.is_closed:
             return False
@@ -154,24 +152,20 @@ class PostgresConnection:
             except psycopg.Error:
                 self.close()
                 return False
-            # Nothing is under way, so what came can only be a notice or the end.
+            # No statement is under way, so the input can only be a notice or the end of the connection.
             if self._pgconn.status != ConnStatus.OK or self._has_input(0):
                 self.close()
                 return False
         return True
 
     def close(self) -> None:
-        """Give the connection up; whatever was under way on it is undone or unknown."""
+        """Close the connection. An open transaction is rolled back; a commit under way has an unknown outcome."""
         if not self._database.closed:
             self._database.close()
 
-    def ask(self, name: str, *arguments: object) -> list[Row]:
-        """Run one statement and give its rows: one round trip."""
+    def run(self, name: str, *arguments: object) -> list[Row]:
+        """Run one statement and return its rows: one round trip."""
         return rows_of(self._exchange(name, arguments))
-
-    def tell(self, name: str, *arguments: object) -> int:
-        """Run one statement and say how many rows it wrote: one round trip."""
-        return self._exchange(name, arguments).command_tuples or 0
 
     def _exchange(self, name: str, arguments: Sequence[object]) -> PGresult:
         pgconn, was_sent = self._pgconn, False
@@ -200,9 +194,9 @@ class PostgresConnection:
             self._answer(pgconn)
             self._prepared.add(name)
 
-    def ask_all(self, questions: Sequence[Question]) -> list[list[Row]]:
-        """Run several statements in one round trip. The first error ends them all; those before it stand if they committed."""
-        encoded = [(name, [encode(argument) for argument in arguments]) for name, arguments in questions]
+    def run_all(self, calls: Sequence[StatementCall]) -> list[list[Row]]:
+        """Run several statements in one round trip and return their rows. The first error skips all statements after it."""
+        encoded = [(name, [encode(argument) for argument in arguments]) for name, arguments in calls]
         pgconn = self._pgconn
         try:
             pgconn.enter_pipeline_mode()
@@ -218,10 +212,10 @@ class PostgresConnection:
             raise
         return _unless_refused(answers)
 
-    def _send_all(self, questions: Sequence[tuple[str, Sequence[bytes | None]]]) -> list[tuple[str, bool]]:
-        """Put statements into the pipeline: the names in order, each with whether it is only prepared there."""
+    def _send_all(self, calls: Sequence[tuple[str, Sequence[bytes | None]]]) -> list[tuple[str, bool]]:
+        """Send statements in pipeline mode. Return what was sent in order: the name, and whether it was only prepared."""
         sent: list[tuple[str, bool]] = []
-        for name, data in questions:
+        for name, data in calls:
             if self._is_preparing and name not in self._prepared and (name, True) not in sent:
                 self._pgconn.send_prepare(_prepared_name(name, self._statements[name]), self._statements[name])
                 sent.append((name, True))
@@ -237,7 +231,7 @@ class PostgresConnection:
             self._pgconn.send_query_params(self._statements[name], data, None, formats, 1)
 
     def _answer(self, pgconn: PGconn) -> PGresult:
-        """The one result of the statement that was sent, once the server is ready for the next."""
+        """Return the result of the statement that was sent, once the server is ready for the next one."""
         deadline = time.monotonic() + self._reply_timeout
         self._flush(pgconn, deadline)
         first = refused = None
@@ -252,7 +246,7 @@ class PostgresConnection:
         return first
 
     def _answers(self, pgconn: PGconn, sent: Sequence[tuple[str, bool]]) -> list[PGresult]:
-        """The results of a pipeline, up to and with its sync, so that nothing is left for the next exchange."""
+        """Return the results of a pipeline. Reads up to its sync, so that nothing is left over for the next exchange."""
         deadline = time.monotonic() + self._reply_timeout
         self._flush(pgconn, deadline)
         answers: list[PGresult] = []
@@ -266,10 +260,10 @@ class PostgresConnection:
         return answers
 
     def _result(self, pgconn: PGconn, deadline: float) -> PGresult:
-        """The next result of a pipeline. An error that ends the connection is raised at once: no more would come."""
+        """Return the next result of a pipeline. Raises at once for an error that ends the connection: no more would come."""
         while (result := self._next(pgconn, deadline)) is None:
             pass
-        # What comes after an error is skipped by the server, and says nothing by itself.
+        # The server skips statements after an error; their results carry no error of their own.
         is_skipped = result.status == ExecStatus.PIPELINE_ABORTED
         if result.status in _FAILED and not is_skipped and isinstance(refused := _refusal(result), PostgresConnectionLost):
             raise refused
@@ -285,7 +279,7 @@ class PostgresConnection:
         return pgconn.get_result()
 
     def _flush(self, pgconn: PGconn, deadline: float) -> None:
-        """Send everything; take in what the server says meanwhile, or both sides could wait for each other for ever."""
+        """Send everything, and read meanwhile: otherwise both sides could wait for the other to empty its buffer."""
         while pgconn.flush():
             with _Selector() as selector:
                 selector.register(pgconn.socket, _READ | _WRITE)
@@ -313,7 +307,7 @@ def _input_check(socket: int) -> Callable[[float], object]:
 
 @cache
 def _prepared_name(name: str, text: bytes) -> bytes:
-    """What a statement is called on the server. With a digest of its text: behind a pooler that hands sessions around, the name may
+    """Return a statement's name on the server, with a digest of its text. Behind a pooler that hands sessions around, the name may
     be known there from another schema or version, and must then be the same statement, or none."""
     return f"{sha256(text).hexdigest()[:16]}_stepwell_{name}".encode()
 

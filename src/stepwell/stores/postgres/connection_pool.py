@@ -1,7 +1,4 @@
-"""Connecting: a link to a server that can be used, or the reason why not, within the connect timeout.
-
-A few connections for reading, lent to one thread at a time; none is opened before it is needed.
-"""
+"""Connect to a server that Stepwell can use, within the connect timeout; and a pool of connections for reading."""
 
 from __future__ import annotations
 
@@ -45,24 +42,24 @@ _AWAY = "cannot be reached; check that the server runs, the host and the port"
 
 
 def connect(settings: PostgresSettings, statements: Mapping[str, bytes]) -> PostgresConnection:
-    """A link that is ready to be asked."""
+    """Return a new connection. Raises :class:`StoreUnavailable` if the server cannot be used."""
     return wrap_database(connect_database(settings), settings, statements)
 
 
 def wrap_database(database: Database, settings: PostgresSettings, statements: Mapping[str, bytes]) -> PostgresConnection:
-    """The same on a connection that is there."""
-    link = PostgresConnection(database, settings, statements)
+    """Make a psycopg connection ready for the store's statements."""
+    connection = PostgresConnection(database, settings, statements)
     if settings.is_preparing:
         try:
-            link.ask("keep_to_indexes", link.server_process)
+            connection.run("keep_to_indexes", connection.server_process)
         except StatementRefused as refused:
-            link.close()
+            connection.close()
             raise error_for(refused.sqlstate, refused.words, settings) from refused
-    return link
+    return connection
 
 
 def connect_database(settings: PostgresSettings) -> Database:
-    """A connection in autocommit to a server that is new enough and can be written to."""
+    """Return a connection in autocommit, to a server that is new enough and accepts writes."""
     deadline = time.monotonic() + settings.connect_timeout
     try:
         database = psycopg.connect(settings.conninfo, autocommit=True, prepare_threshold=None)
@@ -93,12 +90,12 @@ def _check_usable(database: Database, settings: PostgresSettings) -> None:
             raise error_for(READ_ONLY, f"{setting} is on", settings)
 
 
-# The same words of the same server mean the same code. Asking once is also all that we can afford: see below.
+# Error codes by server and message. Finding a code out leaks a little memory each time, see below, so each is looked up once.
 _codes: dict[tuple[str, str], str] = {}
 
 
 def _code_of(words: str, settings: PostgresSettings, deadline: float) -> str | None:
-    """The code behind a failed connection, if the server gave one and it can be found out here."""
+    """Return the error code of a failed connection, if the server gave one and this system can find it out."""
     found = _codes.get((settings.conninfo, words))
     if found is None and hasattr(os, "memfd_create") and len(_codes) < 1_000:
         found = _traced_code(settings, deadline)
@@ -108,7 +105,7 @@ def _code_of(words: str, settings: PostgresSettings, deadline: float) -> str | N
 
 
 def _traced_code(settings: PostgresSettings, deadline: float) -> str | None:
-    """The code with which the server refuses a connection.
+    """Return the error code with which the server refuses a connection.
 
     libpq gives no code for a failed connection, only words, and words change with the server's language. Its trace of the messages
     has the code; so the connection is tried once more with the trace on, into a file that exists in memory alone. The stream that
@@ -151,23 +148,23 @@ def _last_code(trace: bytes) -> str | None:
 T = TypeVar("T")
 _TRIES = 5
 
-# A connection that was in use a moment ago is not looked at again: if it is lost after all, the read is repeated on another.
+# A connection used this recently is not checked again. If it is lost after all, the read is repeated on another one.
 _FRESH_SECONDS = 0.05
 
 
 class Readers:
-    """Lends connections and takes them back; what failed is not lent again."""
+    """A pool of connections for reading, opened when needed. A connection that failed is closed, never lent again."""
 
     def __init__(self, settings: PostgresSettings, statements: Mapping[str, bytes]) -> None:
         self._settings, self._statements = settings, statements
         self._idle: list[PostgresConnection] = []
         self._lent = 0
-        self._lock = threading.Lock()  # taken by itself: an interrupt on the way into a Condition would leave that locked
+        self._lock = threading.Lock()  # used directly: an interrupt while entering a Condition would leave it locked
         self._returned = threading.Condition(self._lock)
         self._is_closed = False
 
     def read(self, query: Callable[[PostgresConnection], T]) -> T:
-        """Run something that only reads; tried again if the connection was lost or another transaction was in the way."""
+        """Run a query that only reads. It is tried again if the connection was lost or another transaction was in the way."""
         tries = 0
         while True:
             tries += 1
@@ -181,34 +178,34 @@ class Readers:
                     raise error_for(refused.sqlstate, refused.words, self._settings) from refused
 
     def close(self) -> None:
-        """Close everything, and wait for what is lent."""
+        """Close every connection, and wait for those that are lent."""
         with self._lock:
             self._is_closed = True
             self._returned.wait_for(lambda: not self._lent, self._settings.reply_timeout)
             idle, self._idle = self._idle, []
-        for link in idle:
-            link.close()
+        for connection in idle:
+            connection.close()
 
     def _lend(self, query: Callable[[PostgresConnection], T]) -> T:
-        link = self._take()
+        connection = self._take()
         try:
-            link = link or connect(self._settings, self._statements)
-            return query(link)
+            connection = connection or connect(self._settings, self._statements)
+            return query(connection)
         except BaseException:
-            # It may be in the middle of a view of several reads.
-            if link is not None:
-                link.close()
+            # A transaction of several reads may still be open.
+            if connection is not None:
+                connection.close()
             raise
         finally:
             with self._lock:
                 self._lent -= 1
-                if link is not None and not link.is_closed:
-                    link.used_at = time.monotonic()
-                    self._idle.append(link)
+                if connection is not None and not connection.is_closed:
+                    connection.used_at = time.monotonic()
+                    self._idle.append(connection)
                 self._returned.notify()
 
     def _take(self) -> PostgresConnection | None:
-        """A place, and a connection that still stands, if there is one: the one used last, so that the others can be dropped."""
+        """Take a place in the pool, and the idle connection used last, if one is still open."""
         now = time.monotonic()
         deadline = now + self._settings.reply_timeout
         with self._lock:
@@ -221,7 +218,7 @@ class Readers:
                 raise StoreUnavailable("the store is closed; open it again")
             self._lent += 1
             while self._idle:
-                link = self._idle.pop()
-                if now - link.used_at < _FRESH_SECONDS or link.is_fresh():
-                    return link
+                connection = self._idle.pop()
+                if now - connection.used_at < _FRESH_SECONDS or connection.is_fresh():
+                    return connection
         return None

@@ -20,13 +20,13 @@ from stepwell.model.ids import revision_in
 from stepwell.model.queue_item import ClaimItems, Enqueue, RecoverItems
 from stepwell.model.queue_lifecycle import storable
 from stepwell.model.refusals import claim_lost
-from stepwell.stores.postgres.connection import PostgresConnection, Question
+from stepwell.stores.postgres.connection import PostgresConnection, StatementCall
 from stepwell.stores.postgres.queue_statements import (
-    claim_question,
+    claim_call,
     claimed,
-    enqueue_question,
+    enqueue_call,
     enqueued,
-    recover_question,
+    recover_call,
     recovered,
 )
 from stepwell.stores.postgres.statements import Row, blobs, booleans, integers, texts
@@ -61,7 +61,7 @@ def is_fast(units: Sequence[Unit]) -> bool:
 class GroupStatement(NamedTuple):
     """One statement for some units of a group, and how to read their outcomes from its rows."""
 
-    question: Question
+    call: StatementCall
     places: Sequence[int]
     read: Callable[[Sequence[Row]], Sequence[Outcome | None]]
     """Returns an outcome for each unit, in the order of ``places``; None for a commit that did not land."""
@@ -82,27 +82,27 @@ def statements_for(units: Sequence[Unit], ahead_ms: int, channel: str) -> list[G
 
 
 def _enqueue_statement(enqueues: Sequence[Any], places: Sequence[int], ahead_ms: int, channel: str) -> GroupStatement:
-    return GroupStatement(enqueue_question(enqueues, ahead_ms, channel), places, partial(enqueued, enqueues))
+    return GroupStatement(enqueue_call(enqueues, ahead_ms, channel), places, partial(enqueued, enqueues))
 
 
 def _other_statement(unit: Any, place: int, ahead_ms: int, channel: str) -> GroupStatement:
     match unit:
         case ClaimDue():
-            return _single_statement(_due_question(unit, ahead_ms), place, partial(_leased, unit))
+            return _single_statement(_due_call(unit, ahead_ms), place, partial(_leased, unit))
         case ClaimItems():
-            return _single_statement(claim_question(unit, ahead_ms), place, claimed)
+            return _single_statement(claim_call(unit, ahead_ms), place, claimed)
         case _:
-            return _single_statement(recover_question(unit, ahead_ms, channel), place, recovered)
+            return _single_statement(recover_call(unit, ahead_ms, channel), place, recovered)
 
 
-def _single_statement(question: Question, place: int, read: Callable[[Sequence[Row]], Outcome]) -> GroupStatement:
+def _single_statement(call: StatementCall, place: int, read: Callable[[Sequence[Row]], Outcome]) -> GroupStatement:
     def read_all(rows: Sequence[Row]) -> list[Outcome]:
         return [read(rows)]
 
-    return GroupStatement(question, [place], read_all)
+    return GroupStatement(call, [place], read_all)
 
 
-def _due_question(claim: ClaimDue, ahead_ms: int) -> Question:
+def _due_call(claim: ClaimDue, ahead_ms: int) -> StatementCall:
     newest, length = integers(claim.newest().values()), round(claim.seconds * 1000)
     return "claim_due", [texts(claim.workflows), ahead_ms, claim.limit, newest, claim.holder, length]
 
@@ -119,7 +119,7 @@ def _commit_statements(units: Sequence[Any], places: Sequence[int], ahead_ms: in
     later = [place for place in places if units[place].creation is None]
     first = [place for place in places if units[place].creation is not None]
     if len(units) == len(later) == 1 and _is_single(units[0]):
-        yield GroupStatement(_one_question(units[0]), places, _read_one)
+        yield GroupStatement(_one_call(units[0]), places, _read_one)
     elif later:
         later.sort(key=lambda place: units[place].execution_id)
         yield _later_statement([units[place] for place in later], later, ahead_ms, channel)
@@ -132,7 +132,7 @@ def _is_single(commit: Commit) -> bool:
     return commit.mark is None and (commit.rest is None or commit.rest.is_final)
 
 
-def _one_question(commit: Commit) -> Question:
+def _one_call(commit: Commit) -> StatementCall:
     """The same as a group of one, without arrays: most commits come alone, and this takes 100 microseconds less (of 320)."""
     head = commit.execution_id, commit.revision, commit.digest, commit.signature, commit.committed_ms
     return "commit_one", (
@@ -234,7 +234,7 @@ def refusal_reasons(link: PostgresConnection, commits: Sequence[Commit]) -> list
     """Return why commits did not land: seen before, the claim of their item lost, or what their execution's head says now."""
     ids = texts(commit.execution_id for commit in commits)
     revisions = integers(revision_in(commit.commit_id) for commit in commits)
-    heads, seen = link.ask_all(
+    heads, seen = link.run_all(
         [("heads", [ids]), ("seen_commits", [ids, texts(commit.commit_id for commit in commits), revisions])]
     )
     landed = {position - 1: Seen(header, body) for position, _, header, body in seen}

@@ -1,4 +1,4 @@
-"""Hears what other processes notify, on a connection of its own, and comes back by itself when that is lost."""
+"""Listen for notifications of other processes (LISTEN/NOTIFY) on a connection of its own, and reconnect when it is lost."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ Wake = Callable[[str], None]
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 
-# Who waits for a lock listens for as long as it waits, again and again; a connection for each time would cost more than that.
+# Waiting for a lock joins and leaves again and again; opening a connection for each wait would cost more than the wait.
 LINGER_SECONDS = 30.0
 
 
 class Listener:
-    """One connection and one thread for all who listen to a store. They come with the first, and go some time after the last.
+    """One connection and one thread for all listeners of a store; both start with the first and end some time after the last.
 
-    What the store itself writes is told by who writes it, so its own notifications are not passed on: each would be news twice, and
-    have everybody look again. A notification says which process of the server it is from. Behind a pooler that may be anybody's by
-    now, and then all are passed on.
+    The pipeline reports this store's own writes, so its own notifications are dropped: each would wake every listener twice. A
+    notification carries its sender's server process. Behind a pooler that process may serve anybody, so nothing is dropped there.
     """
 
     def __init__(self, settings: PostgresSettings, is_own: Callable[[int], bool]) -> None:
@@ -46,12 +45,12 @@ class Listener:
         self._ended = threading.Event()
 
     def join(self, wake: Wake) -> Callable[[], None]:
-        """Call ``wake`` with the topic of each notification, and with an empty one whenever some may be missing; what ends it."""
+        """Call ``wake`` with the topic of each notification, or with "" when some may be lost. Return a function that ends it."""
         ticket = object()
         with self._lock:
             self._wakes[ticket] = wake
             if self._thread is None and not self._ended.is_set():
-                self._bell, self._ear = socket.socketpair()
+                self._stop_signal, self._stop_input = socket.socketpair()
                 self._thread = threading.Thread(target=self._run, name="stepwell-listener", daemon=True)
                 self._thread.start()
 
@@ -62,12 +61,12 @@ class Listener:
         return leave
 
     def close(self) -> None:
-        """Stop listening, and wait until the connection is given back."""
+        """Stop listening, and wait until the connection is closed."""
         self._ended.set()
         with self._lock:
             thread = self._thread
             if thread is not None:
-                self._bell.send(b"\0")
+                self._stop_signal.send(b"\0")
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -87,30 +86,30 @@ class Listener:
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def _is_over(self) -> bool:
-        """Whether nobody listens any more; then the next who comes starts a new thread."""
+        """Return whether the thread should end. If so, the next listener starts a new one."""
         with self._lock:
             if self._wakes and not self._ended.is_set():
                 return False
             self._thread = None
-            self._bell.close()
-            self._ear.close()
+            self._stop_signal.close()
+            self._stop_input.close()
             return True
 
     def _listen(self, database: Database) -> None:
         is_direct = database.execute("SELECT pg_backend_pid()").fetchone() == (database.pgconn.backend_pid,)
         database.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel_of(self._settings.schema))))
-        # Whatever was sent before this moment was not heard.
-        self._tell("")
+        # Notifications sent before LISTEN took effect are lost: have every listener look once.
+        self._wake_all("")
         with selectors.DefaultSelector() as selector:
             selector.register(database.fileno(), selectors.EVENT_READ)
-            selector.register(self._ear, selectors.EVENT_READ)
+            selector.register(self._stop_input, selectors.EVENT_READ)
             while not self._ended.is_set() and (selector.select(LINGER_SECONDS) or self._wakes):
                 database.pgconn.consume_input()
                 while (notice := database.pgconn.notifies()) is not None:
                     if not (is_direct and self._is_own(notice.be_pid)):
-                        self._tell(notice.extra.decode())
+                        self._wake_all(notice.extra.decode())
 
-    def _tell(self, topic: str) -> None:
+    def _wake_all(self, topic: str) -> None:
         with self._lock:
             wakes = list(self._wakes.values())
         for wake in wakes:

@@ -49,7 +49,7 @@ _GUARDED = (
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """One numbered change of the schema."""
+    """A numbered change of the schema."""
 
     number: int
     name: str
@@ -58,16 +58,16 @@ class Migration(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """What is recorded of the files, so that an edited one is noticed."""
+        """Return a digest of the files, which is recorded so that an edited migration is noticed."""
         return sha256(f"{self.pre}\0{self.post}".encode()).hexdigest()
 
 
 class _Found(msgspec.Struct):
-    """What a schema has been brought up to."""
+    """Which migrations a schema has."""
 
     digests: dict[int, str]
     done: set[int]
-    """The migrations whose post part is through, too."""
+    """The migrations whose post part is done, too."""
 
 
 def _read_migrations() -> list[Migration]:
@@ -81,7 +81,7 @@ MIGRATIONS = _read_migrations()
 
 
 def migrate(database: Database, settings: PostgresSettings, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Make the schema what this code needs; nothing is done to one that is so already, or that is not ours."""
+    """Bring the schema up to date. Raises for a schema that is newer or belongs to another program."""
     for left in reversed(range(_TRIES)):
         try:
             if not _is_ready(database, settings, migrations):
@@ -104,7 +104,7 @@ def _is_ready(database: Database, settings: PostgresSettings, migrations: Sequen
 
 
 def _look(database: Database, settings: PostgresSettings, migrations: Sequence[Migration]) -> _Found | None:
-    """What the schema has been brought up to; None if it is new. Raises for one that is not ours, or newer."""
+    """Return the schema's migrations; None if it is new. Raises for a schema that is newer or belongs to another program."""
     [(has_record, tables)] = _run(database, settings, "look", settings.schema)
     if not has_record:
         if tables:

@@ -142,7 +142,7 @@ WITH given AS (
 SELECT execution_id, CASE WHEN is_due THEN pg_notify($23::text, 'due')::text END, (SELECT count(pg_notify) FROM notified) FROM created;
 
 -- name: begin
--- What is read after a lock must be newer than the lock, whatever the database's own preference is.
+-- READ COMMITTED, whatever the database's default is: what is read after a lock must be newer than the lock.
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 
 -- name: commit
@@ -152,14 +152,14 @@ COMMIT;
 ROLLBACK;
 
 -- name: keep_to_indexes
--- For this session: no statement goes through a whole table. The server keeps a plan for as long as the session lasts, and tables that
--- were small when it was made may have grown since; what it foresees at such costs must not have it compile anything, either. Behind a
--- pooler the process is another, and nothing is set: the session is not ours alone.
--- args: the process that serves the connection, as far as is known
+-- For this session: never scan a whole table, and never compile a plan. The server keeps a plan for the session's life, and a table that
+-- was small when the plan was made may be large by now. With sequential scans off the cost estimates are huge, which would trigger JIT.
+-- Behind a pooler the server process differs, and nothing is set: the session belongs to others, too.
+-- args: the server process of the connection, as reported at connect
 SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false) WHERE pg_backend_pid() = $1::bigint;
 
 -- name: set_bounds
--- For this transaction only: how long it may wait for a row, and stand still while it holds some. A process that was stopped in the
+-- For this transaction only: how long it may wait for a row lock, and stand idle while it holds some. A process that is stopped in the
 -- middle of a transaction must not stop all others.
 SELECT set_config('lock_timeout', $1::text, true), set_config('idle_in_transaction_session_timeout', $2::text, true);
 
@@ -173,11 +173,11 @@ FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: lock_due
--- Locks executions of some workflows that are due, the longest due first, but none that another process is at. The time is a value of
--- its own and the order that of executions_by_wake, so that only what is due is looked at, however many wait. Who it is asked about is
--- in a CASE, of which the server cannot guess how few it lets through: else it takes the index for a bitmap, and such a scan passes the
--- entries of what was due once, and is not any more, again and again, until they are vacuumed.
--- args: workflows, how far the clock is ahead, how many, the newest version of each workflow. returns: as lock_heads
+-- Locks due executions of some workflows, the longest due first, and skips those that another transaction has locked. The time is a
+-- separate value and the order that of executions_by_wake, so that only due rows are read, however many wait. The other conditions are
+-- inside CASE, whose selectivity the planner cannot estimate: otherwise it chooses a bitmap scan, which passes over the dead entries of
+-- the index again and again until the next vacuum.
+-- args: workflows, clock offset, limit, the newest version of each workflow. returns: as lock_heads
 WITH clock AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint AS now_ms)
 SELECT execution_id, workspace_id, workflow_id, version, status, revision, digest, fence, holder, lease_until_ms, base_revision,
        signature, parent_id, created_ms, updated_ms, wake_ms, claims, deleted_ms, is_nudged
@@ -190,9 +190,8 @@ ORDER BY wake_ms, number LIMIT $3::bigint
 FOR NO KEY UPDATE OF executions SKIP LOCKED;
 
 -- name: claim_due
--- Leases executions of some workflows that are due, the longest due first, but none that another process is at. Only what is due is
--- looked at, as in lock_due.
--- args: as lock_due, and holder and length of the lease. returns: ids, fences and the end of the leases, in order
+-- Leases due executions of some workflows, the longest due first. Reads only due rows, as lock_due does.
+-- args: as lock_due, then holder and length of the lease. returns: ids, fences and ends of the leases, in order
 WITH clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint AS now_ms
 ), due AS MATERIALIZED (
@@ -223,7 +222,7 @@ FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
 ) AS e;
 
 -- name: seen_commits
--- Which of these commits landed before. A revision is given for an id of our own, NULL for one that a user chose.
+-- Which of these commits landed before. args: executions, commit ids, and the revision in a generated id, NULL for a user's id
 -- returns: position from 1, revision, header, body
 SELECT g.position, c.revision, c.header, c.body
 FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS g (execution_id, commit_id, revision, position)
@@ -236,9 +235,9 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS c;
 
--- name: take_turns
--- One process at a time acquires a lock: there may be no row to wait for, and a fence must be drawn after all that were granted.
--- The turn ends with the transaction. args: numbers of the locks, sorted
+-- name: lock_names
+-- One transaction at a time acquires a named lock: there may be no row to lock yet, and its fence must be drawn after all earlier ones.
+-- Held until the transaction ends. args: advisory keys of the names, sorted
 SELECT pg_advisory_xact_lock(turn) FROM unnest($1::bigint[]) AS g (turn);
 
 -- name: lock_locks
@@ -249,14 +248,14 @@ FROM unnest($1::bytea[]) AS g (address) CROSS JOIN LATERAL (
 ) AS l;
 
 -- name: open_scopes
--- Makes a row for each scope that has none, empty, so that there is a row to lock.
+-- Inserts an empty row for each scope that has none, so that there is a row to lock.
 INSERT INTO {schema}.state_scopes (address, path, workspace_id, revision, keys, bytes)
 SELECT address, path, workspace_id, 0, 0, 0 FROM unnest($1::bytea[], $2::text[], $3::text[]) AS g (address, path, workspace_id)
 ON CONFLICT (address) DO NOTHING;
 
 -- name: lock_scopes
--- Locks scopes in the order given: whoever writes in a scope holds it, so revisions and totals have no gaps.
--- returns: path, totals, and how much the scope's workspace may hold, if its tier limits that
+-- Locks scopes in the order given. A writer holds the scope, so revisions and totals have no gaps.
+-- returns: path, totals, and how many bytes the scope's workspace may hold, if its tier limits that
 SELECT s.path, s.revision, s.keys, s.bytes,
        (SELECT t.state_bytes FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
         WHERE w.workspace_id = s.workspace_id)
@@ -265,8 +264,8 @@ FROM unnest($1::bytea[]) AS g (address) CROSS JOIN LATERAL (
 ) AS s;
 
 -- name: state_rooms
--- How much scoped state workspaces may hold, and hold if that was counted, of those whose tiers limit it; their counts are locked in
--- the order given, so that no two writers take the same room. Asked after the scopes are locked.
+-- How much scoped state workspaces with a limit may hold, and how much they hold if that was counted. The counts are locked in the order
+-- given, so that no two writers use the same free bytes. Runs after the scopes are locked.
 SELECT w.workspace_id, t.state_bytes, h.bytes
 FROM unnest($1::text[]) AS g (workspace_id)
 JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id
@@ -276,14 +275,14 @@ LEFT JOIN LATERAL (
 ) AS h ON true;
 
 -- name: count_state
--- Counts what workspaces hold; one that another transaction is counting is waited for, and stays as that one leaves it.
+-- Counts what workspaces hold. A count that another transaction is making is waited for, and kept.
 INSERT INTO {schema}.state_held (workspace_id, bytes)
 SELECT g.workspace_id, (SELECT coalesce(sum(s.bytes), 0) FROM {schema}.state_scopes AS s WHERE s.workspace_id = g.workspace_id)
 FROM unnest($1::text[]) AS g (workspace_id)
 ON CONFLICT (workspace_id) DO NOTHING;
 
 -- name: stored_entries
--- Rows of scopes as they are, expired and tombstones included: for the rules, not for readers. returns: position from 1, row
+-- Entries of scopes as stored, with expired ones and tombstones: for the rules, not for readers. returns: position from 1, row
 SELECT g.position, r.data, r.revision, r.expires_ms, r.ttl_ms, r.sliding
 FROM unnest($1::bytea[], $2::text[]) WITH ORDINALITY AS g (address, key, position)
 JOIN {schema}.state_scopes AS s ON s.address = g.address
@@ -295,29 +294,29 @@ FROM {schema}.state_scopes AS s JOIN {schema}.state_entries AS r ON r.number = s
 WHERE s.address = $1::bytea AND r.data IS NOT NULL AND r.expires_ms <= $2::bigint;
 
 -- name: expired_in_scopes
--- The same of several scopes, and of the moment in which it is asked. args: scopes, how far the clock is ahead. returns: path, key
+-- The same for several scopes, at this moment. args: scopes, clock offset. returns: path, key
 SELECT s.path, r.key
 FROM {schema}.state_scopes AS s JOIN {schema}.state_entries AS r ON r.number = s.number
 WHERE s.address = ANY($1::bytea[]) AND r.data IS NOT NULL
   AND r.expires_ms <= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint;
 
 -- name: expired
--- Keys that have expired, the oldest first. They may be set again before they are locked, so they are looked at again then.
+-- Expired keys, the oldest first. They are checked again once their scopes are locked, since they may have been set meanwhile.
 SELECT s.path, r.key
 FROM {schema}.state_entries AS r JOIN {schema}.state_scopes AS s ON s.number = r.number
 WHERE r.data IS NOT NULL AND r.expires_ms <= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $1::bigint
 ORDER BY r.expires_ms LIMIT $2::bigint;
 
 -- name: now
--- The server's clock, as far ahead as a test's clock is. Asked after the locks, so that no wait for them is missing from it.
+-- The server's clock plus a test's clock offset. Read after the locks, so that the wait for them is part of it.
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $1::bigint;
 
 -- name: next_fences
--- Numbers higher than any given before. Asked after the locks, so that a later holder's is higher. args: the sequence, how many
+-- Numbers higher than any before. Drawn after the locks, so that a later holder's is higher. args: the sequence, how many
 SELECT nextval($1::text::regclass) FROM generate_series(1, $2::bigint);
 
 -- name: insert_executions
--- A plain insert: if another process was first, its unique violation makes the whole transaction look again.
+-- A plain insert: if another transaction was first, the unique violation makes this one start over.
 INSERT INTO {schema}.executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature,
                                  fence, holder, lease_until_ms, base_revision, created_ms, updated_ms, wake_ms, claims, is_nudged,
                                  deleted_ms)
@@ -326,7 +325,7 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[
                      $16::bigint[], $17::bigint[], $18::boolean[], $19::bigint[]);
 
 -- name: update_heads
--- Writes the rows of executions that this transaction has locked.
+-- Updates executions that this transaction has locked.
 UPDATE {schema}.executions AS e
 SET status = g.status, revision = g.revision, digest = g.digest, signature = g.signature, fence = g.fence, holder = g.holder,
     lease_until_ms = g.lease_until_ms, base_revision = g.base_revision, updated_ms = g.updated_ms, wake_ms = g.wake_ms,
@@ -345,14 +344,14 @@ FROM unnest($1::text[], $2::bigint[], $3::text[], $4::boolean[], $5::bytea[], $6
 JOIN {schema}.executions AS e ON e.execution_id = g.execution_id;
 
 -- name: empty_named_commits
--- Of commits up to a revision that have an id that a user chose, leaves the id, so that a very late retry is recognised.
+-- Empties commits up to a revision whose id a user chose, but keeps the id, so that a very late retry is still recognised.
 UPDATE {schema}.commits AS c SET header = '', body = ''
 FROM unnest($1::text[], $2::bigint[]) AS g (execution_id, revision), {schema}.executions AS e
 WHERE e.execution_id = g.execution_id AND g.revision <= e.revision AND c.number = e.number AND c.revision <= g.revision
   AND c.is_named AND length(c.header) > 0;
 
 -- name: delete_commits
--- Drops the commits of executions up to a revision; of one beyond the head, all, else those that have no id of a user's.
+-- Deletes commits up to a revision: all of them for a revision beyond the head, else those without a user's id.
 DELETE FROM {schema}.commits AS c
 USING unnest($1::text[], $2::bigint[]) AS g (execution_id, revision), {schema}.executions AS e
 WHERE e.execution_id = g.execution_id AND c.number = e.number AND c.revision <= g.revision
@@ -399,7 +398,7 @@ UPDATE {schema}.state_held AS h SET bytes = h.bytes + g.grown
 FROM unnest($1::text[], $2::bigint[]) AS g (workspace_id, grown) WHERE h.workspace_id = g.workspace_id;
 
 -- name: write_locks
--- Writes the rows of locks that this transaction has locked, or whose turn it has.
+-- Writes locks whose rows, or names, this transaction has locked.
 INSERT INTO {schema}.locks (address, name, holder, fence, acquired_ms, until_ms)
 SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[])
 ON CONFLICT (address) DO UPDATE
@@ -410,10 +409,10 @@ DELETE FROM {schema}.locks WHERE address = ANY($1::bytea[]);
 
 -- name: acquire_one
 -- Grants one lock if it is free, expired or the holder's already, with a fence higher than any before; or does nothing.
--- args: turn, address, name, holder, how long, how far the clock is ahead, the sequence of fences. returns: fence, end
+-- args: advisory key, address, name, holder, length in ms, clock offset, the sequence of fences. returns: fence, end
 WITH turn AS MATERIALIZED (
     SELECT pg_advisory_xact_lock($1::bigint)
-), drawn AS MATERIALIZED (  -- after the turn has come, so that it is higher than what the one before drew
+), drawn AS MATERIALIZED (  -- after the advisory lock, so that it is higher than the one before
     SELECT nextval($7::text::regclass) AS fence, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $6::bigint AS now_ms
     FROM turn
 )
@@ -427,15 +426,15 @@ WHERE l.until_ms <= excluded.acquired_ms OR l.holder = excluded.holder
 RETURNING l.fence, l.until_ms;
 
 -- name: renew_one
--- Prolongs a lock that is still held. args: address, holder, fence, how long, how far the clock is ahead. returns: fence, end
+-- Extends a lock that is still held. args: address, holder, fence, length in ms, clock offset. returns: fence, end
 WITH clock AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $5::bigint AS now_ms)
 UPDATE {schema}.locks AS l SET until_ms = now_ms + $4::bigint FROM clock
 WHERE l.address = $1::bytea AND l.holder = $2::text AND l.fence = $3::bigint AND l.until_ms > now_ms
 RETURNING l.fence, l.until_ms;
 
 -- name: unlock_one
--- Gives a lock back, only for its holder while it is held, and tells those who wait; it stays taken for its least time.
--- args: address, holder, fence, least time, how far the clock is ahead, the channel. returns: a row if it was given back
+-- Releases a lock for its holder while it is held, and notifies waiters. It stays taken for its minimum time.
+-- args: address, holder, fence, minimum in ms, clock offset, the channel. returns: a row if it was released
 WITH clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $5::bigint AS now_ms
 ), dropped AS (
@@ -455,22 +454,22 @@ SELECT pg_notify($6::text, 'lock')::text FROM (SELECT 1 FROM dropped UNION ALL S
 SELECT until_ms FROM {schema}.locks WHERE address = $1::bytea;
 
 -- name: drop_tombstones
--- Drops old tombstones, never one that was set again meanwhile.
+-- Deletes old tombstones, but none that was set again meanwhile.
 DELETE FROM {schema}.state_entries
 WHERE data IS NULL AND expires_ms <= $1::bigint AND (number, key) IN (
     SELECT number, key FROM {schema}.state_entries WHERE data IS NULL AND expires_ms <= $1::bigint LIMIT $2::bigint);
 
 -- name: drop_expired_locks
--- Drops locks that expired long ago, never one that was taken again meanwhile.
+-- Deletes locks that expired long ago, but none that was acquired again meanwhile.
 DELETE FROM {schema}.locks
 WHERE until_ms <= $1::bigint AND address IN (SELECT address FROM {schema}.locks WHERE until_ms <= $1::bigint LIMIT $2::bigint);
 
 -- name: notify
--- Tells listeners what changed, when and only if this transaction commits.
+-- Notifies listeners of what changed, if and when this transaction commits.
 SELECT pg_notify($1::text, topic) FROM unnest($2::text[]) AS g (topic);
 
 -- name: begin_reading
--- One view for several reads.
+-- One snapshot for several reads.
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 
 -- name: head
@@ -478,19 +477,19 @@ SELECT execution_id, workspace_id, workflow_id, version, status, revision, diges
        signature, parent_id, created_ms, updated_ms, wake_ms, claims
 FROM {schema}.executions WHERE execution_id = $1::text AND coalesce(deleted_ms, 0) = 0;
 
--- name: tip
+-- name: head_digest
 -- The digest of an execution's newest receipt.
 SELECT digest FROM {schema}.executions WHERE execution_id = $1::text AND coalesce(deleted_ms, 0) = 0;
 
 -- name: nudged
--- Which of these executions somebody wants looked at. Row by row through the index, as below.
+-- Which of these executions are nudged. Row by row through the index, as below.
 SELECT e.execution_id
 FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
     SELECT execution_id FROM {schema}.executions WHERE execution_id = g.execution_id AND is_nudged AND deleted_ms IS NULL
 ) AS e;
 
--- name: tips
--- The same for many. Row by row through the index, since a plan for a small table would be kept when it is large.
+-- name: head_digests
+-- The same for many executions. Row by row through the index, since a plan for a small table would be kept when it is large.
 SELECT e.execution_id, e.digest
 FROM unnest($1::text[]) AS g (execution_id) CROSS JOIN LATERAL (
     SELECT execution_id, digest FROM {schema}.executions WHERE execution_id = g.execution_id AND coalesce(deleted_ms, 0) = 0
@@ -530,7 +529,7 @@ FROM {schema}.executions AS e JOIN {schema}.snapshots AS s ON s.number = e.numbe
 WHERE e.execution_id = $1::text AND coalesce(e.deleted_ms, 0) = 0;
 
 -- name: commit_of
--- The commit with an id. A revision is given for an id of our own, NULL for one that a user chose.
+-- The commit with an id. args: execution, commit id, and the revision in a generated id, NULL for a user's id
 SELECT c.revision, c.header, c.body
 FROM {schema}.executions AS e CROSS JOIN LATERAL (
     (SELECT revision, header, body FROM {schema}.commits WHERE number = e.number AND revision = $3::bigint AND commit_id = $2::text)
@@ -581,6 +580,6 @@ SELECT path FROM {schema}.state_scopes WHERE keys > 0 AND ($1::text IS NULL OR w
 SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes');
 
 -- name: check
--- Makes sure that every table can be read.
+-- Reads from every kind of table.
 SELECT (SELECT count(*) FROM (SELECT 1 FROM {schema}.executions LIMIT 1) AS t), (SELECT count(*) FROM (SELECT 1 FROM {schema}.commits LIMIT 1) AS t),
        (SELECT count(*) FROM (SELECT 1 FROM {schema}.state_entries LIMIT 1) AS t), (SELECT count(*) FROM (SELECT 1 FROM {schema}.locks LIMIT 1) AS t);

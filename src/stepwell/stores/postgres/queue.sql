@@ -1,15 +1,16 @@
--- The queue's statements of the PostgreSQL store. Items are locked before they are decided on, in the order given, which the caller
--- sorts. What adds and claims items is a function of the schema; see its migration.
+-- The queue's statements of the PostgreSQL store. Items are locked in the order given, which the caller sorts, and decided afterwards.
+-- The functions that add and claim items are part of the schema: see schema/0001_initial.sql.
 
 -- name: enqueue
 SELECT * FROM {schema}.enqueue($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bytea[], $7::text[], $8::bigint[],
     $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[], $14::text[], $15::bigint[], $16::boolean, $17::bigint, $18::text);
 
 -- name: claim_items
--- Claims items by the function of this name. It looks at as many workspaces as it may take items; if some of them wait for a queue that
--- became full by what it took, there may be others that do not, so it is called again for what is left. Queues and tiers are not
--- changed until the transaction ends: who pauses one or lowers its cap waits for the claims under way, and then nothing more is started.
--- (What the lock gives is an empty text, and in the arguments, so that it is taken first.)
+-- Claims items by the function of this name. The function looks at no more workspaces than it may take items. If some of them wait for
+-- a queue that the claim itself filled, other workspaces may have items that can start, so the function runs again for what is left.
+-- The shared advisory lock keeps tiers and queues from changing until the transaction ends: who pauses a queue or lowers a cap waits for
+-- claims under way, and afterwards nothing starts by the old settings. (The lock returns an empty text that is part of an argument, so
+-- that it is taken before the function runs.)
 -- args: as the function's. returns: the items, in order
 WITH RECURSIVE limited AS MATERIALIZED (
     SELECT name FROM {schema}.queues WHERE concurrency IS NOT NULL OR rate_per_second IS NOT NULL
@@ -26,49 +27,47 @@ WITH RECURSIVE limited AS MATERIALIZED (
 )
 SELECT item_id, workspace_id, workflow_id, version, execution_id, input, fence, attempts, until_ms, queue, enqueued_ms FROM rounds;
 
--- name: take_desks
--- One process at a time decides what requests to a workspace come to; until the transaction ends. args: workspaces, sorted
+-- name: lock_admissions
+-- One transaction at a time decides about requests to a workspace. Held until the transaction ends. args: workspaces, sorted
 SELECT pg_advisory_xact_lock(hashtextextended(workspace_id, 5377)) FROM unnest($1::text[]) AS g (workspace_id);
 
--- name: take_rates
--- Locks the workspaces of items whose starts are given back, if they have rates; until the transaction ends. Claims lock them, too, and
--- then wait for items, so whoever waits for a workspace has locked no item yet. Tiers and queues are not changed meanwhile, as for
--- claim_items: who changes one holds all others up, and waits for its workspaces.
--- args: the items' ids, in any order
+-- name: lock_rates
+-- Locks the workspaces with rates whose items are returned unstarted. A claim locks workspaces before items, so a transaction that waits
+-- here must not hold an item yet. Tiers and queues are kept from changing, as in claim_items. args: ids of the items, in any order
 SELECT 1 FROM (SELECT pg_advisory_xact_lock_shared(5378)::text AS held) AS gate CROSS JOIN LATERAL (
     SELECT 1 FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
     WHERE w.workspace_id IN (SELECT i.workspace_id || held FROM {schema}.items AS i WHERE i.item_id = ANY ($1::text[]))
       AND t.rate_per_second > 0
     ORDER BY w.workspace_id FOR NO KEY UPDATE OF w) AS w;
 
--- name: take_queue_rates
--- The same for their queues, after the workspaces, as in a claim.
+-- name: lock_queue_rates
+-- The same for queues with rates, after the workspaces, as in a claim.
 SELECT 1 FROM {schema}.queues AS q
 WHERE q.name IN (SELECT i.queue FROM {schema}.items AS i WHERE i.item_id = ANY ($1::text[])) AND q.rate_per_second > 0
 ORDER BY q.name FOR NO KEY UPDATE;
 
 -- name: rates
--- The rates of these workspaces, and when their next starts are due. One that has got a rate since is not waited for.
--- args: as take_rates
+-- The rates of these workspaces, and when their next starts are due. A workspace that got a rate only now is skipped, not waited for.
+-- args: as lock_rates
 SELECT w.workspace_id, t.rate_per_second::text, w.rate_ms::text
 FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier
 WHERE w.workspace_id IN (SELECT i.workspace_id FROM {schema}.items AS i WHERE i.item_id = ANY ($1::text[])) AND t.rate_per_second > 0
 FOR NO KEY UPDATE OF w SKIP LOCKED;
 
 -- name: queue_rates
--- The same of the queues.
+-- The same for queues.
 SELECT q.name, q.rate_per_second::text, q.rate_ms::text
 FROM {schema}.queues AS q
 WHERE q.name IN (SELECT i.queue FROM {schema}.items AS i WHERE i.item_id = ANY ($1::text[])) AND q.rate_per_second > 0
 FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: set_rates
--- Writes when the next starts of workspaces are due, which this transaction has locked.
+-- Sets when the next starts of workspaces are due. This transaction has locked them.
 UPDATE {schema}.workspaces AS w SET rate_ms = g.rate_ms::double precision
 FROM unnest($1::text[], $2::text[]) AS g (workspace_id, rate_ms) WHERE w.workspace_id = g.workspace_id;
 
 -- name: set_queue_rates
--- The same of queues.
+-- The same for queues.
 UPDATE {schema}.queues AS q SET rate_ms = g.rate_ms::double precision
 FROM unnest($1::text[], $2::text[]) AS g (name, rate_ms) WHERE q.name = g.name;
 
@@ -83,7 +82,7 @@ FROM unnest($1::text[]) AS g (item_id) CROSS JOIN LATERAL (
 ) AS i;
 
 -- name: lock_marked
--- Locks items that are only marked: the same without their inputs, which may be large and are not needed for that.
+-- Locks items that a commit only moves: as lock_items, but without their inputs, which may be large.
 SELECT i.*
 FROM unnest($1::text[]) AS g (item_id) CROSS JOIN LATERAL (
     SELECT item_id, number, workspace_id, workflow_id, version, execution_id, ''::bytea AS input, queue, status, priority, enqueued_ms,
@@ -93,9 +92,9 @@ FROM unnest($1::text[]) AS g (item_id) CROSS JOIN LATERAL (
 ) AS i;
 
 -- name: lock_called
--- Locks the items that may stand for requests (by key, by singleton that has not ended, by debounce name that still waits), those beside
--- items of the same singleton, and those that executions come from. They are looked at again once they are locked.
--- args: workspaces, keys, singletons, debounce names, ids, executions. returns: as lock_items
+-- Locks the items that can stand for requests (by key, by singleton name, by debounce name), those that share a singleton name with
+-- given items, and those that executions came from. Each is checked again once it is locked.
+-- args: workspaces, keys, singleton names, debounce names, ids, executions. returns: as lock_items
 SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms,
        key, body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms,
        finished_ms, error
@@ -118,10 +117,9 @@ FROM {schema}.items WHERE item_id IN (
 )
 ORDER BY item_id FOR NO KEY UPDATE;
 
--- name: desks
--- How many items each workspace may have waiting (NULL: any number), and how many wait, counted no further than that and those that
--- may go in this transaction.
--- args: the workspaces, how many may go
+-- name: waiting
+-- How many items each workspace may have waiting (NULL: unlimited) and how many wait. Counts no further than the limit plus the number
+-- of items that may leave in this transaction. args: the workspaces, how many may leave
 SELECT w.workspace_id, t.queue_depth, CASE WHEN t.queue_depth IS NOT NULL THEN
     (SELECT count(*) FROM (SELECT 1 FROM {schema}.items AS i
                            WHERE i.workspace_id = w.workspace_id AND i.status = 'PENDING' AND i.is_ready
@@ -134,7 +132,7 @@ FROM unnest($1::text[]) AS g (workspace_id)
 JOIN {schema}.workspaces AS w ON w.workspace_id = g.workspace_id JOIN {schema}.tiers AS t ON t.name = w.tier;
 
 -- name: insert_items
--- A plain insert: if another process was first, its unique violation makes the whole transaction look again.
+-- A plain insert: if another transaction was first, the unique violation makes this one start over.
 INSERT INTO {schema}.items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms,
                             run_at_ms, key, body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms,
                             claimed_ms, dispatched_ms, finished_ms, error, is_ready)
@@ -144,7 +142,7 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[
                      $25::boolean[]);
 
 -- name: update_items
--- Writes what changes of items as they go on, which this transaction has locked.
+-- Updates items that this transaction has locked.
 UPDATE {schema}.items AS i
 SET execution_id = g.execution_id, status = g.status, run_at_ms = g.run_at_ms, attempts = g.attempts, holder = g.holder,
     lease_until_ms = g.lease_until_ms, claimed_ms = g.claimed_ms, dispatched_ms = g.dispatched_ms, finished_ms = g.finished_ms,
@@ -156,17 +154,17 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::
 WHERE i.item_id = g.item_id;
 
 -- name: update_requests
--- Gives items what later requests of their debounce names ask for.
+-- Gives items the workflow and input of the latest request with their debounce name.
 UPDATE {schema}.items AS i SET workflow_id = g.workflow_id, version = g.version, input = g.input
 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[]) AS g (item_id, workflow_id, version, input)
 WHERE i.item_id = g.item_id;
 
 -- name: recover_items
--- Returns items whose claim has ended, the longest first, and drops ended ones that are older than their tier keeps them. Which ones
--- is looked up once, as an array, and that they have ended is asked in words that fit no index: else the server, which foresees few that
--- have ended, goes through all of them and looks up the old ones anew for each.
--- args: how many at most, what to say, how far the clock is ahead, the channel
--- returns: the ids of those returned, and in a last row how many were dropped
+-- Returns items whose claims have expired, the longest first, and deletes ended items that are older than their tier keeps them. The
+-- items to delete are selected once, as an array, and coalesce() keeps the outer condition from matching an index: otherwise the
+-- planner, which expects few ended items, scans them all and selects the old ones anew for each.
+-- args: limit, the error to note, clock offset, the channel
+-- returns: the ids of the returned items, and in a last row how many were deleted
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $3::bigint AS now_ms
 ), lanes (workspace_id, queue) AS (
@@ -213,10 +211,10 @@ SELECT NULL, (SELECT count(*) FROM dropped), NULL, NULL
 ORDER BY lease_until_ms, number;
 
 -- name: put_tier
--- Makes a tier or changes it, when the claims under way are over: they go by the old one. What its rate makes of the next starts of its
--- workspaces is model.claiming.changed_rate_ms. They are all locked for that, whatever they show.
--- The last argument of this and the next two is what the change is based on: the columns behind the name as an array of JSON, null for no
--- row, NULL for any. If the row is another by now, nothing is written. No row is ever deleted, so one that was seen once is there.
+-- Inserts or updates a tier once the claims under way are over. A lower rate also moves the next starts of the tier's workspaces, by
+-- stepwell.model.queue_fairness.changed_rate_ms; they are all locked for that.
+-- The last argument of this and the next two statements is the row that the change is based on: the columns after the name as a JSON
+-- array, null for no row, NULL for any. If the row differs by now, nothing is written. Rows of these tables are never deleted.
 -- returns: a row if it was written
 WITH put AS (
     INSERT INTO {schema}.tiers AS t (name, concurrency, weight, rate_per_second, queue_depth, state_bytes, retention_seconds)
@@ -245,7 +243,7 @@ WITH put AS (
 SELECT pg_notify($8::text, 'queue')::text FROM put;
 
 -- name: put_workspace
--- Makes a workspace or changes it, if its tier is there; when it was made and its pass stay, and its next start as the rate allows.
+-- Inserts or updates a workspace, if its tier exists. Its creation time and pass stay; its next start follows the new rate.
 -- returns: a row if it was written
 WITH put AS (
     INSERT INTO {schema}.workspaces AS w (workspace_id, tier, is_paused, created_ms)
@@ -265,7 +263,7 @@ WITH put AS (
 SELECT pg_notify($5::text, 'queue')::text FROM put;
 
 -- name: put_queue
--- Makes a queue or changes it, when the claims under way are over.
+-- Inserts or updates a queue's settings once the claims under way are over.
 -- returns: a row if it was written
 INSERT INTO {schema}.queues AS q (name, is_paused, concurrency, rate_per_second)
 SELECT $1::text || held, $2::boolean, $3::bigint, $4::text::double precision
@@ -287,7 +285,7 @@ FROM {schema}.tiers ORDER BY name;
 SELECT run_at_ms FROM {schema}.items WHERE status = 'PENDING' AND NOT is_ready ORDER BY run_at_ms LIMIT 1;
 
 -- name: has_ready
--- A row if there is anything for claims to find: the first entry of an index.
+-- A row if any item is ready: the first entry of an index.
 SELECT 1 FROM {schema}.items WHERE status = 'PENDING' AND is_ready ORDER BY workspace_id, queue, workflow_id, priority DESC, number LIMIT 1;
 
 -- name: workspaces
@@ -303,7 +301,7 @@ SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input,
 FROM {schema}.items WHERE item_id = $1::text;
 
 -- name: find_items
--- A page of items, newest first; a filter that is NULL is no filter. args: queue, status, workflow, number of the one before, how many
+-- A page of items, newest first. A NULL filter matches everything. args: queue, status, workflow, number before the page, limit
 SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,
        body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms, finished_ms,
        error
@@ -312,7 +310,7 @@ WHERE ($1::text IS NULL OR queue = $1::text) AND ($2::text IS NULL OR status = $
 ORDER BY number DESC LIMIT $5::bigint;
 
 -- name: find_items_of
--- The same of one workspace, through its own index. args: as find_items, and the workspace
+-- The same for one workspace, by its own index. args: as find_items, and the workspace
 SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,
        body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms, finished_ms,
        error
@@ -322,7 +320,7 @@ WHERE workspace_id = $6::text AND ($1::text IS NULL OR queue = $1::text) AND ($2
 ORDER BY number DESC LIMIT $5::bigint;
 
 -- name: find_dead_items
--- The same of all workspaces, of items that are FAILED or CANCELLED, however few of them there are. args: as find_items
+-- The same for FAILED or CANCELLED items of all workspaces, by an index of these alone. args: as find_items
 SELECT item_id, number, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms, key,
        body_digest, singleton, debounce, attempts, max_attempts, holder, fence, lease_until_ms, claimed_ms, dispatched_ms, finished_ms,
        error
@@ -332,7 +330,7 @@ WHERE status IN ('FAILED', 'CANCELLED') AND ($1::text IS NULL OR queue = $1::tex
 ORDER BY number DESC LIMIT $5::bigint;
 
 -- name: lanes
--- What waits and runs, by workspace and queue. args: a workspace (NULL: all), how far the clock is ahead, how many waits at most
+-- What waits and runs, by workspace and queue. args: a workspace (NULL: all), clock offset, limit of recent waits
 -- returns: workspace, queue, ready, delayed, claimed, dispatched, since when the oldest is ready, the latest waits as text
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $2::bigint AS now_ms

@@ -12,17 +12,17 @@ from stepwell.model.commit import Outcome, Written
 from stepwell.model.queue_item import Claimed, ClaimItems, Enqueue, Enqueued, NewItem, PutQueue, PutTier, PutWorkspace, RecoverItems
 from stepwell.model.queue_lifecycle import EXPIRED, full, is_plain, unknown_workspace
 from stepwell.model.refusals import asked_otherwise, put_outrun
-from stepwell.stores.postgres.connection import Question
+from stepwell.stores.postgres.connection import StatementCall
 from stepwell.stores.postgres.statements import Row, blobs, integers, texts
 
 __all__ = [
     "DIRECT",
     "Direct",
-    "claim_question",
+    "claim_call",
     "claimed",
-    "enqueue_question",
+    "enqueue_call",
     "enqueued",
-    "recover_question",
+    "recover_call",
     "recovered",
     "write_direct",
 ]
@@ -33,31 +33,31 @@ DIRECT = (ClaimItems, RecoverItems, PutTier, PutWorkspace, PutQueue)
 """The general path writes these by their statements, and all other units on rows that it has locked."""
 
 
-Ask = Callable[..., list[Row]]
+Run = Callable[..., list[Row]]
 """Runs a statement, given its name and arguments, and returns its rows."""
 
 
-def write_direct(ask: Ask, unit: Direct, ahead_ms: int, channel: str) -> Outcome:
+def write_direct(run: Run, unit: Direct, ahead_ms: int, channel: str) -> Outcome:
     """Write one unit by its statement."""
     match unit:
         case ClaimItems():
-            name, arguments = claim_question(unit, ahead_ms)
-            return claimed(ask(name, *arguments))
+            name, arguments = claim_call(unit, ahead_ms)
+            return claimed(run(name, *arguments))
         case RecoverItems():
-            name, arguments = recover_question(unit, ahead_ms, channel)
-            return recovered(ask(name, *arguments))
+            name, arguments = recover_call(unit, ahead_ms, channel)
+            return recovered(run(name, *arguments))
         case PutTier():
             tier = unit.tier
             numbers = _text(tier.rate_per_second), tier.queue_depth, tier.state_bytes, _text(tier.retention_seconds)
             limits = tier.concurrency, _text(tier.weight), *numbers
-            is_put = ask("put_tier", tier.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
+            is_put = run("put_tier", tier.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
             return Written() if is_put else put_outrun(unit)
         case PutWorkspace():
             wanted = unit.workspace
             settings = wanted.tier, wanted.is_paused, ahead_ms, channel, _based_on(unit.based_on)
-            if ask("put_workspace", wanted.workspace_id, *settings):
+            if run("put_workspace", wanted.workspace_id, *settings):
                 return Written()
-            names = [row[0] for row in ask("tiers")]
+            names = [row[0] for row in run("tiers")]
             if wanted.tier in names:
                 return put_outrun(unit)
             return NotFound(f"there is no tier {wanted.tier!r}; there are {', '.join(names)}")
@@ -65,46 +65,46 @@ def write_direct(ask: Ask, unit: Direct, ahead_ms: int, channel: str) -> Outcome
             queue = unit.settings
             rate = _text(queue.rate_per_second)
             limits = queue.is_paused, queue.concurrency, rate
-            is_put = ask("put_queue", queue.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
+            is_put = run("put_queue", queue.name, *limits, channel, ahead_ms, _based_on(unit.based_on))
             return Written() if is_put else put_outrun(unit)
 
 
 def _based_on(row: msgspec.Struct | msgspec.UnsetType | None) -> str | None:
-    """What a change is based on, as its statement compares it: the fields behind the name, in the order of the columns."""
+    """Return the row that a change is based on, as its statement compares it: the columns after the name, as JSON."""
     if isinstance(row, msgspec.UnsetType):
         return None
     return msgspec.json.encode(None if row is None else msgspec.structs.astuple(row)[1:]).decode()
 
 
-def claim_question(unit: ClaimItems, ahead_ms: int) -> Question:
-    """The statement that claims items."""
+def claim_call(unit: ClaimItems, ahead_ms: int) -> StatementCall:
+    """Return the statement that claims items."""
     lanes = texts(unit.queues), texts(unit.workflows)
     return "claim_items", [unit.holder, round(unit.seconds * 1000), unit.limit, *lanes, ahead_ms]
 
 
 def claimed(rows: Sequence[Row]) -> Written:
-    """The items that were claimed."""
+    """Return the items that were claimed."""
     return Written([Claimed(*row) for row in rows])
 
 
-def recover_question(unit: RecoverItems, ahead_ms: int, channel: str) -> Question:
-    """The statement that returns items whose claims have ended."""
+def recover_call(unit: RecoverItems, ahead_ms: int, channel: str) -> StatementCall:
+    """Return the statement that returns items whose claims have expired."""
     return "recover_items", [unit.limit, EXPIRED, ahead_ms, channel]
 
 
 def recovered(rows: Sequence[Row]) -> Written:
-    """The ids of the items that were returned, and how many were dropped."""
+    """Return the ids of the returned items, and how many old ones were deleted."""
     *returned, (_, dropped, *_) = rows
     return Written([*(row[0] for row in returned), dropped])
 
 
 def _text(number: float | None) -> str | None:
-    """A number as the server reads it, to the last bit."""
+    """Return a number as text that the server reads without rounding."""
     return None if number is None else repr(float(number))
 
 
-def enqueue_question(units: Sequence[Enqueue], ahead_ms: int, channel: str) -> Question:
-    """The statement that adds the items of all units."""
+def enqueue_call(units: Sequence[Enqueue], ahead_ms: int, channel: str) -> StatementCall:
+    """Return the statement that adds the items of all units."""
     items = [new for unit in units for new in unit.items]
     return "enqueue", [
         texts([new.item_id for new in items]),
@@ -129,13 +129,13 @@ def enqueue_question(units: Sequence[Enqueue], ahead_ms: int, channel: str) -> Q
 
 
 def enqueued(units: Sequence[Enqueue], rows: Sequence[Row]) -> list[Outcome]:
-    """What became of the items of each unit."""
+    """Return the outcome of each unit."""
     answers = iter(_answers([new for unit in units for new in unit.items], rows))
     return [Written(list(islice(answers, len(unit.items)))) for unit in units]
 
 
 def _answers(items: Sequence[NewItem], rows: Sequence[Row]) -> list[Enqueued | StepwellError]:
-    """What each request came to; no rows: all are new."""
+    """Return the answer to each request. No rows mean that every item is new."""
     if not rows:
         return [Enqueued(new.item_id, new.execution_id, "PENDING", True) for new in items]
     return [_answer(new, row) for new, row in zip(items, sorted(rows), strict=True)]

@@ -1,8 +1,6 @@
-"""PostgreSQL's binary format for the few types that this store sends and receives.
+"""The statements of one schema by name, and the binary format of their arguments and rows.
 
-Binary, because values then keep their bytes without quoting, and because packing a column of a group is one join.
-
-The statements of one schema, by name, with the schema's name put in as an identifier.
+Binary, because values then need no quoting, and because packing one column of a group is one join of bytes.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ from stepwell.stores.sql_files import read_queries
 __all__ = [
     "Row",
     "address",
+    "advisory_key",
     "blobs",
     "booleans",
     "channel_of",
@@ -37,7 +36,6 @@ __all__ = [
     "rows_of",
     "statements_of",
     "texts",
-    "turn",
 ]
 
 
@@ -53,7 +51,7 @@ _TRUE, _FALSE = _pack_length(1) + b"\1", _pack_length(1) + b"\0"
 
 
 def encode(value: object) -> bytes | None:
-    """One argument of a statement. Bytes are sent as they are: a bytea, or an array that is packed already."""
+    """Encode one argument of a statement. Bytes are sent as they are: a bytea, or an array that is packed already."""
     write = _WRITERS.get(type(value))
     if write is not None:
         return write(value)
@@ -63,22 +61,22 @@ def encode(value: object) -> bytes | None:
 
 
 def texts(values: Iterable[str | None]) -> bytes:
-    """A ``text[]``."""
+    """Pack a ``text[]``."""
     return _array(_TEXT, [*values], _text_cell)
 
 
 def blobs(values: Iterable[bytes | None]) -> bytes:
-    """A ``bytea[]``."""
+    """Pack a ``bytea[]``."""
     return _array(_BYTEA, [*values], _cell)
 
 
 def integers(values: Iterable[int | None]) -> bytes:
-    """A ``bigint[]``."""
+    """Pack a ``bigint[]``."""
     return _array(_BIGINT, [*values], _integer_cell)
 
 
 def booleans(values: Iterable[bool]) -> bytes:
-    """A ``boolean[]``."""
+    """Pack a ``boolean[]``."""
     return _array(_BOOL, [*values], {True: _TRUE, False: _FALSE}.__getitem__)
 
 
@@ -88,7 +86,7 @@ def _array(kind: int, column: Sequence[Any], pack: Callable[[Any], bytes]) -> by
 
 
 def _is_one_value(column: Sequence[object]) -> bool:
-    """Whether it is the same value over and over, and need be packed only once: in a group of runs, half of the columns are."""
+    """Return whether all values are equal, so that one is packed for all: true for half of the columns of a typical group."""
     return len(column) > 1 and column.count(column[0]) == len(column)
 
 
@@ -115,14 +113,14 @@ def _utf8(text: str) -> bytes:
 
 
 def rows_of(result: PGresult) -> list[Row]:
-    """The rows of a result, in Python's types."""
+    """Return the rows of a result, in Python's types."""
     transformer = Transformer(_ADAPTATION)
     transformer.set_pgresult(result, format=Format.BINARY)
     return list(transformer.load_rows(0, result.ntuples, tuple))
 
 
 class _Adaptation:
-    """How values are read, whatever else in this process has told psycopg about the same types."""
+    """How values are read, independent of what the process has registered with psycopg for these types."""
 
     connection: psycopg.BaseConnection[Any] | None = None
 
@@ -155,31 +153,31 @@ _QUERIES = {**read_queries("stepwell.stores.postgres"), **read_queries("stepwell
 
 
 def in_schema(text: str, schema: str) -> str:
-    """The text of one of our own ``.sql`` files with ``{schema}`` in it, for one schema."""
+    """Put a schema's name, quoted, in place of ``{schema}`` in the text of one of the package's ``.sql`` files."""
     ours = cast(Any, text)  # it comes from a file of this package, which no type can say
     return sql.SQL(ours).format(schema=sql.Identifier(schema)).as_string(None)
 
 
 def statements_of(schema: str) -> dict[str, bytes]:
-    """Every statement, ready to be sent."""
+    """Return every statement by name, ready to be sent."""
     return {name: in_schema(text, schema).encode() for name, text in _QUERIES.items()}
 
 
 def fences_of(schema: str) -> str:
-    """The sequence of fences, as the server reads a name."""
+    """Return the name of the sequence of fencing tokens, quoted."""
     return sql.Identifier(schema, "fences").as_string(None)
 
 
 def channel_of(schema: str) -> str:
-    """The channel of a schema's notifications; a channel's name is cut at 63 bytes, and a digest is short."""
+    """Return the channel of a schema's notifications. A digest, since a channel's name is cut at 63 bytes."""
     return f"stepwell_{sha256(schema.encode()).hexdigest()[:32]}"
 
 
-def turn(schema: str, name: str) -> int:
-    """The number by which the server lets one process at a time acquire a lock; two locks that share one merely take turns, too."""
+def advisory_key(schema: str, name: str) -> int:
+    """Return the advisory lock under which a named lock is acquired. A collision only serializes two names."""
     return int.from_bytes(sha256(f"{schema}\0{name}".encode()).digest()[:8], "big", signed=True)
 
 
 def address(name: str) -> bytes:
-    """The key of a scope or a lock: both may have names that are longer than an index can hold."""
+    """Return the key of a scope or a lock: a digest, since their names may be longer than an index entry."""
     return sha256(name.encode()).digest()

@@ -1,7 +1,4 @@
-"""Reads the queue from PostgreSQL.
-
-The PostgreSQL store: one schema of a database that any number of processes on any number of machines share.
-"""
+"""The PostgreSQL store: one schema of a database, shared by any number of processes on any number of machines."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry, prefix_end
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.process import process_id
-from stepwell.stores.postgres.connection import PostgresConnection, Question
+from stepwell.stores.postgres.connection import PostgresConnection, StatementCall
 from stepwell.stores.postgres.connection_pool import Readers
 from stepwell.stores.postgres.listener import Listener
 from stepwell.stores.postgres.statements import Row, address, statements_of, texts
@@ -37,7 +34,7 @@ _MOST_WAITS = 1_000
 
 
 class PostgresQueueReads:
-    """The queue's reading verbs; the store asks the server."""
+    """Reads of the queue."""
 
     _clock: Clock
 
@@ -45,37 +42,37 @@ class PostgresQueueReads:
         raise NotImplementedError
 
     def item(self, item_id: str) -> Item | None:
-        """A queue item as it is now."""
+        """Return a queue item; None if there is none with this id."""
         rows = self._rows("item", item_id)
         return item_of(rows[0]) if rows else None
 
     def items(self, query: ItemQuery) -> list[Item]:
-        """Queue items, newest first."""
+        """Return a page of queue items, newest first."""
         return [item_of(row) for row in self._rows(*items_question(query))]
 
     def lanes(self, workspace_id: str | None = None) -> list[Lane]:
-        """What waits and runs, by workspace and queue, in one view."""
+        """Return how many items wait and run, by workspace and queue, in one snapshot."""
         return [_lane(row) for row in self._rows("lanes", workspace_id, self._clock.ahead_ms(), _MOST_WAITS)]
 
     def next_ready_ms(self) -> int | None:
-        """When the next delayed item becomes ready."""
+        """Return when the next delayed item becomes ready; None if there is none."""
         rows = self._rows("next_ready")
         return rows[0][0] if rows else None
 
     def has_ready(self) -> bool:
-        """Whether there is anything for claims to find."""
+        """Return whether any item is ready to be claimed."""
         return bool(self._rows("has_ready"))
 
     def workspaces(self) -> list[Workspace]:
-        """All workspaces by id."""
+        """Return all workspaces, ordered by id."""
         return [workspace_of(row) for row in self._rows("workspaces")]
 
     def tiers(self) -> list[Tier]:
-        """All tiers by name."""
+        """Return all tiers, ordered by name."""
         return [tier_of([*row[:2], float(row[2]), _number(row[3]), *row[4:6], _number(row[6])]) for row in self._rows("tiers")]
 
     def queues(self) -> list[QueueSettings]:
-        """The queues that were set up, by name."""
+        """Return the queues that have settings, ordered by name."""
         return [queue_of([*row[:3], _number(row[3])]) for row in self._rows("queues")]
 
 
@@ -122,7 +119,7 @@ class PostgresStore(PostgresQueueReads):
             if self._is_closed:
                 return
             self._is_closed = True
-        # A child process must not say goodbye on the connections of its parent.
+        # A forked child must not close its parent's connections: libpq would send a goodbye on the shared socket.
         if self._process == process_id():
             self._listener.close()
             self._readers.close()
@@ -148,9 +145,9 @@ class PostgresStore(PostgresQueueReads):
 
     def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
         if len(execution_ids) == 1:
-            rows = self._rows("tip", execution_ids[0])
+            rows = self._rows("head_digest", execution_ids[0])
             return [rows[0][0] if rows else None]
-        found: dict[str, str] = dict(self._rows("tips", texts(execution_ids)))
+        found: dict[str, str] = dict(self._rows("head_digests", texts(execution_ids)))
         return [found.get(execution_id) for execution_id in execution_ids]
 
     def nudged(self, execution_ids: Sequence[str]) -> list[str]:
@@ -161,14 +158,13 @@ class PostgresStore(PostgresQueueReads):
         return Head(*rows[0]) if rows else None
 
     def load(self, execution_id: str, at: int | None = None, since: int | None = None) -> Loaded | None:
-        commits: Question = ("commits_since_snapshot", (execution_id, at))
+        commits: StatementCall = ("commits_since_snapshot", (execution_id, at))
         if since is not None:
             commits = ("commits_between", (execution_id, since, at, _NO_LIMIT))
-        snapshots: list[Question] = [] if since is not None else [("newest_snapshot", (execution_id, at))]
-        # One view of all, in one round trip.
-        _, heads, *found, rows, _ = self._readers.read(
-            lambda link: link.ask_all([("begin_reading", ()), ("head", (execution_id,)), *snapshots, commits, ("commit", ())])
-        )
+        snapshots: list[StatementCall] = [] if since is not None else [("newest_snapshot", (execution_id, at))]
+        # All in one snapshot and one round trip.
+        calls = [("begin_reading", ()), ("head", (execution_id,)), *snapshots, commits, ("commit", ())]
+        _, heads, *found, rows, _ = self._readers.read(lambda connection: connection.run_all(calls))
         if not heads:
             return None
         snapshot = StoredSnapshot(*found[0][0]) if found and found[0] else None
@@ -222,8 +218,8 @@ class PostgresStore(PostgresQueueReads):
     def _rows(self, name: str, *arguments: object) -> list[Row]:
         self._check_usable()
 
-        def query(link: PostgresConnection) -> list[Row]:
-            return link.ask(name, *arguments)
+        def query(connection: PostgresConnection) -> list[Row]:
+            return connection.run(name, *arguments)
 
         return self._readers.read(query)
 

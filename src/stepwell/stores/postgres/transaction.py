@@ -1,7 +1,7 @@
 """The general path: write units of every kind in one transaction of two round trips.
 
 The first round trip locks and reads every row that the units touch. Each unit is then decided in memory, in order, on the rows as
-the units before it leave them. The second round trip writes what changed and commits. See ``group_view``.
+the units before it leave them. The second round trip writes what changed and commits. See ``locked_rows``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from stepwell.model.lock import LockRow
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.state_quota import StateRoom, workspace_of
-from stepwell.stores.postgres.connection import CONNECTION_FAILURE, PostgresConnection, PostgresConnectionLost, Question
-from stepwell.stores.postgres.decisions import decide
-from stepwell.stores.postgres.group_view import Footprint, View, footprint
+from stepwell.stores.postgres.connection import CONNECTION_FAILURE, PostgresConnection, PostgresConnectionLost, StatementCall
+from stepwell.stores.postgres.locked_items import changed_row, new_row
+from stepwell.stores.postgres.locked_rows import Footprint, LockedRows, footprint
+from stepwell.stores.postgres.outcomes import decide
 from stepwell.stores.postgres.queue_statements import Direct, write_direct
-from stepwell.stores.postgres.queue_view import changed_row, new_row
-from stepwell.stores.postgres.statements import Row, address, blobs, booleans, channel_of, fences_of, integers, texts, turn
+from stepwell.stores.postgres.statements import Row, address, advisory_key, blobs, booleans, channel_of, fences_of, integers, texts
 
 __all__ = ["BEGIN", "GroupTransaction"]
 
@@ -32,7 +32,7 @@ __all__ = ["BEGIN", "GroupTransaction"]
 # transaction stand idle between its round trips. Both are far above the usual time, and below what a caller would wait for.
 LOCK_TIMEOUT = "3s"
 IDLE_TIMEOUT = "5s"
-BEGIN: tuple[Question, ...] = (("begin", ()), ("set_bounds", (LOCK_TIMEOUT, IDLE_TIMEOUT)))
+BEGIN: tuple[StatementCall, ...] = (("begin", ()), ("set_bounds", (LOCK_TIMEOUT, IDLE_TIMEOUT)))
 """The statements that begin a transaction of more than one statement."""
 
 
@@ -46,7 +46,7 @@ class _Batch(NamedTuple):
     columns: _Columns
     rows: Sequence[Row]
 
-    def question(self) -> Question:
+    def call(self) -> StatementCall:
         return self.name, [pack(row[column] for row in self.rows) for column, pack in enumerate(self.columns)]
 
 
@@ -58,18 +58,18 @@ class GroupTransaction:
 
     def __init__(self, connection: PostgresConnection, schema: str, ahead_ms: int, limits: Limits) -> None:
         self._connection, self._schema, self._ahead_ms, self._limits = connection, schema, ahead_ms, limits
-        self._pending: list[Question] = []
+        self._pending: list[StatementCall] = []
         self.has_changes = False
         """Whether there is anything to commit."""
 
     def begin(self, units: Sequence[Unit]) -> None:
         """Begin with the next round trip, which first takes the advisory locks of all units, as every process does."""
-        self._pending += [*BEGIN, *footprint(units).queue.desks()]
+        self._pending += [*BEGIN, *footprint(units).queue.advisory_locks()]
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         """Lock and read what the units touch, decide them in order, and write what changed with the next round trip."""
         touched = footprint(units)
-        swept = [(path, key) for sweep in touched.sweeps for path, key in self._ask("expired", self._ahead_ms, sweep.limit)]
+        swept = [(path, key) for sweep in touched.sweeps for path, key in self._run("expired", self._ahead_ms, sweep.limit)]
         touched.add_keys(swept)
         view = self._read(touched, sum(isinstance(unit, Acquire) for unit in units))
         view.swept = swept
@@ -82,7 +82,7 @@ class GroupTransaction:
     def write_direct(self, unit: Direct) -> Outcome:
         """Write a unit that is a statement by itself."""
         self.has_changes = True
-        return write_direct(self._ask, unit, self._ahead_ms, channel_of(self._schema))
+        return write_direct(self._run, unit, self._ahead_ms, channel_of(self._schema))
 
     def commit(self) -> None:
         """Write what is left and commit, in one round trip.
@@ -91,65 +91,65 @@ class GroupTransaction:
         """
         if not self._connection.is_fresh():
             raise PostgresConnectionLost(CONNECTION_FAILURE, "the server ended the connection", was_sent=False)
-        self._connection.ask_all([*self._pending, ("commit", ())])
+        self._connection.run_all([*self._pending, ("commit", ())])
 
-    def _ask(self, name: str, *arguments: object) -> list[Row]:
-        return self._ask_all([(name, arguments)])[0]
+    def _run(self, name: str, *arguments: object) -> list[Row]:
+        return self._run_all([(name, arguments)])[0]
 
-    def _ask_all(self, questions: Sequence[Question]) -> list[list[Row]]:
+    def _run_all(self, calls: Sequence[StatementCall]) -> list[list[Row]]:
         pending, self._pending = self._pending, []
-        return self._connection.ask_all([*pending, *questions])[len(pending) :]
+        return self._connection.run_all([*pending, *calls])[len(pending) :]
 
-    def _changes(self, view: View) -> Iterator[Question]:
+    def _changes(self, view: LockedRows) -> Iterator[StatementCall]:
         """The statements that write what a view has changed."""
-        # Before anything else: a sweep keeps the tombstones that it makes itself, for those who watch the scope.
+        # First, so that a sweep keeps the tombstones that it makes itself: watchers of the scope still have to see them.
         for sweep in view.sweeps:
             yield "drop_tombstones", (view.now_ms - sweep.tombstone_ms, sweep.limit)
             yield "drop_expired_locks", (view.now_ms - sweep.tombstone_ms, sweep.limit)
         for batch in _batches(view):
             if batch.rows:
-                yield batch.question()
+                yield batch.call()
         if view.topics:
             yield "notify", (channel_of(self._schema), texts(sorted(view.topics)))
 
-    def _read(self, touched: Footprint, fences: int) -> View:
+    def _read(self, touched: Footprint, fences: int) -> LockedRows:
         """Lock and read a footprint in one round trip: executions, then locks, then scopes, each sorted, as every process does."""
         executions, locks, scopes = sorted(touched.executions), sorted(touched.locks), sorted(touched.scopes)
         keys = sorted(touched.keys)
-        asked: list[Question] = []
+        calls: list[StatementCall] = []
         if executions:
-            asked.append(("lock_heads", [texts(executions)]))
+            calls.append(("lock_heads", [texts(executions)]))
         for number, claim in enumerate(touched.claims):
-            # Those before it may take what it finds, so it looks for more.
+            # Earlier claims of the group may take what this one finds, so it looks for as many more.
             most = sum(each.limit for each in touched.claims[: number + 1])
-            asked.append(("lock_due", [texts(claim.workflows), self._ahead_ms, most, integers(claim.newest().values())]))
+            calls.append(("lock_due", [texts(claim.workflows), self._ahead_ms, most, integers(claim.newest().values())]))
         if touched.commits:
-            asked.append(("seen_commits", _commit_ids(touched)))
+            calls.append(("seen_commits", _commit_ids(touched)))
         if touched.acquired:
-            asked.append(("take_turns", [integers(sorted(turn(self._schema, name) for name in touched.acquired))]))
+            calls.append(("lock_names", [integers(sorted(advisory_key(self._schema, name) for name in touched.acquired))]))
         if locks:
-            asked.append(("lock_locks", [_addresses(locks)]))
+            calls.append(("lock_locks", [_addresses(locks)]))
         if scopes:
             workspaces = [Scope.parse(path).workspace for path in scopes]
-            asked.append(("open_scopes", [_addresses(scopes), texts(scopes), texts(workspaces)]))
-            asked.append(("lock_scopes", [_addresses(scopes)]))
+            calls.append(("open_scopes", [_addresses(scopes), texts(scopes), texts(workspaces)]))
+            calls.append(("lock_scopes", [_addresses(scopes)]))
         if keys:
-            asked.append(("stored_entries", [_addresses(scope for scope, _ in keys), texts(key for _, key in keys)]))
+            calls.append(("stored_entries", [_addresses(scope for scope, _ in keys), texts(key for _, key in keys)]))
         if touched.cleared:
-            asked.append(("expired_in_scopes", [_addresses(sorted(touched.cleared)), self._ahead_ms]))
-        asked.extend(touched.queue.questions())
+            calls.append(("expired_in_scopes", [_addresses(sorted(touched.cleared)), self._ahead_ms]))
+        calls.extend(touched.queue.calls())
         if fences:
-            asked.append(("next_fences", (fences_of(self._schema), fences)))
-        asked.append(("now", [self._ahead_ms]))
+            calls.append(("next_fences", (fences_of(self._schema), fences)))
+        calls.append(("now", [self._ahead_ms]))
         answers: dict[str, list[Row]] = {}
-        for (name, _), rows in zip(asked, self._ask_all(asked), strict=True):
+        for (name, _), rows in zip(calls, self._run_all(calls), strict=True):
             answers.setdefault(name, []).extend(rows)
         return self._view(answers, touched, keys)
 
-    def _view(self, answers: dict[str, list[Row]], touched: Footprint, keys: Sequence[tuple[str, str]]) -> View:
+    def _view(self, answers: dict[str, list[Row]], touched: Footprint, keys: Sequence[tuple[str, str]]) -> LockedRows:
         limited = {workspace_of(path) for path, *_, most in answers.get("lock_scopes", ()) if most is not None}
         rooms, now_ms = self._rooms(sorted(limited)) if limited else ({}, answers["now"][0][0])
-        view = View(now_ms)
+        view = LockedRows(now_ms)
         for *columns, deleted_ms, is_nudged in (*answers.get("lock_heads", ()), *answers.get("lock_due", ())):
             head = Head(*columns)
             (view.heads if deleted_ms is None else view.deleted)[head.execution_id] = head
@@ -174,25 +174,25 @@ class GroupTransaction:
         return view
 
     def _expired(self, now_ms: int, cleared: Collection[str], found: Sequence[Row]) -> Callable[[str], list[str]]:
-        """What gives the keys of a scope that have expired: those of one that is cleared were read with all else."""
+        """Return a function for the expired keys of a scope. Those of cleared scopes were read already."""
 
         def fetch(scope: str) -> list[str]:
             if scope in cleared:
                 return [key for path, key in found if path == scope]
-            return [row[0] for row in self._ask("expired_in_scope", address(scope), now_ms)]
+            return [row[0] for row in self._run("expired_in_scope", address(scope), now_ms)]
 
         return fetch
 
     def _rooms(self, workspaces: Sequence[str]) -> tuple[dict[str, StateRoom], int]:
-        """What workspaces that are limited may hold and hold, counted if nobody has done so; and the time after that wait."""
-        asked: list[Question] = [("state_rooms", [texts(workspaces)]), ("now", [self._ahead_ms])]
-        rows, [(now_ms,)] = self._ask_all(asked)
-        while any(held is None for _, _, held in rows):  # counted by another, and forgotten by a third: then once more
-            _, rows, [(now_ms,)] = self._ask_all([("count_state", [texts(workspaces)]), *asked])
+        """Return the bytes that limited workspaces may hold and do hold, counted if need be, and the time after the locks."""
+        calls: list[StatementCall] = [("state_rooms", [texts(workspaces)]), ("now", [self._ahead_ms])]
+        rows, [(now_ms,)] = self._run_all(calls)
+        while any(held is None for _, _, held in rows):  # another transaction can delete a count right after it was made
+            _, rows, [(now_ms,)] = self._run_all([("count_state", [texts(workspaces)]), *calls])
         return {name: StateRoom(most, held) for name, most, held in rows}, now_ms
 
     def _fetch_entry(self, scope: str, key: str) -> StoredEntry | None:
-        rows = self._ask("stored_entries", _addresses([scope]), texts([key]))
+        rows = self._run("stored_entries", _addresses([scope]), texts([key]))
         return unseal(scope, key, StoredEntry(*rows[0][1:])) if rows else None
 
 
@@ -209,7 +209,7 @@ def _commit_ids(touched: Footprint) -> list[bytes]:
     ]
 
 
-def _batches(view: View) -> Iterator[_Batch]:
+def _batches(view: LockedRows) -> Iterator[_Batch]:
     """What a view has changed, in an order in which each statement finds the rows that it needs."""
     heads = {**view.heads, **view.deleted}
     created = [_execution_row(view, heads[key]) for key in sorted(view.created)]
@@ -229,15 +229,15 @@ def _batches(view: View) -> Iterator[_Batch]:
         yield _Batch("update_items", _CHANGED_ITEM, [changed_row(item, view.now_ms) for item in items])
     added = [new_row(item, view.now_ms) for item in view.queue.new_items()]
     yield _Batch("insert_items", _NEW_ITEM, added)
-    asked = [(item.item_id, item.workflow_id, item.version, item.input) for item in view.queue.requested_items()]
-    yield _Batch("update_requests", (texts, texts, integers, blobs), asked)
+    calls = [(item.item_id, item.workflow_id, item.version, item.input) for item in view.queue.requested_items()]
+    yield _Batch("update_requests", (texts, texts, integers, blobs), calls)
     locks = [(address(name), name, *msgspec.structs.astuple(view.locks[name])) for name in sorted(view.changed_locks)]
     yield _Batch("write_locks", (blobs, texts, texts, integers, integers, integers), locks)
-    # An array of arguments for a list of one column, like all the others.
+    # A row of one column, like the rows of all other batches.
     yield _Batch("drop_locks", (blobs,), [(address(name),) for name in sorted(view.dropped_locks)])
 
 
-def _state_batches(view: View) -> Iterator[_Batch]:
+def _state_batches(view: LockedRows) -> Iterator[_Batch]:
     cleared = [(address(scope), revision, view.now_ms) for scope, revision in sorted(view.cleared.items())]
     yield _Batch("clear_scopes", (blobs, integers, integers), cleared)
     entries = [_entry_row(scope, key, view.entries[scope, key]) for scope, key in sorted(view.changed_entries)]
@@ -266,12 +266,12 @@ _NEW_ITEM = (
 _CHANGED_ITEM = (texts, texts, texts, integers, integers, texts, *_TIMES, texts)
 
 
-def _waking(view: View, head: Head) -> Row:
+def _waking(view: LockedRows, head: Head) -> Row:
     deleted_ms = view.now_ms if head.execution_id in view.deleted else None
     return head.wake_ms, head.claims, head.execution_id in view.nudged, deleted_ms
 
 
-def _execution_row(view: View, head: Head) -> Row:
+def _execution_row(view: LockedRows, head: Head) -> Row:
     return (
         head.execution_id,
         head.workspace_id,
@@ -292,7 +292,7 @@ def _execution_row(view: View, head: Head) -> Row:
     )
 
 
-def _head_row(view: View, head: Head) -> Row:
+def _head_row(view: LockedRows, head: Head) -> Row:
     return (
         head.execution_id,
         head.status,

@@ -1,4 +1,4 @@
-"""What a ``postgresql:`` URL says, and how the server is named in messages."""
+"""Parse a ``postgresql:`` URL into settings, and name the server for messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepwell.errors import InvalidInput
 
 __all__ = ["PostgresSettings", "parse_url"]
 
-# A peer that is gone without a word (a cable, a firewall that forgot us) is noticed after about half a minute; the system's own
+# A dead peer (an unplugged cable, a firewall that dropped the connection) is noticed after about half a minute; the system's own
 # default is two hours. Whatever the URL says about these wins.
 _KEEPALIVE = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3", "tcp_user_timeout": "25000"}
 

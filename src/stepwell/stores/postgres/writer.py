@@ -25,17 +25,17 @@ from stepwell.stores.postgres.connection import (
     READ_ONLY,
     PostgresConnection,
     PostgresConnectionLost,
-    Question,
+    StatementCall,
     StatementRefused,
     error_for,
 )
 from stepwell.stores.postgres.connection_pool import connect, connect_database, wrap_database
-from stepwell.stores.postgres.decisions import misfit
 from stepwell.stores.postgres.fast_path import GroupStatement, is_fast, refusal_reasons, statements_for
-from stepwell.stores.postgres.group_view import footprint
+from stepwell.stores.postgres.locked_rows import footprint
 from stepwell.stores.postgres.migrations import migrate
+from stepwell.stores.postgres.outcomes import misfit
 from stepwell.stores.postgres.queue_statements import DIRECT, Direct
-from stepwell.stores.postgres.statements import Row, address, channel_of, fences_of, turn
+from stepwell.stores.postgres.statements import Row, address, advisory_key, channel_of, fences_of
 from stepwell.stores.postgres.transaction import BEGIN, GroupTransaction
 from stepwell.stores.postgres.url import PostgresSettings
 
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def is_one_lock(units: Sequence[Unit]) -> bool:
-    """Whether the group is about one lock and nothing else."""
+    """Return whether the group is one unit about one lock."""
     return len(units) == 1 and isinstance(units[0], Acquire | Renew | Unlock) and misfit(units[0]) is None
 
 
@@ -59,21 +59,21 @@ def write_lock(
     where = address(unit.name)
     match unit:
         case Acquire():
-            length, number = _milliseconds(unit.seconds), turn(schema, unit.name)
-            rows = connection.ask("acquire_one", number, where, unit.name, unit.holder, length, ahead_ms, fences_of(schema))
+            length, number = _milliseconds(unit.seconds), advisory_key(schema, unit.name)
+            rows = connection.run("acquire_one", number, where, unit.name, unit.holder, length, ahead_ms, fences_of(schema))
             return Written([Lease(unit.name, unit.holder, *rows[0])]) if rows else None
         case Renew():
-            rows = connection.ask("renew_one", where, unit.holder, unit.fence, _milliseconds(unit.seconds), ahead_ms)
+            rows = connection.run("renew_one", where, unit.holder, unit.fence, _milliseconds(unit.seconds), ahead_ms)
             return Written([Lease(unit.name, unit.holder, *rows[0])]) if rows else lock_lost(unit)
         case Unlock():
             least = _milliseconds(unit.at_least_seconds)
-            rows = connection.ask("unlock_one", where, unit.holder, unit.fence, least, ahead_ms, channel)
+            rows = connection.run("unlock_one", where, unit.holder, unit.fence, least, ahead_ms, channel)
             return Written() if rows else lock_lost(unit)
 
 
 def lock_refusal(connection: PostgresConnection, unit: Acquire) -> StepwellError:
     """Return the error for a lock that another holder has, with the end of its lease."""
-    rows = connection.ask("lock_row", address(unit.name))
+    rows = connection.run("lock_row", address(unit.name))
     return lock_held(unit.name, rows[0][0] if rows else None)
 
 
@@ -150,11 +150,11 @@ class PostgresWriter:
 
     @property
     def server_process(self) -> int | None:
-        """The process that serves this writer; None if its connection was given up, since what comes from there then is news."""
+        """The server process behind the connection; None if that is closed, since its last notifications then have to be heard."""
         return None if self._connection is None or self._connection.is_closed else self._connection.server_process
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
@@ -166,7 +166,7 @@ class PostgresWriter:
     def _pause_or_raise(self, refused: StatementRefused, tries: int) -> None:
         if refused.sqlstate not in LOST_RACE or tries >= _TRIES:
             raise error_for(refused.sqlstate, refused.words, self._settings) from refused
-        # Jitter, so that the two who met do not meet again.
+        # Jitter, so that the two transactions do not collide again.
         time.sleep(random.uniform(0, _FIRST_PAUSE_SECONDS * 2**tries))  # noqa: S311 - nothing secret about it
 
     def _write_lock(self, connection: PostgresConnection, units: Sequence[Acquire | Renew | Unlock]) -> list[Outcome]:
@@ -182,7 +182,7 @@ class PostgresWriter:
     def _write_fast(self, connection: PostgresConnection, units: Sequence[Unit]) -> list[Outcome]:
         statements = statements_for(units, self._clock.ahead_ms(), self._channel)
         try:
-            answers = self._ask(connection, statements, units)
+            answers = self._run(connection, statements, units)
         except PostgresConnectionLost as lost:
             raise self._unknown_if_sent(lost) from lost
         outcomes: list[Outcome | None] = [None] * len(units)
@@ -196,15 +196,15 @@ class PostgresWriter:
                 outcomes[place] = reason
         return cast(list[Outcome], outcomes)
 
-    def _ask(self, connection: PostgresConnection, statements: Sequence[GroupStatement], units: Sequence[Unit]) -> list[list[Row]]:
+    def _run(self, connection: PostgresConnection, statements: Sequence[GroupStatement], units: Sequence[Unit]) -> list[list[Row]]:
         """Run the statements of a group as one transaction, in one round trip. One statement alone is a transaction already."""
         if len(statements) == 1:
-            name, arguments = statements[0].question
-            return [connection.ask(name, *arguments)]
+            name, arguments = statements[0].call
+            return [connection.run(name, *arguments)]
         enqueues = [unit for unit in units if isinstance(unit, Enqueue)]
-        before: list[Question] = [*BEGIN, *footprint(enqueues).queue.desks()]
+        before: list[StatementCall] = [*BEGIN, *footprint(enqueues).queue.advisory_locks()]
         try:
-            answers = connection.ask_all([*before, *(statement.question for statement in statements), ("commit", ())])
+            answers = connection.run_all([*before, *(statement.call for statement in statements), ("commit", ())])
         except PostgresConnectionLost:
             raise
         except StatementRefused:
@@ -213,7 +213,7 @@ class PostgresWriter:
         return answers[len(before) : -1]
 
     def _refusal_reasons(self, connection: PostgresConnection, commits: Sequence[Commit]) -> list[Outcome]:
-        """Why commits were refused. The rest of the group has landed, so only these commits get an error if the query fails."""
+        """Return why commits were refused. The rest of the group has landed, so an error here is the outcome of these alone."""
         try:
             try:
                 return refusal_reasons(connection, commits)
@@ -256,7 +256,7 @@ class PostgresWriter:
             raise self._unknown_if_sent(lost) from lost
 
     def _unknown_if_sent(self, lost: PostgresConnectionLost) -> PostgresConnectionLost | CommitUnknown:
-        """What to raise for a connection that was lost in a round trip that commits: once it is sent, its outcome is unknown."""
+        """Return what to raise for a connection lost in a committing round trip: once sent, the outcome is unknown."""
         return self._unknown(lost) if lost.was_sent else lost
 
     def _unknown(self, lost: PostgresConnectionLost) -> CommitUnknown:
@@ -271,6 +271,6 @@ def _roll_back(connection: PostgresConnection) -> None:
     if connection.is_closed:
         return
     try:
-        connection.ask("rollback")
+        connection.run("rollback")
     except StatementRefused:
         connection.close()

@@ -1,8 +1,8 @@
-"""What a group of units touches: found out before, read under locks, and as the units so far leave it.
+"""The rows that a group of units touches: their footprint, and the locked rows as the units so far leave them.
 
-A group is written in three phases. Its footprint (ids, names, keys) follows from the units alone; the rows of the footprint are
-locked and read in one round trip; every unit is then decided here, in memory, in order, each on what those before it leave; what
-changed is written in a second round trip. So a group costs the same two round trips whatever is in it and however large it is.
+A group on the general path is written in three phases. Its footprint (ids, names, keys) follows from the units alone. The rows
+of the footprint are locked and read in one round trip. Every unit is then decided in memory, in order, on what the units before it
+leave, and a second round trip writes what changed. So a group takes two round trips, whatever is in it and however large it is.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from stepwell.model.lock import LockRow
 from stepwell.model.scoped_operations import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive
 from stepwell.model.snapshot import StoredSnapshot
 from stepwell.model.state_quota import StateRoom, workspace_of
-from stepwell.stores.postgres.queue_view import QueueFootprint, QueueView
+from stepwell.stores.postgres.locked_items import ItemFootprint, LockedItems
 
-__all__ = ["Footprint", "View", "footprint"]
+__all__ = ["Footprint", "LockedRows", "footprint"]
 
 _ALL = 2**62
 
 
 class Footprint:
-    """Everything that a group may read or write, each kind in the order in which it is locked."""
+    """Everything that a group may read or write."""
 
     def __init__(self) -> None:
         self.executions: set[str] = set()
@@ -55,10 +55,10 @@ class Footprint:
         self.cleared: set[str] = set()
         self.sweeps: list[Sweep] = []
         self.claims: list[ClaimDue] = []
-        self.queue = QueueFootprint()
+        self.queue = ItemFootprint()
 
     def add(self, unit: Unit) -> None:
-        """Take in what one unit touches."""
+        """Add what one unit touches."""
         self.queue.add(unit)
         match unit:
             case Commit():
@@ -83,7 +83,7 @@ class Footprint:
                 return
 
     def add_keys(self, keys: Iterable[tuple[str, str]]) -> None:
-        """Take in keys that were found to have expired."""
+        """Add keys that were found expired."""
         for scope, key in keys:
             self.scopes.add(scope)
             self.keys.add((scope, key))
@@ -102,15 +102,15 @@ class Footprint:
 
 
 def footprint(units: Iterable[Unit]) -> Footprint:
-    """What these units touch."""
+    """Return what these units touch."""
     found = Footprint()
     for unit in units:
         found.add(unit)
     return found
 
 
-class View:
-    """The rows of a footprint, and what the units so far have changed about them."""
+class LockedRows:
+    """The rows of a footprint, and which of them the units so far have changed."""
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
@@ -140,16 +140,16 @@ class View:
         self.grown: dict[str, int] = {}
         self.sweeps: list[Sweep] = []
         self.topics: set[str] = set()
-        self.queue = QueueView(now_ms, self.topics)
+        self.queue = LockedItems(now_ms, self.topics)
 
     def has_changes(self) -> bool:
-        """Whether there is anything to write."""
+        """Return whether there is anything to write."""
         changed = (self.created, self.changed_heads, self.new_commits, self.new_snapshots, self.dropped_history, self.sweeps)
         state = (self.changed_locks, self.dropped_locks, self.cleared, self.changed_entries, self.changed_totals)
         return any(changed) or any(state) or self.queue.has_changes()
 
     def is_taken(self, execution_id: str) -> bool:
-        """Whether the id was ever used."""
+        """Return whether an execution id was ever used."""
         return execution_id in self.heads or execution_id in self.deleted
 
     def create(self, head: Head) -> None:
@@ -163,7 +163,7 @@ class View:
         self.changed_heads.add(head.execution_id)
 
     def add_commit(self, commit: Commit) -> None:
-        """Add a commit and the snapshot that rides with it."""
+        """Add a commit, with its snapshot if it has one."""
         self.new_commits.append(commit)
         self.seen[commit.execution_id, commit.commit_id] = StoredCommit(commit.revision, commit.header, commit.body)
         if commit.snapshot is not None:
@@ -204,7 +204,7 @@ class View:
         self.dropped_locks.add(name)
 
     def stored(self, scope: str, key: str) -> StoredEntry | None:
-        """An entry as the units so far leave it."""
+        """Return an entry as the units so far leave it."""
         if (scope, key) not in self.entries:
             found = self.fetch_entry(scope, key)
             if found is not None and found.data is not None and scope in self.cleared:
@@ -213,17 +213,17 @@ class View:
         return self.entries[scope, key]
 
     def totals_of(self, scope: str) -> ScopeTotals:
-        """A scope's totals as the units so far leave them."""
+        """Return a scope's totals as the units so far leave them."""
         return self.totals.get(scope) or ScopeTotals()
 
     def expired_in(self, scope: str) -> list[str]:
-        """The keys of a scope that have expired and are still there."""
+        """Return the keys of a scope that have expired and are not yet tombstones."""
         mine = {key for path, key in self.entries if path == scope}
         stored = () if scope in self.cleared else self.fetch_expired(scope)
         return sorted([*(key for key in stored if key not in mine), *(key for key in mine if self._is_expired(scope, key))])
 
     def expired(self, keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Those of some keys that have expired and are still there."""
+        """Return those of some keys that have expired and are not yet tombstones."""
         return [(scope, key) for scope, key in keys if self._is_expired(scope, key)]
 
     def _is_expired(self, scope: str, key: str) -> bool:
@@ -231,7 +231,7 @@ class View:
         return stored is not None and stored.data is not None and alive(stored, self.now_ms) is None
 
     def write_state(self, resolution: Resolution) -> None:
-        """Take over what operations on scoped state came to."""
+        """Apply the results of operations on scoped state."""
         for scope, revision in resolution.cleared.items():
             self._clear(scope, revision)
         self.entries.update(resolution.entries)
@@ -244,14 +244,14 @@ class View:
             self.topics.add("state")
 
     def _hold(self, workspace_id: str, grown: int) -> None:
-        """Count what a workspace holds more, if that is limited."""
+        """Add to the bytes that a workspace holds, if its tier limits them."""
         room = self.rooms.get(workspace_id)
         if room is not None:
             self.rooms[workspace_id] = StateRoom(room.maximum, room.held + grown)
             self.grown[workspace_id] = self.grown.get(workspace_id, 0) + grown
 
     def _clear(self, scope: str, revision: int) -> None:
-        """Turn what the group has of a scope into tombstones; the rows that it has not read get theirs when all is written."""
+        """Turn the entries of a scope that were read into tombstones; ``clear_scopes`` does the same for the rest."""
         self.cleared.setdefault(scope, revision)
         tomb = StoredEntry(None, revision, self.now_ms)
         for address, entry in self.entries.items():

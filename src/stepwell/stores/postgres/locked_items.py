@@ -1,4 +1,4 @@
-"""The queue's part of a view: the items that a group touches, as the units so far leave them; see ``view`` for the three phases."""
+"""The queue items that a group touches, locked, and as its units so far leave them; part of ``locked_rows``."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from stepwell.model.queue_lifecycle import (
     unknown_workspace,
 )
 from stepwell.model.refusals import no_item
-from stepwell.stores.postgres.connection import Question
+from stepwell.stores.postgres.connection import StatementCall
 from stepwell.stores.postgres.statements import Row, texts
 from stepwell.stores.queue_rows import item_of
 
-__all__ = ["DECIDED", "QueueFootprint", "QueueView", "changed_row", "new_row"]
+__all__ = ["DECIDED", "ItemFootprint", "LockedItems", "changed_row", "new_row"]
 
 DECIDED = (Enqueue, ItemMark, ReturnItem, CancelItem, Redrive)
-"""The units of the queue that are decided on a view; the others are statements of their own."""
+"""The units of the queue that are decided on locked rows. All others are one statement each."""
 
 
-class QueueFootprint:
+class ItemFootprint:
     """The items that a group may read or write."""
 
     def __init__(self) -> None:
         self._marked: set[str] = set()
         self._items: set[str] = set()
         self._unstarted: set[str] = set()
-        """Items that are given back with their starts."""
+        """Items that are returned unstarted, so that their starts no longer count against a rate."""
         self._requests: list[NewItem] = []
         self._redriven: set[str] = set()
         self._executions: set[str] = set()
 
     def add(self, unit: Unit) -> None:
-        """Take in what one unit touches."""
+        """Add what one unit touches."""
         match unit:
             case Commit():
                 self._requests += unit.items
@@ -73,18 +73,20 @@ class QueueFootprint:
         if mark.status == ItemStatus.PENDING:
             self._redriven.add(mark.item_id)
 
-    def desks(self) -> Iterator[Question]:
-        """What to lock before anything else: many processes come to the same desks, and all of them come there first; and whoever
-        gives a start back waits for the claims that count others."""
+    def advisory_locks(self) -> Iterator[StatementCall]:
+        """Return the locks to take before any row: admission to workspaces, and rates that get starts back.
+
+        Every process takes them first and in this order, so that none holds a row that another one waits for.
+        """
         workspaces = sorted({new.workspace_id for new in self._requests})
         if workspaces:
-            yield "take_desks", [texts(workspaces)]
+            yield "lock_admissions", [texts(workspaces)]
         if self._unstarted:
-            yield "take_rates", [texts(sorted(self._unstarted))]
-            yield "take_queue_rates", [texts(sorted(self._unstarted))]
+            yield "lock_rates", [texts(sorted(self._unstarted))]
+            yield "lock_queue_rates", [texts(sorted(self._unstarted))]
 
-    def questions(self) -> Iterator[Question]:
-        """What to lock and read."""
+    def calls(self) -> Iterator[StatementCall]:
+        """Return the statements that lock and read the items."""
         workspaces = sorted({new.workspace_id for new in self._requests})
         ids = sorted(self._items | {new.item_id for new in self._requests})
         marked = sorted(self._marked.difference(ids))
@@ -109,11 +111,11 @@ class QueueFootprint:
                 ],
             )
         if workspaces:
-            # So many of those that wait may go before the last request is looked at.
-            yield "desks", [texts(workspaces), len(self._items) + len(self._marked) + len(self._executions)]
+            # Up to this many waiting items may leave the queue before the last request of the group is decided.
+            yield "waiting", [texts(workspaces), len(self._items) + len(self._marked) + len(self._executions)]
 
 
-class QueueView:
+class LockedItems:
     """Items as the units so far leave them, and which of them are new or changed."""
 
     def __init__(self, now_ms: int, topics: set[str]) -> None:
@@ -122,66 +124,66 @@ class QueueView:
         self._keys: dict[tuple[str, str], str] = {}
         self._rooms: dict[str, int] = {}
         self._rates: dict[tuple[str, str], tuple[float, float]] = {}
-        """What was asked for (rates of workspaces or of queues) and a name: the rate, and when the next start is due."""
+        """By statement (``rates`` of workspaces, ``queue_rates``) and name: the rate, and when the next start is due."""
         self._changed_rates: set[tuple[str, str]] = set()
         self._new: dict[str, None] = {}
         self._changed: set[str] = set()
         self._requested: set[str] = set()
 
     def fill(self, answers: dict[str, list[Row]]) -> None:
-        """Take in what was read."""
+        """Add the rows that were read."""
         for row in (*answers.get("lock_marked", ()), *answers.get("lock_items", ()), *answers.get("lock_called", ())):
             self._note(item_of(row))
-        for workspace_id, depth, waiting in answers.get("desks", ()):
-            # Less than none where items that came back wait beyond the depth: as many must go before there is room.
+        for workspace_id, depth, waiting in answers.get("waiting", ()):
+            # Negative if returned items wait beyond the depth: that many must leave before there is room.
             self._rooms[workspace_id] = free_slots(None, 0) if depth is None else depth - waiting
-        for question in ("rates", "queue_rates"):
-            for name, rate, rate_ms in answers.get(question, ()):
-                self._rates[question, name] = float(rate), float(rate_ms)
+        for call in ("rates", "queue_rates"):
+            for name, rate, rate_ms in answers.get(call, ()):
+                self._rates[call, name] = float(rate), float(rate_ms)
 
     def has_changes(self) -> bool:
-        """Whether there is anything to write."""
+        """Return whether there is anything to write."""
         return bool(self._new or self._changed)
 
     def new_items(self) -> list[Item]:
-        """The items to be added, in order."""
+        """Return the items to insert, in order."""
         return [self._items[item_id] for item_id in self._new]
 
     def changed_items(self) -> tuple[list[Item], list[Item]]:
-        """The items to be written anew: those that have ended, whose singleton names are free for others then; and those others."""
+        """Return the items to update: ended ones first, since that frees their singleton names for the others."""
         changed = [self._items[item_id] for item_id in sorted(self._changed) if item_id not in self._new]
         return [item for item in changed if has_ended(item)], [item for item in changed if not has_ended(item)]
 
     def requested_items(self) -> list[Item]:
-        """The items that have another workflow and input now."""
+        """Return the items whose workflow or input a later debounced request has replaced."""
         return [self._items[item_id] for item_id in sorted(self._requested) if item_id not in self._new]
 
-    def changed_rates(self, question: str) -> list[Row]:
-        """When the next starts are due, of those workspaces (``rates``) or queues (``queue_rates``) that were given some back."""
-        return [(key[1], repr(self._rates[key][1])) for key in sorted(self._changed_rates) if key[0] == question]
+    def changed_rates(self, call: str) -> list[Row]:
+        """Return when the next starts are due, for workspaces (``rates``) or queues (``queue_rates``) that got a start back."""
+        return [(key[1], repr(self._rates[key][1])) for key in sorted(self._changed_rates) if key[0] == call]
 
-    # The desk.
+    # Admission of requests.
 
     def room(self, workspace_id: str) -> int | StepwellError:
-        """How many more items a workspace may have waiting."""
+        """Return how many more items may wait in a workspace, or why none may."""
         room = self._rooms.get(workspace_id)
         return unknown_workspace(workspace_id) if room is None else room
 
     def named(self, new: NewItem) -> Item | None:
-        """The item with a request's id."""
+        """Return the item with a request's id."""
         return self._items.get(new.item_id)
 
     def keyed(self, workspace_id: str, key: str) -> Item | None:
-        """The item with an idempotency key."""
+        """Return the item with an idempotency key."""
         item_id = self._keys.get((workspace_id, key))
         return None if item_id is None else self._items[item_id]
 
     def single(self, workspace_id: str, singleton: str) -> Item | None:
-        """The item with a singleton name that has not ended."""
+        """Return the item with a singleton name that has not ended."""
         return self._last(lambda item: (item.workspace_id, item.singleton) == (workspace_id, singleton) and not has_ended(item))
 
     def bouncing(self, workspace_id: str, debounce: str) -> Item | None:
-        """The newest PENDING item with a debounce name."""
+        """Return the newest PENDING item with a debounce name."""
         return self._last(
             lambda item: (item.workspace_id, item.debounce) == (workspace_id, debounce) and item.status is ItemStatus.PENDING
         )
@@ -196,7 +198,7 @@ class QueueView:
         return item
 
     def change(self, before: Item, after: Item) -> None:
-        """Write an item anew."""
+        """Replace an item."""
         self._items[before.item_id] = after
         self._changed.add(before.item_id)
         if (before.workflow_id, before.version, before.input) != (after.workflow_id, after.version, after.input):
@@ -214,10 +216,10 @@ class QueueView:
     def _last(self, is_wanted: Callable[[Item], bool]) -> Item | None:
         return max(filter(is_wanted, self._items.values()), key=lambda item: item.number, default=None)
 
-    # Units, and what rides with a commit.
+    # Units, and the queue changes of a commit.
 
-    def ride(self, commit: Commit) -> StepwellError | None:
-        """Do what a commit does to the queue, all of it or nothing, or say why not."""
+    def apply_commit(self, commit: Commit) -> StepwellError | None:
+        """Apply all of a commit's queue changes, or none. Return the reason if they are refused."""
         if not commit.items:
             return None if commit.mark is None else self._mark(commit.mark, commit.execution_id)
         before = dict(self._items), dict(self._keys), dict(self._rooms), dict(self._new)
@@ -232,14 +234,14 @@ class QueueView:
         return refusal
 
     def end_of(self, execution_id: str) -> None:
-        """An execution was deleted: its item ends with it."""
+        """End the item of an execution that was deleted."""
         for item in [item for item in self._items.values() if item.execution_id == execution_id]:
             after = orphaned(item, self._now_ms)
             if after is not None:
                 self.change(item, after)
 
     def write(self, unit: Any) -> Outcome:
-        """Do one unit, or say why not."""
+        """Apply one unit and return its outcome."""
         match unit:
             case Enqueue():
                 return Written([admit(new, self, self._now_ms) for new in unit.items])
@@ -285,12 +287,12 @@ class QueueView:
 
 
 def is_ready(item: Item, now_ms: int) -> bool:
-    """Whether claims should see an item."""
+    """Return whether claims can take an item."""
     return item.status is ItemStatus.PENDING and item.run_at_ms <= now_ms
 
 
 def new_row(item: Item, now_ms: int) -> Row:
-    """An item as it is inserted."""
+    """Return an item's columns for ``insert_items``."""
     return (
         item.item_id,
         item.workspace_id,
@@ -321,7 +323,7 @@ def new_row(item: Item, now_ms: int) -> Row:
 
 
 def changed_row(item: Item, now_ms: int) -> Row:
-    """An item as it is written anew."""
+    """Return an item's columns for ``update_items``."""
     return (
         item.item_id,
         item.execution_id,
