@@ -10,7 +10,7 @@ from stepwell.lazy_import import fetching
 if TYPE_CHECKING:
     from stepwell.app.awaited import AsyncQueueItem, AsyncRun, AsyncStepwell
     from stepwell.app.blocking import QueueItem, Run, Stepwell
-    from stepwell.app.parts import ExecutionSummary, Health
+    from stepwell.app.health import Health
     from stepwell.clock import FakeClock, SystemClock
     from stepwell.errors import (
         AddressRefused,
@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from stepwell.runtime.steps.context import current
     from stepwell.state.conversations import Answer, ConversationSummary, Turn, TurnResult
     from stepwell.state.data_store import DataStore
+    from stepwell.state.history import ExecutionSummary
     from stepwell.state.locks import HeldLock
 
 __all__ = [
@@ -191,7 +192,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "app.awaited": ("AsyncQueueItem", "AsyncRun", "AsyncStepwell"),
     "app.blocking": ("QueueItem", "Run", "Stepwell"),
-    "app.parts": ("ExecutionSummary", "Health"),
+    "app.health": ("Health",),
+    "state.history": ("ExecutionSummary",),
     "clock": ("FakeClock", "SystemClock"),
     "errors": (
         "AddressRefused",

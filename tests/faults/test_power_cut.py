@@ -14,7 +14,7 @@ from tests.faults.crash_case import ORDER, Picture, follow_up, prepare, world
 from tests.faults.faulty_disk import FaultyDisk, Image
 from tests.faults.invariants import check_chain
 
-import stepwell.app.parts
+import stepwell.app.composition
 import stepwell.stores.sqlite.connection
 from stepwell import CommitUnknown, StoreUnavailable
 from stepwell.clock import Clock
@@ -32,7 +32,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyDisk]:
     def store_of(url: str, clock: Clock, limits: Limits) -> SQLiteStore:
         return SQLiteStore(url, clock, limits, vfs=disk.name)
 
-    monkeypatch.setattr(stepwell.app.parts, "store_of", store_of)
+    monkeypatch.setattr(stepwell.app.composition, "store_of", store_of)
     yield disk
     disk.unregister()
 

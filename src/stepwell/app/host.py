@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from stepwell.app.parts import Parts
+from stepwell.app.composition import Parts
 from stepwell.flow.function import on_registration, registered_names, registered_step_names
 from stepwell.pipeline.operations import AsyncDriver, Driver
 from stepwell.runtime.worker import Worker

@@ -1,14 +1,14 @@
 """The store contract: what every place that keeps executions and state must do, in domain words.
 
 A store contains storage, never policy. Times for leases and TTL come from the store's own clock. All verbs block and may be called
-from any thread; who waits, and in which colour, is decided above (``stores.group``). A call that cannot be served raises
+from any thread; group commit and the drivers decide who waits (``pipeline``). A call that cannot be served raises
 ``StoreUnavailable`` or one of its kinds; expected endings are values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -17,7 +17,7 @@ from stepwell.model.queue_item import Item, ItemQuery, Lane, QueueSettings, Tier
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
 
-__all__ = ["Capabilities", "Durability", "ExecutionQuery", "Store"]
+__all__ = ["Capabilities", "Durability", "ExecutionQuery", "ExecutionReads", "QueueReads", "ScopedStateReads", "Store"]
 
 
 class Durability(msgspec.Struct, frozen=True):
@@ -59,52 +59,8 @@ class ExecutionQuery(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Store(Protocol):
-    """Keeps executions, their receipts and snapshots, leases, and scoped state."""
-
-    def open(self) -> None:
-        """Connect, and bring the schema up to what this code needs, once, under a lock. Called before any other verb.
-
-        Raises ``StoreForeign`` for something that is not a Stepwell store, ``StoreNewer`` for one that newer code wrote, and
-        ``StoreUnavailable`` for one that cannot be reached; nothing is written then.
-        """
-        ...
-
-    def close(self) -> None:
-        """Give back every resource. A second call does nothing."""
-        ...
-
-    def capabilities(self) -> Capabilities:
-        """What this store can do."""
-        ...
-
-    def durability(self) -> Durability:
-        """What an acknowledged commit survives here."""
-        ...
-
-    def write(self, units: Sequence[Unit]) -> list[Outcome]:
-        """Write each unit whole or not at all, all of them in one transaction, and give an outcome for each.
-
-        One call at a time, but for what the store takes beside others: the group committer sees to that. Units take effect in
-        order. A refused unit (``Conflict``, ``AlreadyExists``, ``NotFound``, ``LeaseLost``, ``LimitExceeded``, ...) is given back
-        as a value and never stops the others. If the transaction as a whole fails, the call raises and no unit is written; if it
-        cannot be known whether it landed, it raises ``CommitUnknown``.
-
-        For a ``Commit``: the execution exists, its head is (revision - 1, previous), and its fence is the commit's (if it has
-        one); all checked in the same transaction as the write. A commit id that the execution has already gives back ``Seen``
-        and writes nothing; it is empty if the id is one that a user chose and the commit was archived. With a ``creation`` the
-        execution must not exist, not even as a tombstone. State operations go through ``model.scoped_operations.resolve``. A lease
-        is granted with a fence higher than any before. A ``LockGuard`` holds if the lock's row still has that fence, expired or
-        not; else the unit is refused with ``LeaseLost``.
-
-        An execution whose creation ``is_runnable`` is due when its ``wake_ms`` has come and nobody holds its lease: at once, if the
-        creation names no holder; when its lease ends, if its holder dies (a claim or extension moves ``wake_ms`` to the lease's
-        end); at the time that a ``Rest`` names. A nudge makes a resting execution due at once; one that comes while the lease is
-        held is remembered and makes the next ``Rest`` due at once, unless that is final. Ended executions are not nudged.
-
-        Queue units are described where they are defined, in ``model.queue_item``. A deleted execution ends its item as CANCELLED.
-        """
-        ...
+class ExecutionReads(Protocol):
+    """Reads of executions, their commits and their snapshots."""
 
     def head_digests(self, execution_ids: Sequence[str]) -> list[str | None]:
         """Return the digest of each execution's newest receipt as it is now; None for one that is missing or deleted.
@@ -146,6 +102,10 @@ class Store(Protocol):
         """Executions in order of creation, newest first."""
         ...
 
+
+class ScopedStateReads(Protocol):
+    """Reads of scoped state."""
+
     def entries(self, scope: str, keys: Sequence[str]) -> dict[str, StoredEntry]:
         """The live entries of these keys: deleted and expired ones are absent."""
         ...
@@ -165,6 +125,10 @@ class Store(Protocol):
     def scopes(self, workspace_id: str | None = None) -> Iterator[str]:
         """The paths of all scopes that hold anything, of one workspace or of all."""
         ...
+
+
+class QueueReads(Protocol):
+    """Reads of queue items, lanes and settings."""
 
     def item(self, item_id: str) -> Item | None:
         """A queue item as it is now."""
@@ -198,6 +162,65 @@ class Store(Protocol):
 
     def queues(self) -> list[QueueSettings]:
         """The queues that were set up, by name."""
+        ...
+
+
+@runtime_checkable
+class Store(ExecutionReads, ScopedStateReads, QueueReads, Protocol):
+    """Keeps executions with their receipts and snapshots, leases, scoped state and the queue: reads, one write, and a lifecycle."""
+
+    def open(self) -> None:
+        """Connect, and bring the schema up to what this code needs, once, under a lock. Called before any other verb.
+
+        Raises ``StoreForeign`` for something that is not a Stepwell store, ``StoreNewer`` for one that newer code wrote, and
+        ``StoreUnavailable`` for one that cannot be reached; nothing is written then.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back every resource. A second call does nothing."""
+        ...
+
+    def capabilities(self) -> Capabilities:
+        """What this store can do."""
+        ...
+
+    def durability(self) -> Durability:
+        """What an acknowledged commit survives here."""
+        ...
+
+    def write(self, units: Sequence[Unit]) -> list[Outcome]:
+        """Write each unit whole or not at all, all of them in one transaction, and return an outcome for each.
+
+        What holds:
+
+        - One call at a time; group commit sees to that. Units take effect in order.
+        - A refused unit never stops the others.
+        - Commit: the execution exists, its head is (revision - 1, previous), and its fence is the commit's, if it has one. All is
+          checked in the transaction of the write.
+        - Commit with a ``creation``: the execution does not exist, not even as a tombstone.
+        - State operations go through ``model.scoped_operations.resolve``.
+        - Leases: one is granted with a fence higher than any before. A ``LockGuard`` holds if the lock's row still has that fence,
+          expired or not.
+        - Due: an execution whose creation ``is_runnable`` is due when its ``wake_ms`` has come and nobody holds its lease. That is
+          at once, if the creation names no holder; at the lease's end, if its holder dies (a claim or extension moves ``wake_ms``
+          there); or at the time that a ``Rest`` names.
+        - Nudges: one makes a resting execution due at once. One that comes while the lease is held makes the next ``Rest`` due at
+          once, unless that is final. Ended executions are not nudged.
+        - Deletion: the queue item of a deleted execution ends as CANCELLED. Queue units: see ``model.queue_item``.
+
+        What is returned, for each unit:
+
+        - ``Written``, with the answers that its class names.
+        - ``Seen`` for a commit id that the execution has already; nothing is written. It is empty if a user chose the id and the
+          commit was archived.
+        - A refusal as a value: ``Conflict``, ``AlreadyExists``, ``NotFound``, ``LeaseLost``, ``LimitExceeded`` and others.
+
+        What is raised:
+
+        - ``CommitUnknown`` if the transaction may have landed and may not.
+        - Any other error means that no unit was written.
+        """
         ...
 
     def now_ms(self) -> int:

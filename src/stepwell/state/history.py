@@ -1,9 +1,13 @@
-"""What is on record of executions: heads, receipts, states at a revision, proofs. It only reads."""
+"""What is on record of executions: summaries, heads, receipts, states at a revision, proofs. It only reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 
+import msgspec
+
+from stepwell.clock import from_ms
 from stepwell.contract.store import ExecutionQuery, Store
 from stepwell.errors import Corrupted, InvalidInput, NotFound, ReceiptArchived
 from stepwell.model.commit import Head, Loaded, StoredCommit
@@ -14,14 +18,44 @@ from stepwell.model.receipt import Receipt, read_receipts
 from stepwell.model.receipt_chain import Verification, check_vouched, rebuild, verify, write_proof
 from stepwell.model.scoped_operations import StoredEntry
 from stepwell.model.snapshot import StoredSnapshot
+from stepwell.model.status import Status
 from stepwell.pipeline.operations import Operation, read
 
-__all__ = ["History", "no_execution"]
+__all__ = ["ExecutionSummary", "History", "no_execution"]
 
 _PAGE = 1_000
 
 # No execution gets there, and a database can still compare with it.
 _NEVER = 2**31
+
+
+class ExecutionSummary(msgspec.Struct, frozen=True):
+    """An execution as a list shows it."""
+
+    execution_id: str
+    workspace_id: str
+    workflow_id: str
+    version: int
+    status: Status
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+    parent_id: str | None = None
+
+    @classmethod
+    def of(cls, head: Head) -> ExecutionSummary:
+        """The summary of an execution's row."""
+        return cls(
+            head.execution_id,
+            head.workspace_id,
+            head.workflow_id,
+            head.version,
+            Status(head.status),
+            head.revision,
+            from_ms(head.created_ms),
+            from_ms(head.updated_ms),
+            head.parent_id,
+        )
 
 
 class History:
@@ -60,6 +94,35 @@ class History:
     def find(self, query: ExecutionQuery) -> Operation[list[Head]]:
         """Executions that match, newest first."""
         return (yield from read(lambda: self._store.find(query)))
+
+    def summaries(
+        self,
+        status: str | None,
+        workspace: str | None,
+        workflow: str | None,
+        after: ExecutionSummary | None,
+        limit: int,
+    ) -> Operation[list[ExecutionSummary]]:
+        """Return the executions that match, newest first; those ``after`` the last one of the page before."""
+        if type(limit) is not int or not 1 <= limit <= 10_000:
+            raise InvalidInput(f"limit is a whole number from 1 to 10,000, not {limit!r}")
+        if status is not None and status not in frozenset(Status):
+            raise InvalidInput(f"{status!r} is no status; use one of {', '.join(Status)}")
+        for what, name in (("workspace", workspace), ("workflow", workflow)):
+            if name is not None:
+                check_key(name, f"{what} in a query")
+        if after is not None and not isinstance(after, ExecutionSummary):
+            raise InvalidInput(f"after is the last execution of the page before, not {after!r}")
+        cursor = None if after is None else (round(after.created_at.timestamp() * 1000), after.execution_id)
+        query = ExecutionQuery(
+            workspace_id=workspace,
+            workflow_id=workflow,
+            status=None if status is None else str(status),
+            after=cursor,
+            limit=limit,
+        )
+        heads = yield from self.find(query)
+        return [ExecutionSummary.of(head) for head in heads]
 
     def scan(self, scope: str) -> Operation[list[tuple[str, StoredEntry]]]:
         """What a scope of state holds."""

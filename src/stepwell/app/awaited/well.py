@@ -10,13 +10,15 @@ from typing import Any
 
 from msgspec import UNSET
 
+from stepwell.app.arguments import check_queues, check_settings, file_of, grace_of, lease_of
 from stepwell.app.awaited.conversations import AsyncConversations
 from stepwell.app.awaited.locks import AsyncLock
 from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedules, AsyncWorkspaces
 from stepwell.app.awaited.runs import AsyncDefinitions, AsyncRun
 from stepwell.app.awaited.state import AsyncState, AsyncTransaction
+from stepwell.app.composition import Parts
+from stepwell.app.health import Health
 from stepwell.app.host import AsyncHost
-from stepwell.app.parts import ExecutionSummary, Health, Parts, check_settings, file_of, grace_of, lease_of
 from stepwell.clock import Clock
 from stepwell.contract.store import Durability, Store
 from stepwell.duration import Span
@@ -33,12 +35,12 @@ from stepwell.model.receipt_chain import Verification
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import AsyncDriver
-from stepwell.queue.assembly import check_queues
 from stepwell.queue.requests import QueueRequest
 from stepwell.runtime.definitions import Startable
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.start import Starting
 from stepwell.state.executions import MANUAL, CommitTerms
+from stepwell.state.history import ExecutionSummary
 from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, guards_of, lock_request, schedule_request
 
 __all__ = ["AsyncExecutionIndex", "AsyncStepwell"]
@@ -75,7 +77,7 @@ class AsyncExecutionIndex:
             page = await well.executions.list(workspace="acme", limit=100)
             rest = await well.executions.list(workspace="acme", after=page[-1])
         """
-        return await self._driver.run(self._parts.list_executions(status, workspace, workflow, after, limit))
+        return await self._driver.run(self._parts.executions.summaries(status, workspace, workflow, after, limit))
 
 
 class AsyncStepwell:

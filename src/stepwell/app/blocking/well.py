@@ -11,13 +11,15 @@ from typing import Any
 
 from msgspec import UNSET
 
+from stepwell.app.arguments import check_queues, check_settings, file_of, grace_of, lease_of
 from stepwell.app.blocking.conversations import Conversations
 from stepwell.app.blocking.locks import Lock
 from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
 from stepwell.app.blocking.runs import Definitions, Run
 from stepwell.app.blocking.state import State, Transaction
+from stepwell.app.composition import Parts
+from stepwell.app.health import Health
 from stepwell.app.host import Host
-from stepwell.app.parts import ExecutionSummary, Health, Parts, check_settings, file_of, grace_of, lease_of
 from stepwell.clock import Clock
 from stepwell.contract.store import Durability, Store
 from stepwell.duration import Span
@@ -34,12 +36,12 @@ from stepwell.model.receipt_chain import Verification
 from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.value import Value
 from stepwell.pipeline.operations import Driver
-from stepwell.queue.assembly import check_queues
 from stepwell.queue.requests import QueueRequest
 from stepwell.runtime.definitions import Startable
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.start import Starting
 from stepwell.state.executions import MANUAL, CommitTerms
+from stepwell.state.history import ExecutionSummary
 from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, guards_of, lock_request, schedule_request
 
 __all__ = ["ExecutionIndex", "Stepwell"]
@@ -76,7 +78,7 @@ class ExecutionIndex:
             page = well.executions.list(workspace="acme", limit=100)
             rest = well.executions.list(workspace="acme", after=page[-1])
         """
-        return self._driver.run(self._parts.list_executions(status, workspace, workflow, after, limit))
+        return self._driver.run(self._parts.executions.summaries(status, workspace, workflow, after, limit))
 
 
 class Stepwell:

@@ -1,0 +1,144 @@
+"""Composition root of `Stepwell` and `AsyncStepwell`: wires a store, the write path, the operations and the worker together."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from stepwell.app.health import Health, check_health
+from stepwell.clock import Clock, SystemClock
+from stepwell.config import DEFAULT_URL, choose_url, without_secrets
+from stepwell.contract.store import Store
+from stepwell.errors import StoreUnavailable
+from stepwell.model.ids import new_id
+from stepwell.model.limits import Limits
+from stepwell.model.scope import DEFAULT_WORKSPACE
+from stepwell.pipeline.group_commit import GroupCommit
+from stepwell.pipeline.notifications import Notifications
+from stepwell.pipeline.operations import AsyncDriver, Operation
+from stepwell.pipeline.store_writer import StoreWriter
+from stepwell.queue.dispatcher import Dispatcher
+from stepwell.queue.local_engine import LocalEngine
+from stepwell.queue.operations import QueueOperations
+from stepwell.queue.recovery import QueueRecovery
+from stepwell.queue.scheduler import ScheduleOperations, Scheduler
+from stepwell.queue.worker_presence import Heartbeat
+from stepwell.queue.workspaces import WorkspaceOperations
+from stepwell.runtime.definitions import DefinitionOperations
+from stepwell.runtime.worker import Worker
+from stepwell.state.conversations import DAY_SECONDS, ConversationOperations
+from stepwell.state.copies import Copies
+from stepwell.state.executions import Executions
+from stepwell.state.locks import Keeper, LockOperations
+from stepwell.state.scoped_state import StateOperations
+from stepwell.stores.url import store_of
+
+__all__ = ["Parts", "QueueParts"]
+
+log = logging.getLogger("stepwell")
+
+
+class QueueParts:
+    """The operations of the queue of one store."""
+
+    def __init__(self, store: Store, executions: Executions, definitions: DefinitionOperations, pulse: Notifications) -> None:
+        self.items = QueueOperations(store, executions, pulse, new_id, definitions)
+        self.workspaces = WorkspaceOperations(store)
+        self.schedules = ScheduleOperations(store, self.items, new_id, pulse)
+
+
+class Parts:
+    """The collaborators of one well, wired together."""
+
+    def __init__(self, url: str | Store | None, clock: Clock | None, limits: Limits | None, signing_key: bytes | None) -> None:
+        self.clock, self.limits = clock or SystemClock(), limits or Limits()
+        self.store, self.address = _store_of(url, self.clock, self.limits)
+        self.pulse = Notifications(self.store)
+        writer, can = StoreWriter(self.store, self.pulse), self.store.capabilities()
+        self.group = GroupCommit(writer.write, is_instant=not can.has_blocking_writes)
+        self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
+        self.copies = Copies(self.executions, self.store, self.clock, signing_key)
+        self.definitions = DefinitionOperations(self.store)
+        self.state = StateOperations(self.store, self.limits, self.pulse)
+        self.keeper = Keeper(self.group)
+        self._worker_driver: AsyncDriver | None = None
+        self._dispatcher: Dispatcher | None = None
+        self.locks = LockOperations(self.pulse, self.keeper, new_id)
+        self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
+        self.queue = QueueParts(self.store, self.executions, self.definitions, self.pulse)
+
+    def close(self) -> None:
+        if self._worker_driver is not None:
+            self._worker_driver.let_go()
+        self.keeper.close()
+        self.pulse.close()
+        self.group.close()
+        self.store.close()
+
+    def health(self) -> Operation[Health]:
+        """Check the store, and the worker if there is one."""
+        return check_health(self.store, self._dispatcher, self.clock, new_id)
+
+    def worker(self, driver: AsyncDriver, concurrency: int, lease_seconds: float, queues: tuple[str, ...]) -> Worker:
+        """A worker on this store, that also serves its queue."""
+        worker = Worker(
+            store=self.store,
+            executions=self.executions,
+            driver=driver,
+            pulse=self.pulse,
+            clock=self.clock,
+            limits=self.limits,
+            new_id=new_id,
+            concurrency=concurrency,
+            lease_seconds=lease_seconds,
+            definitions=self.definitions,
+        )
+        engine = LocalEngine(worker, self.store, self.executions, driver, self.clock, new_id)
+        self._dispatcher = Dispatcher(
+            engine=engine,
+            store=self.store,
+            driver=driver,
+            pulse=self.pulse,
+            clock=self.clock,
+            holder=worker.holder,
+            lease_seconds=lease_seconds,
+            queues=queues,
+            patience=worker.services.hand_back_retry,
+        )
+        worker.companions += [
+            self._dispatcher,
+            Scheduler(self.queue.schedules, driver, self.pulse),
+            Heartbeat(worker.holder, engine, self.store, driver, queues, concurrency),
+            QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
+        ]
+        return worker
+
+    def worker_alone(self, concurrency: int, lease_seconds: float, queues: tuple[str, ...]) -> Worker:
+        """A worker that has an event loop to itself."""
+
+        def is_alone() -> bool:
+            return worker.is_alone_with_one()
+
+        driver = self._worker_driver = AsyncDriver(self.group, self.store, is_open=True, may_block=is_alone)
+        worker = self.worker(driver, concurrency, lease_seconds, queues)
+        return worker
+
+
+def _store_of(url: str | Store | None, clock: Clock, limits: Limits) -> tuple[Store, str]:
+    """Return the caller's own store, or the one that a URL of the caller or of the environment names; and its name for people."""
+    if isinstance(url, Store):
+        return url, type(url).__name__
+    chosen, origin = choose_url(url)
+    store = store_of(chosen, clock, limits)
+    address = without_secrets(chosen)
+    log.info("store: %s (from %s)", address, origin)
+    if chosen == DEFAULT_URL and url is None:
+        _make_default_folder()
+    return store, address
+
+
+def _make_default_folder() -> None:
+    try:
+        Path(".stepwell").mkdir(exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"the folder '.stepwell' cannot be made here ({error}); give a url, or set STEPWELL_URL") from None
