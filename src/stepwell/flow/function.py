@@ -101,6 +101,8 @@ def _shown(function: Callable[..., Any]) -> str:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# Compared by identity: a step registered with an equal policy has a policy of its own, which a definition's default must not
+# replace.
 _NO_RETRY = Retry(attempts=1)
 _VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _NEWEST = 2**53
@@ -141,6 +143,7 @@ class _Annotated:
 
     def encode(self, result: object, limits: Limits) -> bytes:
         """Return a result as canonical bytes: converted by its annotation, or as it is if it is a plain value."""
+        # Plain values skip the conversion: most results are plain, and this is on the path of every step.
         is_typed = type(result) not in _PLAIN and self.hints.get("return", Any) is not Any
         return canonical(to_value(result) if is_typed else result, limits, what=f"what {self._function.__qualname__} gave")
 

@@ -128,14 +128,18 @@ class Interpreter:
         is_taken = self._take(event)
         while self._work:
             do, token, payload = self._work.popleft()
+            # An earlier task of this transition may have removed the token, for example by ending its scope.
             if not token.is_gone:
                 do(token, payload)
+        # Flush after the queue is empty: a token that comes and goes within the transition must leave no mutation.
         effects, self.effects = self.effects, []
         mutations: list[Mutation] = self.board.flush()
         for effect in effects:
             if isinstance(effect, End):
                 mutations += [SetResult(msgspec.Raw(recode(effect.result))), SetStatus(str(effect.status))]
+        # A step may be requested and cancelled in one transition; the driver must not start it.
         wanted = tuple(effect for effect in effects if self._is_wanted(effect))
+        # Only a failed execution can be retried, so only then a later life may need the messages again.
         has_failed = any(isinstance(effect, End) and effect.status is Status.FAILED for effect in effects)
         kept = self.inbox.unrecorded(self._is_passed) if has_failed else ()
         return Transition(tuple(mutations), wanted, self.inbox.taken(), kept, is_taken)
@@ -192,6 +196,8 @@ class Interpreter:
     def _answer(self, event: StepCompleted | AttemptFailed | StepMissing | ChildStarted) -> bool:
         """Handle the end of an attempt. Return False if no token waits for it any more."""
         token = self.tokens.get(event.token_id)
+        # The key changes with each iteration, so a late answer of an earlier iteration is not taken for this one. A token with a
+        # retry timer has had its answer.
         if token is None or token.key != event.key or RETRIES in token.value:
             return False
         match event:
@@ -261,6 +267,7 @@ class Interpreter:
         try:
             do()
         except ValidationFailed as error:
+            # An action has on_error and a retry policy, which also apply to an input that cannot be evaluated.
             if isinstance(token.place.node, Action) and token.parent is not None:
                 names = tuple(kind.__name__ for kind in type(error).__mro__)
                 failure = AttemptFailed(token.id, token.key, trouble_of(error), names, is_final=True)

@@ -76,6 +76,7 @@ def _place(run: Interpreter, stored: Token, parent: LiveToken) -> LiveToken:
 
 def _rebuild(run: Interpreter, token: LiveToken) -> None:
     """Rebuild what is kept in memory only: join counts, open scopes and timers."""
+    # Tokens are loaded in the order of their ids, but compensations run in the reverse order of completion.
     token.compensations.sort(key=lambda undo: undo.value["undo"])
     for field in TIMES:
         if token.value.get(field) is not None:
@@ -99,6 +100,7 @@ def _rebuild(run: Interpreter, token: LiveToken) -> None:
 
 def resume(run: Interpreter) -> None:
     """Request running effects again."""
+    # Copy the list: resuming a token may end others and create new ones.
     for token in list(filter(_is_under_way, run.tokens.values())):  # frames before their children
         if not token.is_gone:
             _resume(run, token)
@@ -125,6 +127,7 @@ def _resume(run: Interpreter, token: LiveToken) -> None:
 
 def _pass(run: Interpreter, token: LiveToken) -> None:
     """Continue after a place that ended by the record: it ended in the commit of a failure that is retried."""
+    # A retry may have restored tokens inside a place that has ended; they must not run again.
     cancel_inside(run, token)
     if isinstance(token.place.node, CancelScopeNode):
         pass_scope(run, token)

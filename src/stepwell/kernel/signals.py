@@ -39,6 +39,7 @@ class SignalInbox:
 
     def arrive(self, message_key: str, name: str, value: Value) -> bool:
         """Keep a signal until a token waits for it. Return False if it is known already."""
+        # The driver delivers the whole inbox again after each resume.
         if message_key in self._known:
             return False
         self._known.add(message_key)
@@ -53,6 +54,7 @@ class SignalInbox:
         """Take the oldest signal of a name for a token, when only that token's value records it."""
         message_key, value = self._waiting[name].popleft()
         self._taken.append(message_key)
+        # The node's record comes in a later commit. If the execution fails in between, a retry must find the message again.
         if holder is not None:
             self._only_in_token[message_key] = tuple(_keys_around(holder))
         return value
@@ -65,6 +67,7 @@ class SignalInbox:
     def listen(self, token: LiveToken, name: str) -> None:
         """Add a token to the line for a name."""
         line = self._listeners.setdefault(name, {})
+        # Store the position, since the order of this dict is lost when another process resumes the execution.
         if line:
             last = next(reversed(line.values()))
             token.value[TURN] = max(token.value.get(TURN, 0), last.value.get(TURN, 0) + 1)

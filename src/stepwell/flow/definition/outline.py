@@ -182,6 +182,7 @@ def _name(in_order: list[Place]) -> list[Place]:
         else:
             unnamed.append(place)
             duplicates += [place] if name else []
+    # Remember the last number per name: counting up from 2 for each of n equal names would take quadratic time.
     numbers: dict[str, int] = {}
     for place in unnamed:
         place.name = _fresh(_natural_name(place.node), taken, numbers)

@@ -328,6 +328,7 @@ def _number(value: Value) -> Any:
     return value
 
 
+# Truth needs a boolean: with Python's truthiness, a condition over a text such as "false" would hold.
 def _decision(tree: Syntax, code: _Code, word: str) -> Callable[[_Run], bool]:
     def decide(run: _Run) -> bool:
         value = code(run)

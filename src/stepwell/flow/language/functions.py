@@ -52,6 +52,7 @@ def kind_of(value: Value) -> str:
 
 def is_same(meter: EvaluationBudget, left: Value, right: Value) -> bool:
     """Return whether two values are equal; 1 equals 1.0, but 1 does not equal true."""
+    # Python's True equals 1; the language's does not.
     if type(left) in _ATOMS or type(right) in _ATOMS:
         return left == right and isinstance(left, bool) == isinstance(right, bool)
     pending = [(left, right)]

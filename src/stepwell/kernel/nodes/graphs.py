@@ -89,6 +89,7 @@ def node_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trou
 def _decide(run: Interpreter, frame: LiveToken, slot: str, *, is_dead: bool) -> None:
     """Decide the edges of a node, and those of every node that is skipped because of it."""
     edges = run.plan.edges(frame.place)
+    # A queue and no recursion: a chain of skipped nodes may be as long as the graph.
     dead: deque[str] = deque([slot] if is_dead else [])
     if not is_dead:
         taken = _taken(run, frame, slot, edges.out[slot])
@@ -101,6 +102,7 @@ def _decide(run: Interpreter, frame: LiveToken, slot: str, *, is_dead: bool) -> 
 
 def _taken(run: Interpreter, frame: LiveToken, slot: str, edges: list[Edge]) -> list[Edge]:
     facts = TemplateData(run, frame, frame.place.children[slot])
+    # Every condition is evaluated, so that a faulty one fails in every run and not only when the others do not hold.
     holding = [edge for edge in edges if edge.when is not None and compile_expression(edge.when).holds(facts)]
     always = [edge for edge in edges if edge.when is None and not edge.is_otherwise]
     otherwise = [] if holding else [edge for edge in edges if edge.is_otherwise]
@@ -115,6 +117,7 @@ def _arrive(run: Interpreter, frame: LiveToken, edge: Edge, is_taken: bool, dead
         return  # it began before the failed source was retried
     if child is None:
         child = run.spawn(frame, slot, place, frame.at)
+        # The counts are in the token, so that a resume decides no edge a second time.
         child.value = {"left": run.plan.edges(frame.place).degree[slot], "taken": 0}
     child.value = {"left": child.value["left"] - 1, "taken": child.value["taken"] + is_taken}
     run.board.touch(child)

@@ -82,6 +82,8 @@ class JoinCount:
 
     def count(self, slot: str, error: Trouble | None, at_ms: int, *, is_optional: bool = False) -> None:
         """Count one more child that ended."""
+        # Compare by recorded time and document order, not by order of arrival, so that a recount after a resume gives the same
+        # winner.
         when = (at_ms, self._numbers[slot])
         if error is None:
             self.succeeded += 1
@@ -99,6 +101,7 @@ def judge(rule: JoinRule | InstanceRule | int, tally: JoinCount, *, fail_fast: b
     """Return the join's decision after one more child has ended; ``has_failed``: whether that child's failure counts."""
     match rule:
         case "all":
+            # Without fail_fast, the others run to their end before the join fails.
             if tally.failed and (fail_fast or not tally.left):
                 return Verdict.FAIL
             return Verdict.WAIT if tally.left else Verdict.PASS
@@ -112,6 +115,7 @@ def judge(rule: JoinRule | InstanceRule | int, tally: JoinCount, *, fail_fast: b
             needed = rule if isinstance(rule, int) else 1
             if tally.succeeded >= needed:
                 return Verdict.PASS
+            # Fail as soon as the required number can no longer be reached.
             return Verdict.WAIT if tally.succeeded + tally.left >= needed else Verdict.FAIL
 
 

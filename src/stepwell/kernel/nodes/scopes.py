@@ -41,11 +41,13 @@ def go_on_without(run: Interpreter, frame: LiveToken, output: bytes) -> None:
     """Continue after a frame whose children keep running: a new token continues, and the frame stays detached."""
     parent, before = frame.parent, frame.item_from
     assert parent is not None  # noqa: S101 - the root never joins
+    # The frame keeps its id, which its running children store as their parent, so the new token takes another id.
     after = LiveToken(f"(after) {frame.key}", frame.place, parent, frame.slot, frame.at)
     after.item = frame.item
     if before is not None:
         _keep_item(run, frame, before)
     frame.loops = loops_around(run, frame, frame.place)
+    # From here on the frame is a detached member of its scope: the scope ends only after it, but its failure does not count.
     parent.children.pop(frame.id)
     frame.slot = LOOSE
     run.adopt(parent, after)
@@ -76,6 +78,7 @@ def cancel_inside(run: Interpreter, frame: LiveToken) -> None:
         compensations += token.compensations
         token.compensations = []
         _stop(run, token)
+        # A compensation that was running has had no effect on record; it runs again from its start.
         if token.slot == UNDO:
             token.value = {"undo": token.value["undo"]}
             if token.parent is not None:
@@ -122,6 +125,7 @@ def begin(run: Interpreter) -> None:
     run.tokens[root.id] = root
     run.board.touch(root)
     seconds = definition.timeout_seconds
+    # The execution's deadline was fixed when it was created; the definition's timeout counts from its first transition.
     deadline = run.deadline_ms or (None if seconds is None else run.now_ms + round(seconds * 1000))
     if deadline is not None:
         run.wake_at(root, deadline)
@@ -150,6 +154,7 @@ def member_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Tr
             run.board.touch(frame)
         _undo_next(run, frame)
         return
+    # The join has already decided without a detached child, so its failure has no effect.
     if error is not None and child.slot != LOOSE:
         leave(run, frame, "failed", error)
         return
@@ -197,6 +202,7 @@ def leave(run: Interpreter, frame: LiveToken, how: How, error: Trouble) -> None:
     if "ending" in frame.value:
         return  # it is ending already
     cancel_inside(run, frame)
+    # Saga order: undo the latest completed step first. Compensations arrive from inner scopes in any order.
     frame.compensations.sort(key=lambda undo: undo.value["undo"])
     run.quiet(frame)
     frame.value = {"ending": {"how": how, "error": error, "is_undone": True}}
