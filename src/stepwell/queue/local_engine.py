@@ -51,24 +51,24 @@ _ENDS = {
 
 
 def mark_of_run(claimed: Claimed, status: str) -> ItemMark:
-    """What becomes of an item whose execution is there, and has this status."""
+    """Return the mark of an item whose execution exists and has this status."""
     return ItemMark(claimed.item_id, _ENDS.get(Status(status), ItemStatus.DISPATCHED), claimed.fence)
 
 
 class Resuming:
-    """Has executions go on that wait for their item's turn."""
+    """Resumes executions that exist already when their item is claimed."""
 
     def __init__(self, executions: Executions, new_id: NewId) -> None:
         self._executions, self._again = executions, RunRetry(executions, new_id)
 
     def resume(self, claimed: Claimed) -> Operation[bool]:
-        """Have the execution of an item go on; False if it has none yet. Who has lost the claim meanwhile leaves it as it is."""
+        """Resume the execution of an item; False if it has none yet. If the claim was lost meanwhile, nothing changes."""
         for _ in range(_MOST_CONFLICTS):
             try:
                 return (yield from self._resume(claimed))
             except LeaseLost:
                 return True
-            except Conflict:  # somebody was first, to end it or to put it back: what it is now says what to do
+            except Conflict:  # a commit came first, by which it ended or was put back: its new state says what to do
                 continue
         raise NotNow(f"execution {claimed.execution_id!r} of queue item {claimed.item_id!r} is changed by others all the time")
 
@@ -153,8 +153,10 @@ class LocalEngine:
         return await self._worker.workflows.names()
 
     async def start(self, claimed: Claimed) -> None:
-        """Have a session run the item's workflow. The execution is made by what that commits first; one that is there already, and
-        waited for the item's turn, is due for any worker then."""
+        """Run the item's workflow in a session, whose first commit creates the execution.
+
+        An execution that exists already, and waited for the item's turn, becomes due for any worker.
+        """
         workflow = await self._worker.workflows.find(claimed.workflow_id, claimed.version)
         _check_version(claimed, workflow)
         if not _may_have_run(claimed) or not await self._driver.run(self._resuming.resume(claimed)):
@@ -258,7 +260,7 @@ class LocalEngine:
         await self._driver.run(write(unit))
 
     async def _mark_of(self, claimed: Claimed, head: Head) -> ItemMark | ReturnItem:
-        """What becomes of an item whose execution was there already."""
+        """Return the mark of an item whose execution existed already."""
         live = await self._driver.run(self._executions.newest(claimed.execution_id))
         if live.state.identity.item_id == claimed.item_id:
             return mark_of_run(claimed, head.status)
@@ -278,7 +280,7 @@ def _check_version(claimed: Claimed, workflow: Workflow[..., Any]) -> None:
 
 
 def _taken(claimed: Claimed, why: str) -> ReturnItem:
-    """Nobody can start it, however often it is tried: ids are never used twice."""
+    """Fail an item for good: its execution id is taken, and ids are never used twice."""
     error = f"AlreadyExists: the execution id {claimed.execution_id!r} {why}"
     return ReturnItem(claimed.item_id, claimed.fence, error, is_final=True)
 

@@ -1,4 +1,4 @@
-"""Keeping leases: those of what a worker runs are renewed in time, and what could not be renewed is stopped in time."""
+"""Lease renewal: extend the leases of running executions in time, and stop sessions whose lease could not be extended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def monotonic() -> float:
 
 
 class Leased(Protocol):
-    """Something that is run under a lease."""
+    """A session that runs under a lease."""
 
     lease: Lease
     kept_until: float
@@ -33,7 +33,7 @@ class Leased(Protocol):
 
     @property
     def is_created(self) -> bool:
-        """Whether the execution exists: one that does not yet has no lease that could be renewed."""
+        """Whether the execution exists: one that does not has no lease yet."""
         ...
 
     def lose(self, error: LeaseLost) -> None:
@@ -42,14 +42,17 @@ class Leased(Protocol):
 
 
 class LeaseRenewal:
-    """Keeps the leases of sessions. All times are this process's own, from the moment when a lease was asked for, so that they are
-    never later than the store's, whatever its clock says."""
+    """Extends the leases of sessions.
+
+    All times are this process's own, counted from the moment before a lease was asked for, so that they are never later than the
+    store's, whatever its clock says.
+    """
 
     def __init__(self, driver: AsyncDriver, lease_seconds: float, sessions: Mapping[str, Leased]) -> None:
         self._driver, self._lease_seconds, self._sessions = driver, lease_seconds, sessions
 
     async def run(self) -> None:
-        """Keep them until cancelled."""
+        """Extend leases until cancelled."""
         await asyncio.gather(self._renew_all(), self._stop_unkept())
 
     async def _renew_all(self) -> None:
@@ -74,7 +77,7 @@ class LeaseRenewal:
             session.lease, session.kept_until = outcome.answers[0], asked + self._lease_seconds
 
     async def _stop_unkept(self) -> None:
-        """Stop sessions whose leases end soon and were not renewed, for whatever reason: another worker may take over then."""
+        """Stop sessions whose leases expire soon and were not renewed, since another worker may take over then."""
         margin = self._lease_seconds / _MARGINS_PER_LEASE
         while True:
             await asyncio.sleep(margin / 2)

@@ -1,10 +1,8 @@
-"""How far a run of a definition is: what is on record, what is still to come, and which part of the whole that is.
+"""Progress of a run, read from its state alone: how far it is, what it does now, what it waits for, and what may be answered.
 
-The definition says what there is to do; records and tokens say where the run stands in it. What is left in a part that is on
-record, and the branches that were not chosen, will not come any more. A loop or an ``each`` that has begun has told how often it
-goes round; one that goes on until something happens has not, so each round brings it nearer to its end and none is the last.
-
-Progress: how far a run is, what it is doing now, what it waits for, and what may be answered. Read from its state alone.
+The definition says what there is to do; records and tokens say where the run is in it. What is left in a part that is on record,
+and the branches that were not chosen, will not come any more. A loop or an ``each`` that has begun has recorded its number of
+rounds; one that runs until a condition holds has not, so each round brings it nearer to its end and none is the last.
 """
 
 from __future__ import annotations

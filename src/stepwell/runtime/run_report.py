@@ -1,7 +1,4 @@
-"""Checks of runs: a definition is checked as ever; a function by the calls that a run of it has made.
-
-Pictures of runs: a declared workflow's definition coloured by how far the run is, or the calls of a function.
-"""
+"""Reports on runs: a check and a picture of a declared workflow's definition or of the calls that a function has made."""
 
 from __future__ import annotations
 

@@ -1,17 +1,13 @@
-"""Retrying a failed execution of a declared workflow: its tokens are put back as they were before it failed.
+"""Retry of a failed execution: from the call that failed, with everything before it kept.
 
-An execution that has ended has no tokens. But the commit that ended it took them away, so the revision before has them all, at the
-very places where they stood. They are put back, the step that failed is reopened, and the next session goes on from there: steps
-that were recorded meanwhile are not made again, and no choice is made twice.
+A function runs again up to its failed call, whose record is removed. An execution of a declared workflow has no tokens after its
+end, but the commit that ended it removed them, so the revision before has them all. They are put back and the failed step is
+reopened: steps that were recorded meanwhile are not made again, and no choice is made twice. A graph's node that failed earlier
+lost its token then, and the nodes after it were skipped; both are put back as nodes that wait for their undecided edges.
 
-A node of a graph that failed earlier had its token taken away when it failed, and what follows from it was skipped. Both are put
-back as they would stand, had it not ended: as nodes that wait for the arrows which are undecided again.
-
-Trying a failed execution again: from the call that failed, with everything before it kept.
-
-One that came from a queue item has no slot any more. Its retry sends the item back into the queue, in the same commit, and the
-execution waits for its item's turn (``model.turn``); ``queue.resuming`` has it go on. A child that failed it is retried when that
-comes, since it runs on its parent's slot; until then a token says which one it is.
+An execution from a queue item has no slot any more. Its retry sends the item back into the queue in the same commit, and the
+execution waits for its item's turn (``model/queue_lifecycle.py``), which ``queue/local_engine.py`` gives it. A child that failed
+it is retried at that moment, since it runs on its parent's slot; until then a token keeps the child's id.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Patience: how long a worker goes on trying to hand back what it runs, while its store does not answer.
+"""Shutdown of a worker: hand back what it runs, so that other workers resume it before its leases expire.
 
-The rule is in one place, for executions and for queue items: what gives something back is tried again, with short pauses, until it
-is taken, or somebody else has it, or the time is over; and never after that.
-
-Draining: the end of a worker. What it runs is handed back, so that others go on with it and need not wait for leases.
+``HandBackRetry`` has the one rule for how long a hand-back is retried while the store does not answer, for executions and for queue
+items: with short pauses, until the store takes it, another worker has the lease, or the time is over; and never after that.
 """
 
 from __future__ import annotations
@@ -52,27 +50,31 @@ def is_away(error: BaseException) -> bool:
 
 
 class HandBackRetry:
-    """How long one worker tries. While it works that is as long as what is handed back is surely its own."""
+    """Retries hand-backs of one worker: while it works, for as long as it surely holds the lease of what it hands back."""
 
     def __init__(self) -> None:
         self._most, self._until = inf, inf
 
     def run_short(self) -> None:
-        """The worker stops: no single thing is tried for long."""
+        """Note that the worker stops: no single hand-back is retried for long."""
         self._most = LAST_SECONDS
 
     def end_with(self, grace_until: float) -> None:
-        """The worker's grace ends at this time of its loop's clock; little more is left then."""
+        """Note when the worker's grace ends, by its loop's clock; little time is left after it."""
         self._most, self._until = inf, min(self._until, grace_until + LAST_SECONDS)
 
     @property
     def left_seconds(self) -> float:
-        """How long anything may still be tried."""
+        """How long a hand-back may still be retried."""
         return max(self._until - monotonic(), 0)
 
     async def keep_trying(self, attempt: Callable[[], Awaitable[T]], until: Callable[[], float]) -> T:
-        """Do something that can be done twice, until the store has answered; what it answered last is raised when there is no time
-        left. ``until`` says until when it is of use, by the loop's clock: it may change meanwhile."""
+        """Run something that can be done twice until the store answers; raise its last error when the time is over.
+
+        Args:
+            attempt: what is run.
+            until: returns when it is of no use any more, by the loop's clock; this may change meanwhile.
+        """
         began, tries = monotonic(), 0
         while True:
             try:
@@ -95,14 +97,14 @@ _LOOK_SECONDS = 0.05
 
 
 class Companion(Protocol):
-    """Something that works beside a worker, on its loop, for as long as it does."""
+    """A task that runs beside a worker, on its loop, until the worker stops."""
 
     async def run(self) -> None:
         """Work until stopped."""
         ...
 
     def stop(self) -> None:
-        """Take on nothing more, and end soon."""
+        """Begin nothing more, and end soon."""
         ...
 
 
@@ -119,7 +121,7 @@ class HandsBack(Protocol):
 
 
 class Shutdown:
-    """Lets sessions hand their executions back. Those that are inside a step finish it first, as long as they may."""
+    """Makes sessions hand their executions back. A session inside a step finishes it first, within the grace."""
 
     def __init__(
         self, sessions: Mapping[str, HandsBack], patience: HandBackRetry, grace_seconds: Callable[[], float | None]

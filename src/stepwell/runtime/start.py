@@ -1,6 +1,6 @@
-"""What a child execution gets of its parent's context and variables, and what it gives back.
+"""Start an execution of a workflow: check its input, create it by its first commit, and give it to a worker that has room.
 
-Starting an execution of a workflow: its input is checked, then its first commit makes it, and whoever has room runs it.
+A child may get its parent's context and variables, and may give back what it changed in them.
 """
 
 from __future__ import annotations

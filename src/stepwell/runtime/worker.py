@@ -83,9 +83,9 @@ class Worker:
         self._sessions: dict[str, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._inside: set[asyncio.Task[Any] | None] = set()
-        """Those of them that run the code of an execution."""
+        """The tasks that run the code of an execution."""
         self._kept: dict[str, tuple[int, float]] = {}
-        """The fences of what is being run, and until when the leases are held for sure, by ``time.monotonic``."""
+        """By running execution: the fence of its lease, and until when this is held for sure, by ``time.monotonic``."""
         self._wakes = WakeTimes()
         self.companions: list[Companion] = []
         self._has_more = False
@@ -96,11 +96,11 @@ class Worker:
         self._woken: Callable[[], None] = lambda: None
 
     async def run(self) -> None:
-        """Work until stopped. A store that is away for a while is waited for."""
+        """Work until stopped. While the store does not answer, the worker waits for it."""
         self._loop = asyncio.get_running_loop()
         follow_tasks(self._loop)
         keeping = self._loop.create_task(LeaseRenewal(self._driver, self.lease_seconds, self._sessions).run())
-        # Claims are made beside, too: a store that says nothing must not keep the worker from ending.
+        # Claims have a task of their own: a store that does not answer must not keep the worker from stopping.
         claiming, told = self._loop.create_task(self._claim_all()), self._loop.create_task(self._told_to_stop.wait())
         beside = [claiming, *(self._loop.create_task(each.run()) for each in self.companions)]
         try:
@@ -117,8 +117,11 @@ class Worker:
             claiming.result()
 
     def stop(self, grace_seconds: float | None = None) -> None:
-        """Claim no more; sessions hand their executions back at their next wait or step. From any thread. After a grace, steps that
-        are still under way are left, to be made again elsewhere; without one, they are waited for."""
+        """Claim no more, and have sessions hand their executions back at their next wait or step. From any thread.
+
+        Args:
+            grace_seconds: after so long, steps that are under way are abandoned, to be made again elsewhere; None waits for them.
+        """
         self._is_stopping, self._grace_seconds = True, grace_seconds
         if self._loop is not None:
             with suppress(RuntimeError):
@@ -126,7 +129,7 @@ class Worker:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether ``stop`` was called."""
         return self._is_stopping
 
     @property
@@ -135,8 +138,10 @@ class Worker:
         return not self._is_stopping and self._loop is not None and len(self._sessions) < self._concurrency
 
     def is_alone_with_one(self) -> bool:
-        """Whether a single execution is being run, and it is making no step: then nothing but its next commit is to be done. Who is
-        told to stop has a time to watch."""
+        """Whether a single execution is being run, outside of a step, so that its next commit is all there is to do.
+
+        False while the worker stops, since then a grace has to be watched.
+        """
         if self._is_stopping or len(self._tasks) != 1:
             return False
         return not any(session.is_running_steps for session in self._sessions.values())
@@ -167,7 +172,11 @@ class Worker:
             session.lose(error)
 
     def take_on(self, lease: Lease, *, is_new: bool = True) -> None:
-        """Run an execution that was created with a lease for this worker. From any thread. A new one has no messages yet."""
+        """Run an execution that was created with a lease for this worker. From any thread.
+
+        Args:
+            is_new: whether its inbox is surely empty.
+        """
         if self._loop is not None:
             self._executions.endings.begin(lease.name)
             if is_running(self._loop):
@@ -176,7 +185,7 @@ class Worker:
                 self._loop.call_soon_threadsafe(self._take_on, lease, is_new)
 
     def _take_on(self, lease: Lease, is_new: bool) -> None:
-        if lease.name not in self._kept:  # asked for twice, when the reply to the first start was lost
+        if lease.name not in self._kept:  # else it was started twice, since the reply to the first start was lost
             self._start(lease, self._run(lease, partial(self._load, lease, is_new=is_new)))
 
     # Claiming and running.
@@ -193,12 +202,12 @@ class Worker:
                 await self._look_all()
 
     async def _claim(self) -> None:
-        # A little more than the rest may have: what was begun goes on, however many new ones the queue holds.
+        # A tenth more than the concurrency: executions that were begun resume, however many new ones the queue holds.
         most = self._concurrency + max(1, self._concurrency // 10)
         free = most - len(self._tasks)
         versions = await self.workflows.versions()
         self._has_more = free <= 0
-        if free <= 0 or not versions or self._is_stopping:  # a claim now would take again what is handed back
+        if free <= 0 or not versions or self._is_stopping:  # a stopping worker would claim again what it hands back
             return
         asked = monotonic()
         claim = ClaimDue(tuple(versions), self.holder, self.lease_seconds, free, tuple(versions.values()))
@@ -213,7 +222,7 @@ class Worker:
     def _start(self, lease: Lease, work: Coroutine[Any, Any, None], asked: float | None = None) -> None:
         older = self._sessions.pop(lease.name, None)
         if older is not None:
-            # Its lease has ended, or there would be no other; were both left, the end of one would be taken for the other's.
+            # Its lease has expired, or there would be no other; with both left, the end of one would be taken for the other's.
             older.lose(LeaseLost(f"the lease of {lease.name!r} has ended, and was given anew", fence=older.lease.fence))
         self._kept[lease.name] = lease.fence, (asked or monotonic()) + self.lease_seconds
         self._executions.endings.begin(lease.name)
@@ -278,7 +287,7 @@ class Worker:
         return _POLL_SECONDS if soonest is None else min((soonest - now) / 1000, _POLL_SECONDS)
 
     async def _look_all(self) -> None:
-        """Look into the inboxes of executions that were nudged while they are run here."""
+        """Read the inboxes of running executions that were nudged."""
         if not self._sessions:
             return
         names = list(self._sessions)
@@ -296,7 +305,7 @@ class Worker:
 
 
 def _log_end(execution_id: str, error: Exception) -> None:
-    """Say why a session came to no end of its own."""
+    """Log why a session ended early."""
     match error:
         case LeaseLost() | NotFound():
             log.warning("execution %r is no longer this worker's: %s", execution_id, error)

@@ -1,6 +1,6 @@
-"""A worker in a thread of its own, with its own event loop: how the blocking face runs executions.
+"""Where a worker runs: in a thread with an event loop of its own, or in a process that serves until a signal.
 
-Serving: a process that runs workflows until a signal says stop. The first one drains, the second hands back at once.
+The blocking face uses the thread. ``stepwell worker`` uses ``serve``: the first signal drains, the second hands back at once.
 """
 
 from __future__ import annotations

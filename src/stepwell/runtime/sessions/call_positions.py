@@ -1,4 +1,4 @@
-"""Branches: which call of a workflow's code is which, the same in every run, however its tasks interleave.
+"""Positions of calls in a workflow's code: the same in every run, however its tasks interleave.
 
 A workflow's code is one branch; a task that it starts is a branch of its own, numbered in the order in which its parent started it.
 Inside a branch calls are numbered one by one. A call's position is therefore the same in a run after a crash, provided that the

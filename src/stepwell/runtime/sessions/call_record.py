@@ -48,16 +48,16 @@ class CallRecord:
     # Outcomes of calls.
 
     def was_reached(self, position: str, branch: str) -> bool:
-        """Whether the code has come before to the call at a position, since its outcome is recorded or it waits, or to a branch."""
+        """Whether an earlier session came to the call at a position or to a branch: its outcome is recorded, or it waits."""
         return position in self._recorded or position in self._waiting or branch in self._branches
 
     def outcome(self, key: str) -> StepOutput | None:
-        """What is recorded under a key."""
+        """Return the outcome that is recorded under a key, if any."""
         data = self._writer.state.sections["steps"].get(key)
         return None if data is None else decode_step(data)
 
     def answer(self, name: str, position: str, key: str) -> StepOutput | None:
-        """What is recorded for a call; an error if the record has another call at its position."""
+        """Return the recorded outcome of a call; ``InvalidInput`` if the record has another call at its position."""
         was = self._recorded.get(position)
         if was is not None and was != key:
             raise InvalidInput(
@@ -85,28 +85,28 @@ class CallRecord:
     # Tokens: where a branch stands while it waits.
 
     def token(self, key: str) -> dict[str, Value]:
-        """What the token of a call holds; nothing if it has none."""
+        """Return the value of a call's token; empty if it has none."""
         data = self._writer.state.sections["tokens"].get(key)
         return {} if data is None else decode_token(data).value
 
     def token_put(self, key: str, node: str, value: dict[str, Value]) -> Planned:
-        """The mutation that sets the token of a call."""
+        """Return the mutation that sets the token of a call."""
         data = Raw(encode_token(Token(key, node, "root", value), self._limits))
         return UpdateToken(key, data) if key in self._writer.state.sections["tokens"] else AddToken(key, data)
 
     def token_drop(self, key: str) -> list[Planned]:
-        """The mutation that takes a call's token away, if it has one."""
+        """Return the mutation that removes a call's token, if it has one."""
         return [RemoveToken(key)] if key in self._writer.state.sections["tokens"] else []
 
     def tokens(self, node: str) -> dict[str, dict[str, Value]]:
-        """The tokens of one kind, by key."""
+        """Return the values of the tokens of one kind, by key."""
         found = ((key, decode_token(data)) for key, data in self._writer.state.sections["tokens"].items())
         return {key: token.value for key, token in found if token.node == node}
 
     # Variables: read from the state, written with the next commit.
 
     def get_variable(self, name: str) -> Value:
-        """A variable; ``KeyError`` if it was never set."""
+        """Return a variable; ``KeyError`` if it was never set."""
         data = self._variables.get(name) or self._writer.state.sections["variables"].get(name)
         if data is None:
             raise KeyError(name)
@@ -119,10 +119,10 @@ class CallRecord:
         self._writer.buffer(SetVariable(name, Raw(data)))
 
     def variable_names(self) -> list[str]:
-        """The names of all variables."""
+        """Return the names of all variables."""
         return sorted({*self._writer.state.sections["variables"], *self._variables})
 
 
 def _position_of(token: Token) -> str | None:
-    """Which call waits; None for a token that somebody has added by hand."""
+    """Return the position of the call that waits; None for a token that was added by hand."""
     return cast("dict[str, Any]", token.value).get("position") if isinstance(token.value, dict) else None

@@ -178,7 +178,7 @@ class DeclaredSession(Session):
         self._carry_out(effects)
 
     async def _commit(self, events: list[EffectDone], before: list[Planned]) -> list[Effect]:
-        """Give events to the kernel, and commit what they come to."""
+        """Give events to the kernel, commit its mutations, and return its effects."""
         now, kernel = self._services.clock.now_ms(), self._kernel
         batch: list[Planned] = []
         effects: list[Effect] = []
@@ -229,7 +229,7 @@ class DeclaredSession(Session):
             self._kernel.state = await self._services.read_state(self._plan.state_keys, self._identity)
 
     def _begin_anew(self) -> None:
-        """Somebody else has written to this execution: what is in memory is built again from what is stored."""
+        """Rebuild the interpreter from the stored state, after a commit from outside."""
         self._kernel = self._fresh()
         self._events[:0] = [EffectDone(Began()), *(EffectDone(_event_of(message)) for message in self._inbox.waiting.values())]
         self._wakeup.set()
@@ -237,7 +237,7 @@ class DeclaredSession(Session):
     # When a commit is refused.
 
     async def _one_by_one(self, events: list[EffectDone], before: list[Planned], error: StepwellError) -> None:
-        """Find the event that is at fault. An attempt whose output cannot be kept has failed; anything else fails the execution."""
+        """Commit events one by one: a refused output fails its attempt, any other refused event fails the execution."""
         log.info("a commit of execution %r was refused, so its parts are tried alone: %s", self.execution_id, error)
         self._kernel = self._fresh()
         await self._load_state()

@@ -1,4 +1,4 @@
-"""Waits of one session: for a time, for a message, or for whichever comes first; and when there is nothing but waits, rest."""
+"""Waits of one session: for a time, a message, or whichever comes first. A session with nothing but waits rests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Waits:
         self.cancel: Message | None = None
         """The request to cancel the execution, once there is one."""
         self.interruption: Exception | None = None
-        """What each branch is told at its wait or next call, once: that it is cancelled, or has no time left."""
+        """The error that each branch gets once, at its wait or next call: the execution is cancelled, or its time is over."""
         self.is_undoing = False
         """Whether calls that are not on record are made no more."""
         self.is_shielded = False
@@ -87,7 +87,7 @@ class Waits:
         return None if outcome is _TIMED_OUT else outcome
 
     async def stay(self) -> Any:
-        """Wait to be unwound, or to be cancelled, as a call does that was cancelled before: whoever did it does it again."""
+        """Wait to be unwound or cancelled, as a call does that the code cancelled in an earlier session: the code does so again."""
         if self.is_undoing:
             raise Undoing
         future: asyncio.Future[Any] = self._loop.create_future()
@@ -104,7 +104,7 @@ class Waits:
             self._try_letter(wait)
 
     def interrupt(self, error: Exception) -> None:
-        """End every wait with an error, which branches that do not wait are told at their next call. Only the first one counts."""
+        """End every wait with an error, which branches that do not wait get at their next call. Only the first error counts."""
         if self.interruption is not None or self.is_shielded:
             return
         self.interruption = error
@@ -119,7 +119,7 @@ class Waits:
         self._warned |= {each for each in _lineage(path) if each == path or each not in making}
 
     def branch_began(self, parent: str, child: str) -> None:
-        """What a branch starts after it was told is its cleaning up."""
+        """Note a branch that another one starts: after an interruption it is part of the cleaning up."""
         if _path(parent) in self._warned:
             self._warned.add(_path(child))
 

@@ -1,4 +1,4 @@
-"""The budget of an execution: what its governance lets it do and use up, and what is used up so far."""
+"""The budget of an execution: what its governance allows, and what its steps have spent so far."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPENT = "$spent"
 
 
 def governance_of(identity: Metadata) -> Governance | None:
-    """What governs an execution."""
+    """Return an execution's governance, if it has one."""
     return None if identity.governance is None else msgspec.convert(identity.governance, Governance)
 
 
@@ -30,7 +30,7 @@ _UNLIMITED = Governance()
 
 
 class HasState(Protocol):
-    """Whoever knows an execution's state."""
+    """Has an execution's state."""
 
     @property
     def state(self) -> State:
@@ -39,7 +39,7 @@ class HasState(Protocol):
 
 
 class Budget:
-    """Says which steps may still be made."""
+    """Decides which steps may still be made."""
 
     def __init__(self, identity: Metadata, execution: HasState) -> None:
         self._governance, self._execution = governance_of(identity) or _UNLIMITED, execution
@@ -48,7 +48,7 @@ class Budget:
         self._spent: float = 0 if spent is None else decode(spent)
 
     def begin(self, step: Step[..., Any], key: str, *, is_free: bool = False) -> None:
-        """Take a step out of the budget, before it is made; ``GovernanceViolated`` if it may not be. A free one always may."""
+        """Count a step against the budget before it is made; ``GovernanceViolated`` if it is not allowed. A free one always is."""
         if self._governance is not _UNLIMITED and not is_free:
             self._check(self._governance, step, key)
         self._under_way += 1
@@ -66,7 +66,7 @@ class Budget:
         self._check_cost(allowed, key)
 
     def again(self, key: str, *, is_free: bool = False) -> None:
-        """Before another attempt at a step that was begun: ``GovernanceViolated`` if those before it have spent all there was."""
+        """Check the budget before another attempt at a step: ``GovernanceViolated`` if the attempts so far have spent it."""
         if not is_free:
             self._check_cost(self._governance, key)
 
@@ -75,11 +75,11 @@ class Budget:
             raise GovernanceViolated(f"the execution has spent {self._spent:g} and may spend {allowed.cost:g}", key=key)
 
     def end(self) -> None:
-        """The step is recorded, or was not made after all."""
+        """Note that the step is recorded, or was not made after all."""
         self._under_way -= 1
 
     def spending(self, amount: float) -> list[Planned]:
-        """The mutation that notes what an attempt has spent."""
+        """Return the mutation that records what an attempt has spent."""
         if not amount:
             return []
         self._spent += amount

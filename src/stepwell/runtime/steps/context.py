@@ -1,4 +1,4 @@
-"""What code can know of the execution it runs in: ``stepwell.current()``."""
+"""The context of running code, ``stepwell.current()``: its execution, and in a step its attempt and scoped state."""
 
 from __future__ import annotations
 

@@ -1,16 +1,12 @@
-"""Which addresses a request may go to: public ones only. Names are resolved once, and the connection goes to what was checked.
+"""The built-in HTTP step: a request to public addresses only, bounded in size and time, that records no secret.
 
-A server that is asked to fetch things can be made to fetch from inside its own network. So every address that a name leads to must
-be public; loopback, private, link-local (where clouds keep their metadata), shared, reserved, multicast and unspecified ones are
-refused, also when they are wrapped in an IPv6 address. A name that is looked up again for the connection could lead elsewhere by
-then, so it is not looked up again.
+A server that fetches URLs for others can be made to fetch from inside its own network. So every address that a host name resolves
+to must be public; loopback, private, link-local (where clouds keep their metadata), shared, reserved, multicast and unspecified
+ones are refused, also when they are wrapped in an IPv6 address. A name is resolved once, and the connection goes to the checked
+address: a second lookup could lead elsewhere.
 
-The built-in HTTP request: to public addresses only, bounded in size and time, and with nothing secret in what it leaves behind.
-
-What is recorded is status, headers and body of the answer. Headers of the request are recorded nowhere; errors name the host and
-the status, never a header, a query or a body, since any of them may hold a secret.
-
-Built-in steps that reach outside, as steps. Those that need nothing from outside are the kernel's own work.
+Status, headers and body of the answer are recorded. Headers of the request are not; errors name the host and the status, never a
+header, a query or a body, since any of them may hold a secret.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Engines for scripts, by language. None comes with Stepwell itself: whoever installs one says so here.
+"""Carry out the kernel's effects: attempts at steps, scripts, and starts of children. Each ends in an event for the kernel.
 
-Carrying out what the kernel asks for: attempts at steps, scripts, children. Each ends in an event for the kernel.
+Scripts need an engine for their language, which the program installs with ``install_engine``; Stepwell brings none.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class EffectDone(NamedTuple):
     landing: Sequence[Planned] = ()
     """What the step wrote, if its output is taken."""
     spending: Sequence[Planned] = ()
-    """What the attempt has cost, in any case."""
+    """What the attempt has cost, to be committed even if it failed."""
     policy: Retry | None = None
     """Of the step, for when what it gave is refused."""
 
     def refused(self, error: StepwellError) -> EffectDone:
-        """What it is instead if the commit of a step's output is refused: a failed attempt, which cost the same."""
+        """Return the failed attempt that a completed step becomes if the commit of its output is refused; it cost the same."""
         event = self.event
         assert isinstance(event, StepCompleted)  # noqa: S101 - nothing else has an output
         return EffectDone(_failed(event, error, self.policy), (), self.spending)
@@ -143,7 +143,7 @@ class KernelEffects:
         self._begin(asked, 0, lambda: self._child(asked))
 
     def abandon(self, token_id: str) -> None:
-        """Stop an attempt; nobody wants its result."""
+        """Cancel an attempt whose result is not needed any more."""
         self.missing.discard(token_id)
         found = self._tasks.pop(token_id, None)
         if found is not None:
@@ -171,7 +171,7 @@ class KernelEffects:
     async def _watched(self, asked: RunStep | StartChild, make: Callable[[], Coroutine[Any, Any, EffectDone]]) -> None:
         try:
             done = await make()
-        except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits to hear of it
+        except Exception as error:  # noqa: BLE001 - the kernel waits for the end of every effect
             done = EffectDone(_failed(asked, error, None))
         found = self._tasks.get(asked.token_id)
         if found is not None and found.task is asyncio.current_task():

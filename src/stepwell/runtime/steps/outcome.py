@@ -1,4 +1,4 @@
-"""Outcomes as they are recorded, and the results and errors that they are again for the code."""
+"""Recorded outcomes of calls: encode results and errors for the record, and decode them again for the code."""
 
 from __future__ import annotations
 

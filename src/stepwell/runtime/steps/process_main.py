@@ -1,7 +1,7 @@
-"""What runs in a process for steps: takes a step's name and arguments from its parent, makes the step, and tells what it gave.
+"""Main program of a step process: read a step's name and arguments from the parent, run the step, and send its output or error.
 
 Frames of JSON on the standard streams, each after its length. Nothing that comes in is executed: a name that is no step of a module
-is refused. When the parent is gone, so is this.
+is refused. When the parent is gone, the process ends.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""Scoped state that a definition reads: loaded before each event, since the kernel does no I/O.
+"""Scoped state as steps and templates see it: what is stored, with writes over it that have not landed yet.
 
-What a step has written lands with the commit that records its output, and the template of the next step is filled in that same
-commit. So what is about to land is laid over what was loaded.
-
-Scoped state inside a step: what is stored, with the step's own writes over it.
-
-A write waits for the commit that records the step's output. A read sees what others have committed and what this attempt is about
-to write, so that a step can work on state as if its writes had landed. It asks the store in the colour of the code that asks: on an
-event loop it is awaited, anywhere else it blocks.
+A step's writes wait for the commit that records its output. A read inside the step sees what others have committed and the step's
+own writes. On an event loop it is awaited, anywhere else it blocks. Templates of a declared workflow read state that is loaded
+before each event, since the kernel does no I/O; the writes of the step that the event completes are laid over it.
 """
 
 from __future__ import annotations
