@@ -14,7 +14,7 @@ from tests.support import store_urls
 
 from stepwell import FakeClock, HeldLock, LeaseLost, LockHeld, StoreUnavailable
 from stepwell.model.commit import Lease, Outcome, Renew, Unit, Written
-from stepwell.state.locks import Keeper
+from stepwell.state.locks import LockRenewal
 from stepwell.testing.store_access import store_under
 
 url = store_urls.url
@@ -23,7 +23,7 @@ LONG = 60
 """Seconds that a test waits for what must happen soon; reached only if it fails."""
 
 SOON = 0.003
-"""A lease so short that its keeper renews it every millisecond."""
+"""A lease so short that it is renewed every millisecond."""
 
 
 class Group:
@@ -46,65 +46,65 @@ def group() -> Group:
 
 
 @pytest.fixture
-def keeper(group: Group) -> Iterator[Keeper]:
-    keeper: Any = Keeper(group)  # type: ignore[arg-type]
-    yield keeper
-    keeper.close()
+def renewal(group: Group) -> Iterator[LockRenewal]:
+    renewal: Any = LockRenewal(group)  # type: ignore[arg-type]
+    yield renewal
+    renewal.close()
 
 
 def hold(name: str, seconds: float = SOON, fence: int = 7) -> HeldLock:
     return HeldLock(name, Lease(name, f"holder of {name}", fence, 0), seconds)
 
 
-def end_of(keeper: Keeper) -> None:
-    """Wait until the keeper's thread has nothing to do and is gone."""
-    thread = keeper._thread
+def end_of(renewal: LockRenewal) -> None:
+    """Wait until the renewal's thread has nothing to do and is gone."""
+    thread = renewal._thread
     if thread is not None:
         thread.join(LONG)
         assert not thread.is_alive()
 
 
-def test_a_lock_is_renewed_again_and_again_while_it_is_held(group: Group, keeper: Keeper) -> None:
+def test_a_lock_is_renewed_again_and_again_while_it_is_held(group: Group, renewal: LockRenewal) -> None:
     held = hold("door")
-    keeper.keep(held)
+    renewal.add(held)
     for _ in range(5):
         assert group.renewals.get(timeout=LONG) == Renew("door", "holder of door", 7, SOON)
     assert not held.is_lost
 
 
-def test_a_lock_that_was_let_go_is_renewed_no_more(group: Group, keeper: Keeper) -> None:
+def test_a_released_lock_is_renewed_no_more(group: Group, renewal: LockRenewal) -> None:
     held = hold("door")
-    keeper.keep(held)
+    renewal.add(held)
     group.renewals.get(timeout=LONG)
-    keeper.let_go(held)
-    end_of(keeper)
-    assert keeper._due == {}
+    renewal.remove(held)
+    end_of(renewal)
+    assert renewal._due == {}
 
 
-def test_every_lock_that_is_held_is_renewed(group: Group, keeper: Keeper) -> None:
+def test_every_lock_that_is_held_is_renewed(group: Group, renewal: LockRenewal) -> None:
     for name in ("a", "b", "c"):
-        keeper.keep(hold(name))
+        renewal.add(hold(name))
     missing = {"a", "b", "c"}
     while missing:
         missing.discard(group.renewals.get(timeout=LONG).name)
 
 
-def test_a_lock_is_renewed_well_before_it_ends(group: Group, keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_is_renewed_well_before_it_ends(group: Group, renewal: LockRenewal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepwell.state.locks.monotonic", lambda: 1_000.0)
     held = hold("door", seconds=30)
-    keeper.keep(held)
-    assert keeper._due == {held: 1_010.0}
-    keeper._renew(held)
-    assert keeper._due == {held: 1_010.0}
+    renewal.add(held)
+    assert renewal._due == {held: 1_010.0}
+    renewal._renew(held)
+    assert renewal._due == {held: 1_010.0}
 
 
-def test_a_refused_renewal_is_a_loss(group: Group, keeper: Keeper, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_renewal_is_a_loss(group: Group, renewal: LockRenewal, caplog: pytest.LogCaptureFixture) -> None:
     """T20: the renewal comes back with nothing, and the holder can know."""
     group.answer = lambda unit: LeaseLost(fence=unit.fence)
     held = hold("door")
     with caplog.at_level(logging.WARNING):
-        keeper.keep(held)
-        end_of(keeper)
+        renewal.add(held)
+        end_of(renewal)
     assert held.is_lost
     with pytest.raises(LeaseLost):
         held.check()
@@ -112,11 +112,11 @@ def test_a_refused_renewal_is_a_loss(group: Group, keeper: Keeper, caplog: pytes
     assert group.renewals.qsize() == 1
 
 
-def test_a_loss_of_one_lock_does_not_touch_the_others(group: Group, keeper: Keeper) -> None:
+def test_a_loss_of_one_lock_does_not_touch_the_others(group: Group, renewal: LockRenewal) -> None:
     group.answer = lambda unit: LeaseLost() if unit.name == "lost" else Written([Lease(unit.name, unit.holder, unit.fence, 0)])
     lost, kept = hold("lost"), hold("kept")
-    keeper.keep(lost)
-    keeper.keep(kept)
+    renewal.add(lost)
+    renewal.add(kept)
     seen: list[str] = []
     while seen.count("kept") < 3 or "lost" not in seen:
         seen.append(group.renewals.get(timeout=LONG).name)
@@ -125,7 +125,7 @@ def test_a_loss_of_one_lock_does_not_touch_the_others(group: Group, keeper: Keep
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable(), OSError("the network is away"), RuntimeError("a bug")], ids=repr)
-def test_a_renewal_that_fails_is_tried_again_soon(group: Group, keeper: Keeper, error: Exception) -> None:
+def test_a_renewal_that_fails_is_tried_again_soon(group: Group, renewal: LockRenewal, error: Exception) -> None:
     """T25: the store is away for a moment; the lock is not given up, and neither are the others."""
     failures = [error] * 3
 
@@ -136,14 +136,14 @@ def test_a_renewal_that_fails_is_tried_again_soon(group: Group, keeper: Keeper, 
 
     group.answer = answer
     held = hold("door")
-    keeper.keep(held)
+    renewal.add(held)
     for _ in range(2):
         group.renewals.get(timeout=LONG)
     assert failures == []
     assert not held.is_lost
 
 
-def test_a_lock_that_was_let_go_during_its_renewal_is_not_taken_up_again(group: Group, keeper: Keeper) -> None:
+def test_a_lock_released_during_its_renewal_is_renewed_no_more(group: Group, renewal: LockRenewal) -> None:
     held, inside, go_on = hold("door"), threading.Event(), threading.Event()
 
     def answer(unit: Renew) -> Outcome:
@@ -152,22 +152,22 @@ def test_a_lock_that_was_let_go_during_its_renewal_is_not_taken_up_again(group: 
         return LeaseLost()
 
     group.answer = answer
-    keeper.keep(held)
+    renewal.add(held)
     assert inside.wait(LONG)
-    keeper.let_go(held)
+    renewal.remove(held)
     go_on.set()
-    end_of(keeper)
+    end_of(renewal)
     assert not held.is_lost, "it was given back in time; that the renewal came too late is no loss"
 
 
-def test_the_next_lock_starts_the_keeper_again(group: Group, keeper: Keeper) -> None:
+def test_the_next_lock_starts_the_renewal_thread_again(group: Group, renewal: LockRenewal) -> None:
     for name in ("first", "second"):
         held = hold(name)
-        keeper.keep(held)
+        renewal.add(held)
         while group.renewals.get(timeout=LONG).name != name:
             pass
-        keeper.let_go(held)
-        end_of(keeper)
+        renewal.remove(held)
+        end_of(renewal)
 
 
 def watch_renewals(well: Any, monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[Outcome]:
@@ -226,7 +226,7 @@ def test_a_lock_that_is_still_held_when_the_well_closes_is_renewed_no_more(
 ) -> None:
     well = open_well(url, clock=clock)
     well.lock("door", seconds=0.01).acquire()
-    keeper = well._parts.keeper
+    renewal = well._parts.lock_renewal
     well.close()
-    end_of(keeper)
-    assert keeper._due == {}
+    end_of(renewal)
+    assert renewal._due == {}

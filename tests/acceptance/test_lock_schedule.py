@@ -89,8 +89,8 @@ def test_a_scheduled_lock_is_not_renewed(well: Stepwell, clock: FakeClock, monke
     write = store_under(well).write
     monkeypatch.setattr(store_under(well), "write", lambda group: units.extend(group) or write(group))
     with well.scheduled_lock("report", at_most=0.05):
-        assert well._parts.keeper._due == {}
-        assert well._parts.keeper._thread is None
+        assert well._parts.lock_renewal._due == {}
+        assert well._parts.lock_renewal._thread is None
     assert not [unit for unit in units if isinstance(unit, Renew)]
 
 

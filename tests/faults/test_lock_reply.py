@@ -81,7 +81,7 @@ def test_a_lock_whose_replies_are_all_lost_is_an_orphan_that_expires(well: Stepw
     """T25: the caller does not run; the lock is taken, by nobody, for no longer than its lease."""
     with armed(always("store.committed")), pytest.raises(CommitUnknown):
         well.lock("door", seconds=30).acquire()
-    assert well._parts.keeper._due == {}, "nobody renews what nobody holds"
+    assert well._parts.lock_renewal._due == {}, "nobody renews what nobody holds"
     with pytest.raises(LockHeld):
         well.lock("door").acquire()
     clock.advance(30.1)
@@ -184,7 +184,7 @@ def test_a_block_whose_lock_cannot_be_given_back_is_done_all_the_same(
             raise ZeroDivisionError
     assert [turn.reply for turn in well.conversations.history("c")] == [result.reply] == ["saved"]
     assert caplog.text.count("could not be given back, so it ends by itself") == 2
-    assert well._parts.keeper._due == {}
+    assert well._parts.lock_renewal._due == {}
     clock.advance(30.1)
     with well.lock("door"), well.conversations.lock("c"):
         pass

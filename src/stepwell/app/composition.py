@@ -29,7 +29,7 @@ from stepwell.runtime.worker import Worker
 from stepwell.state.conversations import DAY_SECONDS, ConversationOperations
 from stepwell.state.copies import Copies
 from stepwell.state.executions import Executions
-from stepwell.state.locks import Keeper, LockOperations
+from stepwell.state.locks import LockOperations, LockRenewal
 from stepwell.state.scoped_state import StateOperations
 from stepwell.stores.url import store_of
 
@@ -60,17 +60,17 @@ class Parts:
         self.copies = Copies(self.executions, self.store, self.clock, signing_key)
         self.definitions = DefinitionOperations(self.store)
         self.state = StateOperations(self.store, self.limits, self.pulse)
-        self.keeper = Keeper(self.group)
+        self.lock_renewal = LockRenewal(self.group)
         self._worker_driver: AsyncDriver | None = None
         self._dispatcher: Dispatcher | None = None
-        self.locks = LockOperations(self.pulse, self.keeper, new_id)
+        self.locks = LockOperations(self.pulse, self.lock_renewal, new_id)
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
         self.queue = QueueParts(self.store, self.executions, self.definitions, self.pulse)
 
     def close(self) -> None:
         if self._worker_driver is not None:
             self._worker_driver.let_go()
-        self.keeper.close()
+        self.lock_renewal.close()
         self.pulse.close()
         self.group.close()
         self.store.close()

@@ -27,9 +27,9 @@ from stepwell.pipeline.operations import Operation, wait, write
 __all__ = [
     "DEFAULT_SECONDS",
     "HeldLock",
-    "Keeper",
     "LockHandle",
     "LockOperations",
+    "LockRenewal",
     "LockRequest",
     "guards_of",
     "lock_request",
@@ -102,7 +102,7 @@ def guards_of(lock: HeldLock | None) -> tuple[LockGuard, ...]:
     return (lock.guard,)
 
 
-class Keeper:
+class LockRenewal:
     """Renew the locks that this process holds, well before they expire, in one thread."""
 
     def __init__(self, group: GroupCommit) -> None:
@@ -113,17 +113,17 @@ class Keeper:
         self._wakes_at = inf
         self._thread: threading.Thread | None = None
 
-    def keep(self, held: HeldLock) -> None:
+    def add(self, held: HeldLock) -> None:
         """Renew a lock from now on."""
         with self._lock:
             due = self._due[held] = monotonic() + held.seconds / _RENEWALS_PER_LEASE
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="stepwell-keeper", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="stepwell-lock-renewal", daemon=True)
                 self._thread.start()
             elif due < self._wakes_at:
                 self._sooner.notify()
 
-    def let_go(self, held: HeldLock) -> None:
+    def remove(self, held: HeldLock) -> None:
         """Stop renewing a lock."""
         with self._lock:
             # Without waking the thread: most locks are released long before it next looks.
@@ -176,8 +176,8 @@ class Keeper:
 class LockOperations:
     """Acquire and release locks."""
 
-    def __init__(self, pulse: Notifications, keeper: Keeper, new_id: NewId) -> None:
-        self._pulse, self._keeper, self._new_id = pulse, keeper, new_id
+    def __init__(self, pulse: Notifications, renewal: LockRenewal, new_id: NewId) -> None:
+        self._pulse, self._renewal, self._new_id = pulse, renewal, new_id
 
     def acquire(self, request: LockRequest) -> Operation[HeldLock]:
         """Acquire a lock now or within the timeout. Raise ``LockHeld`` if another holder has it all that time."""
@@ -190,7 +190,7 @@ class LockOperations:
             raise LockHeld(f"lock {request.label!r} is held by another; {advice}", until_ms=outcome.until_ms)
         held = HeldLock(request.label, _lease_in(outcome), request.seconds)
         if request.renew:
-            self._keeper.keep(held)
+            self._renewal.add(held)
         return held
 
     def _wait_for(self, unit: Acquire, timeout: float) -> Operation[Outcome]:
@@ -220,7 +220,7 @@ class LockOperations:
 
     def release(self, held: HeldLock, at_least_seconds: float = 0) -> Operation[bool]:
         """Release a lock; return whether it was still held. A lock that was lost stays with its present holder."""
-        self._keeper.let_go(held)
+        self._renewal.remove(held)
         outcome = yield from write(Unlock(held.name, held.holder, held.fence, at_least_seconds))
         if isinstance(outcome, LeaseLost):
             held.lose()
