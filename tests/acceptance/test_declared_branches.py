@@ -72,7 +72,7 @@ def test_instances_that_run_on_know_their_items(well: TestWell, seconds: int) ->
     assert [(each.status, each.output) for each in steps] == [(Status.COMPLETED, "x"), (Status.COMPLETED, "y")]
 
 
-def test_those_who_are_asked_after_an_escalation_can_approve_though_somebody_before_them_refused(well: TestWell) -> None:
+def test_approvers_after_an_escalation_can_approve_after_an_earlier_refusal(well: TestWell) -> None:
     people = {"approvers": ["a", "b"], "escalate_to": ["x", "y"]}
     asked = approval("go on?", needed=1, timeout="1h", on_timeout="escalate", name="ap", **people)
     run = well.start(define("w", asked))

@@ -213,7 +213,7 @@ def waiting_run(well: TestWell, root: Any) -> Any:
     return run
 
 
-def test_choice_that_was_made_in_the_commit_of_the_failure_is_made_by_the_same_signal_again(well: TestWell) -> None:
+def test_choice_committed_with_the_failure_is_made_by_the_same_signal_on_retry(well: TestWell) -> None:
     run = waiting_run(well, deferred({"go": throw("no {{ item }}"), "stop": throw("stopped")}))
     run.signal("go", 7)
     for _ in range(3):

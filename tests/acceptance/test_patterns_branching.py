@@ -106,7 +106,7 @@ def test_wcp_09_the_first_branch_opens_what_follows_and_the_others_come_to_nothi
     assert play.times("C") == 2
 
 
-def test_wcp_28_a_blocking_discriminator_lets_no_second_round_in_before_all_branches_of_the_first_came(act: Act) -> None:
+def test_wcp_28_blocking_discriminator_waits_for_all_branches_of_a_round(act: Act) -> None:
     play = act(loop(scope(parallel(task("A"), task("B"), join="discriminator"), task("C")), count=2))
     play.do("A", "C")
     assert play.open == ["B"], "C is done, and the next round waits"
@@ -124,7 +124,7 @@ def test_wcp_29_a_cancelling_discriminator_withdraws_the_other_branches(act: Act
     assert play.times("A") == play.times("C") == 0
 
 
-def test_wcp_30_a_partial_join_passes_at_the_nth_branch_and_the_others_go_on_without_effect(act: Act) -> None:
+def test_wcp_30_partial_join_passes_at_the_nth_branch_and_the_others_go_on(act: Act) -> None:
     play = act(parallel(task("A"), task("B"), task("C"), join=2, cancel_losers=False), task("D"))
     play.do("C")
     assert play.open == ["A", "B"]
@@ -137,7 +137,7 @@ def test_wcp_30_a_partial_join_passes_at_the_nth_branch_and_the_others_go_on_wit
     assert play.times("D") == 1
 
 
-def test_wcp_31_a_blocking_partial_join_lets_no_second_round_in_before_all_branches_came(act: Act) -> None:
+def test_wcp_31_blocking_partial_join_waits_for_all_branches_of_a_round(act: Act) -> None:
     play = act(loop(scope(parallel(task("A"), task("B"), task("C"), join=2, cancel_losers=False), task("D")), count=2))
     play.do("A", "B", "D")
     assert play.open == ["C"], "D is done, and the next round waits"

@@ -56,7 +56,7 @@ def test_wcp_15_instances_are_added_while_others_run_and_all_are_waited_for(act:
     assert play.open == ["B"]
 
 
-def test_wcp_26_a_cancelled_activity_withdraws_its_open_instances_and_keeps_what_is_done(act: Act) -> None:
+def test_wcp_26_cancelled_activity_withdraws_open_instances_and_keeps_done_ones(act: Act) -> None:
     play = act(scope(each(task("A"), count=3), task("B"), cancel_on="stop", name="activity"), task("C"))
     play.do("A")
     play.send("stop")
@@ -65,7 +65,7 @@ def test_wcp_26_a_cancelled_activity_withdraws_its_open_instances_and_keeps_what
     assert play.steps["activity"] == "CANCELLED"
 
 
-def test_wcp_27_a_completed_activity_withdraws_its_open_instances_and_goes_on_as_if_all_were_done(act: Act) -> None:
+def test_wcp_27_completed_activity_withdraws_open_instances_and_goes_on(act: Act) -> None:
     play = act(scope(scope(each(task("A"), count=3), cancel_on="enough"), task("B"), name="activity"))
     play.do("A")
     play.send("enough")
@@ -76,7 +76,7 @@ def test_wcp_27_a_completed_activity_withdraws_its_open_instances_and_goes_on_as
     assert play.is_over
 
 
-def test_wcp_34_the_nth_instance_opens_what_follows_and_the_others_go_on_without_effect(act: Act) -> None:
+def test_wcp_34_nth_instance_opens_what_follows_and_the_others_go_on(act: Act) -> None:
     play = act(each(task("A"), count=3, join=2, cancel_losers=False), task("B"))
     play.do("A")
     assert play.open == ["A", "A"]

@@ -280,7 +280,7 @@ def test_a_workflow_has_a_version_that_every_store_can_count_to(well: Any):
     assert well.enqueue(workflow(name="queue.newest", version=2**53)(newest), 1).result(WAIT) == 1
 
 
-def test_the_result_of_an_item_whose_execution_id_was_taken_is_not_that_of_the_other_run(well: Any):
+def test_item_whose_execution_id_was_taken_by_another_run_fails(well: Any):
     """Of the same workflow in the same workspace: only the item's own id tells them apart."""
     well.queue.pause("default")
     item = well.enqueue(echo, 1, execution_id="mine")
@@ -292,7 +292,7 @@ def test_the_result_of_an_item_whose_execution_id_was_taken_is_not_that_of_the_o
         item.result(WAIT)
 
 
-def test_a_step_that_asks_by_name_is_given_the_id_of_a_new_item_or_one_that_nobody_has(well: Any):
+def test_step_that_enqueues_by_name_gets_the_id_of_a_new_item_or_of_none(well: Any):
     """Which item stands for the request is seen with the step's commit alone."""
     given = well.start(asking_by_name, 1).result(WAIT)
     assert [well.queue.item(item_id).state().input for item_id in given] == [1, 1]

@@ -232,7 +232,7 @@ def test_a_row_that_nobody_could_have_put_stops_no_other_schedule(queue_url: str
         assert well.schedules.delete("odd")
 
 
-def test_a_schedule_that_cannot_be_read_hides_no_other_and_can_be_put_again_or_deleted(
+def test_unreadable_schedule_hides_no_other_and_can_be_replaced_or_deleted(
     blocking_well: Stepwell, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ):
     schedules = blocking_well.schedules

@@ -83,7 +83,7 @@ def test_enqueue_with_an_id_of_another_workspace_is_refused(shared: Stepwell) ->
     assert shared.queue.list(workspace="bolt") == []
 
 
-def test_item_whose_id_was_taken_while_it_waited_does_not_give_the_result_of_the_other(shared: Stepwell) -> None:
+def test_item_whose_execution_id_was_taken_does_not_return_the_others_result(shared: Stepwell) -> None:
     shared.queue.pause("default")
     item = shared.enqueue(remember, "mine", workspace="bolt", execution_id="order-7")
     shared.start(remember, "secret", workspace="acme", execution_id="order-7").result(60)

@@ -159,7 +159,7 @@ def test_conflict_at_every_attempt_fails_the_step_and_nothing_of_it_lands(well: 
     assert run.state().get_step_output("s.take" if way is taking else "take").output["attempts"] == 3
 
 
-def test_code_is_told_of_a_refused_write_as_of_any_failed_step_and_told_the_same_from_the_record(well: Any) -> None:
+def test_refused_write_raises_like_a_failed_step_and_the_same_on_replay(well: Any) -> None:
     well.state.custom("stock").set("lamps", 10)
     for number in (1, 2, 3):
         before_attempt[number] = lambda number=number: well.state.custom("stock").set("lamps", 10 * number)

@@ -190,7 +190,7 @@ async def has_three() -> list[str]:
     return await stepwell.map(kid, ["a", "b", "c"])
 
 
-def test_children_that_were_cancelled_with_their_parent_are_made_anew_when_it_is_retried(well: TestWell) -> None:
+def test_children_cancelled_with_their_parent_are_started_anew_by_its_retry(well: TestWell) -> None:
     faults.add("b")
     run = well.start(has_three)
     with pytest.raises(ExecutionFailed):

@@ -76,7 +76,7 @@ async def torn(_: None) -> None:
     await asyncio.gather(fails_soon(), takes_long())
 
 
-def test_what_is_under_way_in_other_branches_ends_and_is_recorded_before_anything_is_undone() -> None:
+def test_steps_under_way_in_other_branches_are_recorded_before_compensation() -> None:
     events = rehearse(torn).trace.events
     assert [event.name for event in events if event.kind == "step"] == ["fails_soon", "takes_long", "undo:puts_back"]
 

@@ -132,7 +132,7 @@ async def parent() -> list[int]:
     return [await kid(1)]
 
 
-def test_child_that_has_another_id_since_somebody_has_its_own_is_the_one_that_is_retried(well: Any) -> None:
+def test_retry_finds_the_child_that_got_another_id(well: Any) -> None:
     tries[:] = ["down"]
     stranger, run = well.start(kid, 7, execution_id="p:1"), well.start(parent, execution_id="p")
     for each in (stranger, run):

@@ -37,7 +37,7 @@ async def key_nested(letter: str) -> list[list[list[str]]]:
     return list(await asyncio.gather(both(letter), both("b")))
 
 
-def test_tasks_that_a_call_starts_for_itself_do_not_move_the_keys_of_the_workflows_own():
+def test_tasks_that_a_call_starts_do_not_shift_the_workflows_keys():
     """Starting a child starts a task here; answering it from the record does not. The branches after it are numbered alike."""
     report = crash_everywhere(key_parent, "a")
     assert report.result == [["a"], ["b", "bb"], ["c", "cc"]]

@@ -56,7 +56,7 @@ def resting(request: pytest.FixtureRequest, well: TestWell) -> Any:
     return run
 
 
-def test_variable_that_was_set_before_a_recorded_step_is_not_set_again_when_the_run_is_taken_up(resting: Any) -> None:
+def test_variable_set_before_a_recorded_step_is_not_set_again_on_replay(resting: Any) -> None:
     resting.signal("go", "on")
     assert resting.result(WAIT) == ["on", 1]
     written = [each for receipt in resting.receipts() for each in receipt.mutations if each["type"] == "set_variable"]

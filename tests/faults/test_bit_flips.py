@@ -97,9 +97,7 @@ def flipped(content: bytes | str, at: int, bit: int) -> bytes | str:
     return data.decode("latin-1") if isinstance(content, str) else bytes(data)
 
 
-def test_every_flip_in_a_receipt_a_body_or_a_snapshot_is_found_and_others_are_not_affected(
-    original: Original, quick_path: Path
-) -> None:
+def test_every_bit_flip_in_a_receipt_body_or_snapshot_is_found_alone(original: Original, quick_path: Path) -> None:
     """T11: a bit at each 64-byte stride of everything that is stored of one execution's history."""
     choice, path = random.Random(11), quick_path / "flipped.db"
     original.copy(path).close()

@@ -108,7 +108,7 @@ def test_fast_path_of_sqlite_is_taken_whether_or_not_a_test_listens(open_caller:
 @pytest.mark.parametrize("way", CHANGES)
 @pytest.mark.parametrize("colour", CALLERS)
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
-def test_a_failed_transaction_without_an_id_of_its_own_is_committed_again_and_lands_once(
+def test_failed_transaction_without_a_given_id_is_retried_and_lands_once(
     store: str, way: str, open_caller: Callable[[], Caller]
 ) -> None:
     """T01: whoever gave no commit id can still call commit() again on the same transaction, whatever point it failed at."""

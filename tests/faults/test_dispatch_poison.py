@@ -97,9 +97,7 @@ def test_item_that_its_engine_cannot_start_is_dead_at_exactly_its_attempts(
         assert well.queue.redrive(bad.item_id).result(WAIT) == 13
 
 
-def test_items_that_were_cut_short_are_started_one_at_a_time_whichever_claims_bring_them(
-    shared_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_items_are_started_one_at_a_time_across_claims(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until one of them has committed something it may be the one that ends its process, and others must not be beside it then."""
     monkeypatch.setattr("stepwell.queue.local_engine._MAKE_AFTER_SECONDS", 600)
     begun.clear()

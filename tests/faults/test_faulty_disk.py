@@ -110,7 +110,7 @@ def each_number(calls: SystemCalls, failure: Failure, attempt: Callable[[Callabl
             return number - 1
 
 
-def test_a_commit_on_a_failing_disk_is_refused_or_unknown_and_lands_once_the_disk_works(
+def test_commit_on_a_failing_disk_is_refused_or_unknown_and_its_retry_lands(
     bench: Bench, calls: SystemCalls, failure: Failure, is_checkpointing: bool, pictures: dict[str, list[Picture]]
 ) -> None:
     """T09: for every n that a commit reaches; I1 to I3; the same store object goes on."""

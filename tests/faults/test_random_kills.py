@@ -29,7 +29,7 @@ def check_whole(caller: Blocking) -> None:
         assert state.variables.get("last") == (commits[-1] if commits else None)
 
 
-def test_no_acknowledged_commit_is_lost_and_none_is_partial_when_writers_are_killed_at_random(tmp_path: Path) -> None:
+def test_randomly_killed_writers_lose_no_acknowledged_commit_and_leave_none_partial(tmp_path: Path) -> None:
     """T02, short: 8 writers, 50 executions, rounds of kill -9 after a random number of acks; I1 to I5 on the ack log."""
     seed = random.SystemRandom().randrange(2**32)
     print("seed", seed)

@@ -95,7 +95,7 @@ def test_crash_loses_nothing_but_a_suffix_and_leaves_the_chain_whole(folder: Pat
     site.close()
 
 
-def test_server_without_persistence_is_empty_after_a_crash_and_nobody_takes_that_for_the_truth(folder: Path) -> None:
+def test_crashed_server_without_persistence_is_refused_as_corrupted(folder: Path) -> None:
     """T16, T17: it was never called durable; who lived through it is told, until the store is opened again."""
     site = Site(folder)
     assert site.store.durability().level == "none"
@@ -254,9 +254,7 @@ def test_replica_that_was_promoted_too_early_grants_a_higher_fence(folder: Path)
     site.close()
 
 
-def test_holder_that_slept_past_its_ttl_can_neither_write_nor_extend_nor_take_the_lock_from_the_next(
-    redis_url: str, clock: FakeClock
-) -> None:
+def test_holder_paused_past_its_ttl_cannot_write_extend_or_free_the_next_lock(redis_url: str, clock: FakeClock) -> None:
     """T20, 200 times: the write is refused by the fence, and giving back does not delete the new owner's lock."""
     store = RedisStore(redis_url, clock, Limits())
     store.open()

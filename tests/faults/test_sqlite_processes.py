@@ -99,7 +99,7 @@ def test_an_open_well_keeps_the_shared_memory_from_being_truncated(path: Path) -
             assert child.hear() == str(os.getpid())
 
 
-def test_what_another_process_wrote_is_seen_at_once_even_after_a_refused_write_of_our_own(path: Path) -> None:
+def test_write_of_another_process_is_seen_at_once_even_after_a_refused_write(path: Path) -> None:
     """T12: a refused write leaves no trace in the file, so it must not be taken for the other's commit."""
     url = f"sqlite:///{path}"
     with Stepwell(url) as ours, Stepwell(url) as theirs:

@@ -142,7 +142,7 @@ def test_every_bit_of_a_stored_row_is_under_its_seal(quick_path: Path) -> None:
         connection.close()
 
 
-def test_values_from_before_there_were_seals_are_read_and_sealed_when_they_are_written(tmp_path: Path) -> None:
+def test_values_without_a_seal_are_read_and_sealed_at_the_next_write(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/well.db"
     with Stepwell(url) as well:
         scope = well.state.custom("s")

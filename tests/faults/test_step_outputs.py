@@ -143,7 +143,7 @@ def test_in_every_interleaving_the_first_output_stays_and_a_deletion_is_final(ca
     assert (counted.get("right", 0), counted.get("wrong", 0)) == (rights, wrongs)
 
 
-def test_without_a_deletion_the_recorded_output_is_the_first_one_in_every_interleaving(caller: Caller) -> None:
+def test_first_output_is_the_recorded_one_in_every_interleaving(caller: Caller) -> None:
     """T07, I4: the value that was recorded first is the one that is read, whoever tried later."""
     orders = {tuple(event for event in order if event != "delete") for order in interleavings()}
     for number, order in enumerate(sorted(orders)):

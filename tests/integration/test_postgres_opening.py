@@ -250,7 +250,7 @@ def test_server_that_does_not_sync_is_not_called_durable(open_url: OpenUrl) -> N
         store.close()
 
 
-def test_store_opened_before_a_fork_is_refused_in_the_child_and_lives_on_in_the_parent(postgres_url: str) -> None:
+def test_store_opened_before_a_fork_is_refused_in_the_child_only(postgres_url: str) -> None:
     script = f"""
 import os
 from stepwell.clock import SystemClock

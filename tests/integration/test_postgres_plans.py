@@ -49,7 +49,7 @@ def scans(outside: psycopg.Connection[Any], schema: str, others: set[tuple[Any, 
     return outside.execute(SCANS, [schema]).fetchall()
 
 
-def test_what_is_run_and_read_goes_through_no_table_that_was_empty_when_the_server_looked(
+def test_commands_scan_no_table_that_was_empty_when_analysed(
     postgres_url: str, postgres_schema: str, outside: psycopg.Connection[Any]
 ) -> None:
     others = sessions(outside)

@@ -191,7 +191,7 @@ def test_item_whose_time_is_moved_while_it_is_being_claimed_waits_for_it(
 @pytest.mark.parametrize(
     "row", ["workspaces WHERE workspace_id = 'acme'", "queues WHERE name = 'mail'"], ids=["workspace", "queue"]
 )
-def test_who_gives_a_start_back_waits_for_the_claim_under_way_and_holds_no_item_meanwhile(
+def test_returned_start_waits_for_the_claim_under_way_and_holds_no_item(
     store: Store, outside: Outside, postgres_schema: str, row: str
 ) -> None:
     """The claim goes on to lock items: if one of them were held by who waits for it, neither would ever end."""

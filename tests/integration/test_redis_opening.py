@@ -170,7 +170,7 @@ def test_read_only_replica_is_refused(own_server: RedisServer, redis_server: Red
     refused(own_server.url(), StoreUnavailable, "read-only replica", "primary")
 
 
-def test_primary_that_became_a_replica_refuses_writes_and_serves_again_when_it_is_back(own_server: RedisServer) -> None:
+def test_primary_turned_replica_refuses_writes_until_it_is_primary_again(own_server: RedisServer) -> None:
     with Stepwell(own_server.url()) as well, own_server.client() as client:
         well.create("run")
         # A replica of nobody: it keeps its data, and waits for a primary that never comes.

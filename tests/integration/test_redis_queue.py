@@ -210,7 +210,7 @@ def test_dropped_items_leave_no_key_behind(site: RedisSite) -> None:
     assert left == {b":number", b":turn", b":passes"}
 
 
-def test_store_that_was_made_before_there_were_queues_gets_the_tiers_when_it_is_opened(site: RedisSite) -> None:
+def test_store_made_before_there_were_queues_gets_the_tiers_when_opened(site: RedisSite) -> None:
     site.client.unlink(site.keys.queue + b":tiers", site.keys.queue + b":workspaces")
     store = site.open()
     assert store.tiers() == sorted(TIERS, key=lambda tier: tier.name)

@@ -48,7 +48,7 @@ def test_a_single_state_stays_however_large() -> None:
     assert at_hand(states, "a", "b") == ["b"]
 
 
-def test_of_executions_that_are_over_the_first_goes_when_there_are_too_many_and_others_stay() -> None:
+def test_oldest_ended_execution_is_evicted_and_the_others_stay() -> None:
     states = ExecutionCache(most_over=2)
     for name in "abcd":
         states.put(live(name))

@@ -177,7 +177,7 @@ def test_an_enum_of_no_json_kind_is_refused() -> None:
         canonical({"c": Colour.RED})
 
 
-def test_what_does_not_come_back_equal_is_refused_even_if_nothing_is_wrong_with_its_parts() -> None:
+def test_value_that_does_not_decode_equal_is_refused_though_its_parts_are_sound() -> None:
     class Odd(dict[str, object]):
         __hash__ = None
 

@@ -103,9 +103,7 @@ def dispatch_after(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> None:
     assert bureau.count() == {"CLAIMED": 1}
 
 
-def test_store_that_is_away_when_the_names_of_workflows_are_asked_for_is_asked_again_soon(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_lookup_of_workflow_names_is_retried_soon(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """T41: as one that cannot be claimed from; nothing that was not expected."""
     dispatch_after(monkeypatch, StoreUnavailable("away"), StoreUnavailable("away"))
     assert [message.partition(":")[0] for message in caplog.messages] == ["the dispatcher failed, and tries again"] * 2

@@ -93,7 +93,7 @@ def test_priority_is_kept_across_queues_and_workflows_of_a_workspace(store: Stor
     assert taken == [f"i{number:02}" for number in expected]
 
 
-def test_claimer_gets_only_its_queues_and_workflows_and_others_do_not_stand_in_its_way(store: Store) -> None:
+def test_claimer_gets_only_its_queues_and_workflows_past_all_others(store: Store) -> None:
     others = [new_item(queue="Mail", priority=9) for _ in range(20)] + [
         new_item(workflow_id="order", priority=9) for _ in range(20)
     ]

@@ -114,7 +114,7 @@ def test_last_commit_of_an_execution_leaves_its_item_as_it_ended_before(store: S
     assert (stored(store, "a"), execution.head.status) == (before, "COMPLETED")
 
 
-def test_last_commit_of_an_old_execution_leaves_an_item_that_was_driven_and_claimed_again(store: Store) -> None:
+def test_last_commit_of_an_old_execution_leaves_its_redriven_item_alone(store: Store) -> None:
     """T40: the run that was given up ends late, while the item is with somebody else and has another execution."""
     claimed = claimed_item(store)
     old = SampleExecution(store, "of-a").create(mark=ItemMark("a", "DISPATCHED", claimed.fence))
@@ -190,7 +190,7 @@ def test_deleted_execution_ends_its_item(store: Store) -> None:
     landed(write(store, Deletion("free")))
 
 
-def test_deleted_execution_ends_its_item_whatever_became_of_another_that_wanted_its_id(store: Store) -> None:
+def test_deleted_execution_ends_its_item_and_no_other_that_wanted_its_id(store: Store) -> None:
     """An id of the caller's own may be asked for in two workspaces; the item that came too late must not hide the other."""
     put_workspace(store, "other")
     first = claimed_item(store)

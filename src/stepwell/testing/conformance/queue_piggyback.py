@@ -102,9 +102,7 @@ def test_a_request_and_a_claim_come_to_the_same_as_one_after_the_other(store: St
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_claim_that_rides_along_takes_the_item_if_it_could_be_claimed_and_nothing_that_could_not(
-    store: Store, clock: FakeClock, case: str
-) -> None:
+def test_piggybacked_claim_takes_only_items_that_a_claim_could_take(store: Store, clock: FakeClock, case: str) -> None:
     before, request, claim = CASES[case]
     twins = Twins(store, clock)
     _write_each(twins, [*_of("acme"), *_of("zeta", weight=2), *before], as_group=False)
@@ -141,9 +139,7 @@ def test_a_claim_that_rides_along_keeps_the_order_inside_a_workspace(store: Stor
     assert [item.item_id for item in answers(outcome)] == ["first"]
 
 
-def test_workspaces_that_started_while_idle_take_their_turns_as_if_claimed_in_the_ordinary_way(
-    store: Store, clock: FakeClock
-) -> None:
+def test_piggybacked_starts_count_as_turns_of_their_workspaces(store: Store, clock: FakeClock) -> None:
     twins = Twins(store, clock)
     _write_each(twins, [*_of("acme"), *_of("zeta", weight=2)], as_group=False)
     for number in range(6):

@@ -188,7 +188,7 @@ def test_item_does_not_wait_again_beside_another_of_its_singleton_name(store: St
     assert statuses(store) == {"a": "PENDING", "b": "COMPLETED"}
 
 
-def test_item_that_waits_again_keeps_its_input_whatever_is_asked_for_by_its_debounce_name(store: Store) -> None:
+def test_item_that_waits_again_keeps_its_input_despite_its_debounce_key(store: Store) -> None:
     """Its execution goes on from its record: what a later request asks for would be lost."""
     run = failed_run(store, debounce="d", input=b"1")
     run.land(status("PENDING"), rest=Rest(), mark=AGAIN)
