@@ -20,7 +20,7 @@ from stepwell.pipeline.operations import AsyncDriver, read
 from stepwell.runtime.inbox import Message, messages, path_of
 from stepwell.runtime.known_workflows import KnownWorkflows
 from stepwell.runtime.shutdown import HandBackRetry
-from stepwell.runtime.start import Seed, Starting, TakesOn
+from stepwell.runtime.start import LocalWorker, Seed, Starting
 from stepwell.runtime.steps.process_pool import ProcessPool
 from stepwell.runtime.steps.scoped_state import StateReading, read_state
 from stepwell.state.executions import Executions
@@ -48,7 +48,7 @@ class Services:
         clock: Clock,
         limits: Limits,
         new_id: NewId,
-        worker: TakesOn,
+        worker: LocalWorker,
         concurrency: int,
     ) -> None:
         self._store, self._executions, self._driver, self._worker = store, executions, driver, worker

@@ -28,9 +28,9 @@ from stepwell.runtime.steps.budget import governance_of
 from stepwell.state.executions import Executions
 
 __all__ = [
+    "LocalWorker",
     "Seed",
     "Starting",
-    "TakesOn",
     "news_of",
     "seed_of",
 ]
@@ -72,7 +72,7 @@ def _decoded(state: State, section: str) -> dict[str, Value]:
     return {key: decode(data) for key, data in state.sections[section].items() if not key.startswith("$")}
 
 
-class TakesOn(Protocol):
+class LocalWorker(Protocol):
     """A worker of this process, that may run a new execution at once."""
 
     holder: str
@@ -87,7 +87,7 @@ class TakesOn(Protocol):
         """How long its leases last."""
         ...
 
-    def take_on(self, lease: Lease, *, is_new: bool = True) -> None:
+    def run_leased(self, lease: Lease, *, is_new: bool = True) -> None:
         """Run it, unless it is being run already. A new one has no messages yet."""
         ...
 
@@ -108,7 +108,7 @@ class Starting:
         parent: Metadata | None = None,
         governance: Governance | None = None,
         seed: Seed | None = None,
-        worker: TakesOn | None = None,
+        worker: LocalWorker | None = None,
     ) -> Operation[None]:
         """Create an execution; a worker of this process with room gets it under a lease, else it is due for any."""
         trigger = self._trigger(workflow, value)
@@ -134,7 +134,7 @@ class Starting:
         yield from self._create(identity, batch, creation)
         if mine is not None:
             lease = Lease(execution_id, mine.holder, 1, self._clock.now_ms() + round(mine.lease_seconds * 1000))
-            mine.take_on(lease, is_new=parent is None)  # a parent may have cancelled its child before it was there
+            mine.run_leased(lease, is_new=parent is None)  # a parent may have cancelled its child before it was there
 
     def _trigger(self, workflow: Workflow[..., Any], value: Value) -> bytes:
         """What is stored of an input, which fits the workflow's parameters."""

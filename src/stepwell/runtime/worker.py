@@ -90,7 +90,7 @@ class Worker:
         self.companions: list[Companion] = []
         self._has_more = False
         """Whether more executions may be due than there was room for when it last claimed."""
-        self._is_stopping, self._told_to_stop = False, asyncio.Event()
+        self._is_stopping, self._stop_requested = False, asyncio.Event()
         self._grace_seconds: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._woken: Callable[[], None] = lambda: None
@@ -101,10 +101,10 @@ class Worker:
         follow_tasks(self._loop)
         keeping = self._loop.create_task(LeaseRenewal(self._driver, self.lease_seconds, self._sessions).run())
         # Claims have a task of their own: a store that does not answer must not keep the worker from stopping.
-        claiming, told = self._loop.create_task(self._claim_all()), self._loop.create_task(self._told_to_stop.wait())
+        claiming, stopping = self._loop.create_task(self._claim_all()), self._loop.create_task(self._stop_requested.wait())
         beside = [claiming, *(self._loop.create_task(each.run()) for each in self.companions)]
         try:
-            await asyncio.wait((claiming, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((claiming, stopping), return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._is_stopping = True
             self._woken()
@@ -112,7 +112,7 @@ class Worker:
                 each.stop()
             await self._drain(beside)
             keeping.cancel()
-            told.cancel()
+            stopping.cancel()
         if not claiming.cancelled():
             claiming.result()
 
@@ -125,7 +125,7 @@ class Worker:
         self._is_stopping, self._grace_seconds = True, grace_seconds
         if self._loop is not None:
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._told_to_stop.set)
+                self._loop.call_soon_threadsafe(self._stop_requested.set)
 
     @property
     def is_stopping(self) -> bool:
@@ -171,7 +171,7 @@ class Worker:
         if session is not None:
             session.lose(error)
 
-    def take_on(self, lease: Lease, *, is_new: bool = True) -> None:
+    def run_leased(self, lease: Lease, *, is_new: bool = True) -> None:
         """Run an execution that was created with a lease for this worker. From any thread.
 
         Args:
@@ -180,11 +180,11 @@ class Worker:
         if self._loop is not None:
             self._executions.endings.begin(lease.name)
             if is_running(self._loop):
-                self._take_on(lease, is_new)
+                self._run_leased(lease, is_new)
             else:
-                self._loop.call_soon_threadsafe(self._take_on, lease, is_new)
+                self._loop.call_soon_threadsafe(self._run_leased, lease, is_new)
 
-    def _take_on(self, lease: Lease, is_new: bool) -> None:
+    def _run_leased(self, lease: Lease, is_new: bool) -> None:
         if lease.name not in self._kept:  # else it was started twice, since the reply to the first start was lost
             self._start(lease, self._run(lease, partial(self._load, lease, is_new=is_new)))
 
@@ -230,7 +230,7 @@ class Worker:
         self._tasks.add(asyncio.get_running_loop().create_task(work))
 
     async def _run(self, lease: Lease, load: Load, ended: Callable[[], None] | None = None) -> None:
-        """Run an execution until it ends or rests. It is loaded here, so that a failure is told like one of the session."""
+        """Run an execution until it ends or rests. Load it here, so that a failure to load is logged like one of the session."""
         wake, task = None, asyncio.current_task()
         assert task is not None  # noqa: S101 - it is one
         try:

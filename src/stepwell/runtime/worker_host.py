@@ -88,23 +88,28 @@ def serve(
     on_ready: Callable[[], None] = lambda: None,
     on_stop: Callable[[], None] = lambda: None,
 ) -> int:
-    """Let a well work until SIGTERM or SIGINT, then close it; the number of the signal. In the main thread.
+    """Serve until SIGTERM or SIGINT, then close the well; return the number of the signal. In the main thread.
 
     After the first signal nothing more is claimed, waiting executions are handed back at once, and steps under way have
-    ``grace_seconds`` to end; then they are left, and their executions handed back, too, to go on elsewhere. A second signal ends
-    the grace. If threads are left inside a step, the process ends here, since nothing can stop them. From ``on_ready`` on, signals
-    are heard.
+    ``grace_seconds`` to end; then they are abandoned, and their executions handed back, too. A second signal ends the grace. If
+    threads are left inside a step, the process ends here, since nothing can stop them.
+
+    Args:
+        well: a well with a worker.
+        grace_seconds: how long steps under way may take after the first signal.
+        on_ready: called when signals are handled.
+        on_stop: called after the first signal.
     """
     told: list[int] = []
-    with _Bell() as bell:
+    with _Wakeup() as wakeup:
         before = {each: signal.signal(each, lambda number, _: told.append(number)) for each in _SIGNALS}
         try:
             on_ready()
             while not told:
-                bell.wait()
+                wakeup.wait()
             well.drain(grace_seconds)
             on_stop()
-            _close(well, told, bell)
+            _close(well, told, wakeup)
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
@@ -113,43 +118,43 @@ def serve(
     return told[0]
 
 
-class _Bell:
-    """Rings at each signal and whenever asked to, and is heard even if it rang before anybody waited.
+class _Wakeup:
+    """A pipe that each signal writes to, so that a wait for it ends even if the signal came before the wait began.
 
     Waiting for a lock or a thread would not do: a signal that comes a moment before the wait begins does not end it.
     """
 
-    def __enter__(self) -> _Bell:
-        self._rope, self._ear = socket.socketpair()
-        self._rope.setblocking(False)
-        self._before = signal.set_wakeup_fd(self._rope.fileno(), warn_on_full_buffer=False)
+    def __enter__(self) -> _Wakeup:
+        self._sender, self._receiver = socket.socketpair()
+        self._sender.setblocking(False)
+        self._before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         signal.set_wakeup_fd(self._before)
-        self._rope.close()
-        self._ear.close()
+        self._sender.close()
+        self._receiver.close()
 
-    def ring(self) -> None:
-        """Ring. From any thread."""
-        with suppress(OSError):  # it rings already, or nobody is there to hear it
-            self._rope.send(b"\0")
+    def wake(self) -> None:
+        """End the next wait. From any thread."""
+        with suppress(OSError):  # the pipe is full, so that the wait ends anyway, or it is closed
+            self._sender.send(b"\0")
 
     def wait(self) -> None:
-        """Wait for a ring that was not heard yet."""
-        self._ear.recv(1)
+        """Wait for a signal or a ``wake``."""
+        self._receiver.recv(1)
 
 
-def _close(well: Drains, told: list[int], bell: _Bell) -> None:
-    """Close a well; if there is a second signal meanwhile, hand back at once."""
+def _close(well: Drains, told: list[int], wakeup: _Wakeup) -> None:
+    """Close a well; on a second signal meanwhile, hand back at once."""
     closing: Future[None] = Future()
 
     def close() -> None:
         try:
             closing.set_result(well.close())
-        except BaseException as error:  # noqa: BLE001 - told to the one who waits
+        except BaseException as error:  # noqa: BLE001 - raised by the waiting caller
             closing.set_exception(error)
-        bell.ring()
+        wakeup.wake()
 
     threading.Thread(target=close, name="stepwell-closing", daemon=True).start()
     is_hurried = False
@@ -158,7 +163,7 @@ def _close(well: Drains, told: list[int], bell: _Bell) -> None:
             is_hurried = True
             well.drain(0)
             _end_after(HAND_BACK_SECONDS, 128 + told[1])
-        bell.wait()
+        wakeup.wait()
     closing.result()
 
 
@@ -169,7 +174,7 @@ def _end_after(seconds: float, code: int) -> None:
 
 
 def _is_inside(thread: threading.Thread) -> bool:
-    """Whether a thread of ours is inside of a user's function. One that is idle ends as soon as its pool is shut down."""
+    """Whether a pool's thread is inside a user's function. An idle thread ends as soon as its pool is shut down."""
     thread.join(0.1)
     return thread.is_alive()
 
