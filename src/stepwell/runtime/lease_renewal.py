@@ -10,8 +10,9 @@ from typing import Protocol
 from stepwell.errors import LeaseLost, StepwellError
 from stepwell.model.commit import Extension, Lease, Written
 from stepwell.pipeline.operations import AsyncDriver, write
+from stepwell.runtime.periodic import PeriodicTask
 
-__all__ = ["LeaseRenewal", "Leased", "monotonic"]
+__all__ = ["LeaseGuard", "LeaseRenewal", "Leased", "monotonic"]
 
 log = logging.getLogger(__name__)
 
@@ -41,28 +42,32 @@ class Leased(Protocol):
         ...
 
 
-class LeaseRenewal:
+class LeaseRenewal(PeriodicTask):
     """Extends the leases of sessions.
 
     All times are this process's own, counted from the moment before a lease was asked for, so that they are never later than the
     store's, whatever its clock says.
     """
 
+    name = "the renewal of leases"
+
     def __init__(self, driver: AsyncDriver, lease_seconds: float, sessions: Mapping[str, Leased]) -> None:
+        super().__init__()
         self._driver, self._lease_seconds, self._sessions = driver, lease_seconds, sessions
+        self._guard = LeaseGuard(lease_seconds, sessions)
 
     async def run(self) -> None:
-        """Extend leases until cancelled."""
-        await asyncio.gather(self._renew_all(), self._stop_unkept())
+        """Renew leases, and stop sessions whose lease could not be renewed, until cancelled."""
+        await asyncio.gather(super().run(), self._guard.run())
 
-    async def _renew_all(self) -> None:
+    async def work(self) -> float:
+        """Renew the leases that were not granted or renewed since the last round."""
         every = self._lease_seconds / _RENEWALS_PER_LEASE
-        while True:
-            await asyncio.sleep(every)
-            # Leases that were granted or renewed lately have time until the next round.
-            old = monotonic() + self._lease_seconds - every
-            due = [each for each in self._sessions.values() if each.is_created and each.kept_until <= old]
-            await asyncio.gather(*map(self._renew, due))
+        # Leases that were granted or renewed lately have time until the next round.
+        old = monotonic() + self._lease_seconds - every
+        due = [each for each in self._sessions.values() if each.is_created and each.kept_until <= old]
+        await asyncio.gather(*map(self._renew, due))
+        return every
 
     async def _renew(self, session: Leased) -> None:
         lease, asked = session.lease, monotonic()
@@ -76,12 +81,23 @@ class LeaseRenewal:
         elif isinstance(outcome, Written) and isinstance(outcome.answers[0], Lease):
             session.lease, session.kept_until = outcome.answers[0], asked + self._lease_seconds
 
-    async def _stop_unkept(self) -> None:
-        """Stop sessions whose leases expire soon and were not renewed, since another worker may take over then."""
-        margin = self._lease_seconds / _MARGINS_PER_LEASE
-        while True:
-            await asyncio.sleep(margin / 2)
-            for session in list(self._sessions.values()):
-                if monotonic() >= session.kept_until - margin:
-                    lease = session.lease
-                    session.lose(LeaseLost(f"the lease of {lease.name!r} could not be renewed in time", fence=lease.fence))
+
+class LeaseGuard(PeriodicTask):
+    """Stops sessions whose lease ends soon and was not renewed, for whatever reason: another worker may take over then.
+
+    It is a task of its own, since a renewal may wait for a store that does not answer.
+    """
+
+    name = "the guard of leases"
+
+    def __init__(self, lease_seconds: float, sessions: Mapping[str, Leased]) -> None:
+        super().__init__()
+        self._margin_seconds, self._sessions = lease_seconds / _MARGINS_PER_LEASE, sessions
+
+    async def work(self) -> float:
+        """Stop the sessions whose lease ends within the margin."""
+        for session in list(self._sessions.values()):
+            if monotonic() >= session.kept_until - self._margin_seconds:
+                lease = session.lease
+                session.lose(LeaseLost(f"the lease of {lease.name!r} could not be renewed in time", fence=lease.fence))
+        return self._margin_seconds / 2
