@@ -120,7 +120,7 @@ def test_decorators_refuse_what_could_never_run() -> None:
         @workflow
         class Thing: ...
 
-    with pytest.raises(InvalidInput, match="yields"):
+    with pytest.raises(InvalidInput, match="is a generator"):
 
         @step
         def numbers() -> Any:
