@@ -19,7 +19,7 @@ POINTS = [
     "in step 5",
     "store.before_commit#1",
     "store.committed#2",
-    "store.before_commit#5",
+    "store.before_commit#2",
 ]
 KEYS = (
     {"killed.first", "killed.second", "killed.second-2"}
