@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-__all__ = ["LEASE_POINTS", "POINTS", "QUEUE_POINTS", "armed", "fault"]
+from stepwell.errors import CommitUnknown
+
+__all__ = ["LEASE_POINTS", "POINTS", "QUEUE_POINTS", "armed", "fault", "fault_after_commit"]
 
 # The numbers are the fault points FP0-FP14 of the reliability catalogue.
 POINTS: dict[str, str] = {
@@ -56,6 +58,17 @@ def fault(point: str) -> None:
     """Report that ``point`` was reached. Costs one comparison unless a test armed it."""
     if _hook is not None:
         _hook(point)
+
+
+def fault_after_commit() -> None:
+    """Report that a store has committed. An error from here on is a lost reply: the caller cannot know that the write landed.
+
+    :raises CommitUnknown: a test made the point fail
+    """
+    try:
+        fault("store.committed")
+    except Exception as error:
+        raise CommitUnknown from error
 
 
 @contextmanager

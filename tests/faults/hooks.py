@@ -8,7 +8,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-__all__ = ["Boom", "Trace", "at", "kill_this_process"]
+from stepwell.fault_points import armed
+
+__all__ = ["Boom", "Trace", "at", "kill_this_process", "points_of"]
 
 
 class Boom(Exception):
@@ -27,6 +29,14 @@ class Trace:
     def hits(self) -> Counter[str]:
         """How often each point was reached."""
         return Counter(self.points)
+
+
+def points_of(act: Callable[[], object]) -> list[str]:
+    """The points that a call reaches, in order. A store that writes in one statement has none between its begin and its commit."""
+    trace = Trace()
+    with armed(trace):
+        act()
+    return trace.points
 
 
 def at(point: str, hit: int, act: Callable[[], object]) -> Callable[[str], None]:

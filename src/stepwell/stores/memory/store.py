@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
-from stepwell.errors import CommitUnknown, StepwellError
-from stepwell.fault_points import fault
+from stepwell.errors import StepwellError
+from stepwell.fault_points import fault, fault_after_commit
 from stepwell.model.commit import (
     Acquire,
     Adoption,
@@ -89,10 +89,7 @@ class MemoryStore:
             except BaseException:
                 undo.take_back()
                 raise
-        try:
-            fault("store.committed")
-        except Exception as error:
-            raise CommitUnknown from error
+        fault_after_commit()
         return outcomes
 
     def _write_one(self, unit: Unit, undo: UndoLog) -> Outcome:

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from stepwell.clock import Clock
 from stepwell.errors import CommitUnknown, InvalidInput, StepwellError, StoreUnavailable
-from stepwell.fault_points import fault
+from stepwell.fault_points import fault, fault_after_commit
 from stepwell.model.commit import Acquire, Commit, Lease, Outcome, Renew, Unit, Unlock, Written
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import Enqueue
@@ -108,7 +108,7 @@ class PostgresWriter:
         """
         fault("store.before_begin")
         outcomes = self._write(units, self._path_for(units))
-        fault("store.committed")
+        fault_after_commit()
         return outcomes
 
     def _write(self, units: Sequence[Unit], write: Path) -> list[Outcome]:

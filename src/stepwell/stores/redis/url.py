@@ -17,7 +17,7 @@ __all__ = ["RedisSettings", "parse_url"]
 
 _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
 _SENTINEL = ("sentinel_username", "sentinel_password")
-_OPTIONS = {"prefix", "execution_ttl", "connect_timeout", "timeout", *_TLS}
+_OPTIONS = {"prefix", "execution_ttl", "connect_timeout", "timeout", *_TLS, *_SENTINEL}
 _SENTINEL_PORT = 26379
 
 
@@ -96,13 +96,17 @@ def parse_url(url: str) -> RedisSettings:
     options = {key: values[-1] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
     scheme, _, how = parts.scheme.partition("+")
     is_encrypted = scheme in ("rediss", "valkeys")
-    known = _OPTIONS | set(_SENTINEL if how else ())
-    unknown = options.keys() - known
+    unknown = options.keys() - _OPTIONS
     if unknown:
-        raise InvalidInput(f"a redis URL takes {', '.join(sorted(known))}; not {', '.join(sorted(unknown))}")
+        raise InvalidInput(f"a redis URL takes {', '.join(sorted(_OPTIONS))}; not {', '.join(sorted(unknown))}")
     tls = {name: options[name] for name in _TLS if name in options}
     if tls and not is_encrypted:
         raise InvalidInput(f"{', '.join(sorted(tls))} need an encrypted connection; write rediss:// instead of redis://")
+    login = [name for name in _SENTINEL if name in options]
+    if login and not how:
+        raise InvalidInput(
+            f"{', '.join(login)} need a URL with Sentinels; write redis+sentinel://host1:26379,host2:26379/mymaster/0"
+        )
     ttl = _seconds(options, "execution_ttl", 0.0, 1.0, LONGEST_SECONDS)
     return RedisSettings(
         **(_sentinel_place(parts) if how else _server_place(parts)),

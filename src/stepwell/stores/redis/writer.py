@@ -11,7 +11,7 @@ from itertools import groupby
 from redis import exceptions
 
 from stepwell.errors import CommitUnknown, Conflict, StepwellError
-from stepwell.fault_points import fault
+from stepwell.fault_points import fault, fault_after_commit
 from stepwell.model.commit import Commit, Outcome, StateBatch, Unit, Written
 from stepwell.model.limits import Limits
 from stepwell.stores.redis.connection import RedisConnectionLost, RedisRequestUnsent, Reply, translate
@@ -69,7 +69,7 @@ class RedisWriter:
         calls = [plan for plan in plans if isinstance(plan, ScriptCall)]
         fault("store.before_commit")
         replies = iter(self._send(calls) if calls else ())
-        _note_committed()
+        fault_after_commit()
         outcomes: list[Outcome | None] = []
         is_behind = is_gap = False
         for plan in plans:
@@ -152,13 +152,6 @@ def _raise_if_none_answered(replies: Sequence[Reply]) -> None:
         raise first.error
     if isinstance(first, RedisConnectionLost) and all(isinstance(reply, RedisConnectionLost) for reply in replies):
         raise CommitUnknown(f"{_UNKNOWN} ({first.error.message})")
-
-
-def _note_committed() -> None:
-    try:
-        fault("store.committed")
-    except Exception as error:
-        raise CommitUnknown from error
 
 
 def _busy() -> Conflict:

@@ -12,7 +12,7 @@ import msgspec
 from stepwell.clock import Clock
 from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
 from stepwell.errors import CommitUnknown, StoreUnavailable
-from stepwell.fault_points import fault
+from stepwell.fault_points import fault, fault_after_commit
 from stepwell.model.checksum import unseal
 from stepwell.model.commit import Commit, Head, Loaded, Outcome, StoredCommit, Unit, Written
 from stepwell.model.ids import revision_in
@@ -164,11 +164,9 @@ class SQLiteStore(SqliteQueueReads):
     def _announce(self) -> None:
         """Pass the point after which the transaction is in the file: an error from here on is a lost reply."""
         try:
-            fault("store.committed")
-        except BaseException as error:
+            fault_after_commit()
+        except BaseException:
             self._doubt()
-            if isinstance(error, Exception):
-                raise CommitUnknown from error
             raise
 
     def _raise_unknown(self, db: Database, error: apsw.Error) -> NoReturn:
