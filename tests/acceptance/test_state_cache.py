@@ -13,8 +13,7 @@ from tests.acceptance.conftest import OpenWell
 from tests.support import store_urls
 from tests.support.polling import until
 
-from stepwell import AsyncStepwell, CommitUnknown, Entry, FakeClock, InvalidInput, Scope, Stepwell
-from stepwell.app.blocking import CachedState
+from stepwell import AsyncStepwell, CommitUnknown, FakeClock, InvalidInput, Scope, Stepwell
 from stepwell.fault_points import armed
 from stepwell.pipeline.notifications import STATE
 from stepwell.state import read_cache as cache_module
@@ -201,28 +200,61 @@ def test_the_age_counts_from_the_question_and_not_from_the_answer(well: Stepwell
     assert reads.count == 2
 
 
-class Overtaken:
-    """A scope on which somebody writes after each read, before the reader has the answer."""
-
-    def __init__(self, state: Any) -> None:
-        self._state = state
-        self.pending: list[object] = []
-
-    def entry(self, key: str) -> Entry | None:
-        found = self._state.entry(key)
-        if self.pending:
-            self._state.set(key, self.pending.pop())
-        return found
-
-
-def test_a_value_that_was_overtaken_while_it_was_read_is_not_kept(url: str) -> None:
+def test_a_value_that_was_overtaken_while_it_was_read_is_not_kept(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer is first, after the read and before the reader has the answer."""
     with Stepwell(url) as well:
         well.state.globals.set("k", "old")
-        state = Overtaken(well.state.globals)
-        cache = CachedState(state, well._parts.pulse, 3600)
-        state.pending.append("new")
+        cache, read = well.state.globals.cached(3600), store_under(well).entries
+
+        def overtaken(scope: str, keys: list[str]) -> object:
+            found = read(scope, keys)
+            monkeypatch.undo()
+            well.state.globals.set("k", "new")
+            return found
+
+        monkeypatch.setattr(store_under(well), "entries", overtaken)
         assert cache.get("k") == "old"
         assert cache.get("k") == "new"
+
+
+def test_a_value_is_not_served_past_its_ttl(well: Stepwell, clock: FakeClock) -> None:
+    well.state.globals.set("k", 1, ttl=10)
+    cache = well.state.globals.cached(max_age=3600)
+    assert cache.get("k") == 1
+    clock.advance(9)
+    assert cache.get("k") == 1
+    clock.advance(1)
+    assert cache.get("k") is None
+
+
+def test_a_ttl_ends_a_cached_value_as_time_passes(well: Stepwell, reads: Reads, seconds: Seconds) -> None:
+    well.state.globals.set("k", 1, ttl=10)
+    cache = well.state.globals.cached(max_age=3600)
+    cache.get("k")
+    seconds.now += 9.9
+    cache.get("k")
+    assert reads.count == 1
+    seconds.now += 0.2
+    cache.get("k")
+    assert reads.count == 2
+
+
+def test_a_sliding_ttl_goes_on_while_its_key_is_read_from_the_cache(well: Stepwell, clock: FakeClock) -> None:
+    well.state.globals.set("k", 1, ttl=100, sliding=True)
+    cache = well.state.globals.cached(max_age=3600)
+    for _ in range(4):
+        assert cache.get("k") == 1
+        clock.advance(50)
+    assert cache.get("k") == 1
+
+
+def test_a_closed_cache_asks_the_store_each_time(well: Stepwell, reads: Reads) -> None:
+    well.state.globals.set("k", 1)
+    cache = well.state.globals.cached(max_age=3600)
+    cache.get("k")
+    cache.close()
+    assert [cache.get("k"), cache.get("k")] == [1, 1]
+    assert reads.count == 3
 
 
 def test_news_between_a_read_and_its_keeping_are_not_missed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ class Parts:
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
         self.copies = Copies(self.executions, self.store, self.clock, signing_key)
         self.definitions = DefinitionOperations(self.store)
-        self.state = StateOperations(self.store, self.limits, self.pulse)
+        self.state = StateOperations(self.store, self.limits, self.pulse, self.clock)
         self.lock_renewal = LockRenewal(self.group)
         self._worker_driver: AsyncDriver | None = None
         self._dispatcher: Dispatcher | None = None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from time import monotonic
 from typing import TypeVar, cast
 
 import msgspec
 
+from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.duration import Span, waited_seconds
 from stepwell.errors import InvalidInput
@@ -57,8 +59,8 @@ _SLIDE_SHARE = 100
 class StateOperations:
     """Operations on the scoped state of one store."""
 
-    def __init__(self, store: Store, limits: Limits, pulse: Notifications) -> None:
-        self.store, self.limits, self.pulse = store, limits, pulse
+    def __init__(self, store: Store, limits: Limits, pulse: Notifications, clock: Clock) -> None:
+        self.store, self.limits, self.pulse, self.clock = store, limits, pulse, clock
         self._writes_with_end = 0
 
     def write(self, *ops: StateOp, guards: tuple[LockGuard, ...] = ()) -> Operation[Sequence[object]]:
@@ -111,6 +113,18 @@ class ScopeOperations:
     def entry(self, key: str) -> Operation[Entry | None]:
         stored = yield from self._live(key)
         return None if stored is None else Entry.of(stored)
+
+    def entry_to_cache(self, key: str) -> Operation[tuple[Entry | None, float]]:
+        """Return the entry of a key, and for how many seconds a cache may answer for it."""
+        stored = yield from self._live(key)
+        if stored is None:
+            return None, inf
+        if stored.expires_ms is None or stored.ttl_ms is None:
+            return Entry.of(stored), inf
+        left = stored.expires_ms - (yield from read(self._store.now_ms))
+        # A read that would restart the TTL has to reach the store, or a key in constant use would expire.
+        most = stored.ttl_ms // _SLIDE_SHARE if stored.sliding else left
+        return Entry.of(stored), max(0, min(left, most)) / 1000
 
     def exists(self, key: str) -> Operation[bool]:
         found = yield from self._entries([key])

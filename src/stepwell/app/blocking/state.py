@@ -14,7 +14,7 @@ from stepwell.model.receipt import Receipt
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import Entry, StateChange
 from stepwell.model.value import Value, decode
-from stepwell.pipeline.notifications import STATE, Notifications
+from stepwell.pipeline.notifications import STATE
 from stepwell.pipeline.operations import Driver
 from stepwell.state.executions import CommitTerms, Executions
 from stepwell.state.locks import HeldLock, guards_of
@@ -60,9 +60,9 @@ class ScopedState:
     def cached(self, max_age: Span = 5) -> CachedState:
         """Return a reader of this scope that answers from memory while the value is known to be fresh.
 
-        - ``max_age``: a value is never older than this.
+        - ``max_age``: a value is never older than this. A key with a TTL is answered no longer than it lives.
         """
-        return CachedState(self, self._shared.pulse, max_age)
+        return CachedState(self._shared, self._do, self._driver, max_age)
 
     def get(self, key: str, default: Value = None) -> Value:
         """Return the value of a key, or ``default`` if the key is absent. A read restarts a sliding TTL."""
@@ -287,9 +287,9 @@ class State:
 class CachedState(ReadCache):
     """One scope, read from memory while it is fresh. ``close`` stops caching."""
 
-    def __init__(self, state: ScopedState, pulse: Notifications, max_age: Span) -> None:
-        super().__init__(pulse, max_age)
-        self._state = state
+    def __init__(self, shared: StateOperations, operations: ScopeOperations, driver: Driver, max_age: Span) -> None:
+        super().__init__(shared.pulse, max_age, shared.clock.ahead_ms)
+        self._do, self._driver = operations, driver
 
     def get(self, key: str, default: Value = None) -> Value:
         """Return the value of a key, or ``default`` if the key is absent; at most ``max_age`` old."""
@@ -297,8 +297,8 @@ class CachedState(ReadCache):
         if found is not None:
             return default if found[2] is None else decode(found[2])
         asked = self._ask()
-        entry = self._state.entry(key)
-        self._keep(key, asked, entry)
+        entry, lifetime = self._driver.run(self._do.entry_to_cache(key))
+        self._keep(key, asked, entry, lifetime)
         return default if entry is None else entry.value
 
 
