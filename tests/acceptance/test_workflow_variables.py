@@ -124,3 +124,19 @@ async def visits_twice() -> list[Any]:
 def test_variable_counts_right_wherever_the_worker_dies() -> None:
     """T30: it lands with the step that comes after it, or not at all."""
     assert crash_everywhere(visits_twice).result == [2]
+
+
+@workflow
+async def names_badly(number: int) -> None:
+    variables: Any = stepwell.current().variables
+    variables[BAD_NAMES[number]] = 1
+    await look()
+
+
+BAD_NAMES: list[Any] = [5, None, b"x", (1, 2), "\ud800", "", "a\0b", "x" * 600]
+
+
+@pytest.mark.parametrize("number", range(len(BAD_NAMES)))
+def test_variable_with_a_name_that_no_store_takes_is_refused_where_it_is_set(well: TestWell, number: int) -> None:
+    with pytest.raises(stepwell.ExecutionFailed, match="a variable's name"):
+        well.start(names_badly, number).result(WAIT)

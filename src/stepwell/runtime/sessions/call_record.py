@@ -11,6 +11,7 @@ import msgspec
 from stepwell.clock import Clock
 from stepwell.errors import InvalidInput
 from stepwell.model.draft import Planned
+from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import AddToken, RecordStep, RemoveToken, SetVariable, UpdateToken
 from stepwell.model.record import StepOutput, Token, decode_step, decode_token, encode_record, encode_token
@@ -113,7 +114,8 @@ class CallRecord:
         return decode(data)
 
     def set_variable(self, name: str, value: Value) -> None:
-        """Set a variable with the next commit."""
+        """Set a variable with the next commit; ``InvalidInput`` if it cannot have this name or this value."""
+        check_key(name, "a variable's name", self._limits.key_bytes)
         data = canonical(value, self._limits, what=f"variable {name!r}")
         self._variables[name] = data
         self._writer.buffer(SetVariable(name, Raw(data)))

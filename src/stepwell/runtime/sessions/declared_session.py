@@ -34,7 +34,6 @@ from stepwell.kernel.protocol import (
     StepCompleted,
     TimePassed,
     Trouble,
-    trouble,
     trouble_of,
 )
 from stepwell.model.commit import Lease
@@ -255,7 +254,7 @@ class DeclaredSession(Session):
 
     async def _replaced(self, done: EffectDone, fault: StepwellError) -> list[Effect]:
         if not isinstance(done.event, StepCompleted):
-            await self._break_off(trouble_of(fault))
+            await self._end_failed(trouble_of(fault))
             return []
         self._kernel = self._fresh()
         await self._load_state()
@@ -263,18 +262,10 @@ class DeclaredSession(Session):
         try:
             return await self._commit([done.refused(fault)], [])
         except StepwellError as error:
-            await self._break_off(trouble_of(error))
+            await self._end_failed(trouble_of(error))
             return []
 
-    async def give_up(self, kind: str, message: str) -> None:
-        """End the execution as FAILED without running it. Parent and children are told."""
-        try:
-            await self._break_off(trouble(kind, message))
-        except Abandoned as end:
-            raise end.reason from None
-
-    async def _break_off(self, error: Trouble) -> None:
-        """End the execution, with the reason, whatever its tokens say."""
+    async def _end_failed(self, error: Trouble) -> None:
         log.error("execution %r fails: %s", self.execution_id, error["message"])
         sections, result = self._writer.state.sections, {"error": error}
         tokens = [decode_token(data) for data in sections["tokens"].values()]

@@ -162,6 +162,10 @@ class ExecutionWriter:
         except StepwellError:
             self._keep(buffered)
             raise
+        except Exception as error:
+            # Not for the code to handle either. It would come back with every lease, so the session ends the execution with it.
+            self.end = Abandoned(error)
+            raise self.end from error
         self._was_buffer_kept = False
         return receipt
 
@@ -229,7 +233,7 @@ class ExecutionWriter:
                 return
             for each in together:
                 if not each.receipt.done():
-                    each.receipt.set_exception(error if isinstance(error, StepwellError) else StepwellError(repr(error)))
+                    each.receipt.set_exception(error if isinstance(error, Exception) else StepwellError(repr(error)))
             if not isinstance(error, Exception):
                 raise
         else:

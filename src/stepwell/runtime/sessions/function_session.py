@@ -259,14 +259,8 @@ class FunctionSession(Session):
                 found[child_id] = message, self._record.token_put(key, "child", {**token, "is_told": True})
         return found
 
-    async def give_up(self, kind: str, message: str) -> None:
-        """End the execution as FAILED without running it. Parent and children are told."""
-        try:
-            await self._finish(Status.FAILED, recode({"error": {"kind": kind, "message": message, "code": None}}))
-        except Abandoned as end:
-            raise end.reason from None
-        finally:
-            self._close()
+    async def _end_failed(self, error: dict[str, Value]) -> None:
+        await self._finish(Status.FAILED, recode({"error": error}))
 
     async def _receive(self, new: Sequence[Message]) -> None:  # noqa: ARG002 - waits look at all messages
         """Give messages to the waits. A request to cancel is passed on to children at once."""
@@ -336,13 +330,14 @@ class FunctionSession(Session):
 
     async def _in_task(self, arguments: dict[str, Any]) -> bytes:
         # In the session's own task, since making another costs as much as all else that is done for a small workflow.
-        self._task, (inside, on, at) = asyncio.current_task(), self._enter()
+        task, (inside, on, at) = asyncio.current_task(), self._enter()
+        self._task = task
         try:
             result = await self._workflow.function(**arguments)
         except Exception:
             raise
         except BaseException as error:  # noqa: BLE001 - each is raised again, or as what it means here, where it is not the loop's
-            raise contained(error) from error.__cause__
+            raise contained(error, task) from error.__cause__
         finally:
             self._task, self._is_over = None, True
             here.reset(at)

@@ -24,6 +24,7 @@ from stepwell.runtime.services import Services
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.shutdown import AGAIN_MS, is_away
 from stepwell.runtime.steps.attempt import Attempts
+from stepwell.runtime.steps.outcome import error_value
 from stepwell.runtime.unwinding import Abandoned, Suspended
 
 __all__ = ["FINAL_REST", "Session"]
@@ -96,13 +97,24 @@ class Session(ABC):
         """Stop soon, so that another worker can resume: at once if nothing is under way, else at the next call."""
 
     @abstractmethod
-    async def give_up(self, kind: str, message: str) -> None:
-        """End the execution as FAILED without running it, since running it brings its workers down."""
+    async def _end_failed(self, error: dict[str, Value]) -> None:
+        """End the execution as FAILED, whatever its code and tokens say. Parent and children are told."""
 
     # The life cycle.
 
     async def run(self) -> int | None:
         """Run to the end or until the execution rests; return when a resting execution wants to be woken."""
+        try:
+            return await self._run_or_rest()
+        except StepwellError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it would be raised again at every lease, so the execution ends with it
+            await self._break_down(error)
+            return None
+        finally:
+            self._close()
+
+    async def _run_or_rest(self) -> int | None:
         try:
             await self._work()
         except Suspended:
@@ -111,9 +123,24 @@ class Session(ABC):
             return await self._retreat(end.reason)
         except StepwellError as error:
             return await self._retreat(error)
+        return None
+
+    async def give_up(self, kind: str, message: str) -> None:
+        """End the execution as FAILED without running it, since running it brings its workers down."""
+        try:
+            await self._end_failed({"kind": kind, "message": message, "code": None})
+        except Abandoned as end:
+            raise end.reason from None
         finally:
             self._close()
-        return None
+
+    async def _break_down(self, error: Exception) -> None:
+        """End the execution as FAILED because of an error that is neither its code's nor one that Stepwell raises on purpose."""
+        log.error("execution %r fails, since it could not be run on", self.execution_id, exc_info=error)
+        await self._wait_until_idle()
+        self._writer.end = None
+        self._writer.drop_buffer()
+        await self._end_failed(error_value(error))
 
     async def look(self) -> None:
         """Read the inbox and act on what has come."""
@@ -152,12 +179,15 @@ class Session(ABC):
 
     async def _leave(self, wake_ms: int | None) -> int | None:
         """Give the lease back. Steps that are under way in other branches end first, and are recorded if anything still is."""
-        while self._is_busy() and not self._is_abandoned:  # noqa: ASYNC110 - two counters to watch, on a way that is rarely taken
-            await asyncio.sleep(_BUSY_POLL_SECONDS)
+        await self._wait_until_idle()
         if self._is_handing_back:
             wake_ms = self._services.clock.now_ms()
         await self._writer.leave([SetStatus(Status.WAITING)], Rest(wake_ms), self._retrying)
         return wake_ms
+
+    async def _wait_until_idle(self) -> None:
+        while self._is_busy() and not self._is_abandoned:  # noqa: ASYNC110 - two counters to watch, on a way that is rarely taken
+            await asyncio.sleep(_BUSY_POLL_SECONDS)
 
     async def _retrying(self, attempt: Callable[[], Awaitable[object]]) -> None:
         await self._services.hand_back_retry.keep_trying(attempt, lambda: self.kept_until)

@@ -14,7 +14,7 @@ from concurrent.futures import CancelledError, Executor
 from contextvars import Context, copy_context
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from stepwell.flow.function import Step, caller
 from stepwell.model.draft import Planned
@@ -48,33 +48,47 @@ class Escaped(Told):
         super().__init__(message, told | {"message": message}, error_names(error))
 
 
-def contained(error: BaseException) -> BaseException:
-    """What to raise on a loop instead of what is no ``Exception``: a failure, unless it is the user's, or of whoever cancels the
-    task, or unwinds the code. Not ``GeneratorExit``, by which a loop ends coroutines."""
+def contained(error: BaseException, task: asyncio.Task[Any] | None) -> BaseException:
+    """Return what code on a loop raises instead of an error that is no ``Exception``.
+
+    It is a failure, unless the error unwinds the code, cancels its task, or is the user's Ctrl-C.
+
+    Args:
+        task: the task that the code runs in.
+    """
     match error:
-        case GeneratorExit() | BaseExceptionGroup() | Unwinding():
-            is_meant = True
+        case Unwinding() | BaseExceptionGroup():
+            is_meant = _unwinds(error)
+        case GeneratorExit():
+            # Raised by the code itself while its task runs. When a coroutine is closed, another task runs, or none.
+            is_meant = asyncio.current_task() is not task
         case KeyboardInterrupt():
             is_meant = threading.current_thread() is threading.main_thread()  # the only one that gets the signal
         case asyncio.CancelledError():
-            task = asyncio.current_task()
             is_meant = task is None or task.cancelling() > 0
         case _:
             is_meant = False
     return error if is_meant else Escaped(error)
 
 
+def _unwinds(error: BaseException) -> bool:
+    """Return whether an error unwinds the code of a workflow, alone or in a group."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(_unwinds(each) for each in cast("BaseExceptionGroup[BaseException]", error).exceptions)
+    return isinstance(error, Unwinding)
+
+
 def contain(function: Callable[[], T]) -> T:
     """Call a function in a thread of a worker, where no order to stop is meant for the thread."""
     try:
         return function()
-    except (BaseExceptionGroup, Unwinding):
-        raise
     except (StopIteration, CancelledError) as error:
         raise Escaped(error) from error
     except Exception:
         raise
     except BaseException as error:
+        if _unwinds(error):
+            raise
         raise Escaped(error) from error
 
 
@@ -188,13 +202,13 @@ def _enter(context: StepContext) -> None:
 
 async def _awaited(step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
     # In the same task, since making another for every step costs more than most steps do. It is off its branch already.
-    inside, at = caller.set(None), here.set(context)
+    inside, at, task = caller.set(None), here.set(context), asyncio.current_task()
     try:
         output = await step.function(*arguments, **keywords)
     except Exception:
         raise
     except BaseException as error:  # noqa: BLE001 - each is raised again, or as what it means here
-        raise contained(error) from error.__cause__
+        raise contained(error, task) from error.__cause__
     finally:
         here.reset(at)
         caller.reset(inside)
