@@ -24,6 +24,7 @@ from stepwell.flow import (
     parallel,
     scope,
     sequence,
+    signal,
     subworkflow,
     throw,
     wait,
@@ -326,3 +327,82 @@ def test_run_that_went_on_after_a_scope_was_undone_is_retried(well: TestWell) ->
     run = retried(well, sequence(late, beaten, "r.broken"))
     assert statuses(run)["late"] == "CANCELLED"
     assert calls == {"late": 1, "beaten": 1, "won": 1, "broken": 2}
+
+
+# Compensations that failed.
+
+
+@step(name="r.undo")
+async def undo(name: str) -> str:
+    calls[f"undo {name}"] += 1
+    if not is_mended and name == "flight":
+        raise ValueError("no answer")
+    return name
+
+
+def booked(name: str, **more: Any) -> Any:
+    return call("r.note", name, name=name, compensate=call("r.undo", name, name=f"undo_{name}", **more))
+
+
+def compensation(well: TestWell) -> Any:
+    told = well.load("p").result["compensation"]
+    return {"undone": sorted(told["undone"]), "failed": told["failed"]}
+
+
+TRIPS = {
+    "in the run": sequence(booked("hotel"), booked("flight"), booked("car"), throw("no seats")),
+    "in a scope": sequence(booked("hotel"), scope(sequence(booked("flight"), booked("car"), throw("no seats")))),
+    "in a cancelled scope": sequence(
+        booked("hotel"), scope(sequence(booked("flight"), booked("car"), signal("never")), timeout="5s", name="trip")
+    ),
+}
+
+
+@pytest.mark.parametrize("trip", TRIPS.values(), ids=TRIPS.keys())
+def test_result_names_what_was_not_undone_and_retry_undoes_only_that(well: TestWell, trip: Any) -> None:
+    run = failed_run(well, trip)
+    told = compensation(well)
+    assert told["undone"] == ["undo_car", "undo_hotel"]
+    assert [*told["failed"]] == ["undo_flight"]
+    assert told["failed"]["undo_flight"]["message"] == "no answer"
+    run.retry()
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    assert compensation(well) == {"undone": ["undo_car", "undo_flight", "undo_hotel"], "failed": {}}
+    assert calls == dict.fromkeys(("hotel", "flight", "car", "undo car", "undo hotel"), 1) | {"undo flight": 2}
+    assert well.load("p").tokens == {}
+    assert run.verify().ok
+    with pytest.raises(Conflict, match="compensated"):
+        run.retry()
+
+
+def test_compensation_that_fails_again_is_retried_again(well: TestWell) -> None:
+    run = failed_run(well, sequence(each(booked("flight"), count=2), throw("no seats")))
+    is_mended.clear()
+    run.retry()
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    assert set(compensation(well)["failed"]) == {"undo_flight[0]", "undo_flight[1]"}
+    is_mended.append(True)
+    run.retry()
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    assert compensation(well) == {"undone": ["undo_flight[0]", "undo_flight[1]"], "failed": {}}
+    assert calls == {"flight": 2, "undo flight": 6}
+
+
+def test_compensation_that_fails_in_the_commit_of_the_end_is_retried(well: TestWell) -> None:
+    wrong = call("r.note", "hotel", compensate=throw("never", name="undo"))
+    run = failed_run(well, sequence(wrong, throw("no seats")))
+    assert [*compensation(well)["failed"]] == ["undo"]
+    run.retry()
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    assert [*compensation(well)["failed"]] == ["undo"]
+
+
+def test_failed_compensation_of_a_branch_does_not_hold_up_a_later_retry(well: TestWell) -> None:
+    branch = scope(sequence(booked("flight"), throw("no seats")))
+    run = retried(well, sequence(parallel(branch, call("r.note", "train"), optional=["1"]), "r.broken"))
+    assert calls == {"flight": 1, "undo flight": 1, "train": 1, "broken": 2}
+    assert statuses(run)["undo_flight"] == "FAILED"

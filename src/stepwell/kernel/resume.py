@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from stepwell.errors import InvalidInput
 from stepwell.flow.definition.node import Action, CancelScopeNode, Choice, Each, Graph, Loop, Parallel
 from stepwell.kernel.nodes import graphs, joins, steps, waits
-from stepwell.kernel.nodes.scopes import cancel_inside, pass_scope
+from stepwell.kernel.nodes.scopes import cancel_inside, pass_scope, undo_order
 from stepwell.kernel.signals import TURN
 from stepwell.kernel.token import BEGINS, ROOT, TIMES, UNDO, LiveToken
 from stepwell.model.record import Token, decode_token
@@ -77,7 +77,7 @@ def _place(run: Interpreter, stored: Token, parent: LiveToken) -> LiveToken:
 def _rebuild(run: Interpreter, token: LiveToken) -> None:
     """Rebuild what is kept in memory only: join counts, open scopes and timers."""
     # Tokens are loaded in the order of their ids, but compensations run in the reverse order of completion.
-    token.compensations.sort(key=lambda undo: undo.value["undo"])
+    token.compensations.sort(key=undo_order)
     for field in TIMES:
         if token.value.get(field) is not None:
             run.wake_at(token, token.value[field], field)

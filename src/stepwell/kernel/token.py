@@ -26,6 +26,7 @@ __all__ = [
     "DUE",
     "LIFE",
     "LOOSE",
+    "NOT_UNDONE",
     "RETRIES",
     "ROOT",
     "TIMES",
@@ -87,6 +88,8 @@ count.
 DO = "do"
 LOOSE, UNDO = "(loose)", "(undo)"
 """Slots inside a scope: detached tokens, and compensations. No branch has such a name."""
+NOT_UNDONE = "not_undone"
+"""The key in a compensation's value for its error, once it has failed for good."""
 
 
 class LiveToken:

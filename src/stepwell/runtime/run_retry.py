@@ -24,7 +24,7 @@ from stepwell.errors import Conflict, LeaseLost, NotFound
 from stepwell.flow.definition.node import Action, Graph, Parallel
 from stepwell.flow.definition.outline import Place
 from stepwell.kernel.plan import Plan, key_of, last_of
-from stepwell.kernel.token import LIFE, ROOT
+from stepwell.kernel.token import LIFE, NOT_UNDONE, ROOT
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ExecutionState, State
@@ -63,9 +63,11 @@ def restored(executions: Executions, definitions: DefinitionOperations, state: E
         return None
     workflow = yield from definitions.load(who.workflow_id, who.version)
     back = _Back(definitions.plan(workflow), before, state)
-    if back.is_undone():
+    if not back.is_undone():
+        return back.batch()
+    if not back.not_undone:
         raise Conflict(f"execution {who.execution_id!r} was compensated: what it did is undone; start another one")
-    return back.batch()
+    return back.compensation_again()
 
 
 class _Back:
@@ -74,10 +76,14 @@ class _Back:
     def __init__(self, plan: Plan, before: ExecutionState, state: ExecutionState) -> None:
         self._plan, self._tokens, self._open_scopes = plan, before.tokens, _outside_in(before)
         self._status = {key: step.status for key, step in state.steps.items()}
+        result: dict[str, Any] = state.result or {}
+        self._error = result.get("error")
         self._known = before.steps.keys()
         """What was recorded before the commit that ended it."""
         self._standing = {key_of(plan.places[token.node], tuple(token.value["at"])) for token in self._tokens.values()}
         """Where the tokens stood, by key."""
+        self.not_undone = [token for token in self._tokens.values() if NOT_UNDONE in token.value]
+        """The compensations that failed."""
         self._failed = {key for key, status in self._status.items() if status == StepStatus.FAILED and self._counts(key)}
 
     def batch(self) -> list[Planned]:
@@ -90,6 +96,20 @@ class _Back:
             if frame.token_id != ROOT and isinstance(self._plan.places[frame.node].node, Graph):
                 self._put_nodes_back(frame, again, tokens)
         return batch + [AddToken(token_id, msgspec.Raw(encode_token(token))) for token_id, token in tokens.items()]
+
+    def compensation_again(self) -> list[Planned]:
+        """What is to be committed if something was undone: only the compensations that failed can be tried again."""
+        root = self._tokens[ROOT]
+        value: dict[str, Any] = root.value
+        ending = value.get("ending", {"how": "failed", "error": self._error})
+        batch: list[Planned] = []
+        tokens = [root.replace(value={**self._fresh(root), "ending": ending, "due_ms": 0})]
+        for undo in self.not_undone:
+            value = undo.value
+            batch.append(ReopenStep(key_of(self._plan.places[undo.node], tuple(value["at"]))))
+            told = {key: each for key, each in value.items() if key != NOT_UNDONE}
+            tokens.append(undo.replace(scope="root", value={**told, "in": ROOT}))
+        return batch + [AddToken(token.token_id, msgspec.Raw(encode_token(token))) for token in tokens]
 
     def is_undone(self) -> bool:
         """Whether something was undone that would be passed as done. A cancelled scope is passed as a whole."""

@@ -16,7 +16,8 @@ from stepwell.errors import ValidationFailed
 from stepwell.flow.definition.node import Action, CancelScopeNode
 from stepwell.kernel.data_view import TemplateData, ending, loops_around, output_of
 from stepwell.kernel.protocol import Abandon, CancelChild, End, Trouble, trouble, trouble_of
-from stepwell.kernel.token import DO, LOOSE, ROOT, UNDO, LiveToken
+from stepwell.kernel.token import DO, LOOSE, NOT_UNDONE, ROOT, UNDO, LiveToken
+from stepwell.model.record import decode_token
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical, decode, recode
 
@@ -34,6 +35,7 @@ __all__ = [
     "member_ended",
     "pass_scope",
     "time_over",
+    "undo_order",
 ]
 
 
@@ -112,6 +114,11 @@ def hand_over(run: Interpreter, compensations: Iterable[LiveToken], home: LiveTo
         run.board.touch(undo)
 
 
+def undo_order(undo: LiveToken) -> tuple[bool, int]:
+    """Return the sort key of compensations: the latest completed step is last, which is undone first; failed ones come before."""
+    return NOT_UNDONE not in undo.value, undo.value["undo"]
+
+
 How = Literal["failed", "cancelled"]
 
 
@@ -146,14 +153,15 @@ def enter_scope(run: Interpreter, frame: LiveToken, node: CancelScopeNode) -> No
 
 def member_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trouble | None) -> None:
     """Handle the end of a node directly inside a scope."""
-    run.drop(child)
     if child.slot == UNDO:
-        if error is not None:
+        if error is None:
+            run.drop(child)
+        else:
             run.record_failure(child.place, child.at, error)
-            frame.value["ending"] = {**frame.value["ending"], "is_undone": False}
-            run.board.touch(frame)
+            _keep_failed_undo(run, frame, child, error)
         _undo_next(run, frame)
         return
+    run.drop(child)
     # The join has already decided without a detached child, so its failure has no effect.
     if error is not None and child.slot != LOOSE:
         leave(run, frame, "failed", error)
@@ -203,15 +211,30 @@ def leave(run: Interpreter, frame: LiveToken, how: How, error: Trouble) -> None:
         return  # it is ending already
     cancel_inside(run, frame)
     # Saga order: undo the latest completed step first. Compensations arrive from inner scopes in any order.
-    frame.compensations.sort(key=lambda undo: undo.value["undo"])
+    frame.compensations.sort(key=undo_order)
     run.quiet(frame)
-    frame.value = {"ending": {"how": how, "error": error, "is_undone": True}}
+    frame.value = {"ending": {"how": how, "error": error}}
     run.board.touch(frame)
     _undo_next(run, frame)
 
 
+def _keep_failed_undo(run: Interpreter, frame: LiveToken, undo: LiveToken, error: Trouble) -> None:
+    """Keep the token of a failed compensation until the execution ends, for the result, and for a retry to run it again."""
+    run.quiet(undo)
+    frame.children.pop(undo.id)
+    undo.value = {"undo": undo.value["undo"], NOT_UNDONE: error}
+    frame.compensations.insert(0, undo)
+    run.board.touch(undo)
+
+
+def _is_kept(run: Interpreter, undo: LiveToken) -> bool:
+    """Return whether a failed compensation is committed as such."""
+    data = run.board.get("tokens", undo.id)
+    return data is not None and NOT_UNDONE in decode_token(data).value
+
+
 def _undo_next(run: Interpreter, frame: LiveToken) -> None:
-    if frame.compensations:
+    if frame.compensations and NOT_UNDONE not in frame.compensations[-1].value:
         undo = frame.compensations.pop()
         frame.children[undo.id] = undo
         undo.value = {**undo.value, "is_running": True}
@@ -220,16 +243,34 @@ def _undo_next(run: Interpreter, frame: LiveToken) -> None:
         return
     told: dict[str, Any] = frame.value["ending"]
     if frame is run.root:
+        if not all(_is_kept(run, undo) for undo in frame.compensations):
+            # A retry takes the tokens of failed compensations from the revision before the end, so they are committed first.
+            run.wake_at(frame, run.now_ms)
+            return
         status = Status.CANCELLED if told["how"] == "cancelled" else Status.FAILED
-        _end(run, status, {"error": told["error"]})
+        _end(run, status, {"error": told["error"], **_compensation(run, frame)})
         return
+    is_undone = not frame.compensations
+    hand_over(run, frame.compensations, frame.scope)
     _close(run, frame)
     node = cast("CancelScopeNode", frame.place.node)
-    if told["how"] == "cancelled" and told["is_undone"] and node.on_cancel == "continue":
+    if told["how"] == "cancelled" and is_undone and node.on_cancel == "continue":
         run.board.record(frame.key, frame.place.name, StepStatus.CANCELLED, b"null", run.now_ms)
         run.done(frame, b"null")
     else:
         run.fail(frame, told["error"])
+
+
+def _compensation(run: Interpreter, root: LiveToken) -> dict[str, Value]:
+    """Return what the result says of compensations: those that were run, the first one first, and those that failed."""
+    undoing = {place.name for place in run.plan.places.values() if place.slot == "compensate"}
+    if not undoing:
+        return {}
+    records = map(run.board.step, run.board.names("steps"))
+    made = [found for found in records if found and found.node_name in undoing and found.status == StepStatus.COMPLETED]
+    undone: list[Value] = [found.node_id for found in sorted(made, key=lambda found: (found.executed_at, found.node_id))]
+    failed: dict[str, Value] = {undo.key: undo.value[NOT_UNDONE] for undo in reversed(root.compensations)}
+    return {"compensation": {"undone": undone, "failed": failed}} if undone or failed else {}
 
 
 def _close(run: Interpreter, frame: LiveToken) -> None:
@@ -251,8 +292,10 @@ def _end(run: Interpreter, status: Status, result: dict[str, Value]) -> None:
 
 
 def time_over(run: Interpreter, frame: LiveToken) -> None:
-    """Handle the timeout of a scope: an execution fails, a cancel scope is cancelled."""
-    if frame is run.root:
+    """Handle the timeout of a scope: an execution fails, a cancel scope is cancelled. One that is ending ends."""
+    if "ending" in frame.value:
+        _undo_next(run, frame)
+    elif frame is run.root:
         leave(run, frame, "failed", trouble("ExecutionTimedOut", "the execution took longer than it may", "SW-405"))
     else:
         node = cast("CancelScopeNode", frame.place.node)

@@ -27,7 +27,7 @@ from stepwell.kernel.protocol import (
     trouble,
 )
 from stepwell.kernel.soundness.abstraction import Oracle, Question
-from stepwell.kernel.token import BEGINS, TIMES, UNDO, LiveToken
+from stepwell.kernel.token import BEGINS, NOT_UNDONE, TIMES, UNDO, LiveToken
 from stepwell.model.mutation import AddToken, Mutation, RecordStep, RemoveToken, UpdateToken
 from stepwell.model.record import decode_step
 from stepwell.model.status import StepStatus
@@ -138,10 +138,10 @@ def is_dormant(token: LiveToken) -> bool:
 def key_of_run(run: Interpreter) -> Hashable:
     """Return a key of the state: states with equal keys have equal futures."""
     rows: list[Any] = []
-    compensations: set[tuple[str, Hashable]] = set()
+    compensations: set[Hashable] = set()
     for token in run.tokens.values():
         if is_dormant(token):
-            compensations.add((token.place.name, _where(run.plan, token.parent)))
+            compensations.add((token.place.name, NOT_UNDONE in token.value, _where(run.plan, token.parent)))
         else:
             rows.append((row_of(run.plan, token), _where(run.plan, token.parent)))
     return (frozenset(Counter(rows).items()), frozenset(compensations))
@@ -153,7 +153,7 @@ def row_of(plan: Plan, token: LiveToken) -> Hashable:
     told = tuple((name, _plain(value[name])) for name in _TELLING if name in value)
     ending = value.get("ending")
     if ending is not None:
-        told += (("ending", (ending["how"], ending["is_undone"])),)
+        told += (("ending", ending["how"]),)
     times = tuple(field for field in TIMES if field in value)
     tally = token.tally
     counts = (
@@ -250,7 +250,7 @@ def _signals(token: LiveToken) -> Iterator[ExploredMove]:
 
 
 def _is_region(token: LiveToken) -> bool:
-    return token.parent is None or isinstance(token.place.node, CancelScopeNode)
+    return "ending" not in token.value and (token.parent is None or isinstance(token.place.node, CancelScopeNode))
 
 
 def make(run: Interpreter, move: ExploredMove) -> Transition:
