@@ -256,6 +256,43 @@ def test_signal_of_a_choice_that_is_on_record_is_not_heard_twice(well: TestWell)
         run.retry()
 
 
+DECIDED = deferred({"go": sequence(call("r.note", "{{ item }}"), "r.broken"), "stop": map_data("stopped")}, name="decided")
+BESIDE = {
+    "branch": parallel(DECIDED, wait("50s"), fail_fast=False),
+    "late in a branch": parallel(sequence(call("r.note", "x"), DECIDED, call("r.note", "y")), wait("50s"), fail_fast=False),
+    "node": graph({"decided": DECIDED, "other": wait("50s")}, [], start=["decided", "other"], fail_fast=False),
+    "instance": parallel(each(DECIDED, count=1), wait("50s"), fail_fast=False),
+}
+
+
+@pytest.mark.parametrize("root", BESIDE.values(), ids=BESIDE)
+def test_choice_that_failed_while_others_went_on_needs_no_second_signal(well: TestWell, root: Any) -> None:
+    run = waiting_run(well, root)
+    run.signal("go", "seven")
+    for attempt in (1, 2):
+        with pytest.raises(ExecutionFailed, match="ValueError: broken"):
+            run.result(WAIT)
+        assert calls["broken"] == attempt
+        run.retry()
+    with pytest.raises(ExecutionFailed, match="ValueError: broken"):
+        run.result(WAIT)
+    is_mended.append(True)
+    run.retry()
+    run.result(WAIT)
+    assert calls["seven"] == 1
+    assert inbox(well) == []
+    assert well.load("p").tokens == {}
+
+
+def test_timeout_that_chose_a_failed_branch_is_not_waited_for_again(well: TestWell) -> None:
+    late = deferred({"go": map_data(1)}, timeout="10s", on_timeout="r.broken", name="late")
+    run = failed_run(well, parallel(late, wait("50s"), fail_fast=False))
+    before = well.clock.now_ms()
+    run.retry()
+    run.result(WAIT)
+    assert well.clock.now_ms() == before
+
+
 def inbox(well: TestWell) -> list[Message]:
     return messages(store_under(well).scan(path_of("p", "default")))
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BEGINS",
+    "CHOICES",
+    "CHOSEN",
     "DO",
     "DUE",
     "LIFE",
@@ -85,6 +87,10 @@ LIFE = "life"
 """The key in the root token's value for the number of retries of the execution: results of an earlier life's children do not
 count.
 """
+CHOSEN = "chosen"
+"""The key in the record of a deferred choice that failed: the chosen branch, and its signal's value if it has one."""
+CHOICES = "choices"
+"""The key in the root token's value for choices of an earlier life, by the key of the deferred choice that is entered again."""
 DO = "do"
 LOOSE, UNDO = "(loose)", "(undo)"
 """Slots inside a scope: detached tokens, and compensations. No branch has such a name."""

@@ -24,7 +24,7 @@ from stepwell.errors import Conflict, LeaseLost, NotFound
 from stepwell.flow.definition.node import Action, Graph, Parallel
 from stepwell.flow.definition.outline import Place
 from stepwell.kernel.plan import Plan, key_of, last_of
-from stepwell.kernel.token import LIFE, NOT_UNDONE, ROOT
+from stepwell.kernel.token import CHOICES, CHOSEN, LIFE, NOT_UNDONE, ROOT
 from stepwell.model.commit import Rest
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ExecutionState, State
@@ -34,6 +34,7 @@ from stepwell.model.queue_item import ItemMark, ItemStatus
 from stepwell.model.queue_lifecycle import waits_for_turn
 from stepwell.model.record import Token, decode_token, encode_token
 from stepwell.model.status import Status, StepStatus
+from stepwell.model.value import Value
 from stepwell.pipeline.operations import Operation
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, CHILD, messages, path_of, take
@@ -75,6 +76,7 @@ class _Back:
 
     def __init__(self, plan: Plan, before: ExecutionState, state: ExecutionState) -> None:
         self._plan, self._tokens, self._open_scopes = plan, before.tokens, _outside_in(before)
+        self._steps = state.steps
         self._status = {key: step.status for key, step in state.steps.items()}
         result: dict[str, Any] = state.result or {}
         self._error = result.get("error")
@@ -92,10 +94,22 @@ class _Back:
         batch: list[Planned] = [ReopenStep(key) for key in again]
         batch += [EnterScope(scope_id, parent) for scope_id, parent in self._open_scopes]
         tokens = {token_id: token.replace(value=self._fresh(token)) for token_id, token in self._tokens.items()}
+        if choices := self._choices():
+            root = tokens[ROOT]
+            value: dict[str, Any] = root.value
+            tokens[ROOT] = root.replace(value={**value, CHOICES: {**value.get(CHOICES, {}), **choices}})
         for frame in self._tokens.values():
             if frame.token_id != ROOT and isinstance(self._plan.places[frame.node].node, Graph):
                 self._put_nodes_back(frame, again, tokens)
         return batch + [AddToken(token_id, msgspec.Raw(encode_token(token))) for token_id, token in tokens.items()]
+
+    def _choices(self) -> dict[str, Value]:
+        """The choices of deferred ones that failed in an earlier commit than the end: their signals were taken then.
+
+        A message that was taken in the commit of the end is in the inbox still, and is heard once more.
+        """
+        found = {key: self._steps[key].output for key in self._failed if key in self._known}
+        return {key: output[CHOSEN] for key, output in found.items() if CHOSEN in output}
 
     def compensation_again(self) -> list[Planned]:
         """What is to be committed if something was undone: only the compensations that failed can be tried again."""

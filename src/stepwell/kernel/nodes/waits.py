@@ -14,7 +14,8 @@ from stepwell.flow.language.template import compile_template
 from stepwell.kernel.data_view import TemplateData, ending, output_of
 from stepwell.kernel.nodes.scopes import leave
 from stepwell.kernel.protocol import Trouble, trouble
-from stepwell.kernel.token import LiveToken
+from stepwell.kernel.token import CHOICES, CHOSEN, LiveToken
+from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, canonical, recode
 
 if TYPE_CHECKING:
@@ -49,10 +50,36 @@ def enter_signal(run: Interpreter, token: LiveToken, node: Signal) -> None:
 def enter_deferred(run: Interpreter, frame: LiveToken, node: Deferred) -> None:
     """Wait for the first of several signals."""
     run.board.touch(frame)
+    made = _choice_of_earlier_life(run, frame)
+    if made is not None:
+        _choose(run, frame, *made)
+        return
     _limit(run, frame, node.timeout_seconds)
     for name in node.branches:
         if not frame.children:
             run.listen(frame, name)
+
+
+def _choice_of_earlier_life(run: Interpreter, frame: LiveToken) -> list[Any] | None:
+    """Return the branch, and its item if it has one, that was chosen here before the execution failed and was retried."""
+    root = run.root
+    assert root is not None  # noqa: S101 - it has begun
+    choices: dict[str, list[Any]] = root.value.get(CHOICES, {})
+    if frame.key not in choices:
+        return None
+    root.value[CHOICES] = {key: made for key, made in choices.items() if key != frame.key}
+    run.board.touch(root)
+    return choices[frame.key]
+
+
+def _choose(run: Interpreter, frame: LiveToken, branch: str, *item: Value) -> None:
+    """Begin a branch of a deferred choice; the value of its signal is the branch's item."""
+    frame.value["chosen"] = branch
+    child = run.spawn(frame, branch, frame.place.children[branch], frame.at)
+    run.board.touch(frame)
+    for value in item:
+        child.item, child.item_from = value, child
+    run.enter(child)
 
 
 def enter_approval(run: Interpreter, token: LiveToken, node: Approval) -> None:
@@ -98,11 +125,7 @@ def hear(run: Interpreter, token: LiveToken, name: str, value: Value) -> None:
             run.record_and_go_on(token, recode(value))
         case Deferred():
             run.quiet(token)
-            token.value["chosen"] = name
-            child = run.spawn(token, name, token.place.children[name], token.at)
-            run.board.touch(token)
-            child.item, child.item_from = value, child
-            run.enter(child)
+            _choose(run, token, name, value)
         case Approval() as node:
             _decide(run, token, node, value)
         case CancelScopeNode():
@@ -116,6 +139,10 @@ def chosen_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Tr
     """Handle the end of a deferred choice's branch."""
     run.drop(child)
     if error is not None:
+        # The signal is taken and comes no more, so a retry needs the choice.
+        chosen = [child.slot] if child.item is UNSET else [child.slot, child.item]
+        told = recode({"error": error, "attempts": 0, CHOSEN: chosen})
+        run.board.record(frame.key, frame.place.name, StepStatus.FAILED, told, run.now_ms)
         run.fail(frame, error)
     else:
         output = output_of(ending(run, frame.place.children[child.slot], frame.at))
@@ -141,8 +168,7 @@ def wait_over(run: Interpreter, token: LiveToken) -> None:
             if node.on_timeout is None:
                 run.fail(token, _late(token, f"none of the signals {', '.join(node.branches)} came in time"))
             else:
-                token.value["chosen"] = "on_timeout"
-                run.enter(run.spawn(token, "on_timeout", token.place.children["on_timeout"], token.at))
+                _choose(run, token, "on_timeout")
         case Approval() as node:
             run.guarded(token, lambda: _unanswered(run, token, node))
         case _:
