@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from stepwell.runtime.definitions import DefinitionSummary
     from stepwell.runtime.progress import Offer, Progress, Waiting
     from stepwell.runtime.sessions.workflow_api import compensate, map, patched, sleep, wait_signal
+    from stepwell.runtime.step_history import AttemptRecord, ErrorRecord, StepRecord
     from stepwell.runtime.steps.context import current
     from stepwell.state.conversations import Answer, ConversationSummary, Turn, TurnResult
     from stepwell.state.data_store import DataStore
@@ -93,6 +94,7 @@ __all__ = [
     "AsyncQueueItem",
     "AsyncRun",
     "AsyncStepwell",
+    "AttemptRecord",
     "CancelScope",
     "Change",
     "CommitUnknown",
@@ -103,6 +105,7 @@ __all__ = [
     "DefinitionSummary",
     "Demand",
     "Entry",
+    "ErrorRecord",
     "EventTrigger",
     "ExecutionCancelled",
     "ExecutionEnded",
@@ -153,6 +156,7 @@ __all__ = [
     "Status",
     "StepFailed",
     "StepOutput",
+    "StepRecord",
     "StepStatus",
     "Stepwell",
     "StepwellError",
@@ -263,6 +267,7 @@ _HOMES = {
     "runtime.sessions.workflow_api": ("compensate", "map", "patched", "sleep", "wait_signal"),
     "runtime.definitions": ("DefinitionSummary",),
     "runtime.progress": ("Offer", "Progress", "Waiting"),
+    "runtime.step_history": ("AttemptRecord", "ErrorRecord", "StepRecord"),
     "state.conversations": ("Answer", "ConversationSummary", "Turn", "TurnResult"),
     "state.data_store": ("DataStore",),
     "state.locks": ("HeldLock",),

@@ -8,9 +8,9 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
-from stepwell import AsyncStepwell
+from stepwell import AsyncStepwell, StepRecord
 
-__all__ = ["Awaited", "LoopThread"]
+__all__ = ["Awaited", "LoopThread", "step_records"]
 
 
 class LoopThread:
@@ -84,3 +84,8 @@ class Awaited:
 
 def _bare(argument: Any) -> Any:
     return argument._thing if isinstance(argument, Awaited) else argument
+
+
+def step_records(run: Any) -> dict[str, StepRecord]:
+    """The steps of a run, by name."""
+    return {each.name: each for each in run.steps()}

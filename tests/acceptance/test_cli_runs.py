@@ -227,6 +227,19 @@ def test_list_shows_the_newest_first_and_filters(shell: Shell):
     assert shell("list", "-n", "0").code == 2
 
 
+FLAKY = """
+from stepwell import Retry, step, workflow
+
+@step(retry=Retry(attempts=2, first_seconds=0.001))
+def charge():
+    raise ConnectionError("the bank is away")
+
+@workflow
+def flaky():
+    charge()
+"""
+
+
 def test_show_has_state_timeline_and_receipts(shell: Shell):
     shell.checkout("a")
     done = shell("show", "a")
@@ -241,6 +254,16 @@ def test_show_has_state_timeline_and_receipts(shell: Shell):
     assert {"created", "step", "status", "result", "variable"} <= {each["event"] for each in told["timeline"]}
     assert shell("show", "a", "--at", "0", "--json").json["steps"] == {}
     assert shell("show", "nothing").code == 3
+
+
+def test_show_lists_failed_attempts(shell: Shell):
+    shell.write("flaky.py", FLAKY)
+    assert shell("run", "flaky.py", "--id", "a").code != 0
+    shown = shell("show", "a")
+    assert shown.out.count("charge attempt 1: ConnectionError: the bank is away") == 1
+    assert shown.out.count("charge attempt 2: ConnectionError: the bank is away") == 1
+    [record] = shell("show", "a", "--json").json["steps"].values()
+    assert (record["status"], record["output"], len(record["attempts"])) == ("FAILED", None, 2)
 
 
 def test_show_says_what_a_run_waits_for(shell: Shell):

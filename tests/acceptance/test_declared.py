@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell, working_well
+from tests.acceptance.faces import step_records
 from tests.support.module_state import cleared
 from tests.support.polling import until
 
@@ -191,7 +192,7 @@ def test_refused_state_is_the_failure_of_the_step_that_wrote_it(well: Any) -> No
     definition = define("d-clash", parallel(call("d.clash", on_error="continue"), call("d.double", 4), merge="list"))
     run = well.start(definition)
     assert run.result(60) == [None, 8]
-    assert run.state().get_step_output("d.clash").status == StepStatus.FAILED
+    assert step_records(run)["d.clash"].status == StepStatus.FAILED
 
 
 @step(name="d.unkeepable")
@@ -436,7 +437,7 @@ def test_request_to_an_inner_address_fails_the_run_and_is_not_tried_again(well: 
     run = well.start(define("d-inner", request))
     with pytest.raises(ExecutionFailed, match="AddressRefused"):
         run.result(WAIT)
-    assert run.state().get_step_output("http_request").output["attempts"] == 1
+    assert len(step_records(run)["http_request"].attempts) == 1
     assert "hush" not in str(run.history())
 
 

@@ -81,7 +81,7 @@ def retried(well: TestWell, root: Any) -> Any:
 
 
 def statuses(run: Any) -> dict[str, str]:
-    return {key: str(step.status) for key, step in run.state().get_all_step_outputs().items()}
+    return {step.name: step.status for step in run.steps() if step.ended_at is not None}
 
 
 def noted(*names: str) -> dict[str, Any]:

@@ -451,9 +451,7 @@ def test_a_step_whose_request_is_refused_has_failed(well: Any):
     run = well.start(asking_elsewhere, 5)
     with pytest.raises(ExecutionFailed, match="nowhere"):
         run.result(WAIT)
-    assert [(step.status, step.output["error"]["kind"]) for step in run.state().get_all_step_outputs().values()] == [
-        ("FAILED", "NotFound")
-    ]
+    assert [(step.status, step.error.kind) for step in run.steps()] == [("FAILED", "NotFound")]
 
 
 def test_asking_is_for_the_code_of_steps():

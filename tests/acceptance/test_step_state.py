@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
+from tests.acceptance.faces import step_records
 from tests.support import process_steps
 from tests.support.module_state import cleared
 
@@ -156,7 +157,7 @@ def test_conflict_at_every_attempt_fails_the_step_and_nothing_of_it_lands(well: 
         run.result(WAIT)
     assert attempts == [1, 2, 3]
     assert well.state.custom("stock").get("lamps") == 30
-    assert run.state().get_step_output("s.take" if way is taking else "take").output["attempts"] == 3
+    assert len(step_records(run)["s.take" if way is taking else "take"].attempts) == 3
 
 
 def test_refused_write_raises_like_a_failed_step_and_the_same_on_replay(well: Any) -> None:
@@ -165,7 +166,7 @@ def test_refused_write_raises_like_a_failed_step_and_the_same_on_replay(well: An
         before_attempt[number] = lambda number=number: well.state.custom("stock").set("lamps", 10 * number)
     run = well.start(taking_or_told, 1)
     assert run.result(WAIT) == "Conflict database"
-    assert run.state().get_step_output("s.take").status == StepStatus.FAILED
+    assert step_records(run)["s.take"].status == StepStatus.FAILED
 
 
 @step(name="s.hoard", retry=Retry(attempts=5, first_seconds=0))
@@ -243,7 +244,7 @@ def test_refused_write_of_one_declared_branch_is_not_held_against_the_others(wel
     branches = [call("s.claim", name, name=name, on_error="continue") for name in names]
     run = well.start(define("claiming_declared", parallel(*branches)))
     run.result(WAIT)
-    statuses = [run.state().get_step_output(name).status for name in names]
+    statuses = [step_records(run)[name].status for name in names]
     assert statuses == [StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.COMPLETED]
 
 

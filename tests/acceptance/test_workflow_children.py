@@ -172,7 +172,7 @@ def test_what_a_child_told_before_it_was_retried_is_not_heard_again(times: int) 
         run = well.start(parent, "x", execution_id="p")
         with pytest.raises(ExecutionFailed, match="broken"):
             run.result(WAIT)
-        news = run.state().get_step_output("child").output
+        news = well.load("p").step("child").output
         for _ in range(times):
             write_unit_or_raise(well, delivery("p", "default", CHILD, "p:2", news, fresh_key("old")))
         is_broken.clear()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import working_well
+from tests.acceptance.faces import step_records
 from tests.support.module_state import cleared
 
 import stepwell
@@ -96,7 +97,7 @@ def test_step_over_the_budget_is_refused_and_the_refusal_is_on_record(well: Any)
         run.result(WAIT)
     assert calls["work"] == 2
     assert "SW-404" in str(run.receipts()[-2].mutations)
-    assert run.state().get_step_output("work#3").status == "FAILED"
+    assert step_records(run)["work#3"].status == "FAILED"
     assert run.verify().ok
 
 
@@ -285,9 +286,9 @@ def test_error_that_another_attempt_cannot_mend_is_not_tried_again(well: Any, st
     run = well.start(posting, status)
     assert run.result(WAIT) == name
     assert calls[str(status)] == attempts
-    error = run.state().get_step_output("posts").output["error"]
-    assert error["is_retryable"] == (attempts > 1)
-    assert error["suggestion"]
+    error = step_records(run)["posts"].error
+    assert error.is_retryable == (attempts > 1)
+    assert error.suggestion
 
 
 def _wait_until(is_so: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.acceptance.conftest import OpenWell
+from tests.acceptance.faces import step_records
 from tests.support import process_steps as steps
 
 import stepwell
@@ -98,7 +99,7 @@ def test_process_of_a_step_that_hangs_is_killed(well: Any, tmp_path: Path) -> No
 def test_error_of_a_step_keeps_its_kind_and_the_policy_knows_its_classes(well: Any) -> None:
     run = well.start(telling, "who")
     assert "KeyError: 'who'" in run.result(WAIT)
-    assert run.state().get_step_output("tell").output["attempts"] == 1
+    assert len(step_records(run)["tell"].attempts) == 1
 
 
 def test_output_that_cannot_be_recorded_is_a_clear_failure(well: Any) -> None:

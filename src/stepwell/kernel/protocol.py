@@ -86,6 +86,7 @@ class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
     """The retry policy that the step was registered with, or None."""
     chance: float = 0.0
     """A random number from 0 to 1, for the jitter of the retry delay. The kernel has no randomness of its own."""
+    took_ms: int = 0
 
 
 class StepMissing(msgspec.Struct, frozen=True, gc=False):

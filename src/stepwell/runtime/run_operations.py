@@ -31,6 +31,7 @@ from stepwell.runtime.run_report import (
     problems_of_plan,
 )
 from stepwell.runtime.run_retry import RunRetry
+from stepwell.runtime.step_history import StepRecord, steps_of
 from stepwell.state.data_store import DataStore
 from stepwell.state.executions import Executions
 
@@ -168,6 +169,13 @@ class RunOperations:
         """Return how far the execution is, what it runs and waits for, and which answers it accepts."""
         state = yield from self._executions.load(self.execution_id)
         return progress_of(state, (yield from self._plan(state)))
+
+    def steps(self, at: int | None = None) -> Operation[list[StepRecord]]:
+        """Return every step with its attempts, now or at a revision."""
+        state = yield from self._executions.load(self.execution_id, at)
+        plan = yield from self._plan(state)
+        receipts = yield from self.receipts()
+        return steps_of(state, [each for each in receipts if each.revision <= state.revision], plan)
 
     def draw(self, format: PictureFormat) -> Operation[str]:
         """Return a picture of the definition with the progress in it, or of the calls that a function has made."""

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-_OF_AN_ATTEMPT = frozenset({"attempt", "error", "retries_ms", "child", "parent", "missing", "looked"})
+_OF_AN_ATTEMPT = frozenset({"attempt", "error", "took_ms", "retries_ms", "child", "parent", "missing", "looked"})
 _PASSED = (StepStatus.COMPLETED, StepStatus.CANCELLED)
 
 

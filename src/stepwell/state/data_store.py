@@ -26,6 +26,7 @@ from stepwell.model.record import (
     encode_step,
     encode_trigger,
 )
+from stepwell.model.status import StepStatus
 from stepwell.model.value import DEFAULT_LIMITS, Frozen, Value, decode, freeze, thaw
 
 __all__ = ["DataStore", "DataView"]
@@ -82,7 +83,9 @@ class DataStore:
         """Return a read-only store of an execution's state at one revision."""
         store, entries = cls(state.identity), state.entries()
         store._trigger = entries["trigger"].get(ONLY)
-        store._steps, store._loops = entries["steps"], entries["loops"]
+        # Errors are no outputs: a step that failed is in the run's record of steps.
+        store._steps = {name: data for name, data in entries["steps"].items() if decode_step(data).status != StepStatus.FAILED}
+        store._loops = entries["loops"]
         # Already canonical, and checked against the limits of the store it comes from.
         store._variables = {name: data if data[0] in b"[{" else decode(data) for name, data in entries["variables"].items()}
         store._is_read_only = True
@@ -110,7 +113,7 @@ class DataStore:
                 raise AlreadyRecorded(f"step {name!r} has its output already and is written once; the first one stays")
 
     def get_step_output(self, name: str) -> StepOutput | None:
-        """Return a step's output, or None."""
+        """Return a step's output; None if there is none, as of a step that failed."""
         data = self._steps.get(name)
         return None if data is None else decode_step(data)
 

@@ -18,6 +18,7 @@ from stepwell.runtime.definitions import DefinitionOperations, DefinitionSummary
 from stepwell.runtime.progress import Progress
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.run_report import PictureFormat
+from stepwell.runtime.step_history import StepRecord
 from stepwell.state.data_store import DataStore
 
 __all__ = ["AsyncDefinitions", "AsyncRun"]
@@ -103,8 +104,20 @@ class AsyncRun:
         return await self._driver.run(self._do.check())
 
     async def state(self) -> DataStore:
-        """Return the execution's trigger, steps, variables and loops, read-only."""
+        """Return the execution's trigger, step outputs, variables and loops, read-only.
+
+        A step that failed has no output: see ``steps``.
+        """
         return await self._driver.run(self._do.state())
+
+    async def steps(self, at: int | None = None) -> list[StepRecord]:
+        """Return every step of the execution with its status, attempts, errors and output, in the order in which they began.
+
+        A step of a workflow function appears when its first attempt has ended.
+
+        - ``at``: a revision, to see the steps as they were then. Raise ``NotFound`` if there is none.
+        """
+        return await self._driver.run(self._do.steps(at))
 
     async def receipts(self) -> list[Receipt]:
         """Return the receipts of all commits of the execution, in order."""

@@ -19,6 +19,7 @@ from stepwell.runtime.definitions import DefinitionOperations, DefinitionSummary
 from stepwell.runtime.progress import Progress
 from stepwell.runtime.run_operations import RunOperations
 from stepwell.runtime.run_report import PictureFormat
+from stepwell.runtime.step_history import StepRecord
 from stepwell.state.data_store import DataStore
 
 __all__ = ["Definitions", "Run"]
@@ -104,8 +105,20 @@ class Run:
         return self._driver.run(self._do.check())
 
     def state(self) -> DataStore:
-        """Return the execution's trigger, steps, variables and loops, read-only."""
+        """Return the execution's trigger, step outputs, variables and loops, read-only.
+
+        A step that failed has no output: see ``steps``.
+        """
         return self._driver.run(self._do.state())
+
+    def steps(self, at: int | None = None) -> list[StepRecord]:
+        """Return every step of the execution with its status, attempts, errors and output, in the order in which they began.
+
+        A step of a workflow function appears when its first attempt has ended.
+
+        - ``at``: a revision, to see the steps as they were then. Raise ``NotFound`` if there is none.
+        """
+        return self._driver.run(self._do.steps(at))
 
     def receipts(self) -> list[Receipt]:
         """Return the receipts of all commits of the execution, in order."""

@@ -16,6 +16,7 @@ from stepwell.model.execution_state import ExecutionState
 from stepwell.model.receipt import Receipt
 from stepwell.model.value import Value
 from stepwell.runtime.progress import Progress
+from stepwell.runtime.step_history import StepRecord
 
 __all__ = ["show"]
 
@@ -31,20 +32,23 @@ def show(execution_id: str, at: int | None, shown: int) -> None:
     given = settings()
     with given.open() as well:
         state = well.load(execution_id, at)
-        progress = well.run(execution_id).progress() if at is None else None
+        run = well.run(execution_id)
+        progress = run.progress() if at is None else None
+        steps = run.steps(state.revision)
         receipts = [each for each in well.receipts(execution_id) if each.revision <= state.revision]
     events = [event for receipt in receipts for event in events_of(receipt)]
     if given.is_json:
         told = {"progress": msgspec.to_builtins(progress), "timeline": _plain(events)}
-        given.screen.json(_facts(state) | told | {"receipts": [_receipt(each) for each in receipts]})
+        given.screen.json(_facts(state, steps) | told | {"receipts": [_receipt(each) for each in receipts]})
         return
     screen = given.screen
     _write_state(screen, state, progress)
+    _write_failures(screen, steps)
     _write_timeline(screen, events)
     _write_receipts(screen, receipts, shown)
 
 
-def _facts(state: ExecutionState) -> dict[str, Any]:
+def _facts(state: ExecutionState, steps: Sequence[StepRecord]) -> dict[str, Any]:
     who = state.identity
     return {
         "execution_id": who.execution_id,
@@ -59,7 +63,7 @@ def _facts(state: ExecutionState) -> dict[str, Any]:
         "trigger": msgspec.to_builtins(state.trigger),
         "context": state.context,
         "variables": state.variables,
-        "steps": {name: msgspec.to_builtins(step) for name, step in state.steps.items()},
+        "steps": {step.name: step.to_dict() for step in steps},
         "loops": {name: msgspec.to_builtins(loop) for name, loop in state.loops.items()},
         "tokens": {name: msgspec.to_builtins(token) for name, token in state.tokens.items()},
         "result": state.result,
@@ -119,6 +123,17 @@ def _ending(screen: Screen, state: ExecutionState) -> list[tuple[str, str]]:
             return [("error", screen.paint("red", printable(f"{kind}: {message}")))]
         case _:
             return []
+
+
+def _write_failures(screen: Screen, steps: Sequence[StepRecord]) -> None:
+    failures = [(step, attempt) for step in steps for attempt in step.attempts if attempt.error is not None]
+    if not failures:
+        return
+    screen.write()
+    screen.write(screen.paint("bold", "Failed attempts"))
+    for step, attempt in failures:
+        when = screen.paint("dim", f"{attempt.ended_at:%H:%M:%S}")
+        screen.write(f"  {when}  {printable(step.name)} attempt {attempt.number}: {printable(str(attempt.error))}")
 
 
 def _write_timeline(screen: Screen, events: Sequence[RunEvent]) -> None:

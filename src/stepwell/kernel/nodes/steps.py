@@ -201,13 +201,13 @@ def step_failed(run: Interpreter, token: LiveToken, event: AttemptFailed) -> Non
     policy = node.retry or event.policy or run.plan.definition.retry or (_ON_ERROR if node.on_error == "retry" else None)
     if policy is not None and not event.is_final and policy.allows(number, (*event.names, event.error["kind"])):
         run.quiet(token)
-        token.value |= {"attempt": number, "error": event.error}
+        token.value |= {"attempt": number, "error": event.error, "took_ms": event.took_ms}
         token.value.pop("child", None)
         run.wake_at(token, run.now_ms + round(policy.delay(number, event.chance) * 1000), RETRIES)
         return
     error = {**event.error, "step": token.key}
     told = recode({"error": error, "attempts": number})
-    run.board.record(token.key, token.place.name, StepStatus.FAILED, told, run.now_ms)
+    run.board.record(token.key, token.place.name, StepStatus.FAILED, told, run.now_ms, event.took_ms)
     if node.on_error == "continue":
         run.done(token, b"null")
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
 from itertools import count
 from typing import Any, TypeVar
 
@@ -22,7 +21,6 @@ from stepwell.errors import (
 )
 from stepwell.flow.function import Step, Workflow
 from stepwell.flow.retry import Retry
-from stepwell.model.draft import Planned
 from stepwell.model.ids import child_id_of
 from stepwell.model.mutation import IncrementStepCount
 from stepwell.model.status import StepStatus
@@ -33,7 +31,7 @@ from stepwell.runtime.sessions.call_positions import OutsideSequence
 from stepwell.runtime.sessions.call_record import CallRecord
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.sessions.waits import Waits
-from stepwell.runtime.steps.attempt import Attempts
+from stepwell.runtime.steps.attempt import AttemptResult, Attempts
 from stepwell.runtime.steps.outcome import child_result, child_status, error_names, error_value, step_output
 from stepwell.runtime.unwinding import Abandoned
 
@@ -115,14 +113,14 @@ class Calls:
                 self._waits.making.discard(position)
             if made.error is not None:
                 self._check_time(position, made.error)
-                await self._failed_attempt(step, position, key, number, policy, made.error, made.spending)
+                await self._failed_attempt(step, position, key, number, policy, made.error, made)
                 continue
             done = self._record.put(key, position, StepStatus.COMPLETED, made.output, made.took_ms, step.name, made.ended_at)
             try:
                 await self._writer.commit([*self._record.token_drop(key), done, _COUNTED, *made.landing, *made.spending])
             except StepwellError as error:
                 # Its output or the state that it wrote is refused. Nothing has landed, so this attempt failed like any other.
-                await self._failed_attempt(step, position, key, number, policy, error, made.spending)
+                await self._failed_attempt(step, position, key, number, policy, error, made)
                 continue
             return made.output
 
@@ -134,19 +132,20 @@ class Calls:
         number: int,
         policy: Retry,
         error: Exception,
-        spending: Sequence[Planned],
+        made: AttemptResult,
     ) -> None:
         """Plan the next attempt and wait for it; if there is none, record the failure and raise it."""
         told = error_value(error)
         if not told["is_retryable"] or not policy.allows(number, error_names(error)):
             failure = recode({"error": told, "attempts": number})
-            record = self._record.put(key, position, StepStatus.FAILED, failure, 0, step.name)
-            await self._writer.commit([*self._record.token_drop(key), record, *spending])
+            record = self._record.put(key, position, StepStatus.FAILED, failure, made.took_ms, step.name, made.ended_at)
+            await self._writer.commit([*self._record.token_drop(key), record, *made.spending])
             raise StepFailed(step.name, told["kind"], told["message"], key, told["class"]) from error
         log.info("step %r of execution %r failed (attempt %d): %s", key, self._identity.execution_id, number, error)
         due = self._services.clock.now_ms() + round(policy.delay(number, random.random()) * 1000)  # noqa: S311
-        token = {"position": position, "attempt": number, "error": told, "due_ms": due, "policy": to_value(policy)}
-        await self._writer.commit([self._record.token_put(key, "retry", token), *spending])
+        token: dict[str, Value] = {"position": position, "attempt": number, "error": told, "took_ms": made.took_ms}
+        token |= {"due_ms": due, "policy": to_value(policy)}
+        await self._writer.commit([self._record.token_put(key, "retry", token), *made.spending])
         await self._wait(key, position, "retry", step.name, due, step.name)
 
     async def _wait(self, key: str, position: str, kind: str, name: str, due: int | None, label: str) -> Message | None:

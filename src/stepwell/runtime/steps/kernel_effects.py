@@ -90,7 +90,7 @@ class EffectDone(NamedTuple):
         """Return the failed attempt that a completed step becomes if the commit of its output is refused; it cost the same."""
         event = self.event
         assert isinstance(event, StepCompleted)  # noqa: S101 - nothing else has an output
-        return EffectDone(_failed(event, error, self.policy), (), self.spending)
+        return EffectDone(_failed(event, error, self.policy, took_ms=event.took_ms), (), self.spending)
 
 
 class _Task(NamedTuple):
@@ -194,7 +194,7 @@ class KernelEffects:
         except Exception as error:  # noqa: BLE001 - the budget or the step's parameters refuse it; the kernel decides what it means
             return EffectDone(_failed(asked, error, step.policy))
         if made.error is not None:
-            return EffectDone(_failed(asked, made.error, step.policy), (), made.spending)
+            return EffectDone(_failed(asked, made.error, step.policy, took_ms=made.took_ms), (), made.spending)
         completed = StepCompleted(asked.token_id, asked.key, made.output, made.took_ms)
         return EffectDone(completed, made.landing, made.spending, step.policy)
 
@@ -211,7 +211,12 @@ class KernelEffects:
 
 
 def _failed(
-    asked: RunStep | StartChild | StepCompleted, error: Exception, policy: Retry | None, *, is_final: bool = False
+    asked: RunStep | StartChild | StepCompleted,
+    error: Exception,
+    policy: Retry | None,
+    *,
+    is_final: bool = False,
+    took_ms: int = 0,
 ) -> AttemptFailed:
     told = error_value(error)
     return AttemptFailed(
@@ -222,4 +227,5 @@ def _failed(
         is_final=is_final or not told["is_retryable"],
         policy=policy,
         chance=random.random(),  # noqa: S311 - spreads retries, guards nothing
+        took_ms=took_ms,
     )

@@ -1,0 +1,137 @@
+"""``run.steps()``: every step of a run with its attempts; errors are no outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.acceptance.faces import step_records
+
+import stepwell
+from stepwell import ExecutionFailed, Retry, Stepwell, step, wait_signal, workflow
+from stepwell.flow import call, define, each, sequence
+from stepwell.flow import signal as signal_node
+
+WAIT = 20
+_failures_left: dict[str, int] = {}
+
+
+@pytest.fixture
+def well(working_well: Stepwell) -> Stepwell:
+    """A well that works by the machine's clock."""
+    return working_well
+
+
+@step(name="rs.flaky", retry=Retry(attempts=3, first_seconds=0.001))
+async def flaky(name: str) -> str:
+    if _failures_left.get(name, 0):
+        _failures_left[name] -= 1
+        raise ConnectionError(f"{name} is away")
+    return f"{name} answered"
+
+
+@workflow
+async def calls_flaky(name: str) -> str:
+    return await flaky(name)
+
+
+declared_flaky = define("calls_flaky_declared", call("rs.flaky", {"name": "{{ trigger.input }}"}, name="rs.flaky"))
+
+
+@pytest.mark.parametrize("way", [calls_flaky, declared_flaky], ids=["function", "declared"])
+def test_step_that_failed_twice_shows_three_attempts(well: Any, way: Any) -> None:
+    _failures_left["bank"] = 2
+    run = well.start(way, "bank")
+    run.result(WAIT)
+    [record] = run.steps()
+    assert (record.name, record.status, record.output, record.error) == ("rs.flaky", "COMPLETED", "bank answered", None)
+    assert [each.number for each in record.attempts] == [1, 2, 3]
+    assert [each.error and str(each.error) for each in record.attempts] == ["ConnectionError: bank is away"] * 2 + [None]
+    assert all(each.started_at <= each.ended_at for each in record.attempts)
+    assert record.started_at == record.attempts[0].started_at
+    assert record.ended_at == record.attempts[-1].ended_at
+
+
+@pytest.mark.parametrize("way", [calls_flaky, declared_flaky], ids=["function", "declared"])
+def test_step_that_failed_has_an_error_and_no_output(well: Any, way: Any) -> None:
+    _failures_left["shop"] = 3
+    run = well.start(way, "shop")
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    assert run.state().get_step_output("rs.flaky") is None
+    assert run.state().get_all_step_outputs() == {}
+    [record] = run.steps()
+    assert (record.status, record.output, len(record.attempts)) == ("FAILED", None, 3)
+    assert record.error is not None
+    assert (record.error.kind, record.error.message, record.error.is_retryable) == ("ConnectionError", "shop is away", True)
+
+
+@pytest.mark.parametrize("way", [calls_flaky, declared_flaky], ids=["function", "declared"])
+def test_attempts_from_before_a_retry_of_the_run_are_kept(well: Any, way: Any) -> None:
+    _failures_left["post"] = 4
+    run = well.start(way, "post")
+    with pytest.raises(ExecutionFailed):
+        run.result(WAIT)
+    run.retry()
+    assert run.result(WAIT) is not None
+    [record] = run.steps()
+    assert [each.number for each in record.attempts] == [1, 2, 3, 1, 2]
+    assert (record.status, record.output) == ("COMPLETED", "post answered")
+
+
+@workflow
+async def inner(value: int) -> int:
+    return value + 1
+
+
+@workflow
+async def outer() -> int:
+    await stepwell.sleep(0.001)
+    answer = await wait_signal("go")
+    return await inner(answer)
+
+
+def test_waits_and_children_of_a_function_show_what_they_gave(well: Any) -> None:
+    run = well.start(outer)
+    run.signal("go", 4)
+    assert run.result(WAIT) == 5
+    records = step_records(run)
+    assert {name: each.output for name, each in records.items()} == {"sleep": None, "signal:go": 4, "inner": 5}
+    assert [each.attempts for each in records.values()] == [(), (), ()]
+
+
+def test_steps_of_instances_and_waits_under_way_are_listed(well: Any) -> None:
+    tree = sequence(
+        each(call("rs.flaky", {"name": "{{ item }}"}, name="ask"), items=["a", "b"], name="all"),
+        signal_node("go", name="approval"),
+    )
+    run = well.start(define("instances_then_signal", tree))
+    while not run.progress().waiting:
+        pass
+    records = step_records(run)
+    assert {name: each.status for name, each in records.items()} == {
+        "ask[0]": "COMPLETED",
+        "ask[1]": "COMPLETED",
+        "all": "COMPLETED",
+        "approval": "WAITING",
+    }
+    assert records["ask[1]"].node == "ask"
+    assert (len(records["ask[1]"].attempts), records["all"].attempts) == (1, ())
+    run.cancel()
+
+
+def test_fork_shows_the_steps_that_it_was_made_with(well: Any) -> None:
+    _failures_left["fork"] = 1
+    run = well.start(calls_flaky, "fork", execution_id="original")
+    run.result(WAIT)
+    well.fork("original", "copy", at=run.receipts()[-1].revision)
+    [record] = well.run("copy").steps()
+    assert (record.status, record.output, len(record.attempts)) == ("COMPLETED", "fork answered", 1)
+
+
+def test_record_of_a_step_as_plain_data_holds_its_attempts(well: Any) -> None:
+    run = well.start(calls_flaky, "plain")
+    run.result(WAIT)
+    plain = run.steps()[0].to_dict()
+    assert (plain["name"], plain["status"], plain["output"]) == ("rs.flaky", "COMPLETED", "plain answered")
+    assert plain["attempts"][0]["number"] == 1
