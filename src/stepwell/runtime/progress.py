@@ -296,7 +296,7 @@ def _of_function(state: ExecutionState, tokens: dict[str, Token]) -> Progress:
     waiting: list[Waiting] = []
     offers: list[Offer] = []
     for key, token in tokens.items():
-        value: dict[str, Any] = token.value if isinstance(token.value, dict) else {}
+        value = cast("dict[str, Any]", token.value if isinstance(token.value, dict) else {})
         until = _until(value)
         match token.node:
             case "sleep":
