@@ -53,6 +53,7 @@ def test_state_is_set_for_a_while_or_only_at_a_revision(shell: Shell):
         ("workflow/import", Scope.of_workflow("import", "acme")),
         ("step/import/fetch", Scope.of_step("import", "fetch", "acme")),
         ("conversation/7", Scope.of_conversation("7", "acme")),
+        ("user/ada", Scope.of_user("ada", "acme")),
         ("custom/a%2Fb", Scope.custom("a/b", "acme")),
     ],
 )
@@ -60,11 +61,16 @@ def test_scopes_are_written_as_their_kind_and_names(text: str, scope: Scope):
     assert scope_of(text, "acme") == scope
 
 
-@pytest.mark.parametrize("scope", ["", "nonsense", "workflow", "workflow/a/b", "custom/", "global/x"])
+NO_SCOPES = ["", "nonsense", "workflow", "workflow/a/b", "custom/", "global/x", "custom/%ZZ", "custom/%FF"]
+INTERNAL = ["schedule", "worker", "definition", "inbox/run", "conversation_record/c", "conversation_index/ada"]
+
+
+@pytest.mark.parametrize("scope", [*NO_SCOPES, *INTERNAL])
 def test_what_is_no_scope_is_refused(shell: Shell, scope: str):
-    done = shell("state", "set", scope, "key", "1")
-    assert done.code == 5
-    assert done.err.count("\n") == 1
+    shell("migrate")
+    for done in shell("state", "set", scope, "key", "1"), shell("state", "get", scope, "key"), shell("state", "list", scope):
+        assert done.code == 5
+        assert done.err.count("\n") == 1
 
 
 def test_state_value_that_is_no_json_is_refused(shell: Shell):

@@ -14,14 +14,21 @@ from tests.acceptance.conftest import OpenWell
 from tests.acceptance.faces import Awaited
 from tests.support import store_urls
 
-from stepwell import Answer, Conflict, FakeClock, HeldLock, InvalidInput, LeaseLost, LockHeld, Stepwell
+from stepwell import Answer, Conflict, FakeClock, HeldLock, InvalidInput, LeaseLost, LockHeld, Scope, Stepwell
 from stepwell.fault_points import armed
+from stepwell.model.commit import StateBatch
+from stepwell.model.scope import internal_path
+from stepwell.model.scoped_operations import Touch
 from stepwell.state import conversations
+from stepwell.testing.store_access import store_under, write_unit
 
 url = store_urls.url
 
 HOUR = 3600.0
 DAY = 24 * HOUR
+
+
+RECORD = internal_path("conversation_record", "default", "c")
 
 
 def say(well: Stepwell, conversation_id: str, message: Any = "hello", **options: Any) -> Any:
@@ -163,7 +170,7 @@ def test_all_of_a_conversation_takes_the_ttl_of_its_last_write(
     assert [turn.message for turn in well.conversations.history("c")][:3] == ["a", "b", "c"]
     write(well, well.conversations.lasting(60))
     clock.advance(61)
-    assert well.state.conversation("c").keys() == [], "no part outlives the others"
+    assert store_under(well).scan(RECORD) == [], "no part outlives the others"
     assert well.conversations.get("c") is None
     assert well.conversations.history("c") == []
     assert users(well) == []
@@ -174,16 +181,15 @@ def test_all_of_a_conversation_takes_the_ttl_of_its_last_write(
 def test_what_outlived_its_conversation_does_not_come_back_with_a_new_one(
     well: Stepwell, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A part that is read by itself, as one of its scope's keys, lives longer than the others."""
+    """A part whose TTL was restarted without the others'."""
     monkeypatch.setattr(conversations, "_CHUNK_TURNS", 1)
     for message in ("old", "older"):
         say(well, "c", message)
-    scope = well.state.conversation("c")
     clock.advance(23 * HOUR)
     left = ["history/00000000", "history/00000001", "state"]
-    assert list(scope.get_many(left)) == left
+    write_unit(well, StateBatch(tuple(Touch(RECORD, key) for key in left)))
     clock.advance(2 * HOUR)
-    assert scope.keys() == left
+    assert [key for key, _ in store_under(well).scan(RECORD)] == left
     assert well.conversations.get("c") is None
     assert well.conversations.history("c") == []
     well.conversations.set("c", {})
@@ -197,7 +203,7 @@ def test_what_outlived_its_conversation_does_not_come_back_with_a_new_one(
 def test_a_turn_after_the_end_begins_without_what_was_left(well: Stepwell, clock: FakeClock) -> None:
     well.conversations.set("c", {"secret": 1})
     clock.advance(23 * HOUR)
-    well.state.conversation("c").get("state")
+    write_unit(well, StateBatch((Touch(RECORD, "state"),)))
     clock.advance(2 * HOUR)
     assert say(well, "c").state == {"said": "hello"}
 
@@ -257,6 +263,27 @@ def test_a_users_conversations_come_newest_first(well: Stepwell, clock: FakeCloc
     assert moments == sorted(moments, reverse=True)
     assert moments[0] == clock.now()
     assert users(well, "bob") == ["other"]
+
+
+KEYS_OF_RECORDS = ("about", "history/00000000", "state")
+
+
+def test_keys_of_ones_own_never_meet_the_records_of_conversations(well: Stepwell) -> None:
+    say(well, "c", user="ada")
+    for key in KEYS_OF_RECORDS:
+        well.state.conversation("c").set(key, "mine")
+    well.state.at(Scope.of_user("ada")).set("x", "mine")
+    assert users(well) == ["c"]
+    assert well.conversations.get("c") == {"said": "hello"}
+    assert [turn.number for turn in well.conversations.history("c")] == [1]
+    well.conversations.delete("c")
+    assert well.state.conversation("c").all() == dict.fromkeys(KEYS_OF_RECORDS, "mine")
+    assert well.state.at(Scope.of_user("ada")).all() == {"x": "mine"}
+
+
+def test_records_of_conversations_are_in_no_scope_of_the_list(well: Stepwell) -> None:
+    say(well, "c", user="ada")
+    assert well.state.scopes() == []
 
 
 def test_a_conversation_keeps_its_user_until_it_gets_another(well: Stepwell) -> None:

@@ -29,9 +29,10 @@ from stepwell import (
 from stepwell.fault_points import armed
 from stepwell.model.commit import Acquire, Written
 from stepwell.model.lock import conversation_lock
+from stepwell.model.scope import internal_path
 from stepwell.model.value import canonical
 from stepwell.state import conversations
-from stepwell.testing.store_access import write_unit
+from stepwell.testing.store_access import store_under, write_unit
 
 url = store_urls.url
 
@@ -130,8 +131,8 @@ def test_history_goes_on_over_many_chunks_and_none_is_lost(well: Stepwell, monke
     assert [turn.message for turn in well.conversations.history("c", limit=4)] == [6, 7, 8, 9]
     assert well.conversations.history("c", limit=0) == []
     assert len(well.conversations.history("c", limit=99)) == 10
-    keys = well.state.conversation("c").keys(prefix="history/")
-    assert len(keys) == 4
+    chunks = store_under(well).scan(internal_path("conversation_record", "default", "c"), prefix="history/")
+    assert len(chunks) == 4
 
 
 def test_a_long_message_after_short_ones_fits_if_it_fits_alone(well: Stepwell) -> None:

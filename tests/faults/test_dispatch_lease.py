@@ -20,7 +20,7 @@ from tests.support.queue_urls import shared_url
 from stepwell import ItemStatus, Stepwell
 from stepwell.model.commit import StateBatch
 from stepwell.model.queue_item import ClaimItems
-from stepwell.model.scope import Scope
+from stepwell.model.scope import internal_path
 from stepwell.model.scoped_operations import Clear
 from stepwell.testing.store_access import store_under, write_unit_or_raise
 
@@ -169,7 +169,7 @@ def test_orphan_of_a_worker_that_restarts_at_once_is_found_when_its_lease_is_ove
                 wait_until(lambda: item.state().status is ItemStatus.DISPATCHED)
             before = {each.name for each in well.queue.workers()}
             first.kill()
-        write_unit_or_raise(well, StateBatch((Clear(Scope("worker", "default").path),)))
+        write_unit_or_raise(well, StateBatch((Clear(internal_path("worker", "default")),)))
         with worker(shared_url) as second:
             assert second.hear() == "entered"
             assert not before & {each.name for each in well.queue.workers()}

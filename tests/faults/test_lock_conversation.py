@@ -15,7 +15,7 @@ from tests.faults.children import Child
 from tests.faults.killed_conversation import reply
 from tests.support import store_urls
 
-from stepwell import Answer, FakeClock, LockHeld, Scope, Stepwell, SystemClock
+from stepwell import Answer, FakeClock, LockHeld, Stepwell, SystemClock
 from stepwell.pipeline.notifications import LOCK
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing.store_access import store_under
@@ -136,5 +136,6 @@ def test_a_conversation_that_ended_leaves_nothing_that_can_be_read(well: Stepwel
     """T26: not in the scope, not in the user's list."""
     well.conversations.turn("c", reply, "x", user="ada")
     clock.advance(25 * HOUR)
-    assert well.state.conversation("c").all() == {}
-    assert well.state.at(Scope.of_user("ada")).all() == {}
+    assert well.conversations.get("c") is None
+    assert well.conversations.history("c") == []
+    assert well.conversations.of_user("ada") == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from tests.unit.sample import keys
 from tests.unit.test_ids import ODD_BUT_SAFE
 
 from stepwell.errors import InvalidInput, LimitExceeded, StepwellError
-from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
+from stepwell.model.scope import DEFAULT_WORKSPACE, Scope, internal_path
 
 nasty = st.sampled_from(ODD_BUT_SAFE) | keys
 scopes = st.one_of(
@@ -18,6 +20,7 @@ scopes = st.one_of(
     st.builds(Scope.of_workflow, nasty, nasty),
     st.builds(Scope.of_step, nasty, nasty, nasty),
     st.builds(Scope.of_conversation, nasty, nasty),
+    st.builds(Scope.of_user, nasty, nasty),
     st.builds(Scope.custom, nasty, nasty),
 )
 
@@ -102,11 +105,64 @@ def test_long_names_are_refused() -> None:
     ("kind", "names"), [("planet", ()), ("workflow", ()), ("step", ("a",)), ("global", ("a",)), ("custom", ("a", "b"))]
 )
 def test_kinds_have_their_number_of_names(kind: str, names: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidInput, match="there is no scope"):
+    with pytest.raises(InvalidInput, match=r"there is no scope|is no kind of scope|the global scope"):
         Scope(kind, "acme", names)
 
 
-@pytest.mark.parametrize("path", ["", "workflow", "workflow/a", "workflow/a/b/c", "x/y", "step/a/b", "workflow//b", "custom/a/%00"])
-def test_text_that_is_no_path_is_refused(path: str) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("global", "acme"),
+        ("global", None),
+        ("workspace", 5),
+        (["workspace"], "acme"),
+        (None, "acme"),
+        ("workflow", "acme", "a"),
+        ("workflow", "acme", ["a"]),
+        ("workflow", "acme", None),
+        ("workflow", "acme", (5,)),
+    ],
+)
+def test_a_scope_without_a_meaning_is_refused(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(InvalidInput):
+        Scope(*arguments)
+
+
+INTERNAL = [
+    internal_path("definition", "default"),
+    internal_path("schedule", "default"),
+    internal_path("worker", "default"),
+    internal_path("inbox", "default", "run"),
+    internal_path("conversation_record", "default", "c"),
+    internal_path("conversation_index", "default", "ada"),
+]
+
+
+@pytest.mark.parametrize("path", INTERNAL)
+def test_no_scope_is_one_of_stepwells_own_records(path: str) -> None:
+    kind, workspace, *names = path.split("/")
+    with pytest.raises(InvalidInput, match="is no kind of scope"):
+        Scope.parse(path)
+    with pytest.raises(InvalidInput, match="is no kind of scope"):
+        Scope(kind, workspace, tuple(names))
+
+
+NO_PATHS = [
+    "",
+    "workflow",
+    "workflow/a",
+    "workflow/a/b/c",
+    "x/y",
+    "step/a/b",
+    "workflow//b",
+    "custom/a/%00",
+    "global/x",
+    "global//",
+]
+NO_ESCAPES = ["custom/a/%ZZ", "custom/a/%", "custom/a/%F", "custom/a/%FF", "custom/%GG/b"]
+
+
+@pytest.mark.parametrize("path", [*NO_PATHS, *NO_ESCAPES, None, 5, b"global"])
+def test_text_that_is_no_path_is_refused(path: Any) -> None:
     with pytest.raises(StepwellError):
         Scope.parse(path)

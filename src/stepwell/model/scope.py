@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -9,28 +10,41 @@ import msgspec
 from stepwell.errors import InvalidInput
 from stepwell.model.ids import check_key
 
-__all__ = ["DEFAULT_WORKSPACE", "OWN_KINDS", "Scope"]
+__all__ = ["DEFAULT_WORKSPACE", "Scope", "check_path", "internal_path", "is_internal", "workspace_of"]
 
 DEFAULT_WORKSPACE = "default"
 
 # kind -> how many names address it inside its workspace; the global scope belongs to no workspace.
-_FOR_ALL = {"global": 0, "workspace": 0, "workflow": 1, "step": 2, "conversation": 1, "user": 1, "inbox": 1, "custom": 1}
-# Stepwell's own: stored definitions; and of the queue, what fires when, and who takes items.
-OWN_KINDS = {"definition": 0, "schedule": 0, "worker": 0}
-_KINDS = {**_FOR_ALL, **OWN_KINDS}
+_KINDS = {"global": 0, "workspace": 0, "workflow": 1, "step": 2, "conversation": 1, "user": 1, "custom": 1}
+
+# Stepwell's own records -> what the names address. A `Scope` has none of these kinds, so that no public call reaches them.
+_INTERNAL: dict[str, tuple[str, ...]] = {
+    "definition": (),
+    "schedule": (),
+    "worker": (),
+    "inbox": ("an execution id",),
+    "conversation_record": ("a conversation id",),
+    "conversation_index": ("a user",),
+}
+_BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """Where state lives: global, or in a workspace (its own, a workflow's, a step's, a conversation's, a custom one)."""
+    """Where state lives: global, or in a workspace (its own, a workflow's, a step's, a conversation's, a user's, a custom one)."""
 
     kind: str
     workspace: str = ""
     names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if _KINDS.get(self.kind) != len(self.names):
-            raise InvalidInput(f"there is no scope {self.kind!r} with {len(self.names)} names")
-        if self.kind != "global":
+        if not isinstance(self.kind, str) or self.kind not in _KINDS:
+            raise InvalidInput(f"{self.kind!r} is no kind of scope; use one of {', '.join(_KINDS)}")
+        if not isinstance(self.names, tuple) or len(self.names) != _KINDS[self.kind]:
+            raise InvalidInput(f"there is no scope {self.kind!r} with the names {self.names!r}; it takes {_counted(self.kind)}")
+        if self.kind == "global":
+            if self.workspace != "":
+                raise InvalidInput(f"the global scope is in no workspace, not in {self.workspace!r}; use Scope.globals()")
+        else:
             check_key(self.workspace, "a workspace id")
         for name in self.names:
             check_key(name, f"the name of a {self.kind} scope")
@@ -62,7 +76,7 @@ class Scope(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_user(cls, user: str, workspace: str = DEFAULT_WORKSPACE) -> Scope:
-        """Return the scope of a user in a workspace: the index of their conversations."""
+        """Return the scope of a user in a workspace."""
         return cls("user", workspace, (user,))
 
     @classmethod
@@ -88,10 +102,59 @@ class Scope(msgspec.Struct, frozen=True):
 
         A slash or percent sign inside a name is always encoded, so the text splits back into exactly these parts.
         """
-        return "/".join(quote(part, safe="") for part in (self.kind, self.workspace, *self.names))
+        return _joined(self.kind, self.workspace, self.names)
 
     @classmethod
     def parse(cls, path: str) -> Scope:
-        """Return the scope of a ``path``."""
+        """Return the scope of a ``path``. Raise ``InvalidInput`` for any other text."""
+        kind, workspace, names = _split(path)
+        return cls(kind, workspace, names)
+
+
+def internal_path(kind: str, workspace: str, *names: str) -> str:
+    """Return the path of a scope of Stepwell's own records. Raise ``InvalidInput`` for a name that is no key."""
+    check_key(workspace, "a workspace id")
+    for name, what in zip(names, _INTERNAL[kind], strict=True):
+        check_key(name, what)
+    return _joined(kind, workspace, names)
+
+
+def is_internal(path: str) -> bool:
+    """Return whether a path is of Stepwell's own records."""
+    return path.split("/", 1)[0] in _INTERNAL
+
+
+def check_path(path: str) -> None:
+    """Raise ``InvalidInput`` unless a path is that of a ``Scope`` or of Stepwell's own records."""
+    kind, workspace, names = _split(path)
+    if kind in _INTERNAL:
+        internal_path(kind, workspace, *names)
+    else:
+        Scope(kind, workspace, names)
+
+
+def workspace_of(path: str) -> str:
+    """Return the workspace that a scope belongs to; empty for the global one.
+
+    ``Scope.parse`` gives the same, but checks the path; every write asks this, for a path that is known to be good.
+    """
+    return unquote(path.split("/", 2)[1])
+
+
+def _joined(kind: str, workspace: str, names: tuple[str, ...]) -> str:
+    return "/".join(quote(part, safe="") for part in (kind, workspace, *names))
+
+
+def _split(path: object) -> tuple[str, str, tuple[str, ...]]:
+    if not isinstance(path, str) or _BAD_ESCAPE.search(path):
+        raise InvalidInput(f"{path!r} is no path of a scope; use what Scope.path gave")
+    try:
         kind, *rest = (unquote(part, errors="strict") for part in path.split("/"))
-        return cls(kind, rest[0] if rest else "", tuple(rest[1:]))
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path!r} is no path of a scope: what it escapes is no UTF-8") from None
+    return kind, rest[0] if rest else "", tuple(rest[1:])
+
+
+def _counted(kind: str) -> str:
+    count = _KINDS[kind]
+    return "none" if not count else "a tuple of one text" if count == 1 else f"a tuple of {count} texts"

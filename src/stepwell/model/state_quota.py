@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
-from urllib.parse import unquote
 
 from stepwell.errors import LimitExceeded
-from stepwell.model.scope import OWN_KINDS
+from stepwell.model.scope import workspace_of
 
-__all__ = ["RoomOf", "StateRoom", "boundless", "growth_in", "overfull", "workspace_of"]
+__all__ = ["RoomOf", "StateRoom", "boundless", "growth_in", "overfull"]
 
-_NEVER_REFUSED = frozenset((*OWN_KINDS, "inbox", "global"))
+_NEVER_REFUSED = frozenset(("definition", "schedule", "worker", "inbox", "global"))
 
 
 class StateRoom(NamedTuple):
@@ -33,14 +32,6 @@ RoomOf = Callable[[str], StateRoom | None]
 def boundless(_: str) -> None:
     """Return the room of workspaces without a limit."""
     return
-
-
-def workspace_of(path: str) -> str:
-    """Return the workspace that a scope belongs to; empty for the global one.
-
-    ``Scope.parse`` gives the same, but checks the path; every write asks this, for a path that is known to be good.
-    """
-    return unquote(path.split("/", 2)[1])
 
 
 def growth_in(changes: Iterable[tuple[str, int]]) -> dict[str, int]:

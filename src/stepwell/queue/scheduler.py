@@ -22,7 +22,7 @@ from stepwell.errors import Conflict, Corrupted, InvalidInput, NotFound, Stepwel
 from stepwell.model.commit import StateBatch, Written
 from stepwell.model.ids import NewId, check_key
 from stepwell.model.queue_item import Enqueued, NewItem
-from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
+from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import ABSENT, Delete, Put
 from stepwell.pipeline.notifications import SCHEDULE, Notifications
 from stepwell.pipeline.operations import AsyncDriver, Operation, read, write_or_raise
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 
-PATH = Scope("schedule", DEFAULT_WORKSPACE).path
+PATH = internal_path("schedule", DEFAULT_WORKSPACE)
 """The scope that holds all schedules of a store, by name."""
 
 encode_schedule = msgspec.json.Encoder(order="deterministic").encode

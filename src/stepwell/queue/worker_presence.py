@@ -17,7 +17,7 @@ from stepwell.contract.store import Store
 from stepwell.errors import Corrupted, StepwellError
 from stepwell.flow.function import registered_versions
 from stepwell.model.commit import StateBatch
-from stepwell.model.scope import Scope
+from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import Delete, Put, StoredEntry
 from stepwell.pipeline.operations import AsyncDriver, read, write
 from stepwell.queue.requests import LATEST_MS
@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 20.0
 _GONE_AFTER_MS = 60_000
-_PATH = Scope("worker", "default").path
+_PATH = internal_path("worker", DEFAULT_WORKSPACE)
 
 
 class WorkerPresence(msgspec.Struct, frozen=True):

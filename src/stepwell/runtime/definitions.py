@@ -23,7 +23,7 @@ from stepwell.flow.json_schema import schema_faults
 from stepwell.kernel.plan import Plan
 from stepwell.model.commit import StateBatch
 from stepwell.model.ids import check_key
-from stepwell.model.scope import DEFAULT_WORKSPACE, Scope
+from stepwell.model.scope import DEFAULT_WORKSPACE, internal_path
 from stepwell.model.scoped_operations import ABSENT, Put, StoredEntry
 from stepwell.model.value import canonical
 from stepwell.pipeline.operations import Operation, read, write_or_raise
@@ -33,7 +33,7 @@ __all__ = [
     "DefinitionSummary",
 ]
 
-_SCOPE = Scope("definition", DEFAULT_WORKSPACE).path
+_SCOPE = internal_path("definition", DEFAULT_WORKSPACE)
 _NAME, _BODY = "name/", "body/"
 _MOST_TRIES = 10
 _PAGE = 1_000

@@ -15,7 +15,7 @@ import msgspec
 from stepwell.model.commit import StateBatch
 from stepwell.model.draft import Planned
 from stepwell.model.mutation import WriteState
-from stepwell.model.scope import Scope
+from stepwell.model.scope import internal_path
 from stepwell.model.scoped_operations import Delete, Put, StoredEntry
 from stepwell.model.value import Value, decode, recode
 
@@ -56,7 +56,7 @@ def fresh_key(fresh: str) -> str:
 
 def path_of(execution_id: str, workspace_id: str) -> str:
     """The scope that is an execution's inbox."""
-    return Scope("inbox", workspace_id, (execution_id,)).path
+    return internal_path("inbox", workspace_id, execution_id)
 
 
 def put(execution_id: str, workspace_id: str, kind: str, name: str, value: Value, fresh: str) -> Put:

@@ -14,7 +14,7 @@ from stepwell.duration import Span, held_seconds
 from stepwell.errors import Conflict, InvalidInput
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
-from stepwell.model.scope import Scope
+from stepwell.model.scope import internal_path
 from stepwell.model.scoped_operations import ABSENT, Clear, Delete, Put, StateOp, StoredEntry, Touch
 from stepwell.model.value import Value, canonical, decode, from_value, recode
 from stepwell.pipeline.operations import Operation, read
@@ -253,10 +253,10 @@ class ConversationOperations:
         return (yield from read(lambda: self._store.entries(path, keys)))
 
     def _path(self, conversation_id: str) -> str:
-        return Scope.of_conversation(conversation_id, self.workspace).path
+        return internal_path("conversation_record", self.workspace, conversation_id)
 
     def _user_path(self, user: str) -> str:
-        return Scope.of_user(user, self.workspace).path
+        return internal_path("conversation_index", self.workspace, user)
 
 
 def _interfered(conversation_id: str, conflict: Conflict) -> Conflict:

@@ -16,7 +16,7 @@ from stepwell.errors import InvalidInput
 from stepwell.model.commit import LockGuard, StateBatch, Sweep, Written
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
-from stepwell.model.scope import OWN_KINDS, Scope
+from stepwell.model.scope import Scope, is_internal
 from stepwell.model.scoped_operations import (
     ABSENT,
     Clear,
@@ -83,7 +83,7 @@ class StateOperations:
         if workspace_id is not None:
             check_key(workspace_id, "a workspace id")
         paths = yield from read(lambda: list(self.store.scopes(workspace_id)))
-        return [scope for path in paths if (scope := Scope.parse(path)).kind not in OWN_KINDS]
+        return [Scope.parse(path) for path in paths if not is_internal(path)]
 
     def sweep(self) -> Operation[int]:
         """Drop expired keys and old tombstones; return how many keys had expired."""

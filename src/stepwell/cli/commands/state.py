@@ -32,8 +32,8 @@ _AT = "stepwell.cli.commands.state"
 def state() -> None:
     """Read and write scoped state.
 
-    SCOPE is global, workspace, workflow/NAME, step/WORKFLOW/STEP, conversation/ID or custom/NAME. A slash inside a name is written
-    as %2F.
+    SCOPE is global, workspace, workflow/NAME, step/WORKFLOW/STEP, conversation/ID, user/NAME or custom/NAME. A slash inside a
+    name is written as %2F, and a percent sign as %25.
     """
 
 
@@ -126,7 +126,8 @@ def scope_of(text: str, workspace: str) -> Scope:
     encoded = "/".join([kind, Scope.of_workspace(workspace).path.partition("/")[2] if workspace else "", *names])
     try:
         return Scope.parse(encoded)
-    except (InvalidInput, ValueError):
+    except InvalidInput:
         raise InvalidInput(
-            f"{text!r} is not a scope; use global, workspace, workflow/NAME, step/WORKFLOW/STEP, conversation/ID or custom/NAME"
+            f"{text!r} is not a scope; use global, workspace, workflow/NAME, step/WORKFLOW/STEP, conversation/ID, user/NAME or "
+            "custom/NAME, with %2F for a slash inside a name and %25 for a percent sign"
         ) from None

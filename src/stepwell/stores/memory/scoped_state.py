@@ -10,9 +10,9 @@ from stepwell.fault_points import fault
 from stepwell.model.commit import Acquire, LockGuard, Outcome, Renew, Sweep, Unlock, Written
 from stepwell.model.limits import Limits
 from stepwell.model.lock import LockRow, acquired, broken, lease_on, renewed, unlocked
-from stepwell.model.scope import Scope
+from stepwell.model.scope import workspace_of
 from stepwell.model.scoped_operations import Delete, Resolution, ScopeTotals, StateOp, StoredEntry, alive, resolve
-from stepwell.model.state_quota import StateRoom, workspace_of
+from stepwell.model.state_quota import StateRoom
 from stepwell.stores.memory.undo import UndoLog
 
 __all__ = [
@@ -107,7 +107,7 @@ class MemoryEntries:
     def scopes(self, workspace_id: str | None) -> Iterator[str]:
         """Return the scopes that hold something."""
         paths = sorted(path for path, totals in self._totals.items() if totals.keys)
-        return (path for path in paths if workspace_id is None or Scope.parse(path).workspace == workspace_id)
+        return (path for path in paths if workspace_id is None or workspace_of(path) == workspace_id)
 
 
 class MemoryLocks:

@@ -32,9 +32,10 @@ from stepwell.model.commit import (
 )
 from stepwell.model.ids import revision_in
 from stepwell.model.lock import LockRow
+from stepwell.model.scope import workspace_of
 from stepwell.model.scoped_operations import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive
 from stepwell.model.snapshot import StoredSnapshot
-from stepwell.model.state_quota import StateRoom, workspace_of
+from stepwell.model.state_quota import StateRoom
 from stepwell.stores.postgres.locked_items import ItemFootprint, LockedItems
 
 __all__ = ["Footprint", "LockedRows", "footprint"]

@@ -51,7 +51,7 @@ from stepwell.model.lock import LockRow, acquired, broken, renewed, unlocked
 from stepwell.model.lock import lease_on as lock_lease
 from stepwell.model.queue_item import NewItem
 from stepwell.model.refusals import id_taken, no_execution
-from stepwell.model.scope import Scope
+from stepwell.model.scope import check_path
 from stepwell.model.scoped_operations import Clear, Copy, Delete, Resolution, StateOp, resolve
 from stepwell.model.status import FINAL
 from stepwell.stores.postgres.locked_items import DECIDED
@@ -98,11 +98,11 @@ def _check_item(new: NewItem) -> None:
 
 
 def _check_op(op: StateOp) -> None:
-    Scope.parse(op.scope)
+    check_path(op.scope)
     if not isinstance(op, Clear):
         _check(op.key, "a state key", _ID_BYTES)
     if isinstance(op, Copy):
-        Scope.parse(op.to_scope)
+        check_path(op.to_scope)
         _check(op.to_key, "a state key", _ID_BYTES)
 
 

@@ -16,9 +16,9 @@ from stepwell.model.commit import Acquire, Commit, Head, Outcome, StoredCommit, 
 from stepwell.model.ids import revision_in
 from stepwell.model.limits import Limits
 from stepwell.model.lock import LockRow
-from stepwell.model.scope import Scope
+from stepwell.model.scope import workspace_of
 from stepwell.model.scoped_operations import ScopeTotals, StoredEntry
-from stepwell.model.state_quota import StateRoom, workspace_of
+from stepwell.model.state_quota import StateRoom
 from stepwell.stores.postgres.connection import CONNECTION_FAILURE, PostgresConnection, PostgresConnectionLost, StatementCall
 from stepwell.stores.postgres.locked_items import changed_row, new_row
 from stepwell.stores.postgres.locked_rows import Footprint, LockedRows, footprint
@@ -130,7 +130,7 @@ class GroupTransaction:
         if locks:
             calls.append(("lock_locks", [_addresses(locks)]))
         if scopes:
-            workspaces = [Scope.parse(path).workspace for path in scopes]
+            workspaces = [workspace_of(path) for path in scopes]
             calls.append(("open_scopes", [_addresses(scopes), texts(scopes), texts(workspaces)]))
             calls.append(("lock_scopes", [_addresses(scopes)]))
         if keys:

@@ -13,23 +13,17 @@ from typing import cast
 
 from stepwell.errors import StepwellError
 from stepwell.model.limits import Limits
-from stepwell.model.scope import Scope
+from stepwell.model.scope import workspace_of
 from stepwell.model.scoped_operations import Clear, Copy, Resolution, ScopeTotals, StateOp, StoredEntry, alive, resolve
 from stepwell.model.state_quota import StateRoom, growth_in
-from stepwell.model.state_quota import workspace_of as owner_of
 from stepwell.stores.redis.connection import Command, Reply
 from stepwell.stores.redis.keys import Keys, ScopeKeys, workspace_place
 from stepwell.stores.redis.rows import encoded, pack_entry, pack_totals, read_entry, read_totals, text
 from stepwell.stores.redis.scripts import SCRIPTS
 
-__all__ = ["ScopeWrite", "StatePlan", "workspace_of"]
+__all__ = ["ScopeWrite", "StatePlan"]
 
 ReadCommands = Callable[[Sequence[Command]], list[Reply]]
-
-
-def workspace_of(path: str) -> str:
-    """Return the workspace that a scope belongs to; empty for the global scope."""
-    return Scope.parse(path).workspace
 
 
 class ScopeWrite:
@@ -102,7 +96,7 @@ class StatePlan:
                 wanted.setdefault(op.to_scope, {})[op.to_key] = None
         tables = {path: self._keys.scope(path).rows for path in wanted}
         reads: list[Command] = [("HMGET", tables[path], "", *keys) for path, keys in wanted.items()]
-        owners = sorted({name for name in map(owner_of, wanted) if name})
+        owners = sorted({name for name in map(workspace_of, wanted) if name})
         rooms = [self._room_call(owners)] if owners else []
         (seconds, micros), *found = self._read_commands([("TIME",), *reads, *rooms])
         if rooms:
@@ -151,7 +145,7 @@ class StatePlan:
 
     def is_untouched(self, ops: Sequence[StateOp]) -> bool:
         """Return whether no unit before has written to what these operations read."""
-        return all(self._scopes[path].is_untouched and owner_of(path) not in self._filled for path in _paths(ops))
+        return all(self._scopes[path].is_untouched and workspace_of(path) not in self._filled for path in _paths(ops))
 
     def writes(self, ops: Sequence[StateOp], resolution: Resolution) -> list[ScopeWrite]:
         """Return what the script of a unit must compare and write; the units after it build on that."""
@@ -167,7 +161,7 @@ class StatePlan:
         growth = growth_in(resolution.grown.items())
         limits = {name: self._rooms[name].maximum - grown for name, grown in growth.items() if name in self._rooms}
         for write in writes:
-            name = owner_of(write.path)
+            name = workspace_of(write.path)
             write.most_held = limits.get(name)
             if write.grown and name in self._rooms:
                 self._rooms[name] = StateRoom(self._rooms[name].maximum, self._rooms[name].held + write.grown)

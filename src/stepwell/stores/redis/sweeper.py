@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Outcome, StateBatch, Sweep, Unit, Written
+from stepwell.model.scope import workspace_of
 from stepwell.model.scoped_operations import Delete
 from stepwell.stores.redis.keys import in_place, workspace_place
 from stepwell.stores.redis.reads import CheckedReader
-from stepwell.stores.redis.state_plan import workspace_of
 
 __all__ = ["RedisSweeper"]
 

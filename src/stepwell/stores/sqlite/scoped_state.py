@@ -26,7 +26,7 @@ from stepwell.model.commit import (
 from stepwell.model.limits import Limits
 from stepwell.model.lock import LockRow, acquired, broken, lease_on, renewed, unlocked
 from stepwell.model.refusals import leased, no_execution
-from stepwell.model.scope import Scope
+from stepwell.model.scope import workspace_of
 from stepwell.model.scoped_operations import Delete, Resolution, ScopeTotals, StateOp, StoredEntry, resolve
 from stepwell.model.state_quota import StateRoom
 from stepwell.stores.sqlite.connection import Statements
@@ -57,7 +57,7 @@ class SqliteEntries:
             self._do.run("write_entry", scope, key, seal(scope, key, entry), entry.revision, *life)
             fault("store.entry_written")
         for scope, totals in resolution.totals.items():
-            workspace = Scope.parse(scope).workspace
+            workspace = workspace_of(scope)
             self._do.run("write_totals", scope, workspace, totals.revision, totals.keys, totals.bytes)
             fault("store.scope_written")
         return Written(resolution.answers)

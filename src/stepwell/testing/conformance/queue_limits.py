@@ -31,7 +31,7 @@ from stepwell.model.queue_item import (
     Tier,
     Workspace,
 )
-from stepwell.model.scope import Scope
+from stepwell.model.scope import Scope, internal_path
 from stepwell.model.scoped_operations import Clear, Copy, Delete, Put, StateOp
 from stepwell.model.value import canonical
 from stepwell.testing.conformance.fixtures import OpenStore
@@ -200,7 +200,7 @@ def test_no_start_is_given_back_to_a_rate_that_is_gone(store: Store, whose: str,
 
 MOST = 100
 OWN = Scope.of_workspace("acme").path
-TALK = Scope.of_conversation("c/1", "acme").path
+TALK = internal_path("conversation_record", "acme", "c/1")
 FOREIGN = Scope.of_workspace("acme2").path
 
 
@@ -289,7 +289,7 @@ def test_expired_state_makes_room(store: Store, clock: FakeClock) -> None:
 
 def test_own_writes_of_stepwell_count_and_are_never_refused(store: Store) -> None:
     limit(store, MOST)
-    accept(store, put("a", 90, Scope("inbox", "acme", ("run",)).path), put("b", 90, Scope("schedule", "acme").path))
+    accept(store, put("a", 90, internal_path("inbox", "acme", "run")), put("b", 90, internal_path("schedule", "acme")))
     refuse(store, put("c", 5))
 
 
