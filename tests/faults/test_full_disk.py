@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import apsw
@@ -11,6 +12,9 @@ import pytest
 from tests.faults.system_calls import DISK_FULL, SystemCalls
 
 from stepwell import Status, Stepwell, StoreFull, step, workflow
+from stepwell.model.commit import ClaimDue, Outcome, Unit
+from stepwell.model.queue_item import ClaimItems
+from stepwell.testing.store_access import store_under
 
 begun, may_end = threading.Event(), threading.Event()
 
@@ -25,6 +29,11 @@ def careful(number: int) -> int:
 @step
 def last(number: int) -> int:
     return number * 2
+
+
+@workflow
+def double(number: int) -> int:
+    return last(number)
 
 
 @workflow
@@ -67,7 +76,8 @@ def test_reads_are_served_and_writes_refused_until_there_is_room(disk: SystemCal
         assert health.parts["read"] == "ok"
         assert "the disk is full" in health.parts["write"]
         disk.heal()
-        assert well.health().is_ok
+        while not well.health().is_ok:
+            pass  # until each task of the worker has tried again
         well.create("other")
         well.state.globals.set("k", 2)
         assert well.lock("door").acquire().fence > 0
@@ -90,3 +100,35 @@ def test_a_run_waits_for_room_and_goes_on_without_a_restart(disk: SystemCalls, t
         assert run.result(timeout=60) == 42
         assert well.start(chore, 1, execution_id="refused").result(timeout=60) == 4
         assert run.verify().ok
+
+
+def test_writes_that_fail_fast_wake_nobody_and_are_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The worker and its dispatcher would wake each other with each failure, and use up the processor."""
+    url, tries, is_tried_often, is_full = f"sqlite:///{tmp_path}/well.db", Counter[type](), threading.Event(), True
+    with Stepwell(url, worker=False) as asking, Stepwell(url) as well:
+        write = store_under(well).write
+
+        def refused(units: Sequence[Unit]) -> list[Outcome]:
+            tries.update(type(unit) for unit in units)
+            if min(tries[ClaimDue], tries[ClaimItems]) >= 4:
+                is_tried_often.set()
+            if is_full:
+                raise StoreFull
+            return write(units)
+
+        monkeypatch.setattr(store_under(well), "write", refused)
+        run, item = asking.start(double, 1), asking.enqueue(double, 2)
+        assert is_tried_often.wait(60)
+        assert max(tries[ClaimDue], tries[ClaimItems]) <= 8
+        told = well.health().parts["worker"]
+        assert "the dispatcher failed" in told
+        assert "the claiming of executions failed" in told
+        tasks = [message.partition(" failed, and tries again")[0] for message in caplog.messages]
+        assert (tasks.count("the dispatcher"), tasks.count("the claiming of executions")) == (1, 1)
+        is_full = False
+        assert (run.result(60), item.result(60)) == (2, 4)
+        while not well.health().is_ok:
+            pass  # the test's own time limit ends this
+    assert "the dispatcher works again, after" in caplog.text

@@ -127,7 +127,7 @@ def test_worker_takes_up_its_work_when_its_database_is_back(
             proxy.on_request = lambda _: Verdict.PASS
             assert during.result(WAIT) == "during"
             assert waiting.result(WAIT) == "on"
-            assert through.health().is_ok
+            _wait_until(lambda: through.health().is_ok)
         finally:
             proxy.on_request = lambda _: Verdict.PASS
             through.close()

@@ -54,14 +54,15 @@ class Parts:
         self.clock, self.limits = clock or SystemClock(), limits or Limits()
         self.store, self.address = _store_of(url, self.clock, self.limits)
         self.pulse = Notifications(self.store)
-        writer, can = StoreWriter(self.store, self.pulse), self.store.capabilities()
-        self.group = GroupCommit(writer.write, is_instant=not can.has_blocking_writes)
+        self._writer, can = StoreWriter(self.store, self.pulse), self.store.capabilities()
+        self.group = GroupCommit(self._writer.write, is_instant=not can.has_blocking_writes)
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
         self.copies = Copies(self.executions, self.store, self.clock, signing_key)
         self.definitions = DefinitionOperations(self.store)
         self.state = StateOperations(self.store, self.limits, self.pulse, self.clock)
         self.lock_renewal = LockRenewal(self.group)
         self._worker_driver: AsyncDriver | None = None
+        self._worker: Worker | None = None
         self._dispatcher: Dispatcher | None = None
         self.locks = LockOperations(self.pulse, self.lock_renewal, new_id)
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
@@ -77,11 +78,11 @@ class Parts:
 
     def health(self) -> Operation[Health]:
         """Check the store, and the worker if there is one."""
-        return check_health(self.store, self._dispatcher, self.clock, new_id)
+        return check_health(self.store, self._writer, self._worker, self._dispatcher, self.clock, new_id)
 
     def worker(self, driver: AsyncDriver, concurrency: int, lease_seconds: float, queues: tuple[str, ...]) -> Worker:
         """A worker on this store, that also serves its queue."""
-        worker = Worker(
+        worker = self._worker = Worker(
             store=self.store,
             executions=self.executions,
             driver=driver,

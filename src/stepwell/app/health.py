@@ -11,8 +11,10 @@ from stepwell.model.commit import Acquire
 from stepwell.model.ids import NewId
 from stepwell.model.lock import probe_lock
 from stepwell.pipeline.operations import Operation, read, write_or_raise
+from stepwell.pipeline.store_writer import StoreWriter
 from stepwell.queue.diagnosis import idleness
 from stepwell.queue.dispatcher import Dispatcher
+from stepwell.runtime.worker import Worker
 
 __all__ = ["Health", "check_health"]
 
@@ -20,15 +22,20 @@ _PROBE_SECONDS = 0.001
 
 
 class Health(msgspec.Struct, frozen=True):
-    """Whether the store serves, and for each part ``ok`` or what is wrong with it: ``read``, ``write`` and, where a worker runs,
-    ``queue``: whether it starts what it could."""
+    """Whether the store serves, and for each part ``ok`` or what is wrong with it.
+
+    ``read`` and ``write`` were tried just now. ``commits`` says which damage writes of this process met lately. Where a worker
+    runs, ``worker`` says which of its tasks fail, such as its claims, and ``queue`` whether it starts what it could.
+    """
 
     is_ok: bool
     parts: dict[str, str]
 
 
-def check_health(store: Store, dispatcher: Dispatcher | None, clock: Clock, new_id: NewId) -> Operation[Health]:
-    """Read from the store, write to it, and look whether the dispatcher of this process starts what it could, if it has one."""
+def check_health(
+    store: Store, writer: StoreWriter, worker: Worker | None, dispatcher: Dispatcher | None, clock: Clock, new_id: NewId
+) -> Operation[Health]:
+    """Read from the store and write to it, and report what fails in this process beside that."""
     parts = {"read": "ok", "write": "ok"}
     try:
         yield from read(store.check)
@@ -41,6 +48,10 @@ def check_health(store: Store, dispatcher: Dispatcher | None, clock: Clock, new_
         pass  # by another probe of this very moment, which the store wrote
     except StepwellError as error:
         parts["write"] = str(error)
+    # One damaged page may stop all claims or commits, and no probe: so what the worker and the callers meet counts, too.
+    parts["commits"] = writer.recent_damage() or "ok"
+    if worker is not None:
+        parts["worker"] = "; ".join(worker.failures) or "ok"
     if dispatcher is not None:
         try:
             parts["queue"] = yield from read(lambda: idleness(store, dispatcher, clock.now_ms()))

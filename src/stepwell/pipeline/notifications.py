@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 
 from stepwell.contract.store import Store
+from stepwell.errors import CommitUnknown
 from stepwell.model.commit import Commit, CommitKind, Deletion, Outcome, StateBatch, Sweep, Unit, Unlock, Written
 from stepwell.model.queue_item import (
     CancelItem,
@@ -183,13 +184,13 @@ class Notifications:
             self.leave(topic, wake)
 
     def written(self, units: Sequence[Unit], outcomes: Sequence[Outcome]) -> None:
-        """Pass on what this process wrote. Costs next to nothing while nobody waits."""
+        """Pass on what this process wrote, or may have written. Costs next to nothing while nobody waits."""
         if not self._waiting:
             return
         topics: set[str] = set()
         for unit, outcome in zip(units, outcomes, strict=True):
             # A plain step has no topic, and most commits are that.
-            if isinstance(outcome, Written) and not (type(unit) is Commit and unit.kind is CommitKind.STEP):
+            if isinstance(outcome, Written | CommitUnknown) and not (type(unit) is Commit and unit.kind is CommitKind.STEP):
                 topics |= topics_of(unit)
         for topic in topics:
             self.beat(topic)

@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import monotonic
 
 from stepwell.contract.store import Store
+from stepwell.errors import CommitUnknown, Corrupted, StoreForeign, StoreUnavailable
 from stepwell.model.commit import Commit, CommitKind, Outcome, Unit
 from stepwell.pipeline.notifications import Notifications
 
 __all__ = ["StoreWriter"]
 
+_RECENT_SECONDS = 30.0
+"""For how long damage is reported: nothing says that it was repaired, but work that needs the damaged part meets it again."""
+
 
 class StoreWriter:
-    """Writes groups of units to a store, and notifies of what landed."""
+    """Writes groups of units to a store, notifies of what landed, and remembers damage."""
 
     def __init__(self, store: Store, pulse: Notifications) -> None:
         self._store, self._pulse = store, pulse
+        self._damage: tuple[float, str] | None = None
+        """When a write last met damage, by ``time.monotonic``, and what the store said."""
 
     def write(self, units: Sequence[Unit]) -> list[Outcome]:
         """Write a group as ``Store.write`` does."""
         try:
             outcomes = self._store.write(units)
-        except BaseException:
-            # The group may have landed all the same, so everybody who waits has to look.
-            self._pulse.beat("")
+        except BaseException as error:
+            if isinstance(error, Corrupted | StoreForeign):
+                self._damage = monotonic(), str(error)
+            if not isinstance(error, StoreUnavailable):
+                # The group may have landed all the same, so those who wait for what is in it have to look. When surely nothing
+                # landed, nobody is notified: tasks that write whenever they are woken would wake each other for ever.
+                self._pulse.written(units, [CommitUnknown()] * len(units))
             raise
         # A single step has no topic, and most groups of a quiet process are that.
         if len(units) > 1 or type(unit := units[0]) is not Commit or unit.kind is not CommitKind.STEP:
             self._pulse.written(units, outcomes)
         return outcomes
+
+    def recent_damage(self) -> str | None:
+        """Return what the store said when a write met damage lately; None if none did."""
+        damage = self._damage
+        return damage[1] if damage is not None and damage[0] + _RECENT_SECONDS > monotonic() else None

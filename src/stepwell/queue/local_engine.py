@@ -233,13 +233,15 @@ class LocalEngine:
             self._timer = loop.call_later(self._create_after / 2, self._create_overdue)
 
     async def _create(self, started: _Started) -> None:
+        before = started.writer.creation_error
         try:
             await started.writer.create()
         except LeaseLost as error:
             # Cancelled, or given to another worker: nothing of what the session does is recorded any more.
             self._worker.abandon(started.claimed.execution_id, error)
         except StepwellError as error:
-            log.warning("the execution of queue item %r could not be created yet: %s", started.claimed.item_id, error)
+            if type(error) is not type(before):  # it is tried again soon, and often
+                log.warning("the execution of queue item %r could not be created yet: %s", started.claimed.item_id, error)
 
     async def _settle(self, started: _Started) -> None:
         """Move an item on whose session ended without an execution of its own, so that it does not keep its slot."""

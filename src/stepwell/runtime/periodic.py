@@ -36,7 +36,9 @@ class PeriodicTask(ABC):
         self._is_signalled = False
         """Whether a wake-up is on its way or has arrived; more of them before the next round change nothing."""
         self._failures = 0
-        self._has_logged_surprise = False
+        self._kind: type[Exception] | None = None
+        self.failure: str | None = None
+        """Why its last rounds failed; None while they succeed."""
 
     @abstractmethod
     async def work(self) -> float | None:
@@ -77,21 +79,30 @@ class PeriodicTask(ABC):
     async def _attempt(self) -> float | None:
         try:
             pause = await self.work()
-        except StepwellError as error:
-            log.warning("%s failed, and tries again: %s", self.name, error)
-        except Exception:
-            if not self._has_logged_surprise:
-                log.exception("%s met an unexpected error, and goes on", self.name)
-            self._has_logged_surprise = True
+        except Exception as error:  # noqa: BLE001 - the task goes on
+            self._note_failure(error)
         else:
-            self._failures, self._has_logged_surprise = 0, False
+            if self._failures:
+                log.warning("%s works again, after %d failures in a row", self.name, self._failures)
+            self._failures, self._kind, self.failure = 0, None, None
             return pause
-        self._failures += 1
         await self._back_off(BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS)) - 1])
         return None
 
+    def _note_failure(self, error: Exception) -> None:
+        """Count a failed round, and log only the first of those in a row that fail with the same kind of error."""
+        before, self._kind = self._kind, type(error)
+        self.failure = str(error) or type(error).__name__
+        self._failures += 1
+        if self._kind is before:
+            return
+        if isinstance(error, StepwellError):
+            log.warning("%s failed, and tries again: %s", self.name, error)
+        else:
+            log.error("%s met an unexpected error, and goes on", self.name, exc_info=error)
+
     async def _back_off(self, seconds: float) -> None:
-        """Sleep for the whole time unless stopped: a failed write wakes everybody, this task too, and must not make it spin."""
+        """Sleep for the whole time unless stopped: wake-ups must not make a task spin while its store fails fast."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + seconds
         while not self.is_stopping and (left := ends - loop.time()) > 0:

@@ -99,6 +99,11 @@ _LOOK_SECONDS = 0.05
 class Companion(Protocol):
     """A task that runs beside a worker, on its loop, until the worker stops."""
 
+    name: str
+    """What the log calls it."""
+    failure: str | None
+    """Why its last rounds failed; None while they succeed."""
+
     async def run(self) -> None:
         """Work until stopped."""
         ...

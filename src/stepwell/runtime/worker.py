@@ -23,6 +23,7 @@ from stepwell.pipeline.operations import AsyncDriver, read, write
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.known_workflows import KnownWorkflows
 from stepwell.runtime.lease_renewal import LeaseRenewal, monotonic
+from stepwell.runtime.periodic import PeriodicTask
 from stepwell.runtime.services import Services
 from stepwell.runtime.session_loader import SessionLoader, session_of
 from stepwell.runtime.sessions.call_positions import follow_tasks
@@ -42,6 +43,23 @@ _MOST_CRASHES = 3
 
 Load = Callable[[], Awaitable[Session | None]]
 """Makes the session of an execution; None if the execution is not to be run."""
+
+
+class _Claiming(PeriodicTask):
+    """Claims due executions whenever some may have come due."""
+
+    name = "the claiming of executions"
+
+    def __init__(self, pulse: Notifications, work: Callable[[], Awaitable[float]]) -> None:
+        super().__init__()
+        self._pulse, self._claim = pulse, work
+
+    async def run(self) -> None:
+        with self._pulse.subscribed(DUE, self.wake):
+            await super().run()
+
+    async def work(self) -> float:
+        return await self._claim()
 
 
 class Worker:
@@ -93,7 +111,7 @@ class Worker:
         self._is_stopping, self._stop_requested = False, asyncio.Event()
         self._grace_seconds: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._woken: Callable[[], None] = lambda: None
+        self._claiming = _Claiming(pulse, self._claim_and_look)
 
     async def run(self) -> None:
         """Work until stopped. While the store does not answer, the worker waits for it."""
@@ -101,20 +119,16 @@ class Worker:
         follow_tasks(self._loop)
         keeping = self._loop.create_task(LeaseRenewal(self._driver, self.lease_seconds, self._sessions).run())
         # Claims have a task of their own: a store that does not answer must not keep the worker from stopping.
-        claiming, stopping = self._loop.create_task(self._claim_all()), self._loop.create_task(self._stop_requested.wait())
-        beside = [claiming, *(self._loop.create_task(each.run()) for each in self.companions)]
+        companions = [self._claiming, *self.companions]
+        beside = [self._loop.create_task(each.run()) for each in companions]
         try:
-            await asyncio.wait((claiming, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await self._stop_requested.wait()
         finally:
             self._is_stopping = True
-            self._woken()
-            for each in self.companions:
+            for each in companions:
                 each.stop()
             await self._drain(beside)
             keeping.cancel()
-            stopping.cancel()
-        if not claiming.cancelled():
-            claiming.result()
 
     def stop(self, grace_seconds: float | None = None) -> None:
         """Claim no more, and have sessions hand their executions back at their next wait or step. From any thread.
@@ -190,16 +204,13 @@ class Worker:
 
     # Claiming and running.
 
-    async def _claim_all(self) -> None:
-        with self._pulse.listen(DUE) as listening:
-            self._woken = listening.wake
-            while not self._is_stopping:
-                try:
-                    await self._claim()
-                except StepwellError as error:  # a lost reply, too: what was claimed unheard comes due again
-                    log.warning("the worker could not claim from its store: %s", error)
-                await listening.wait_async(self._until_next_wake())
-                await self._look_all()
+    async def _claim_and_look(self) -> float:
+        """Claim due executions, and read the inboxes of running ones; return the seconds until the next time."""
+        try:
+            await self._claim()  # after a lost reply, what was claimed unheard comes due again
+        finally:
+            await self._look_all()  # also while nothing can be claimed
+        return self._until_next_wake()
 
     async def _claim(self) -> None:
         # A tenth more than the concurrency: executions that were begun resume, however many new ones the queue holds.
@@ -253,7 +264,7 @@ class Worker:
             if ended is not None:
                 ended()
             if self._has_more or wake is not None:
-                self._woken()
+                self._claiming.wake()
 
     def _let_go(self, execution_id: str, fence: int) -> None:
         if execution_id in self._kept and self._kept[execution_id][0] == fence:
@@ -279,6 +290,12 @@ class Worker:
             return None
         return session
 
+    @property
+    def failures(self) -> list[str]:
+        """What each of its tasks that cannot work now says."""
+        tasks = [self._claiming, *self.companions]
+        return [f"{each.name} failed, and tries again: {each.failure}" for each in tasks if each.failure is not None]
+
     # Waking and ending.
 
     def _until_next_wake(self) -> float:
@@ -291,12 +308,9 @@ class Worker:
         if not self._sessions:
             return
         names = list(self._sessions)
-        try:
-            nudged = await self._driver.run(read(lambda: self._store.nudged(names)))
-            sessions = (self._sessions.get(name) for name in nudged)
-            await asyncio.gather(*(session.look() for session in sessions if session is not None))
-        except StepwellError as error:
-            log.warning("the inboxes of executions could not be read: %s", error)
+        nudged = await self._driver.run(read(lambda: self._store.nudged(names)))
+        sessions = (self._sessions.get(name) for name in nudged)
+        await asyncio.gather(*(session.look() for session in sessions if session is not None))
 
     async def _drain(self, beside: list[asyncio.Task[None]]) -> None:
         draining = Shutdown(self._sessions, self.services.hand_back_retry, lambda: self._grace_seconds)

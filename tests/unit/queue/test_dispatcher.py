@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from stepwell.clock import FakeClock
-from stepwell.errors import StoreUnavailable
+from stepwell.errors import StoreFull, StoreUnavailable
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import Claimed, ClaimItems
 from stepwell.pipeline.group_commit import GroupCommit
@@ -104,9 +104,13 @@ def dispatch_after(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> None:
 
 
 def test_failed_lookup_of_workflow_names_is_retried_soon(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """T41: as one that cannot be claimed from; nothing that was not expected."""
-    dispatch_after(monkeypatch, StoreUnavailable("away"), StoreUnavailable("away"))
-    assert [message.partition(":")[0] for message in caplog.messages] == ["the dispatcher failed, and tries again"] * 2
+    """T41: as one that cannot be claimed from; each reason and the recovery are logged once."""
+    dispatch_after(monkeypatch, *[StoreUnavailable("away")] * 3, StoreFull("full"))
+    assert caplog.messages == [
+        "the dispatcher failed, and tries again: away [SW-300]",
+        "the dispatcher failed, and tries again: full [SW-301]",
+        "the dispatcher works again, after 4 failures in a row",
+    ]
 
 
 def test_dispatcher_goes_on_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -72,8 +72,9 @@ class SQLiteStore(SqliteQueueReads):
         if self._process != process_id():
             return
         self._close_readers(0)
-        if self._writer is not None:
-            self._writer.close()
+        with self._writing:  # the listener may be asking the writer's connection just now
+            if self._writer is not None:
+                self._writer.close()
 
     def capabilities(self) -> Capabilities:
         return Capabilities(is_shared=True, has_blocking_writes=True)
