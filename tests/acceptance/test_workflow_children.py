@@ -13,7 +13,7 @@ from tests.acceptance.conftest import working_well
 from tests.support.module_state import cleared
 
 import stepwell
-from stepwell import ExecutionCancelled, ExecutionFailed, Status, Stepwell, step, workflow
+from stepwell import ExecutionCancelled, ExecutionFailed, Limits, Status, Stepwell, step, workflow
 from stepwell.flow import define, subworkflow
 from stepwell.model.commit import Claim
 from stepwell.runtime.inbox import CHILD, delivery, fresh_key
@@ -50,6 +50,30 @@ async def leaf(name: str) -> str:
     except ExecutionCancelled:
         await count(f"{name} cleaned up")
         raise
+
+
+@workflow
+async def endless(level: int) -> int:
+    return await endless(level + 1)
+
+
+def test_function_that_calls_itself_without_end_is_stopped_by_a_limit() -> None:
+    with Stepwell("memory://", limits=Limits(child_depth=3)) as well:
+        run = well.start(endless, 0)
+        with pytest.raises(ExecutionFailed, match="ExecutionFailed"):
+            run.result(WAIT)
+        assert len(well.executions.list()) == 4
+
+
+def test_definition_that_calls_itself_without_end_is_stopped_by_a_limit() -> None:
+    with Stepwell("memory://", limits=Limits(child_depth=3)) as well:
+        well.definitions.put(define("endless-twin", subworkflow("endless-twin", name="again")))
+        run = well.start("endless-twin", 0)
+        with pytest.raises(ExecutionFailed, match="ExecutionFailed"):
+            run.result(WAIT)
+        deepest = max(well.executions.list(), key=lambda each: each.execution_id.count(":"))
+        assert "child_depth=3" in well.load(deepest.execution_id).result["error"]["message"]
+        assert len(well.executions.list()) == 4
 
 
 @workflow

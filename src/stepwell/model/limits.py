@@ -26,6 +26,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of one state scope."""
     scope_bytes: int = 64 * 1024 * 1024
     """Keys and values of one state scope together."""
+    child_depth: int = 100
+    """Child executions inside each other; it stops a workflow that calls itself without end."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -64,6 +64,8 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it may use up and do; ``flow.governance`` knows the fields."""
     item_id: str | None = None
     """The queue item that it came from."""
+    depth: int = 0
+    """How many executions are around it: 0 for one that is no child."""
 
     def __post_init__(self) -> None:
         for what in ("execution_id", "workspace_id", "workflow_id"):

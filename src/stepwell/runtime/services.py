@@ -77,17 +77,34 @@ class Services:
         return await self._driver.run(read_state(self._store, keys, identity))
 
     async def start_child(
-        self, workflow: Workflow[..., Any], value: Value, child_id: str, parent: Metadata, seed: Seed | None = None
+        self,
+        workflow: Workflow[..., Any],
+        value: Value,
+        child_id: str,
+        parent: Metadata,
+        seed: Seed | None = None,
+        *,
+        is_detached: bool = False,
     ) -> Value:
         """Start a child execution, unless it was started before; return its result if it has ended, else None.
 
         Raises:
             AlreadyExists: the id is that of an execution which is no child of this parent.
+            LimitExceeded: the parent is nested too deeply.
         """
         starting = Starting(self._executions, self.clock)
         try:
             await self._driver.run(
-                starting.start(workflow, value, child_id, parent.workspace_id, parent=parent, seed=seed, worker=self._worker)
+                starting.start(
+                    workflow,
+                    value,
+                    child_id,
+                    parent.workspace_id,
+                    parent=parent,
+                    is_detached=is_detached,
+                    seed=seed,
+                    worker=self._worker,
+                )
             )
         except AlreadyExists:
             found = await self._driver.run(self._executions.load(child_id))

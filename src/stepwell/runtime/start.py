@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from stepwell.clock import Clock
-from stepwell.errors import AlreadyExists, CommitUnknown, InvalidInput, NotFound, StepwellError
+from stepwell.errors import AlreadyExists, CommitUnknown, InvalidInput, LimitExceeded, NotFound, StepwellError
 from stepwell.flow.definition.node import ContextRule
 from stepwell.flow.function import Workflow
 from stepwell.flow.governance import Governance
@@ -19,6 +19,7 @@ from stepwell.kernel.pending_changes import PendingChanges
 from stepwell.model.commit import Creation, Lease
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY, State
+from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, SetVariable
 from stepwell.model.record import FunctionTrigger, Metadata, encode_plain_trigger, encode_record, encode_trigger
 from stepwell.model.status import Status
@@ -31,6 +32,7 @@ __all__ = [
     "LocalWorker",
     "Seed",
     "Starting",
+    "check_child_depth",
     "news_of",
     "seed_of",
 ]
@@ -72,6 +74,18 @@ def _decoded(state: State, section: str) -> dict[str, Value]:
     return {key: decode(data) for key, data in state.sections[section].items() if not key.startswith("$")}
 
 
+def check_child_depth(parent: Metadata, limits: Limits) -> None:
+    """Raise ``LimitExceeded`` if an execution is nested too deeply to have children."""
+    if parent.depth >= limits.child_depth:
+        raise LimitExceeded(
+            f"workflow {parent.workflow_id!r} would start a child inside {parent.depth:,} others, over the limit "
+            f"child_depth={limits.child_depth:,}; let its recursion end, or raise Limits(child_depth=...)",
+            limit="child_depth",
+            maximum=limits.child_depth,
+            actual=parent.depth + 1,
+        )
+
+
 class LocalWorker(Protocol):
     """A worker of this process, that may run a new execution at once."""
 
@@ -106,6 +120,7 @@ class Starting:
         workspace: str,
         *,
         parent: Metadata | None = None,
+        is_detached: bool = False,
         governance: Governance | None = None,
         seed: Seed | None = None,
         worker: LocalWorker | None = None,
@@ -115,6 +130,9 @@ class Starting:
         if governance is not None and not isinstance(governance, Governance):
             raise InvalidInput(f"governance is a stepwell.Governance(...), not {governance!r}")
         identity = self._identity(workflow, execution_id, workspace, parent, governance)
+        if parent is not None and not is_detached:  # nobody waits inside of another for one that is detached
+            check_child_depth(parent, self._executions.limits)
+            identity = msgspec.structs.replace(identity, depth=parent.depth + 1)
         mine = worker if worker is not None and worker.has_room else None
         creation = Creation(
             workflow.name,

@@ -165,6 +165,36 @@ def test_the_other_branch_may_be_the_way_out_of_a_loop() -> None:
     assert [(fault.kind, fault.path[-1]) for fault in rough.faults] == [("livelock", "a fails")]
 
 
+@pytest.mark.parametrize(
+    "again",
+    [
+        subworkflow("w"),
+        choice(when("trigger.input > 1", subworkflow("w", name="again")), otherwise(subworkflow("w", name="more"))),
+        each(subworkflow("w"), count=2),
+    ],
+)
+def test_recursion_without_a_way_out_is_a_livelock(again: Any) -> None:
+    (fault,) = explored("a", again, "b").faults
+    assert fault.kind == "livelock"
+    assert fault.path[0].startswith("a completes")
+    assert "the recursion has no end" in fault.message
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        choice(when("trigger.input > 1", subworkflow("w")), otherwise(map_data(1))),
+        choice(when("trigger.input > 1", subworkflow("w")), otherwise(throw("enough"))),
+        each(subworkflow("w"), items="{{ trigger.input }}"),
+        subworkflow("w", detached=True),
+        subworkflow("w", version=7),
+        subworkflow("another"),
+    ],
+)
+def test_recursion_with_a_way_out_is_no_fault(again: Any) -> None:
+    assert explored("a", again, "b").faults == ()
+
+
 def test_a_loop_that_only_its_bound_stops_is_a_livelock() -> None:
     found = explored(loop("a", until="false", max_iterations=100))
     assert [(fault.kind, fault.node) for fault in found.faults] == [("livelock", "loop")]

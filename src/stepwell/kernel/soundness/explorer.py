@@ -20,7 +20,7 @@ import msgspec
 from stepwell.errors import InvalidDefinition, Problem
 from stepwell.flow.definition.checker import check as check_statically
 from stepwell.flow.definition.findings import Finding, Findings, shown_path
-from stepwell.flow.definition.node import Choice, Definition, Each, Graph, Loop, Parallel, Sequence
+from stepwell.flow.definition.node import Choice, Definition, Each, Graph, Loop, Parallel, Sequence, Subworkflow
 from stepwell.flow.definition.outline import Outline, Place
 from stepwell.kernel.plan import Plan
 from stepwell.kernel.protocol import Began, Effect, End, Transition
@@ -66,6 +66,17 @@ class _Result(NamedTuple):
     words: str
     is_failure: bool
     is_end: bool
+    is_recursive: bool
+
+
+class Way(NamedTuple):
+    """A move from a state on the map."""
+
+    target: int | None
+    """The state that it leads to; None is the end."""
+    is_failure: bool
+    is_recursive: bool
+    """Whether it is the end of another execution of the same definition."""
 
 
 class MapPlace:
@@ -76,8 +87,7 @@ class MapPlace:
     def __init__(self, number: int, state: ExploredState, before: MapPlace | None, words: str) -> None:
         self.number, self.state, self.before, self.words = number, state, before, words
         self.depth = 0 if before is None else before.depth + 1
-        self.ways: list[tuple[int | None, bool]] = []
-        """The states that moves lead to (None is the end), and whether the move is a failure."""
+        self.ways: list[Way] = []
         self.is_stuck = False
         self.is_open = True
         """Whether its moves are still to be tried."""
@@ -110,6 +120,10 @@ class StateMap:
         """Places that can fail without the failure of a step or an evaluation: the reasons, and the nearest state after each."""
         self.left_over: list[MapPlace] = []
         """Ends that leave tokens behind."""
+        self.recursive = frozenset(place.name for place in self.plan.outline if _is_recursive(place, definition))
+        """Places that start the definition's own workflow and wait for it."""
+        self.ends_at_once = False
+        """Whether the first transition can be the last."""
         self.work = 0
         """The number of tokens visited."""
         self.bound = ""
@@ -131,19 +145,27 @@ class StateMap:
         tapes: list[tuple[int, ...]] = [()]
         while tapes:
             tape = tapes.pop()
+            is_recursive = False
             run = ExploredRun(self.plan, state, self.oracle) if move is None else self.load(state)[0]
             self.oracle.begin(tape)
-            came = run.handle(Began(), 0) if move is None else make(run, move)
+            if move is None:
+                came = run.handle(Began(), 0)
+            else:
+                is_recursive = move.how == "completes" and run.tokens[move.token_id].place.name in self.recursive
+                came = make(run, move)
             tapes += reversed([*self.oracle.others()])
-            yield self._result(state, move, run, came)
+            yield self._result(state, move, run, came, is_recursive=is_recursive)
 
-    def _result(self, state: ExploredState, move: ExploredMove | None, run: ExploredRun, came: Transition) -> _Result:
+    def _result(
+        self, state: ExploredState, move: ExploredMove | None, run: ExploredRun, came: Transition, *, is_recursive: bool
+    ) -> _Result:
         given = self.oracle.given
         after, ended = state.after(came.mutations, self.counted)
         told = [*([] if move is None else [move.words]), *map(str, given)]
         words = "; ".join(each for each in told if each)
         is_failure = (move is not None and move.is_failure) or any(answer.is_failure for answer in given)
-        return _Result(run, after, ended, words, is_failure, any(isinstance(effect, End) for effect in came.effects))
+        is_end = any(isinstance(effect, End) for effect in came.effects)
+        return _Result(run, after, ended, words, is_failure, is_end, is_recursive)
 
     def note(self, result: _Result, before: MapPlace | None) -> bool:
         """Add a result to the map. Return whether it is new."""
@@ -152,7 +174,9 @@ class StateMap:
         key = None if result.is_end else key_of_run(result.run)
         number = None if key is None else self.keys.setdefault(key, spot.number)
         if before is not None:
-            before.ways.append((number, result.is_failure))
+            before.ways.append(Way(number, result.is_failure, result.is_recursive))
+        elif number is None:
+            self.ends_at_once = True
         if number is None and (result.state.tokens or result.run.tokens):
             self.left_over.append(spot)
         if number != spot.number:
@@ -288,7 +312,7 @@ def explore(definition: Definition, *, max_states: int = MAX_STATES, max_depth: 
     """Explore a definition that the checker accepts."""
     found = charted(definition, max_states, max_depth)
     outline = Outline(definition)
-    faults = [*_improper(found, outline), *_stuck(found, outline), *_endless(found, outline)]
+    faults = [*_improper(found, outline), *_stuck(found, outline), *_endless(found, outline), *_recursion(found, outline)]
     if not found.bound:
         faults += [*_unjoinable(found, outline), *_overrun(found, outline), *_dead(found, outline)]
     order = {name: number for number, name in enumerate(outline.places)}
@@ -365,11 +389,37 @@ def _endless(found: StateMap, outline: Outline) -> Iterator[Fault]:
         yield _fault("livelock", outline.root, "it goes on and on without an end", lost[0].path())
 
 
+def _recursion(found: StateMap, outline: Outline) -> Iterator[Fault]:
+    """Return the first place that calls the definition's own workflow, if no execution ends without such a call."""
+    calls = [name for name in outline.places if name in found.recursive and name in found.reached]
+    if not calls or found.ends_at_once:
+        return
+    pending = [spot.number for spot in found.spots if spot.before is None]
+    seen = set(pending)
+    while pending:
+        spot = found.spots[pending.pop()]
+        targets = [way.target for way in spot.ways if not way.is_failure and not way.is_recursive]
+        if spot.is_open or None in targets:
+            return
+        fresh = [number for number in targets if number is not None and number not in seen]
+        seen.update(fresh)
+        pending += fresh
+    message = f"{calls[0]!r} starts this workflow again, and no execution of it ends without that: the recursion has no end"
+    yield _fault("livelock", outline[calls[0]], message, found.reached[calls[0]].path())
+
+
+def _is_recursive(place: Place, definition: Definition) -> bool:
+    node = place.node
+    if not isinstance(node, Subworkflow) or node.is_detached:
+        return False
+    return node.workflow == definition.name and node.version in (None, definition.version)
+
+
 def _lost(found: StateMap) -> list[MapPlace]:
     back: dict[int, list[int]] = {}
     homely: list[int] = []
     for spot in found.spots:
-        targets = [number for number, is_failure in spot.ways if not is_failure]
+        targets = [way.target for way in spot.ways if not way.is_failure]
         if spot.is_open or spot.is_stuck or None in targets:
             homely.append(spot.number)
         for number in targets:

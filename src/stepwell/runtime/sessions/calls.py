@@ -31,6 +31,7 @@ from stepwell.runtime.sessions.call_positions import OutsideSequence
 from stepwell.runtime.sessions.call_record import CallRecord
 from stepwell.runtime.sessions.execution_writer import ExecutionWriter
 from stepwell.runtime.sessions.waits import Waits
+from stepwell.runtime.start import check_child_depth
 from stepwell.runtime.steps.attempt import AttemptResult, Attempts
 from stepwell.runtime.steps.outcome import child_result, child_status, error_names, error_value, step_output
 from stepwell.runtime.unwinding import Abandoned
@@ -260,6 +261,7 @@ class Calls:
         """Start a child under an id that no one else has; its id, and what it told if it has ended before."""
         record, parent_id, before = self._record, self._identity.execution_id, self._record.token(key)
         known = before.get("execution_id") if before.get("parent_id") == parent_id else None
+        check_child_depth(self._identity, self._services.limits)  # before a token names a child that cannot be
         for turn in count():
             child_id = self._child_id(position, turn)
             if known not in (None, child_id):

@@ -202,7 +202,9 @@ class KernelEffects:
         seed = seed_of(asked.rule, self._execution.state)
         try:
             workflow = await self._services.workflows.startable(asked.workflow, asked.version)
-            news = await self._services.start_child(workflow, asked.input, asked.child_id, self._identity, seed)
+            news = await self._services.start_child(
+                workflow, asked.input, asked.child_id, self._identity, seed, is_detached=asked.is_detached
+            )
         except (NotFound, AlreadyExists) as error:
             return EffectDone(_failed(asked, error, None, is_final=True))
         if news is not None and not asked.is_detached:
