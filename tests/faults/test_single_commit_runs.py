@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from tests.support.queue_urls import shared_url
 import stepwell
 from stepwell import CommitUnknown, ItemStatus, QueueItem, QueueRequest, Stepwell, StoreUnavailable, workflow
 from stepwell.model.commit import Commit, Outcome
-from stepwell.model.queue_item import Redrive
+from stepwell.model.queue_item import Redrive, ReturnItem
 from stepwell.testing.store_access import store_under, write_unit_or_raise
 
 __all__ = ["shared_url"]
@@ -31,6 +32,15 @@ async def echo(number: int) -> int:
 
 @workflow(name="single.waits")
 async def waits() -> object:
+    return await stepwell.wait_signal("go")
+
+
+@workflow(name="single.held_once")
+async def held_once(number: int) -> Any:
+    """The first run waits without a commit, the second one for a signal."""
+    calls[number] += 1
+    if calls[number] == 1:
+        await asyncio.Event().wait()
     return await stepwell.wait_signal("go")
 
 
@@ -134,3 +144,21 @@ def test_item_whose_own_execution_is_there_already_follows_it(shared_url: str):
             pass
         assert (state.status, state.error, state.attempts) == (ItemStatus.CANCELLED, None, 1)
         assert well.load(item.execution_id).revision == revision
+
+
+def test_worker_claims_an_item_again_that_it_lost_before_the_first_commit(shared_url: str):
+    """T28: the session that lost it takes nothing from the one that follows, since the leases have different fences."""
+    with Stepwell(shared_url, lease_seconds=3600) as well:
+        item = well.enqueue(held_once, 1)
+        while not calls[1]:
+            pass  # the test's own time limit ends this
+        write_unit_or_raise(well, ReturnItem(item.item_id, fence=1))
+        run = well.run(item.execution_id)
+        while item.state().status is not ItemStatus.DISPATCHED:
+            pass
+        head = store_under(well).head(item.execution_id)
+        assert head is not None
+        assert head.fence == 2
+        run.signal("go", "on")
+        assert item.result(WAIT) == "on"
+        assert calls[1] == 2

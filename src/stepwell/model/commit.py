@@ -66,10 +66,17 @@ class Creation(msgspec.Struct, frozen=True, gc=False):
     version: int
     parent_id: str | None = None
     holder: str | None = None
-    """Who runs it from the start, under a lease of its own with fence 1."""
+    """Who runs it from the start, under a lease of its own."""
     lease_seconds: float = 0
     is_runnable: bool = False
     """Whether workers look after it; one that is driven by hand never comes due."""
+    fence: int = 1
+    """The fence of the holder's lease: that of the claim, for an execution from a queue item, so that it rises with each claim."""
+
+    @property
+    def granted_fence(self) -> int:
+        """The fence that the row begins with: 0 without a holder."""
+        return 0 if self.holder is None else self.fence
 
 
 class Rest(msgspec.Struct, frozen=True, gc=False):

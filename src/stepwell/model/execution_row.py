@@ -57,7 +57,7 @@ def first_head(commit: Commit, creation: Creation, now_ms: int) -> Head:
     """Return the row that a creation makes; whoever creates it may hold it from the start."""
     until = None if creation.holder is None else now_ms + round(creation.lease_seconds * 1000)
     return Head(
-        fence=0 if creation.holder is None else 1,
+        fence=creation.granted_fence,
         holder=creation.holder,
         lease_until_ms=until,
         wake_ms=None if not creation.is_runnable else now_ms if until is None else until,

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from stepwell.clock import Clock
 from stepwell.contract.engine import NotNow
 from stepwell.contract.store import Store
@@ -28,7 +30,7 @@ from stepwell.model.status import FINAL, Status
 from stepwell.pipeline.operations import AsyncDriver, Operation, write, write_or_raise
 from stepwell.runtime.inbox import CANCEL, delivery, fresh_key
 from stepwell.runtime.run_retry import RunRetry
-from stepwell.runtime.sessions.execution_writer import NEW_FENCE, ExecutionWriter, FirstCommit
+from stepwell.runtime.sessions.execution_writer import ExecutionWriter, FirstCommit
 from stepwell.runtime.start import Starting
 from stepwell.runtime.worker import Worker
 from stepwell.state.executions import Executions
@@ -127,7 +129,7 @@ class LocalEngine:
         self._starting = Starting(executions, clock)
         self._resuming = Resuming(executions, new_id)
         self._creations: dict[tuple[str, int], Creation] = {}
-        """How executions are created that are run here; alike for all of one workflow."""
+        """How executions are created that are run here; alike for all items of one workflow that are claimed for the first time."""
         self._uncreated: set[_Started] = set()
         """Items whose sessions may have committed nothing yet."""
         self._create_after = min(_CREATE_AFTER_SECONDS, worker.lease_seconds / 4)
@@ -169,10 +171,13 @@ class LocalEngine:
         identity = self._starting.identity_of_item(workflow, claimed.execution_id, claimed.workspace_id, claimed.item_id)
         opening = opening_of(encode_record(identity), encode_plain_trigger(claimed.input))
         mark = ItemMark(claimed.item_id, ItemStatus.DISPATCHED, claimed.fence)
-        first = FirstCommit(identity, self._creation_of(workflow), opening, mark)
+        creation = self._creation_of(workflow)
+        if claimed.fence != creation.fence:
+            creation = msgspec.structs.replace(creation, fence=claimed.fence)
+        first = FirstCommit(identity, creation, opening, mark)
         loop = asyncio.get_running_loop()
         started = _Started(claimed, ExecutionWriter.of_new(self._executions, self._driver, first, self._new_id), loop.time())
-        lease = Lease(claimed.execution_id, worker.holder, NEW_FENCE, self._clock.now_ms() + round(worker.lease_seconds * 1000))
+        lease = Lease(claimed.execution_id, worker.holder, claimed.fence, self._clock.now_ms() + round(worker.lease_seconds * 1000))
         worker.run_new(started.writer, lease, workflow, lambda: self._ended(started))
         self._executions.endings.begin(claimed.execution_id, claimed.item_id)
         self._uncreated.add(started)

@@ -23,10 +23,7 @@ from stepwell.pipeline.operations import AsyncDriver
 from stepwell.runtime.unwinding import Abandoned
 from stepwell.state.executions import CachedExecution, CommitTerms, Executions, OpenTransaction
 
-__all__ = ["NEW_FENCE", "ExecutionWriter", "FirstCommit", "Retrying"]
-
-NEW_FENCE = 1
-"""The fence of the lease that a creation comes with."""
+__all__ = ["ExecutionWriter", "FirstCommit", "Retrying"]
 
 # A restore or a hand-made commit may come first now and then; a writer that always loses the race has met a loop.
 _MOST_CONFLICTS = 20
@@ -103,7 +100,7 @@ class ExecutionWriter:
     def of_new(cls, executions: Executions, driver: AsyncDriver, first: FirstCommit, new_id: NewId) -> ExecutionWriter:
         """Return the writer of an execution that its first commit will create."""
         live = CachedExecution(first.identity.execution_id, first.identity.workspace_id, State())
-        writer = cls(executions, driver, live, NEW_FENCE, new_id)
+        writer = cls(executions, driver, live, first.creation.fence, new_id)
         writer._first, writer._preview = first, first.preview()
         return writer
 

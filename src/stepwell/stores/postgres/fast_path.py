@@ -210,6 +210,7 @@ def _first_columns(commits: Sequence[Commit]) -> list[bytes]:
         booleans([commit.rest is not None for commit in commits]),
         *_item_columns(commits),
         integers([None if commit.mark is None else commit.mark.fence for commit in commits]),
+        integers([creation.granted_fence for creation in creations]),
     ]
 
 

@@ -101,7 +101,8 @@ WITH given AS (
            unnest($10::bigint[]) AS created_ms, unnest($11::text[]) AS commit_id, unnest($12::bytea[]) AS header,
            unnest($13::bytea[]) AS body, unnest($14::text[]) AS holder, unnest($15::bigint[]) AS lease_ms,
            unnest($16::boolean[]) AS is_runnable, unnest($17::boolean[]) AS is_final, unnest($18::text[]) AS item_id,
-           unnest($19::text[]) AS item_status, unnest($20::text[]) AS item_error, unnest($21::bigint[]) AS item_fence
+           unnest($19::text[]) AS item_status, unnest($20::text[]) AS item_error, unnest($21::bigint[]) AS item_fence,
+           unnest($22::bigint[]) AS fence
 ), held AS MATERIALIZED (
     SELECT g.execution_id, g.item_status, g.item_error, i.number, i.status
     FROM given AS g CROSS JOIN LATERAL (
@@ -109,12 +110,12 @@ WITH given AS (
     ) AS i
     WHERE i.execution_id = g.execution_id AND i.fence = g.item_fence AND i.status IN ('CLAIMED', 'DISPATCHED')
 ), clock AS MATERIALIZED (  -- read after all rows are locked
-    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $22::bigint AS now_ms FROM (SELECT count(*) FROM held) AS after
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + $23::bigint AS now_ms FROM (SELECT count(*) FROM held) AS after
 ), created AS (
     INSERT INTO {schema}.executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest,
                                      signature, created_ms, updated_ms, fence, holder, lease_until_ms, wake_ms)
     SELECT execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature, created_ms, created_ms,
-           CASE WHEN holder IS NULL THEN 0 ELSE 1 END, CASE WHEN NOT is_final THEN holder END,
+           fence, CASE WHEN NOT is_final THEN holder END,
            CASE WHEN holder IS NOT NULL AND NOT is_final THEN now_ms + lease_ms END,
            CASE WHEN is_final OR NOT is_runnable THEN NULL WHEN holder IS NULL THEN now_ms ELSE now_ms + lease_ms END
     FROM given CROSS JOIN clock
@@ -137,9 +138,9 @@ WITH given AS (
       AND (h.execution_id IN (SELECT c.execution_id FROM created AS c)) IS TRUE
     RETURNING i.finished_ms
 ), notified AS (
-    SELECT pg_notify($23::text, 'queue') FROM (SELECT 1 FROM moved WHERE finished_ms IS NOT NULL LIMIT 1) AS any_of_them
+    SELECT pg_notify($24::text, 'queue') FROM (SELECT 1 FROM moved WHERE finished_ms IS NOT NULL LIMIT 1) AS any_of_them
 )
-SELECT execution_id, CASE WHEN is_due THEN pg_notify($23::text, 'due')::text END, (SELECT count(pg_notify) FROM notified) FROM created;
+SELECT execution_id, CASE WHEN is_due THEN pg_notify($24::text, 'due')::text END, (SELECT count(pg_notify) FROM notified) FROM created;
 
 -- name: begin
 -- READ COMMITTED, whatever the database's default is: what is read after a lock must be newer than the lock.

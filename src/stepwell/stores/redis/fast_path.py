@@ -79,7 +79,7 @@ class FastPath:
         creation, mark = commit.creation, commit.mark
         assert creation is not None and mark is not None, "a run has both"  # noqa: S101, PT018
         return (
-            *(*self._receipt(commit), None, 0 if creation.holder is None else 1, commit.execution_id, commit.workspace_id),
+            *(*self._receipt(commit), None, creation.granted_fence, commit.execution_id, commit.workspace_id),
             *(creation.workflow_id, creation.version, creation.parent_id or "", commit.status or "PENDING"),
             *(mark.item_id, mark.status, mark.fence, storable(mark.error)),
         )

@@ -336,7 +336,7 @@ def _packed_creation(workspace_id: str, creation: Creation) -> dict[str, object]
         "is_runnable": creation.is_runnable,
     }
     if creation.holder:
-        packed["holder"], packed["lease"] = creation.holder, _ms(creation.lease_seconds)
+        packed |= {"holder": creation.holder, "lease": _ms(creation.lease_seconds), "fence": creation.fence}
     return packed
 
 

@@ -131,7 +131,6 @@ def _first_row(commit: Commit, now_ms: int) -> tuple[object, ...]:
         commit.signature,
         commit.committed_ms,
         *lease_of(creation, commit.rest, now_ms),
-        int(creation.holder is not None),
         commit.commit_id,
         commit.header,
         commit.body,
@@ -140,10 +139,10 @@ def _first_row(commit: Commit, now_ms: int) -> tuple[object, ...]:
     )
 
 
-def lease_of(creation: Creation, rest: Rest | None, now_ms: int) -> tuple[str | None, int | None, int | None]:
-    """Return holder, end of the lease and wake time of a new execution; all None if its first commit ends it."""
+def lease_of(creation: Creation, rest: Rest | None, now_ms: int) -> tuple[str | None, int | None, int | None, int]:
+    """Return holder, end of the lease, wake time and fence of a new execution; only the fence if its first commit ends it."""
     if rest is not None and rest.is_final:
-        return None, None, None
+        return None, None, None, creation.granted_fence
     until = None if creation.holder is None else now_ms + round(creation.lease_seconds * 1000)
     wake = None if not creation.is_runnable else now_ms if until is None else until
-    return creation.holder, until, wake
+    return creation.holder, until, wake, creation.granted_fence

@@ -39,7 +39,7 @@ UPDATE executions SET status = ?2 WHERE number = ?1;
 -- Creates an execution unless its id was ever used; gives its number.
 INSERT INTO executions (execution_id, workspace_id, workflow_id, version, parent_id, status, revision, digest, signature,
                         base_revision, created_ms, updated_ms, holder, lease_until_ms, wake_ms, fence)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, ?12, ?13, ?14, ?12 IS NOT NULL)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, ?12, ?13, ?14, ?15)
 ON CONFLICT DO NOTHING RETURNING number;
 
 -- name: insert_snapshot

@@ -291,6 +291,7 @@ class SqliteTransaction:
             None,
             None,
             None,
+            0,
         )
         if not made:
             return id_taken(adoption.execution_id)

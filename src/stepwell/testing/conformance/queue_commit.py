@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+import pytest
 
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
@@ -14,6 +17,7 @@ from stepwell.testing.conformance.samples import (
     SampleExecution,
     add,
     answers,
+    claim,
     claim_items,
     claimed_item,
     content,
@@ -54,6 +58,23 @@ def test_execution_of_one_commit_goes_from_claimed_to_completed(store: Store) ->
     )
     assert statuses(store) == {"a": "COMPLETED"}
     assert used(store, "default") == 0
+
+
+@pytest.mark.parametrize("beside", [{}, {"ops": (put("k"),)}], ids=["fast path", "general path"])
+def test_lease_of_a_new_execution_has_the_fence_of_its_items_claim(store: Store, clock: FakeClock, beside: dict[str, Any]) -> None:
+    """T28: a worker that claims an item again, which it lost before the first commit, holds a lease with a higher fence."""
+    claimed_item(store)
+    clock.advance(2 * HOUR)
+    recover(store)
+    [second] = claim_items(store)
+    creation = Creation("orders", 3, holder="w", lease_seconds=HOUR, is_runnable=True, fence=second.fence)
+    execution = SampleExecution(store, second.execution_id)
+    execution.create(status("RUNNING"), creation=creation, mark=ItemMark("a", "DISPATCHED", second.fence), **beside)
+    assert (second.fence, execution.head.fence) == (2, 2)
+    refused(write(store, execution.commit(status("WAITING"), fence=1)), LeaseLost)
+    execution.land(status("WAITING"), fence=2)
+    clock.advance(2 * HOUR)
+    assert claim(store, execution.id).fence > 2
 
 
 def test_commit_whose_claim_was_lost_is_refused_whole(store: Store, clock: FakeClock) -> None:

@@ -111,7 +111,7 @@ if creation then
   local holder, wake = creation.holder, nil
   redis.call('HSET', head_key, 'workspace', creation.workspace, 'workflow', creation.workflow, 'version', creation.version, 'parent',
     creation.parent, 'status', commit.status, 'revision', commit.revision, 'digest', commit.digest, 'signature', commit.signature,
-    'fence', holder and 1 or 0, 'base', -1, 'created', commit.time, 'updated', commit.time)
+    'fence', holder and creation.fence or 0, 'base', -1, 'created', commit.time, 'updated', commit.time)
   if rest then
     wake = rest.wake
   elseif holder then
