@@ -42,6 +42,21 @@ def test_unknown_command_and_option_are_told_on_one_line(shell: Shell):
         assert "--help" in done.err
 
 
+@pytest.mark.parametrize("arguments", [(), ("queue",), ("state",), ("schedule",), ("workspace",), ("workflow",)])
+def test_group_without_a_command_prints_readable_help(shell: Shell, arguments: tuple[str, ...]):
+    done = shell(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(" ".join(["Usage: stepwell", *arguments, "[OPTIONS]"]))
+    assert "\\x0a" not in done.err
+    assert [line for line in done.err.splitlines() if line.endswith(":")] == ["Options:", "Global options:", "Commands:"]
+
+
+@pytest.mark.parametrize(("typed", "meant"), [(("shw",), "show"), (("queue", "pasue"), "pause"), (("state", "lst"), "list")])
+def test_unknown_command_suggests_a_similar_one(shell: Shell, typed: tuple[str, ...], meant: str):
+    group = " ".join(["stepwell", *typed[:-1]])
+    assert shell(*typed).err == f"error: No such command {typed[-1]!r}; did you mean {meant!r}? See {group} --help\n"
+
+
 def test_errors_are_json_if_that_is_asked_for(shell: Shell):
     shell("migrate")
     error = json.loads(shell("show", "nothing", "--json").err)["error"]

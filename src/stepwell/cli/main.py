@@ -6,6 +6,7 @@ library's log goes to standard error as notes.
 
 from __future__ import annotations
 
+import difflib
 import logging
 import signal
 import sys
@@ -104,12 +105,30 @@ def global_options() -> list[click.Parameter]:
     ]
 
 
+def _format_options(params: Sequence[click.Parameter], ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Write the command's own options first, and the options that every command has in a section of their own."""
+    global_names = {each.name for each in global_options()}
+    own: list[tuple[str, str]] = []
+    shared: list[tuple[str, str]] = []
+    for param in params:
+        record = param.get_help_record(ctx)
+        if record is not None and record[1]:  # an argument has no help of its own: the command's text describes it
+            (shared if param.name in global_names else own).append(record)
+    for title, records in (("Options", own), ("Global options", shared)):
+        if records:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
 class Command(click.Command):
     """A command that also accepts the global options."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.params = [*self.params, *global_options()]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _format_options(self.get_params(ctx), ctx, formatter)
 
 
 def command(name: str, **options: Any) -> Callable[[Callable[..., Any]], click.Command]:
@@ -144,6 +163,17 @@ class Group(click.Group):
         module, _, name = entry.home.partition(":")
         return getattr(import_module(module), name)
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments begin with; suggest a similar name if there is none."""
+        if args[0] not in self.entries:
+            near = difflib.get_close_matches(args[0], self.entries, n=1)
+            raise click.UsageError(f"No such command {args[0]!r}" + (f"; did you mean {near[0]!r}?" if near else ""), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _format_options(self.get_params(ctx), ctx, formatter)
+        self.format_commands(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in self.entries.items()])
@@ -160,6 +190,9 @@ class RootGroup(Group):
                 code = super().main(args, *rest, standalone_mode=False, obj=given, **options)
         except (SystemExit, click.exceptions.Exit):
             raise
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            code = ExitCode.USAGE
         except BaseException as error:
             if given.is_debug:
                 raise
@@ -184,10 +217,11 @@ def complain(given: CliSettings, error: BaseException) -> ExitCode:
 
 def _message(error: BaseException, code: ExitCode) -> str:
     if isinstance(error, click.ClickException):
-        hint = ""
-        if isinstance(error, click.UsageError) and error.ctx is not None:
-            hint = f"; see {error.ctx.command_path} --help"
-        return error.format_message().rstrip(".") + hint
+        message = error.format_message().rstrip(".")
+        if not isinstance(error, click.UsageError) or error.ctx is None:
+            return message
+        usage = f"{error.ctx.command_path} --help"
+        return f"{message} See {usage}" if message.endswith("?") else f"{message}; see {usage}"
     if code is ExitCode.INTERRUPTED:
         return "interrupted"
     if code is ExitCode.DEFECT:
