@@ -92,7 +92,9 @@ rivals: .venv-rivals/.installed ## Stepwell beside DBOS, LangGraph and queues, a
 	@$(RIVALS)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-pictures: $(STAMP) ## draw the workflows of docs/examples.md again
+pictures: $(STAMP) ## draw the demonstration and the workflows of docs/examples.md again
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tools.draw_terminal stepwell demo > docs/pictures/demo.svg.new
+	@mv docs/pictures/demo.svg.new docs/pictures/demo.svg
 	@$(BIN)/stepwell draw examples/approval.yaml -o docs/pictures/approval.svg
 	@$(BIN)/stepwell draw examples/nightly_import.py -o docs/pictures/nightly_import.svg
 	@$(BIN)/stepwell draw examples/reviewers.py -o docs/pictures/reviewers.svg

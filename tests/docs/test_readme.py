@@ -1,0 +1,52 @@
+"""The README as a newcomer uses it: from the wheel, each program and each shell line twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import ROOT, Block, blocks_of
+
+README = ROOT / "README.md"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a machine that has nothing but the wheel of this project and its dependencies."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, ROOT], check=True)
+    (wheel,) = folder.glob("stepwell-*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", folder / "site", wheel], check=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("STEPWELL", "REDIS_URL", "PYTHON"))}
+    path = os.pathsep.join([str(folder / "site" / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return kept | {"PYTHONPATH": str(folder / "site"), "PATH": path}
+
+
+def test_each_program_and_shell_line_of_the_readme_runs_twice(installed: dict[str, str], tmp_path: Path):
+    for command in (line for block in blocks_of(README) for line in _commands(block, tmp_path)):
+        for _ in range(2):
+            done = subprocess.run(
+                command, shell=True, check=False, cwd=tmp_path, env=installed, capture_output=True, text=True, timeout=120
+            )
+            assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+def test_readme_uses_the_installed_package(installed: dict[str, str], tmp_path: Path):
+    code = "import stepwell; print(stepwell.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=installed, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(installed["PYTHONPATH"])
+
+
+def _commands(block: Block, folder: Path) -> list[str]:
+    """The commands of a block; a program is written to the file that its first line names."""
+    if block.language == "python":
+        name = block.code.split("\n", 1)[0].removeprefix("# ")
+        assert name.endswith(".py"), f"line {block.line} of the README: a program's first line names its file"
+        (folder / name).write_text(block.code, encoding="utf-8")
+        return [f"python {name}"]
+    # What installs Stepwell needs a registry, and the targets of make have tests of their own.
+    return [line for line in block.code.splitlines() if not line.startswith(("pip install", "make "))]
