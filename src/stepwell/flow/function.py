@@ -38,6 +38,7 @@ __all__ = [
     "registered_step",
     "registered_step_names",
     "registered_versions",
+    "registered_workflow",
     "step",
     "workflow",
 ]
@@ -372,6 +373,11 @@ def registered(name: str) -> Workflow[..., Any]:
     if found is None:
         raise NotFound(f"this process has no workflow {name!r}; import the module that defines it")
     return found
+
+
+def registered_workflow(name: str) -> Workflow[..., Any] | None:
+    """Return the workflow of this process with a name, or None."""
+    return _workflows.get(name)
 
 
 def registered_step(name: str) -> Step[..., Any] | None:

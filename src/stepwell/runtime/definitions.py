@@ -18,7 +18,7 @@ from stepwell.flow.definition.checker import checked
 from stepwell.flow.definition.document import parse
 from stepwell.flow.definition.document_writer import decode_definition, encode_definition
 from stepwell.flow.definition.node import Definition, DefinitionStatus
-from stepwell.flow.function import Workflow, registered, registered_names
+from stepwell.flow.function import Workflow, registered, registered_names, registered_workflow
 from stepwell.flow.json_schema import schema_faults
 from stepwell.kernel.plan import Plan
 from stepwell.model.commit import StateBatch
@@ -171,9 +171,16 @@ class DefinitionOperations:
     def startable(self, given: Startable, version: int | None = None) -> Operation[Workflow[..., Any]]:
         """Return the workflow to start: a function as it is, a definition once it is stored, or what has the name.
 
-        Raise ``NotActive`` for a draft or paused definition, and ``NotFound`` for an unknown name.
+        Raise ``NotActive`` for a draft or paused definition, ``NotFound`` for an unknown name, and ``InvalidInput`` for a function
+        whose name another function has taken.
         """
         if isinstance(given, Workflow):
+            found = registered_workflow(given.name)
+            if found not in (None, given):  # an execution finds its code by name, so it would run the other function
+                raise InvalidInput(
+                    f"another function was registered as workflow {given.name!r} after this one; start that one, or give one of "
+                    "them another name with @workflow(name=...)"
+                )
             return given
         if isinstance(given, Definition):
             yield from self._ensure(given)

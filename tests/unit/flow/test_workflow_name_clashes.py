@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stepwell import InvalidInput, workflow
+from stepwell import InvalidDefinition, InvalidInput, Stepwell, step, workflow
+from stepwell.flow import call, subworkflow
 from stepwell.flow.function import registered
 
 PROGRAM = "from stepwell import workflow\n\n\n@workflow(name='{name}')\ndef {function}() -> str:\n    return '{text}'\n"
@@ -105,3 +106,28 @@ def test_workflows_inside_of_functions_may_take_turns() -> None:
 
     assert before is not after
     assert registered("place.local").function() == "after"
+
+
+def test_replaced_function_cannot_be_called_or_started() -> None:
+    """What has its name is another function, which would run instead of it."""
+
+    def make(text: str) -> tuple[object, object]:
+        return step(name="place.made")(lambda: text), workflow(name="place.made")(lambda: text)
+
+    (old_step, old_workflow), (new_step, new_workflow) = make("old"), make("new")
+    with pytest.raises(InvalidDefinition, match=r"another function is registered as step 'place\.made'"):
+        call(old_step)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidDefinition, match=r"another function is registered as workflow 'place\.made'"):
+        subworkflow(old_workflow)  # pyright: ignore[reportArgumentType]
+    assert (call(new_step).uses, subworkflow(new_workflow).workflow) == ("place.made", "place.made")  # pyright: ignore[reportArgumentType]
+    with Stepwell("memory://") as well:
+        with pytest.raises(InvalidInput, match=r"another function was registered as workflow 'place\.made'"):
+            well.start(old_workflow)  # pyright: ignore[reportArgumentType]
+        assert well.start(new_workflow).result(timeout=10) == "new"  # pyright: ignore[reportArgumentType]
+
+
+def test_step_is_no_workflow_and_workflow_is_no_step() -> None:
+    with pytest.raises(InvalidDefinition, match=r"'place\.one' is a workflow and no step; run it as a child with subworkflow"):
+        call(workflow(name="place.one")(lambda: 1))
+    with pytest.raises(InvalidDefinition, match=r"'place\.two' is a step and no workflow; run it with call"):
+        subworkflow(step(name="place.two")(lambda: 1))

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from stepwell.duration import Span
-from stepwell.flow.definition.builder import Steplike, as_seconds, as_step, as_value, step_name
+from stepwell.flow.definition.builder import Steplike, as_seconds, as_step, as_value, step_name, workflow_name
 from stepwell.flow.definition.builtin_steps import BUILTINS
 from stepwell.flow.definition.node import ContextRule, Definition, OnError, ScriptNode, StepNode, Subworkflow
 from stepwell.flow.retry import Retry
@@ -48,7 +48,8 @@ def call(
       policy.
     - ``compensate``: the step that undoes it if the execution or an enclosing scope fails or is cancelled.
 
-    Raise ``InvalidDefinition`` if ``step`` is not a step, ``InvalidInput`` for arguments that cannot be stored.
+    Raise ``InvalidDefinition`` if ``step`` is not a step, or another function is registered under its name, and ``InvalidInput``
+    for arguments that cannot be stored.
     """
     return StepNode(
         uses=step_name(step),
@@ -84,10 +85,11 @@ def subworkflow(
     - ``context``: ``"inherit"``, ``"isolate"``, ``"copy"`` or ``"share"``, see ``Subworkflow``.
     - ``detached``: continue at once, with the child's id as output.
 
-    The other parameters are those of ``call``.
+    The other parameters are those of ``call``. Raise ``InvalidDefinition`` if ``workflow`` is not a workflow, or another function
+    is registered under its name.
     """
     return Subworkflow(
-        workflow=step_name(workflow),
+        workflow=workflow_name(workflow),
         args=as_value(args, "args"),
         version=version,
         context=context,

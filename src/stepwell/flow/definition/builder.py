@@ -46,7 +46,7 @@ from stepwell.flow.definition.node import (
     Wait,
 )
 from stepwell.flow.definition.node import Sequence as SequenceNode
-from stepwell.flow.function import Step, registered_step
+from stepwell.flow.function import Step, Workflow, registered_step, registered_workflow
 from stepwell.flow.retry import Retry
 from stepwell.model.value import Value, canonical
 
@@ -75,6 +75,7 @@ __all__ = [
     "step_name",
     "wait",
     "when",
+    "workflow_name",
 ]
 
 
@@ -88,17 +89,41 @@ _NODES = cast("tuple[type[Node], ...]", Node.__args__)
 
 
 def step_name(step: object) -> str:
-    """Return the name of a step or workflow. Raise ``InvalidDefinition`` if it is neither a name nor a decorated function."""
-    name = step if isinstance(step, str) else getattr(step, "name", None)
+    """Return the name of a step. Raise ``InvalidDefinition`` if it is neither a name nor a decorated function."""
+    if isinstance(step, Workflow):
+        raise InvalidDefinition(f"{step.name!r} is a workflow and no step; run it as a child with subworkflow(...)")
+    if isinstance(step, Step):
+        return _own_name(step.name, "step", is_registered=registered_step(step.name) is step)
+    return _name_of(step, "step")
+
+
+def workflow_name(workflow: object) -> str:
+    """Return the name of a workflow.
+
+    Raise ``InvalidDefinition`` if it is neither a name, nor a definition, nor a decorated function.
+    """
+    if isinstance(workflow, Step):
+        raise InvalidDefinition(f"{workflow.name!r} is a step and no workflow; run it with call(...)")
+    if isinstance(workflow, Workflow):
+        return _own_name(workflow.name, "workflow", is_registered=registered_workflow(workflow.name) is workflow)
+    return _name_of(workflow, "workflow")
+
+
+def _own_name(name: str, kind: str, *, is_registered: bool) -> str:
+    if not is_registered:
+        # A definition stores names only, so a run would call the other function.
+        raise InvalidDefinition(
+            f"another function is registered as {kind} {name!r}; give one of them another with @{kind}(name=...)"
+        )
+    return name
+
+
+def _name_of(thing: object, kind: str) -> str:
+    name = thing if isinstance(thing, str) else getattr(thing, "name", None)
     if isinstance(name, str) and name:
-        if isinstance(step, Step) and registered_step(name) is not step:
-            # A definition stores names only, so a run would call the other function.
-            raise InvalidDefinition(
-                f"another function is registered as step {name!r}; give one of them another with @step(name=...)"
-            )
         return name
-    hint = "; decorate the function, or give the name it was registered under" if callable(step) else ""
-    raise InvalidDefinition(f"{step!r} is neither a step nor the name of one{hint}")
+    hint = "; decorate the function, or give the name it was registered under" if callable(thing) else ""
+    raise InvalidDefinition(f"{thing!r} is neither a {kind} nor the name of one{hint}")
 
 
 def as_node(thing: Nodelike) -> Node:
