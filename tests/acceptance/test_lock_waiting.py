@@ -168,17 +168,17 @@ def test_nobody_listens_to_the_store_when_nobody_waits(
     open_well: OpenWell, url: str, waits: Waits, threads: ThreadPoolExecutor
 ) -> None:
     well = open_well(url, worker=False)
-    lock, pulse_ = well.lock("door"), well._parts.pulse
+    lock, notifications = well.lock("door"), well._parts.notifications
     lock.acquire()
     waiter = wait_for(threads, well)
     waits.next()
-    assert pulse_._stop is not None
+    assert notifications._stop is not None
     lock.release()
     waiter.result(LONG)
-    assert (pulse_._waiting, pulse_._stop) == ({}, None)
+    assert (notifications._waiting, notifications._stop) == ({}, None)
     with pytest.raises(LockHeld):
         well.lock("door", timeout=0.02).acquire()
-    assert (pulse_._waiting, pulse_._stop) == ({}, None)
+    assert (notifications._waiting, notifications._stop) == ({}, None)
 
 
 def run(url: str, clock: FakeClock, scenario: Callable[[AsyncStepwell], Awaitable[None]]) -> None:
@@ -221,7 +221,7 @@ def test_a_cancelled_waiter_leaves_nothing_behind(url: str, clock: FakeClock, wa
         waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiter
-        assert LOCK not in well._parts.pulse._waiting
+        assert LOCK not in well._parts.notifications._waiting
         assert await lock.release() is True
         await well.lock("door").acquire()
 

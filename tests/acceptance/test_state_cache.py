@@ -169,7 +169,7 @@ def test_a_value_is_never_served_beyond_its_age_even_if_the_news_was_lost(
     one, other = open_well(url, clock=clock), open_well(url, clock=clock)
     one.state.globals.set("k", "old")
     cache = one.state.globals.cached(max_age=5)
-    one._parts.pulse.close()  # from now on no word arrives
+    one._parts.notifications.close()  # from now on no word arrives
     assert cache.get("k") == "old"
     other.state.globals.set("k", "new")
     seconds.now += 4.9
@@ -296,10 +296,10 @@ def test_a_closed_cache_keeps_nothing_and_listens_no_more(open_well: OpenWell, u
     reads = Reads(well, monkeypatch)
     well.state.globals.set("k", 1)
     cache = well.state.globals.cached()
-    assert well._parts.pulse._stop is not None
+    assert well._parts.notifications._stop is not None
     cache.get("k")
     cache.close()
-    assert well._parts.pulse._stop is None
+    assert well._parts.notifications._stop is None
     assert [cache.get("k") for _ in range(3)] == [1, 1, 1]
     assert reads.count == 4
 
@@ -334,4 +334,4 @@ def test_an_age_that_is_none_is_refused(well: Stepwell) -> None:
     for age in (0, -1, float("nan"), float("inf"), 1e300, True, "5", None):
         with pytest.raises(InvalidInput, match="max_age must be"):
             well.state.globals.cached(age)  # type: ignore[arg-type]
-    assert STATE not in well._parts.pulse._waiting
+    assert STATE not in well._parts.notifications._waiting

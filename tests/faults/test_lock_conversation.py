@@ -58,7 +58,7 @@ def test_messages_of_one_conversation_are_answered_one_after_the_other(well: Ste
     for turn in turns:
         assert turn.state["seen"] == [each.message for each in history[: turn.turn.number]]
     assert well._parts.lock_renewal._due == {}
-    assert LOCK not in well._parts.pulse._waiting
+    assert LOCK not in well._parts.notifications._waiting
     well.conversations.delete("c")
     clock.advance(2 * HOUR)
     well.state.sweep()

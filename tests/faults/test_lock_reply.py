@@ -114,7 +114,7 @@ def test_a_lock_on_a_store_that_is_away_is_not_acquired(well: Stepwell, monkeypa
         for timeout in (0, 60, None):
             with pytest.raises(StoreUnavailable):
                 well.lock("door", timeout=timeout).acquire()
-    assert LOCK not in well._parts.pulse._waiting
+    assert LOCK not in well._parts.notifications._waiting
     well.lock("door").acquire()
 
 

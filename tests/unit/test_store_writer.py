@@ -35,11 +35,15 @@ def store() -> OneStore:
 
 def woken_by(store: OneStore, answer: BaseException | list[Outcome]) -> set[str]:
     """The topics of which a waiter is woken when a lock is released, and the store answers so."""
-    pulse, woken = Notifications(store), set[str]()  # type: ignore[arg-type]
+    notifications, woken = Notifications(store), set[str]()  # type: ignore[arg-type]
     store.answer = answer
     refused = pytest.raises(type(answer)) if isinstance(answer, BaseException) else nullcontext()
-    with pulse.subscribed(LOCK, lambda: woken.add(LOCK)), pulse.subscribed(STATE, lambda: woken.add(STATE)), refused:
-        StoreWriter(store, pulse).write([Unlock("door", "me", 1)])  # type: ignore[arg-type]
+    with (
+        notifications.subscribed(LOCK, lambda: woken.add(LOCK)),
+        notifications.subscribed(STATE, lambda: woken.add(STATE)),
+        refused,
+    ):
+        StoreWriter(store, notifications).write([Unlock("door", "me", 1)])  # type: ignore[arg-type]
     return woken
 
 

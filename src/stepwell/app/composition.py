@@ -41,10 +41,12 @@ log = logging.getLogger("stepwell")
 class QueueParts:
     """The operations of the queue of one store."""
 
-    def __init__(self, store: Store, executions: Executions, definitions: DefinitionOperations, pulse: Notifications) -> None:
-        self.items = QueueOperations(store, executions, pulse, new_id, definitions)
+    def __init__(
+        self, store: Store, executions: Executions, definitions: DefinitionOperations, notifications: Notifications
+    ) -> None:
+        self.items = QueueOperations(store, executions, notifications, new_id, definitions)
         self.workspaces = WorkspaceOperations(store)
-        self.schedules = ScheduleOperations(store, self.items, new_id, pulse)
+        self.schedules = ScheduleOperations(store, self.items, new_id, notifications)
 
 
 class Parts:
@@ -53,26 +55,26 @@ class Parts:
     def __init__(self, url: str | Store | None, clock: Clock | None, limits: Limits | None, signing_key: bytes | None) -> None:
         self.clock, self.limits = clock or SystemClock(), limits or Limits()
         self.store, self.address = _store_of(url, self.clock, self.limits)
-        self.pulse = Notifications(self.store)
-        self._writer, can = StoreWriter(self.store, self.pulse), self.store.capabilities()
+        self.notifications = Notifications(self.store)
+        self._writer, can = StoreWriter(self.store, self.notifications), self.store.capabilities()
         self.group = GroupCommit(self._writer.write, is_instant=not can.has_blocking_writes)
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
         self.copies = Copies(self.executions, self.store, self.clock, signing_key)
         self.definitions = DefinitionOperations(self.store)
-        self.state = StateOperations(self.store, self.limits, self.pulse, self.clock)
+        self.state = StateOperations(self.store, self.limits, self.notifications, self.clock)
         self.lock_renewal = LockRenewal(self.group)
         self._worker_driver: AsyncDriver | None = None
         self._worker: Worker | None = None
         self._dispatcher: Dispatcher | None = None
-        self.locks = LockOperations(self.pulse, self.lock_renewal, new_id)
+        self.locks = LockOperations(self.notifications, self.lock_renewal, new_id)
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
-        self.queue = QueueParts(self.store, self.executions, self.definitions, self.pulse)
+        self.queue = QueueParts(self.store, self.executions, self.definitions, self.notifications)
 
     def close(self) -> None:
         if self._worker_driver is not None:
             self._worker_driver.let_go()
         self.lock_renewal.close()
-        self.pulse.close()
+        self.notifications.close()
         self.group.close()
         self.store.close()
 
@@ -86,7 +88,7 @@ class Parts:
             store=self.store,
             executions=self.executions,
             driver=driver,
-            pulse=self.pulse,
+            notifications=self.notifications,
             clock=self.clock,
             limits=self.limits,
             new_id=new_id,
@@ -99,16 +101,16 @@ class Parts:
             engine=engine,
             store=self.store,
             driver=driver,
-            pulse=self.pulse,
+            notifications=self.notifications,
             clock=self.clock,
             holder=worker.holder,
             lease_seconds=lease_seconds,
             queues=queues,
-            patience=worker.services.hand_back_retry,
+            hand_back_retry=worker.services.hand_back_retry,
         )
         worker.companions += [
             self._dispatcher,
-            Scheduler(self.queue.schedules, driver, self.pulse),
+            Scheduler(self.queue.schedules, driver, self.notifications),
             Heartbeat(worker.holder, engine, self.store, driver, queues, concurrency),
             QueueRecovery(self.queue.items, self.locks, driver, lease_seconds),
         ]

@@ -93,8 +93,8 @@ def _end(future: asyncio.Future[None]) -> None:
 class Subscription:
     """Waits for a topic, blocking or awaited. A notification that came after it was entered is never missed."""
 
-    def __init__(self, pulse: Notifications, topic: str) -> None:
-        self._pulse, self.topic = pulse, topic
+    def __init__(self, notifications: Notifications, topic: str) -> None:
+        self._notifications, self.topic = notifications, topic
         self._has_heard = False
         # The waiter makes what it sleeps on before it reads the flag, and wake() sets the flag first: so no wake-up is lost.
         self._gate: threading.Lock | None = None
@@ -136,11 +136,11 @@ class Subscription:
         self._future, self._has_heard = None, False
 
     def __enter__(self) -> Subscription:
-        self._pulse.join(self.topic, self.wake)
+        self._notifications.join(self.topic, self.wake)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._pulse.leave(self.topic, self.wake)
+        self._notifications.leave(self.topic, self.wake)
 
 
 def topics_of(unit: Unit) -> set[str]:
@@ -193,9 +193,9 @@ class Notifications:
             if isinstance(outcome, Written | CommitUnknown) and not (type(unit) is Commit and unit.kind is CommitKind.STEP):
                 topics |= topics_of(unit)
         for topic in topics:
-            self.beat(topic)
+            self.notify(topic)
 
-    def beat(self, topic: str) -> None:
+    def notify(self, topic: str) -> None:
         """Wake those who wait for a topic; an empty one means all topics."""
         with self._lock:
             topics = [topic] if topic else list(self._waiting)
@@ -207,7 +207,7 @@ class Notifications:
         """Begin to call ``wake`` for a topic."""
         with self._lock:
             if self._stop is None:
-                self._stop = self._store.listen(self.beat)
+                self._stop = self._store.listen(self.notify)
             self._waiting.setdefault(topic, set()).add(wake)
 
     def leave(self, topic: str, wake: Callable[[], None]) -> None:

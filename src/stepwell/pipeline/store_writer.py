@@ -19,8 +19,8 @@ _RECENT_SECONDS = 30.0
 class StoreWriter:
     """Writes groups of units to a store, notifies of what landed, and remembers damage."""
 
-    def __init__(self, store: Store, pulse: Notifications) -> None:
-        self._store, self._pulse = store, pulse
+    def __init__(self, store: Store, notifications: Notifications) -> None:
+        self._store, self._notifications = store, notifications
         self._damage: tuple[float, str] | None = None
         """When a write last met damage, by ``time.monotonic``, and what the store said."""
 
@@ -34,11 +34,11 @@ class StoreWriter:
             if not isinstance(error, StoreUnavailable):
                 # The group may have landed all the same, so those who wait for what is in it have to look. When surely nothing
                 # landed, nobody is notified: tasks that write whenever they are woken would wake each other for ever.
-                self._pulse.written(units, [CommitUnknown()] * len(units))
+                self._notifications.written(units, [CommitUnknown()] * len(units))
             raise
         # A single step has no topic, and most groups of a quiet process are that.
         if len(units) > 1 or type(unit := units[0]) is not Commit or unit.kind is not CommitKind.STEP:
-            self._pulse.written(units, outcomes)
+            self._notifications.written(units, outcomes)
         return outcomes
 
     def recent_damage(self) -> str | None:

@@ -59,19 +59,19 @@ class Dispatcher(PeriodicTask):
         engine: Engine,
         store: Store,
         driver: AsyncDriver,
-        pulse: Notifications,
+        notifications: Notifications,
         clock: Clock,
         holder: str,
         lease_seconds: float,
         queues: tuple[str, ...] = (),
         poll_seconds: float = POLL_SECONDS,
-        patience: HandBackRetry | None = None,
+        hand_back_retry: HandBackRetry | None = None,
     ) -> None:
         super().__init__()
-        self._engine, self._store, self._driver, self._pulse = engine, store, driver, pulse
+        self._engine, self._store, self._driver, self._notifications = engine, store, driver, notifications
         self._holder, self._lease_seconds, self.queues = holder, lease_seconds, queues
         self._clock, self._poll_seconds = clock, poll_seconds
-        self._patience = patience or HandBackRetry()
+        self._hand_back_retry = hand_back_retry or HandBackRetry()
         self._returns: set[asyncio.Task[None]] = set()
         """Items being given back: while the store does not answer, the others need not wait for that."""
         self.workflows: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class Dispatcher(PeriodicTask):
 
     async def run(self) -> None:
         """Dispatch until stopped; then finish giving items back."""
-        with self._pulse.subscribed(QUEUE, self.wake):
+        with self._notifications.subscribed(QUEUE, self.wake):
             await super().run()
             await asyncio.gather(*self._returns)
 
@@ -179,7 +179,7 @@ class Dispatcher(PeriodicTask):
 
     async def _return(self, unit: ReturnItem, until: float) -> None:
         try:
-            await self._patience.keep_trying(lambda: self._driver.run(write_or_raise(unit)), lambda: until)
+            await self._hand_back_retry.keep_trying(lambda: self._driver.run(write_or_raise(unit)), lambda: until)
         except LeaseLost as error:  # perhaps given back by an earlier try whose reply was lost
             log.info("queue item %r is not claimed here any more: %s", unit.item_id, error)
         except StepwellError as error:

@@ -65,9 +65,9 @@ class QueueOperations:
     """Operations on the items and named queues of one store."""
 
     def __init__(
-        self, store: Store, executions: Executions, pulse: Notifications, new_id: NewId, definitions: DefinitionOperations
+        self, store: Store, executions: Executions, notifications: Notifications, new_id: NewId, definitions: DefinitionOperations
     ) -> None:
-        self._store, self._executions, self._pulse, self._new_id = store, executions, pulse, new_id
+        self._store, self._executions, self._notifications, self._new_id = store, executions, notifications, new_id
         self._definitions, self._presences = definitions, Presences(store)
 
     # Adding.
@@ -183,7 +183,7 @@ class QueueOperations:
     def run(self, execution_id: str, workflow: object = None) -> RunOperations:
         """Return the operations on the execution of an item."""
         known = cast("Workflow[..., Any]", workflow) if isinstance(workflow, Workflow) else None
-        return RunOperations(self._executions, self._pulse, self._new_id, execution_id, known, self._definitions)
+        return RunOperations(self._executions, self._notifications, self._new_id, execution_id, known, self._definitions)
 
     def result(self, item_id: str, execution_id: str, workflow: object, timeout: float | None) -> Operation[Any]:
         """Wait until an item was dispatched and its execution has ended; return the workflow's result."""
@@ -206,7 +206,7 @@ class QueueOperations:
         """
         endings, began = self._executions.endings, monotonic()
         with (
-            self._pulse.listen(end_of(execution_id)) as listening,
+            self._notifications.listen(end_of(execution_id)) as listening,
             endings.watch(execution_id, listening.wake) as watch,
         ):
             while watch.item_id != item_id:
@@ -413,7 +413,7 @@ class QueueOperations:
     def idle(self, name: str, timeout: float | None) -> Operation[bool]:
         """Wait until no item of a queue runs; return False if some still run after ``timeout`` seconds."""
         ends = inf if timeout is None else monotonic() + timeout
-        with self._pulse.listen(QUEUE) as listening:
+        with self._notifications.listen(QUEUE) as listening:
             while True:
                 lanes = yield from self.lanes()
                 if not any(lane.claimed or lane.dispatched for lane in lanes if lane.queue == name):

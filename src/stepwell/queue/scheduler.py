@@ -80,8 +80,8 @@ _REPAIR = "put it again, or delete it"
 class ScheduleOperations:
     """Operations on schedules."""
 
-    def __init__(self, store: Store, queue: QueueOperations, new_id: NewId, pulse: Notifications) -> None:
-        self._store, self._queue, self._new_id, self._pulse = store, queue, new_id, pulse
+    def __init__(self, store: Store, queue: QueueOperations, new_id: NewId, notifications: Notifications) -> None:
+        self._store, self._queue, self._new_id, self._notifications = store, queue, new_id, notifications
         self._damaged: set[str] = set()
         """Damaged schedules that were named in the log at the last look."""
 
@@ -128,7 +128,7 @@ class ScheduleOperations:
                 yield from write_or_raise(_moved(changed, revision))
             except Conflict:
                 continue  # it fired in between
-            self._pulse.beat(SCHEDULE)
+            self._notifications.notify(SCHEDULE)
             return changed
         raise Conflict(f"schedule {name!r} changes all the time; try again")
 
@@ -305,13 +305,13 @@ class Scheduler(PeriodicTask):
 
     name = "the scheduler"
 
-    def __init__(self, schedules: ScheduleOperations, driver: AsyncDriver, pulse: Notifications) -> None:
+    def __init__(self, schedules: ScheduleOperations, driver: AsyncDriver, notifications: Notifications) -> None:
         super().__init__()
-        self._schedules, self._driver, self._pulse = schedules, driver, pulse
+        self._schedules, self._driver, self._notifications = schedules, driver, notifications
 
     async def run(self) -> None:
         """Fire due ticks until stopped. While the store is unavailable, try again."""
-        with self._pulse.subscribed(SCHEDULE, self.wake):
+        with self._notifications.subscribed(SCHEDULE, self.wake):
             await super().run()
 
     async def work(self) -> float:

@@ -24,7 +24,7 @@ from stepwell.queue.requests import LATEST_MS
 from stepwell.runtime.periodic import PeriodicTask
 
 __all__ = [
-    "BEAT_SECONDS",
+    "HEARTBEAT_SECONDS",
     "Heartbeat",
     "Presences",
     "WorkerPresence",
@@ -62,7 +62,7 @@ def scan_sound(store: Store, path: str) -> tuple[list[tuple[str, StoredEntry]], 
 
 log = logging.getLogger(__name__)
 
-BEAT_SECONDS = 20.0
+HEARTBEAT_SECONDS = 20.0
 _GONE_AFTER_MS = 60_000
 _PATH = internal_path("worker", DEFAULT_WORKSPACE)
 
@@ -165,4 +165,4 @@ class Heartbeat(PeriodicTask):
         versions = {name: version for name, version in registered_versions().items() if name in names}
         worker = WorkerPresence(self._worker, self._engine.name, names, self._queues, self._concurrency, from_ms(now), versions)
         await self._driver.run(write(presence(worker)))
-        return BEAT_SECONDS
+        return HEARTBEAT_SECONDS

@@ -73,13 +73,13 @@ class RunOperations:
     def __init__(
         self,
         executions: Executions,
-        pulse: Notifications,
+        notifications: Notifications,
         new_id: NewId,
         execution_id: str,
         workflow: Workflow[..., Any] | None,
         definitions: DefinitionOperations | None = None,
     ) -> None:
-        self._executions, self._pulse, self._new_id, self._definitions = executions, pulse, new_id, definitions
+        self._executions, self._notifications, self._new_id, self._definitions = executions, notifications, new_id, definitions
         self.execution_id, self._workflow = execution_id, workflow
 
     def result(self, timeout: float | None) -> Operation[Any]:
@@ -88,7 +88,7 @@ class RunOperations:
         ends = inf if timeout is None else began + timeout
         endings = self._executions.endings
         with (
-            self._pulse.listen(end_of(self.execution_id)) as listening,
+            self._notifications.listen(end_of(self.execution_id)) as listening,
             endings.watch(self.execution_id, listening.wake) as watch,
         ):
             while True:

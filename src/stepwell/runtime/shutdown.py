@@ -129,9 +129,9 @@ class Shutdown:
     """Makes sessions hand their executions back. A session inside a step finishes it first, within the grace."""
 
     def __init__(
-        self, sessions: Mapping[str, HandsBack], patience: HandBackRetry, grace_seconds: Callable[[], float | None]
+        self, sessions: Mapping[str, HandsBack], hand_back_retry: HandBackRetry, grace_seconds: Callable[[], float | None]
     ) -> None:
-        self._sessions, self._patience, self._grace_seconds = sessions, patience, grace_seconds
+        self._sessions, self._hand_back_retry, self._grace_seconds = sessions, hand_back_retry, grace_seconds
         self._ends = inf
 
     async def run(
@@ -142,7 +142,7 @@ class Shutdown:
     ) -> None:
         """Work until nothing is under way, or the grace is over. Of the ``tasks``, those ``inside`` run the code of executions; the
         companions ``beside`` end meanwhile."""
-        self._patience.run_short()
+        self._hand_back_retry.run_short()
         # One that was cancelled before it began is among them for good, since each takes itself out when it ends.
         while under_way := {each for each in (*tasks(), *beside) if not each.done()}:
             for session in list(self._sessions.values()):
@@ -159,7 +159,7 @@ class Shutdown:
         if grace is None:
             return False
         self._ends = min(self._ends, monotonic() + grace)
-        self._patience.end_with(self._ends)
+        self._hand_back_retry.end_with(self._ends)
         return monotonic() >= self._ends
 
     async def _abandon_all(self, errands: set[asyncio.Task[Any]]) -> None:
@@ -168,7 +168,7 @@ class Shutdown:
         leaving = {asyncio.ensure_future(session.abandon()): name for name, session in list(self._sessions.items())}
         waited = {*leaving, *errands}
         if waited:
-            await asyncio.wait(waited, timeout=self._patience.left_seconds)
+            await asyncio.wait(waited, timeout=self._hand_back_retry.left_seconds)
         await _end(waited)
         for task, name in leaving.items():
             if task.cancelled() or task.exception() is not None:

@@ -50,12 +50,12 @@ class _Claiming(PeriodicTask):
 
     name = "the claiming of executions"
 
-    def __init__(self, pulse: Notifications, work: Callable[[], Awaitable[float]]) -> None:
+    def __init__(self, notifications: Notifications, work: Callable[[], Awaitable[float]]) -> None:
         super().__init__()
-        self._pulse, self._claim = pulse, work
+        self._notifications, self._claim = notifications, work
 
     async def run(self) -> None:
-        with self._pulse.subscribed(DUE, self.wake):
+        with self._notifications.subscribed(DUE, self.wake):
             await super().run()
 
     async def work(self) -> float:
@@ -71,7 +71,7 @@ class Worker:
         store: Store,
         executions: Executions,
         driver: AsyncDriver,
-        pulse: Notifications,
+        notifications: Notifications,
         clock: Clock,
         limits: Limits,
         new_id: NewId,
@@ -94,7 +94,7 @@ class Worker:
         )
         """What sessions and their steps need from this process."""
         self._loader = SessionLoader(executions, driver, self.services, new_id)
-        self._store, self._executions, self._driver, self._pulse = store, executions, driver, pulse
+        self._store, self._executions, self._driver, self._notifications = store, executions, driver, notifications
         self._clock, self._concurrency, self.lease_seconds = clock, concurrency, lease_seconds
         # Unique to this start of this process: after a restart on the same host it is another holder.
         self.holder = f"{socket.gethostname()}:{os.getpid()}:{new_id()}"
@@ -111,7 +111,7 @@ class Worker:
         self._is_stopping, self._stop_requested = False, asyncio.Event()
         self._grace_seconds: float | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._claiming = _Claiming(pulse, self._claim_and_look)
+        self._claiming = _Claiming(notifications, self._claim_and_look)
 
     async def run(self) -> None:
         """Work until stopped. While the store does not answer, the worker waits for it."""

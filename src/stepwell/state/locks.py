@@ -176,8 +176,8 @@ class LockRenewal:
 class LockOperations:
     """Acquire and release locks."""
 
-    def __init__(self, pulse: Notifications, renewal: LockRenewal, new_id: NewId) -> None:
-        self._pulse, self._renewal, self._new_id = pulse, renewal, new_id
+    def __init__(self, notifications: Notifications, renewal: LockRenewal, new_id: NewId) -> None:
+        self._notifications, self._renewal, self._new_id = notifications, renewal, new_id
 
     def acquire(self, request: LockRequest) -> Operation[HeldLock]:
         """Acquire a lock now or within the timeout. Raise ``LockHeld`` if another holder has it all that time."""
@@ -195,7 +195,7 @@ class LockOperations:
 
     def _wait_for(self, unit: Acquire, timeout: float) -> Operation[Outcome]:
         ends = monotonic() + timeout
-        with self._pulse.listen(LOCK) as listening:
+        with self._notifications.listen(LOCK) as listening:
             while True:
                 outcome = yield from self._ask(unit)
                 left = ends - monotonic()

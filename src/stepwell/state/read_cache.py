@@ -29,13 +29,13 @@ class ReadCache(Subscription):
     - ``ahead_ms``: how far a test has moved the clock that TTLs go by; monotonic time does not follow it.
     """
 
-    def __init__(self, pulse: Notifications, max_age: Span, ahead_ms: Callable[[], int]) -> None:
-        super().__init__(pulse, STATE)
+    def __init__(self, notifications: Notifications, max_age: Span, ahead_ms: Callable[[], int]) -> None:
+        super().__init__(notifications, STATE)
         self._max_age = held_seconds(max_age, "max_age")
         self._ahead_ms = ahead_ms
         self._era = object()
         self._values: dict[str, tuple[object, float, bytes | None]] = {}
-        pulse.join(STATE, self.wake)
+        notifications.join(STATE, self.wake)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} max_age={self._max_age:g} keys={len(self._values)}>"
@@ -48,7 +48,7 @@ class ReadCache(Subscription):
 
     def close(self) -> None:
         """Stop caching: every later read asks the store."""
-        self._pulse.leave(STATE, self.wake)
+        self._notifications.leave(STATE, self.wake)
         self._max_age = 0
         self.wake()
 

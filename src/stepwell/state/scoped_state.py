@@ -59,8 +59,8 @@ _SLIDE_SHARE = 100
 class StateOperations:
     """Operations on the scoped state of one store."""
 
-    def __init__(self, store: Store, limits: Limits, pulse: Notifications, clock: Clock) -> None:
-        self.store, self.limits, self.pulse, self.clock = store, limits, pulse, clock
+    def __init__(self, store: Store, limits: Limits, notifications: Notifications, clock: Clock) -> None:
+        self.store, self.limits, self.notifications, self.clock = store, limits, notifications, clock
         self._writes_with_end = 0
 
     def write(self, *ops: StateOp, guards: tuple[LockGuard, ...] = ()) -> Operation[Sequence[object]]:

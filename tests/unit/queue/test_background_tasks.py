@@ -50,8 +50,8 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 COMPANIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "the scheduler": Scheduler,
-    "the recovery of the queue": lambda any_, driver, pulse: QueueRecovery(any_, any_, driver, 60),
-    "the heartbeat of the worker": lambda any_, driver, pulse: Heartbeat("w", any_, any_, driver, (), 1),
+    "the recovery of the queue": lambda any_, driver, notifications: QueueRecovery(any_, any_, driver, 60),
+    "the heartbeat of the worker": lambda any_, driver, notifications: Heartbeat("w", any_, any_, driver, (), 1),
 }
 
 

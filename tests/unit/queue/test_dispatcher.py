@@ -52,12 +52,12 @@ class Bureau:
         add(self.store, *(f"i{number}" for number in range(items)))
         self.limits: list[int] = []
         driver = AsyncDriver(GroupCommit(self._write, is_instant=True), self.store, is_open=True)
-        self.desk, self.pulse = Desk(places, on_start), Notifications(self.store)
+        self.desk, self.notifications = Desk(places, on_start), Notifications(self.store)
         self.dispatcher = Dispatcher(
             engine=self.desk,
             store=self.store,
             driver=driver,
-            pulse=self.pulse,
+            notifications=self.notifications,
             clock=clock,
             holder="d",
             lease_seconds=30,
@@ -151,7 +151,7 @@ def test_item_that_comes_after_an_empty_claim_is_claimed_on_its_notification() -
         dispatching = asyncio.ensure_future(bureau.dispatcher.run())
         await until(lambda: bureau.limits)
         add(bureau.store, "late")
-        bureau.pulse.beat("queue")
+        bureau.notifications.notify("queue")
         await asyncio.wait_for(dispatching, 60)
         assert bureau.count() == {"CLAIMED": 1}
 
@@ -165,7 +165,7 @@ def test_notifications_that_come_together_cause_one_claim() -> None:
         await until(lambda: bureau.limits)
         await asyncio.sleep(0)
         for _ in range(100):
-            bureau.pulse.beat("queue")
+            bureau.notifications.notify("queue")
         await until(lambda: len(bureau.limits) == 2)
         for _ in range(100):
             await asyncio.sleep(0)
@@ -190,7 +190,7 @@ def test_dispatcher_without_room_sleeps_on_news_that_it_can_do_nothing_about() -
         bureau.desk.workflows = workflows  # type: ignore[method-assign]
         dispatching = asyncio.ensure_future(bureau.dispatcher.run())
         await until(lambda: len(asked) == 2)  # by then it has found that there is no room left
-        bureau.pulse.beat("queue")
+        bureau.notifications.notify("queue")
         before = len(asked)
         for _ in range(100):
             await asyncio.sleep(0)

@@ -203,7 +203,7 @@ class AsyncScopedState:
             async for change in state.watch():
                 print(change.key, change.value)
         """
-        with self._shared.pulse.listen(STATE) as listening:
+        with self._shared.notifications.listen(STATE) as listening:
             seen = await self.revision() if since is None else since
             while found := await self._driver.run(self._do.next_changes(seen, listening, idle_seconds)):
                 for change in found:
@@ -287,7 +287,7 @@ class AsyncCachedState(ReadCache):
     """One scope, read from memory while it is fresh. ``close`` stops caching."""
 
     def __init__(self, shared: StateOperations, operations: ScopeOperations, driver: AsyncDriver, max_age: Span) -> None:
-        super().__init__(shared.pulse, max_age, shared.clock.ahead_ms)
+        super().__init__(shared.notifications, max_age, shared.clock.ahead_ms)
         self._do, self._driver = operations, driver
 
     async def get(self, key: str, default: Value = None) -> Value:

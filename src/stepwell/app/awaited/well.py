@@ -224,7 +224,7 @@ class AsyncStepwell:
 
     def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> AsyncRun:
         parts = self._parts
-        operations = RunOperations(parts.executions, parts.pulse, new_id, execution_id, workflow, parts.definitions)
+        operations = RunOperations(parts.executions, parts.notifications, new_id, execution_id, workflow, parts.definitions)
         return AsyncRun(operations, self._driver)
 
     async def enqueue(

@@ -204,7 +204,7 @@ class ScopedState:
             for change in state.watch():
                 print(change.key, change.value)
         """
-        with self._shared.pulse.listen(STATE) as listening:
+        with self._shared.notifications.listen(STATE) as listening:
             seen = self.revision() if since is None else since
             while found := self._driver.run(self._do.next_changes(seen, listening, idle_seconds)):
                 for change in found:
@@ -288,7 +288,7 @@ class CachedState(ReadCache):
     """One scope, read from memory while it is fresh. ``close`` stops caching."""
 
     def __init__(self, shared: StateOperations, operations: ScopeOperations, driver: Driver, max_age: Span) -> None:
-        super().__init__(shared.pulse, max_age, shared.clock.ahead_ms)
+        super().__init__(shared.notifications, max_age, shared.clock.ahead_ms)
         self._do, self._driver = operations, driver
 
     def get(self, key: str, default: Value = None) -> Value:

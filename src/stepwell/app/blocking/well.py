@@ -225,7 +225,7 @@ class Stepwell:
 
     def _run_of(self, execution_id: str, workflow: Workflow[..., Any] | None) -> Run:
         parts = self._parts
-        operations = RunOperations(parts.executions, parts.pulse, new_id, execution_id, workflow, parts.definitions)
+        operations = RunOperations(parts.executions, parts.notifications, new_id, execution_id, workflow, parts.definitions)
         return Run(operations, self._driver)
 
     def enqueue(

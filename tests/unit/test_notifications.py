@@ -1,4 +1,4 @@
-"""The pulse of a store: whoever waits is woken by what happens after it began to wait, and by nothing of another topic."""
+"""Notifications: a waiter is woken by what happens after it began to wait, and not by other topics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def wire() -> Wire:
 
 
 @pytest.fixture
-def pulse(wire: Wire) -> Notifications:
+def notifications(wire: Wire) -> Notifications:
     return Notifications(wire)
 
 
@@ -53,27 +53,27 @@ def is_quiet(listening: Subscription) -> bool:
     return not listening._has_heard
 
 
-def test_store_is_listened_to_only_while_somebody_waits(pulse: Notifications, wire: Wire) -> None:
+def test_store_is_listened_to_only_while_somebody_waits(notifications: Notifications, wire: Wire) -> None:
     assert wire.wake is None
-    with pulse.listen(STATE):
-        with pulse.listen(LOCK):
+    with notifications.listen(STATE):
+        with notifications.listen(LOCK):
             assert wire.begun == 1
         assert wire.wake is not None
     assert wire.wake is None
-    with pulse.listen(STATE):
+    with notifications.listen(STATE):
         assert wire.begun == 2
 
 
-def test_what_happened_before_the_wait_is_not_missed(pulse: Notifications) -> None:
-    with pulse.listen(STATE) as listening:
-        pulse.beat(STATE)
+def test_what_happened_before_the_wait_is_not_missed(notifications: Notifications) -> None:
+    with notifications.listen(STATE) as listening:
+        notifications.notify(STATE)
         assert is_woken(listening)
         assert is_quiet(listening)
 
 
-def test_other_topics_wake_nobody_and_an_empty_one_wakes_all(pulse: Notifications, wire: Wire) -> None:
-    with pulse.listen(STATE) as state, pulse.listen(LOCK) as lock:
-        pulse.beat(LOCK)
+def test_other_topics_wake_nobody_and_an_empty_one_wakes_all(notifications: Notifications, wire: Wire) -> None:
+    with notifications.listen(STATE) as state, notifications.listen(LOCK) as lock:
+        notifications.notify(LOCK)
         assert is_quiet(state)
         assert is_woken(lock)
         wire.wake("")
@@ -85,12 +85,12 @@ def test_other_topics_wake_nobody_and_an_empty_one_wakes_all(pulse: Notification
     ("unit", "topic"),
     [(StateBatch(()), STATE), (Sweep(0), STATE), (Unlock("l", "h", 1), LOCK)],
 )
-def test_writes_of_this_process_are_passed_on(pulse: Notifications, unit: object, topic: str) -> None:
-    with pulse.listen(STATE) as state, pulse.listen(LOCK) as lock:
-        pulse.written([unit], [Conflict()])
+def test_writes_of_this_process_are_passed_on(notifications: Notifications, unit: object, topic: str) -> None:
+    with notifications.listen(STATE) as state, notifications.listen(LOCK) as lock:
+        notifications.written([unit], [Conflict()])
         assert is_quiet(state)
         assert is_quiet(lock)
-        pulse.written([Deletion("x"), unit], [Written(), Written()])
+        notifications.written([Deletion("x"), unit], [Written(), Written()])
         assert is_woken(state if topic == STATE else lock)
         assert is_quiet(lock if topic == STATE else state)
 
@@ -111,8 +111,8 @@ class Ear:
         return self._lock.acquire(timeout=timeout)
 
 
-def test_a_wait_ends_in_time_without_news(pulse: Notifications) -> None:
-    with pulse.listen(STATE) as listening:
+def test_a_wait_ends_in_time_without_news(notifications: Notifications) -> None:
+    with notifications.listen(STATE) as listening:
         ear = listening._gate = Ear()
         listening.wait(0.01)
         listening.wait(-5)
@@ -127,41 +127,41 @@ def _endless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_endless")
-def test_a_thread_that_waits_is_woken(pulse: Notifications) -> None:
-    with pulse.listen(STATE) as listening:
+def test_a_thread_that_waits_is_woken(notifications: Notifications) -> None:
+    with notifications.listen(STATE) as listening:
         ear = listening._gate = Ear()
-        threading.Thread(target=lambda: ear.begun.wait() and pulse.beat(STATE)).start()
+        threading.Thread(target=lambda: ear.begun.wait() and notifications.notify(STATE)).start()
         listening.wait(600)
         assert ear.spans == [600]
 
 
 @pytest.mark.usefixtures("_endless")
-def test_a_coroutine_that_waits_is_woken_from_another_thread(pulse: Notifications) -> None:
+def test_a_coroutine_that_waits_is_woken_from_another_thread(notifications: Notifications) -> None:
     async def main() -> None:
-        with pulse.listen(STATE) as listening:
+        with notifications.listen(STATE) as listening:
             await listening.wait_async(0.001)
             for _ in range(20):
-                threading.Thread(target=pulse.beat, args=(STATE,)).start()
+                threading.Thread(target=notifications.notify, args=(STATE,)).start()
                 await listening.wait_async(600)
-            pulse.beat(STATE)
+            notifications.notify(STATE)
             await listening.wait_async(600)
 
     asyncio.run(main())
 
 
-def test_a_loop_that_is_gone_troubles_nobody(pulse: Notifications) -> None:
-    listening = pulse.listen(STATE)
+def test_a_loop_that_is_gone_troubles_nobody(notifications: Notifications) -> None:
+    listening = notifications.listen(STATE)
 
     async def main() -> None:
         await listening.wait_async(0.001)
 
     with listening:
         asyncio.run(main())
-        pulse.beat(STATE)
+        notifications.notify(STATE)
 
 
-def test_nobody_waits_nothing_is_done(pulse: Notifications, wire: Wire) -> None:
-    pulse.written([StateBatch(())], [Written()])
+def test_nobody_waits_nothing_is_done(notifications: Notifications, wire: Wire) -> None:
+    notifications.written([StateBatch(())], [Written()])
     assert wire.begun == 0
 
 
@@ -187,13 +187,13 @@ def is_interrupted_after(opcodes: int, function: Callable[[], None]) -> bool:
     return False
 
 
-def test_interrupt_at_any_point_of_a_wait_is_told_as_one_and_leaves_it_sound(pulse: Notifications) -> None:
+def test_interrupt_at_any_point_of_a_wait_is_told_as_one_and_leaves_it_sound(notifications: Notifications) -> None:
     """A wait on an Event tells a few of them as RuntimeError: release unlocked lock."""
     opcodes = 1
-    with pulse.listen(STATE) as listening:
+    with notifications.listen(STATE) as listening:
         while is_interrupted_after(opcodes, lambda: listening.wait(0)):
             opcodes += 1
-            pulse.beat(STATE)
+            notifications.notify(STATE)
             assert is_woken(listening)
             assert is_quiet(listening)
     assert opcodes > 30
