@@ -41,7 +41,7 @@ def write(request: pytest.FixtureRequest) -> Write:
 
 def everything(well: Stepwell) -> object:
     scopes = {scope.path: well.state.at(scope).all() for scope in well.state.scopes()}
-    return well.load("run").revision, well.load("run").variables, scopes
+    return well.load("run").revision, well.load("run").variables, scopes, well.conversations.get("c")
 
 
 def test_a_guarded_write_lands_while_the_lock_is_held(well: Stepwell, write: Write) -> None:

@@ -7,9 +7,12 @@ from contextlib import nullcontext
 
 import pytest
 
+from stepwell.clock import FakeClock
+from stepwell.contract.store import Capabilities
 from stepwell.errors import CommitUnknown, Corrupted, StoreFull, StoreUnavailable
 from stepwell.model.commit import Outcome, StateBatch, Unit, Unlock, Written
 from stepwell.pipeline.notifications import LOCK, STATE, Notifications
+from stepwell.pipeline.store_clock import StoreClock
 from stepwell.pipeline.store_writer import StoreWriter
 
 
@@ -18,6 +21,12 @@ class OneStore:
 
     def __init__(self) -> None:
         self.answer: BaseException | list[Outcome] = []
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(is_shared=False, has_blocking_writes=False)
+
+    def now_ms(self) -> int:
+        return 0
 
     def listen(self, _wake: object) -> object:
         return lambda: None
@@ -43,7 +52,7 @@ def woken_by(store: OneStore, answer: BaseException | list[Outcome]) -> set[str]
         notifications.subscribed(STATE, lambda: woken.add(STATE)),
         refused,
     ):
-        StoreWriter(store, notifications).write([Unlock("door", "me", 1)])  # type: ignore[arg-type]
+        StoreWriter(store, notifications, StoreClock(store, FakeClock())).write([Unlock("door", "me", 1)])  # type: ignore[arg-type]
     return woken
 
 
@@ -58,7 +67,7 @@ def test_a_write_that_may_have_landed_wakes_only_those_who_wait_for_it(store: On
 
 
 def test_damage_is_remembered_for_a_while_and_an_outage_is_not(store: OneStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer, now = StoreWriter(store, Notifications(store)), 100.0  # type: ignore[arg-type]
+    writer, now = StoreWriter(store, Notifications(store), StoreClock(store, FakeClock())), 100.0  # type: ignore[arg-type]
     monkeypatch.setattr("stepwell.pipeline.store_writer.monotonic", lambda: now)
     for store.answer in (StoreFull(), Corrupted("page 7 is damaged")):
         assert writer.recent_damage() is None

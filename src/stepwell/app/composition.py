@@ -16,6 +16,7 @@ from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver, Operation
+from stepwell.pipeline.store_clock import StoreClock
 from stepwell.pipeline.store_writer import StoreWriter
 from stepwell.queue.dispatcher import Dispatcher
 from stepwell.queue.local_engine import LocalEngine
@@ -53,10 +54,11 @@ class Parts:
     """The collaborators of one well, wired together."""
 
     def __init__(self, url: str | Store | None, clock: Clock | None, limits: Limits | None, signing_key: bytes | None) -> None:
-        self.clock, self.limits = clock or SystemClock(), limits or Limits()
-        self.store, self.address = _store_of(url, self.clock, self.limits)
+        clock, self.limits = clock or SystemClock(), limits or Limits()
+        self.store, self.address = _store_of(url, clock, self.limits)
+        self.clock = StoreClock(self.store, clock)
         self.notifications = Notifications(self.store)
-        self._writer, can = StoreWriter(self.store, self.notifications), self.store.capabilities()
+        self._writer, can = StoreWriter(self.store, self.notifications, self.clock), self.store.capabilities()
         self.group = GroupCommit(self._writer.write, is_instant=not can.has_blocking_writes)
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
         self.copies = Copies(self.executions, self.store, self.clock, signing_key)
@@ -69,6 +71,11 @@ class Parts:
         self.locks = LockOperations(self.notifications, self.lock_renewal, new_id)
         self.conversations = ConversationOperations(self.state, self.clock, DEFAULT_WORKSPACE, DAY_SECONDS)
         self.queue = QueueParts(self.store, self.executions, self.definitions, self.notifications)
+
+    def open(self) -> None:
+        """Open the store, and measure how far its clock is from this machine's."""
+        self.store.open()
+        self.clock.measure()
 
     def close(self) -> None:
         if self._worker_driver is not None:

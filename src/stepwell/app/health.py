@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from stepwell.clock import Clock
 from stepwell.contract.store import Store
 from stepwell.errors import LockHeld, StepwellError
 from stepwell.model.commit import Acquire
 from stepwell.model.ids import NewId
 from stepwell.model.lock import probe_lock
 from stepwell.pipeline.operations import Operation, read, write_or_raise
+from stepwell.pipeline.store_clock import StoreClock
 from stepwell.pipeline.store_writer import StoreWriter
 from stepwell.queue.diagnosis import idleness
 from stepwell.queue.dispatcher import Dispatcher
@@ -26,19 +26,23 @@ class Health(msgspec.Struct, frozen=True):
 
     ``read`` and ``write`` were tried just now. ``commits`` says which damage writes of this process met lately. Where a worker
     runs, ``worker`` says which of its tasks fail, such as its claims, and ``queue`` whether it starts what it could.
+
+    ``clock_skew_ms`` is how far the store's clock is ahead of this machine's. It is no fault: Stepwell goes by the store's.
     """
 
     is_ok: bool
     parts: dict[str, str]
+    clock_skew_ms: int = 0
 
 
 def check_health(
-    store: Store, writer: StoreWriter, worker: Worker | None, dispatcher: Dispatcher | None, clock: Clock, new_id: NewId
+    store: Store, writer: StoreWriter, worker: Worker | None, dispatcher: Dispatcher | None, clock: StoreClock, new_id: NewId
 ) -> Operation[Health]:
     """Read from the store and write to it, and report what fails in this process beside that."""
     parts = {"read": "ok", "write": "ok"}
     try:
         yield from read(store.check)
+        yield from read(clock.measure)
     except StepwellError as error:
         parts["read"] = str(error)
     try:
@@ -57,4 +61,4 @@ def check_health(
             parts["queue"] = yield from read(lambda: idleness(store, dispatcher, clock.now_ms()))
         except StepwellError as error:
             parts["queue"] = str(error)
-    return Health(all(state == "ok" for state in parts.values()), parts)
+    return Health(all(state == "ok" for state in parts.values()), parts, clock.skew_ms)

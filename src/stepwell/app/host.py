@@ -38,7 +38,7 @@ class Host:
         self._starting_worker = threading.Lock()
         self.driver = Driver(parts.group)
         self.is_closed = False
-        parts.store.open()
+        parts.open()
         self._end_watching = on_registration(self.start_worker)
         if registered_names() or registered_step_names():
             self.start_worker()
@@ -90,7 +90,7 @@ class AsyncHost:
         self._make_worker = lambda: parts.worker(self.driver, concurrency, lease_seconds, queues)
         self._task: asyncio.Task[None] | None = None
         self._end_watching: Callable[[], None] = lambda: None
-        self.driver = AsyncDriver(parts.group, parts.store)
+        self.driver = AsyncDriver(parts.group, parts.store, open_store=parts.open)
         self.is_closed = False
         self.worker: Worker | None = None
 

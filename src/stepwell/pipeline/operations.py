@@ -211,12 +211,16 @@ class AsyncDriver:
         *,
         readers: int = 8,
         is_open: bool = False,
+        open_store: Callable[[], None] | None = None,
         may_block: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``may_block`` says whether nothing else is to be done on the event loop now, so that it may wait for a write itself: that
-        saves two changes of threads."""
+        """Serve a store, which ``open_store`` opens, by default its own ``open``.
+
+        ``may_block`` says whether nothing else is to be done on the event loop now, so that it may wait for a write itself: that
+        saves two changes of threads.
+        """
         self._group, self._store, self._may_block = group, store, may_block
-        self._is_open = is_open
+        self._is_open, self._open_store = is_open, open_store or store.open
         self._opening: asyncio.Future[None] | None = None
         self._is_instant = not store.capabilities().has_blocking_writes
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="stepwell-reader")
@@ -229,7 +233,7 @@ class AsyncDriver:
             raise StoreUnavailable("the store is closed; open it again")
         opening = self._opening
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
-            opening = self._opening = asyncio.ensure_future(self.call(self._store.open))
+            opening = self._opening = asyncio.ensure_future(self.call(self._open_store))
         await asyncio.shield(opening)
         self._is_open = True
 

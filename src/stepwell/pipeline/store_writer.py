@@ -9,6 +9,7 @@ from stepwell.contract.store import Store
 from stepwell.errors import CommitUnknown, Corrupted, StoreForeign, StoreUnavailable
 from stepwell.model.commit import Commit, CommitKind, Outcome, Unit
 from stepwell.pipeline.notifications import Notifications
+from stepwell.pipeline.store_clock import StoreClock
 
 __all__ = ["StoreWriter"]
 
@@ -17,10 +18,10 @@ _RECENT_SECONDS = 30.0
 
 
 class StoreWriter:
-    """Writes groups of units to a store, notifies of what landed, and remembers damage."""
+    """Writes groups of units to a store, notifies of what landed, remembers damage, and keeps the store's time fresh."""
 
-    def __init__(self, store: Store, notifications: Notifications) -> None:
-        self._store, self._notifications = store, notifications
+    def __init__(self, store: Store, notifications: Notifications, clock: StoreClock) -> None:
+        self._store, self._notifications, self._clock = store, notifications, clock
         self._damage: tuple[float, str] | None = None
         """When a write last met damage, by ``time.monotonic``, and what the store said."""
 
@@ -39,6 +40,7 @@ class StoreWriter:
         # A single step has no topic, and most groups of a quiet process are that.
         if len(units) > 1 or type(unit := units[0]) is not Commit or unit.kind is not CommitKind.STEP:
             self._notifications.written(units, outcomes)
+        self._clock.refresh()
         return outcomes
 
     def recent_damage(self) -> str | None:

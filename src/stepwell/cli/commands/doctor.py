@@ -31,7 +31,7 @@ __all__ = [
 
 
 _SKEW_MS = 1_000
-"""A larger difference makes times hard to read. Leases are not affected, since they use the store's clock alone."""
+"""A larger difference makes logs hard to read. Durable times are not affected, since they are made from the store's clock."""
 
 
 class DoctorFinding(NamedTuple):
@@ -121,7 +121,10 @@ def _open_store_findings(store: Store) -> Iterator[DoctorFinding]:
     yield DoctorFinding("durability", "ok" if durability.level == "full" else "warning", f"{durability.level}: {durability.reason}")
     skew = store.now_ms() - SystemClock().now_ms()
     is_near = abs(skew) <= _SKEW_MS
-    yield DoctorFinding("clock", "ok" if is_near else "warning", f"the store's is {skew:+} ms from this machine's")
+    advice = (
+        "" if is_near else "; Stepwell goes by the store's, but logs and other programs here show this one: synchronize it (NTP)"
+    )
+    yield DoctorFinding("clock", "ok" if is_near else "warning", f"the store's is {skew:+} ms from this machine's{advice}")
 
 
 def _tried(name: str, work: Callable[[], object]) -> DoctorFinding:
