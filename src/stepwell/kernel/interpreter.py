@@ -66,7 +66,7 @@ from stepwell.model.mutation import Mutation, SetResult, SetStatus
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, recode
 
-__all__ = ["Interpreter"]
+__all__ = ["SLICE_SIZE", "Interpreter"]
 
 _ENTER: dict[type, Callable[[Interpreter, LiveToken, Any], None]] = {
     StepNode: steps.enter_action,
@@ -94,13 +94,30 @@ _ENDED: dict[type, Callable[[Interpreter, LiveToken, LiveToken, Trouble | None],
 }
 
 
+SLICE_SIZE = 2_000
+"""How many pieces of work one transition does before it lets its driver commit: about a tenth of a second."""
+
+_SHORT = 100
+
+
+def _is_action(token: LiveToken) -> bool:
+    return token.is_gone or isinstance(token.place.node, Action)
+
+
 class Interpreter:
     """One execution of a declared workflow between events. It is ahead of its store by one commit at most."""
 
     def __init__(
-        self, plan: Plan, sections: Sections, execution_id: str, limits: Limits | None = None, deadline_ms: int | None = None
+        self,
+        plan: Plan,
+        sections: Sections,
+        execution_id: str,
+        limits: Limits | None = None,
+        deadline_ms: int | None = None,
+        *,
+        slice_size: int = SLICE_SIZE,
     ) -> None:
-        self.plan, self.execution_id, self.deadline_ms = plan, execution_id, deadline_ms
+        self.plan, self.execution_id, self.deadline_ms, self._slice = plan, execution_id, deadline_ms, slice_size
         self.board = PendingChanges(sections, limits or Limits())
         self.trigger = trigger_facts(sections)
         self.state: Value = {}
@@ -126,11 +143,7 @@ class Interpreter:
         """Return the transition of an event. Its mutations must be committed, and ``settle`` called, before the next event."""
         self.now_ms = now_ms
         is_taken = self._take(event)
-        while self._work:
-            do, token, payload = self._work.popleft()
-            # An earlier task of this transition may have removed the token, for example by ending its scope.
-            if not token.is_gone:
-                do(token, payload)
+        self._run_slice()
         # Flush after the queue is empty: a token that comes and goes within the transition must leave no mutation.
         effects, self.effects = self.effects, []
         mutations: list[Mutation] = self.board.flush()
@@ -142,7 +155,25 @@ class Interpreter:
         # Only a failed execution can be retried, so only then a later life may need the messages again.
         has_failed = any(isinstance(effect, End) and effect.status is Status.FAILED for effect in effects)
         kept = self.inbox.unrecorded(self._is_passed) if has_failed else ()
-        return Transition(tuple(mutations), wanted, self.inbox.taken(), kept, is_taken)
+        return Transition(tuple(mutations), wanted, self.inbox.taken(), kept, is_taken, bool(self._work))
+
+    def _run_slice(self) -> None:
+        """Work until nothing is left or the slice is used up.
+
+        Work that is left is in memory only. It can be left where each token is about to enter an action: a driver that takes the
+        execution up again enters the same ones.
+        """
+        left = self._slice
+        while self._work:
+            # Looking through a long queue costs as much as a piece of work, so that is done now and then.
+            may_stop = left <= 0 and (len(self._work) < _SHORT or left % (_SHORT + 1) == 0)
+            if may_stop and all(do == self._enter and _is_action(token) for do, token, _ in self._work):
+                return
+            left -= 1
+            do, token, payload = self._work.popleft()
+            # An earlier task of this transition may have removed the token, for example by ending its scope.
+            if not token.is_gone:
+                do(token, payload)
 
     def _is_passed(self, key: str) -> bool:
         """Return whether a place has ended by the record, so that it is not entered again."""
@@ -199,6 +230,8 @@ class Interpreter:
         # The key changes with each iteration, so a late answer of an earlier iteration is not taken for this one. A token with a
         # retry timer has had its answer.
         if token is None or token.key != event.key or RETRIES in token.value:
+            return False
+        if isinstance(event, StepCompleted | AttemptFailed) and event.attempt != steps.attempt_of(token):
             return False
         match event:
             case StepCompleted():

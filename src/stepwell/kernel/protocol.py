@@ -6,7 +6,7 @@ event.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -29,6 +29,7 @@ __all__ = [
     "End",
     "Event",
     "Note",
+    "RunPlace",
     "RunStep",
     "SignalArrived",
     "StartChild",
@@ -43,6 +44,9 @@ __all__ = [
 
 
 Trouble = dict[str, Any]
+
+RunPlace = Literal["worker", "external-api"]
+"""Where a step may run: with the workflow's other steps, or with the calls to services outside."""
 
 _LONGEST = 10_000
 
@@ -70,6 +74,8 @@ class StepCompleted(msgspec.Struct, frozen=True, gc=False):
     key: str
     output: bytes
     took_ms: int = 0
+    attempt: int = 1
+    """Which attempt it was; the kernel takes the answer of the one that it waits for, and of no other."""
 
 
 class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
@@ -87,6 +93,8 @@ class AttemptFailed(msgspec.Struct, frozen=True, gc=False):
     chance: float = 0.0
     """A random number from 0 to 1, for the jitter of the retry delay. The kernel has no randomness of its own."""
     took_ms: int = 0
+    attempt: int = 1
+    """Which attempt it was."""
 
 
 class StepMissing(msgspec.Struct, frozen=True, gc=False):
@@ -151,6 +159,8 @@ class RunStep(msgspec.Struct, frozen=True):
     language: str = ""
     is_undo: bool = False
     """Whether it is a compensation, which governance always allows."""
+    place: RunPlace = "worker"
+    """Where it may run: beside the workflow, or among the calls to other services, for drivers that keep those apart."""
 
 
 class StartChild(msgspec.Struct, frozen=True):
@@ -164,6 +174,7 @@ class StartChild(msgspec.Struct, frozen=True):
     input: Value
     rule: ContextRule
     is_detached: bool
+    attempt: int = 1
 
 
 class CancelChild(msgspec.Struct, frozen=True):
@@ -212,3 +223,5 @@ class Transition(msgspec.Struct, frozen=True):
     """
     is_taken: bool = True
     """Whether the event had any effect; an event that comes too late has none."""
+    has_more: bool = False
+    """Whether work is left, since one slice of it was enough: commit, and let the next event, such as ``TimePassed``, go on."""

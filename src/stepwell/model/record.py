@@ -66,6 +66,8 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """The queue item that it came from."""
     depth: int = 0
     """How many executions are around it: 0 for one that is no child."""
+    engine: str | None = None
+    """The engine that runs it, by name; None for the workers of Stepwell."""
 
     def __post_init__(self) -> None:
         for what in ("execution_id", "workspace_id", "workflow_id"):

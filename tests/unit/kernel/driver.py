@@ -100,6 +100,8 @@ class Driver:
             self.inbox.pop(letter, None)
         for effect in came.effects:
             self._note(effect)
+        if came.has_more:
+            self.feed(TimePassed())
         return came
 
     def restart(self) -> None:
@@ -167,9 +169,9 @@ class Driver:
         except Exception as error:  # noqa: BLE001 - however a step fails
             told = {"kind": type(error).__name__, "message": str(error), "code": None}
             names = tuple(kind.__name__ for kind in type(error).__mro__)
-            self.feed(AttemptFailed(asked.token_id, asked.key, told, names))
+            self.feed(AttemptFailed(asked.token_id, asked.key, told, names, attempt=asked.attempt))
             return
-        self.feed(StepCompleted(asked.token_id, asked.key, output))
+        self.feed(StepCompleted(asked.token_id, asked.key, output, attempt=asked.attempt))
 
     def go(self, most: int = 100_000) -> Driver:
         """Carry out what is asked for until nothing is, letting time pass when only times are waited for."""

@@ -25,6 +25,7 @@ from stepwell.kernel.protocol import (
     CancelChild,
     ChildEnded,
     Note,
+    RunPlace,
     RunStep,
     StartChild,
     StepCompleted,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CancelTarget",
     "aim_at",
+    "attempt_of",
     "child_ended",
     "child_started",
     "enter_action",
@@ -138,9 +140,15 @@ def enter_action(run: Interpreter, token: LiveToken, node: Action) -> None:
             run.effects.append(_attempt(token, node, args, uses=cast("StepNode", node).uses))
 
 
+def attempt_of(token: LiveToken) -> int:
+    """Return the number of the attempt that a token waits for."""
+    return token.value.get("attempt", 0) + 1
+
+
 def _attempt(token: LiveToken, node: Action, args: Value, *, uses: str = "", code: str = "", language: str = "") -> RunStep:
-    number = token.value.get("attempt", 0) + 1
-    return RunStep(token.id, token.key, uses, args, number, node.timeout_seconds, code, language, token.slot == UNDO)
+    place: RunPlace = "external-api" if uses == "http_request" else "worker"
+    number = attempt_of(token)
+    return RunStep(token.id, token.key, uses, args, number, node.timeout_seconds, code, language, token.slot == UNDO, place)
 
 
 def _start_child(run: Interpreter, token: LiveToken, node: Subworkflow, args: Value) -> None:
@@ -155,12 +163,13 @@ def _start_child(run: Interpreter, token: LiveToken, node: Subworkflow, args: Va
 def _call(run: Interpreter, token: LiveToken) -> str:
     """Return the part of a child's id that distinguishes it from all other children of this execution and of its earlier lives."""
     assert run.root is not None  # noqa: S101 - it has begun
-    life, number = run.root.value.get(LIFE, 0), token.value.get("attempt", 0) + 1
+    life, number = run.root.value.get(LIFE, 0), attempt_of(token)
     return token.key.translate(_MARKS) + (f"~{life}" if life else "") + (f"#{number}" if number > 1 else "")
 
 
 def _starting(token: LiveToken, node: Subworkflow, args: Value, child_id: str) -> StartChild:
-    return StartChild(token.id, token.key, child_id, node.workflow, node.version, args, node.context, node.is_detached)
+    rule, number = node.context, attempt_of(token)
+    return StartChild(token.id, token.key, child_id, node.workflow, node.version, args, rule, node.is_detached, number)
 
 
 def resume_action(run: Interpreter, token: LiveToken, node: Action) -> None:
@@ -197,7 +206,7 @@ def _complete(run: Interpreter, token: LiveToken, output: bytes, took_ms: int = 
 def step_failed(run: Interpreter, token: LiveToken, event: AttemptFailed) -> None:
     """Handle a failed attempt: retry later, continue, or fail."""
     node = cast("Action", token.place.node)
-    number = token.value.get("attempt", 0) + 1
+    number = attempt_of(token)
     policy = node.retry or event.policy or run.plan.definition.retry or (_ON_ERROR if node.on_error == "retry" else None)
     if policy is not None and not event.is_final and policy.allows(number, (*event.names, event.error["kind"])):
         run.quiet(token)

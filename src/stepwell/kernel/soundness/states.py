@@ -5,12 +5,14 @@ A state is the live tokens and the records that joins count. A move is an event 
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 from stepwell.flow.definition.node import Approval, CancelScopeNode, Choice, Deferred, Each, Graph, Loop, Parallel, Signal
 from stepwell.kernel.interpreter import Interpreter
+from stepwell.kernel.nodes.steps import attempt_of
 from stepwell.kernel.plan import At, Plan, last_of
 from stepwell.kernel.protocol import (
     AttemptFailed,
@@ -83,7 +85,7 @@ class ExploredRun(Interpreter):
     def __init__(self, plan: Plan, state: ExploredState, oracle: Oracle) -> None:
         empty: dict[str, bytes] = {}
         sections = dict.fromkeys(("trigger", "variables", "context", "loops", "scopes"), empty)
-        super().__init__(plan, {**sections, "tokens": state.tokens, "steps": state.steps}, "run")
+        super().__init__(plan, {**sections, "tokens": state.tokens, "steps": state.steps}, "run", slice_size=sys.maxsize)
         self.state = cast("Value", oracle)
         self.oracle = oracle
         self.is_loaded = not state.tokens
@@ -269,6 +271,7 @@ def make(run: Interpreter, move: ExploredMove) -> Transition:
         case "completes" if move.what:
             return run.handle(ChildEnded(_MESSAGE_KEY, move.what, {"status": "COMPLETED", "result": {"output": None}}), 0)
         case "completes":
-            return run.handle(StepCompleted(token.id, token.key, b"null"), 0)
+            return run.handle(StepCompleted(token.id, token.key, b"null", attempt=attempt_of(token)), 0)
         case _:
-            return run.handle(AttemptFailed(token.id, token.key, trouble("Failed", ""), is_final=True), 0)
+            error = trouble("Failed", "")
+            return run.handle(AttemptFailed(token.id, token.key, error, is_final=True, attempt=attempt_of(token)), 0)

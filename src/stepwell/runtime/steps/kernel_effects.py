@@ -9,7 +9,7 @@ import asyncio
 import copy
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 from stepwell.errors import AlreadyExists, NoScriptEngine, NotFound, StepwellError
@@ -19,14 +19,13 @@ from stepwell.kernel.protocol import (
     AttemptFailed,
     ChildEnded,
     ChildStarted,
-    Event,
     Note,
     RunStep,
     StartChild,
     StepCompleted,
     StepMissing,
 )
-from stepwell.model.draft import Planned
+from stepwell.kernel.turn import EffectDone, Refusal
 from stepwell.model.record import Metadata
 from stepwell.model.value import Value
 from stepwell.runtime.services import Services
@@ -37,10 +36,10 @@ from stepwell.runtime.steps.http_step import builtin_step
 from stepwell.runtime.steps.outcome import error_names, error_value
 
 __all__ = [
-    "EffectDone",
     "KernelEffects",
     "ScriptEngine",
     "install_engine",
+    "refusal_of",
     "run_script",
 ]
 
@@ -73,24 +72,6 @@ def run_script(asked: RunStep) -> Step[..., Any]:
 
 log = logging.getLogger(__name__)
 notes = logging.getLogger("stepwell.workflow")
-
-
-class EffectDone(NamedTuple):
-    """An event, and what is to land with it."""
-
-    event: Event
-    landing: Sequence[Planned] = ()
-    """What the step wrote, if its output is taken."""
-    spending: Sequence[Planned] = ()
-    """What the attempt has cost, to be committed even if it failed."""
-    policy: Retry | None = None
-    """Of the step, for when what it gave is refused."""
-
-    def refused(self, error: StepwellError) -> EffectDone:
-        """Return the failed attempt that a completed step becomes if the commit of its output is refused; it cost the same."""
-        event = self.event
-        assert isinstance(event, StepCompleted)  # noqa: S101 - nothing else has an output
-        return EffectDone(_failed(event, error, self.policy, took_ms=event.took_ms), (), self.spending)
 
 
 class _Task(NamedTuple):
@@ -195,7 +176,7 @@ class KernelEffects:
             return EffectDone(_failed(asked, error, step.policy))
         if made.error is not None:
             return EffectDone(_failed(asked, made.error, step.policy, took_ms=made.took_ms), (), made.spending)
-        completed = StepCompleted(asked.token_id, asked.key, made.output, made.took_ms)
+        completed = StepCompleted(asked.token_id, asked.key, made.output, made.took_ms, asked.attempt)
         return EffectDone(completed, made.landing, made.spending, step.policy)
 
     async def _child(self, asked: StartChild) -> EffectDone:
@@ -213,7 +194,7 @@ class KernelEffects:
 
 
 def _failed(
-    asked: RunStep | StartChild | StepCompleted,
+    asked: RunStep | StartChild,
     error: Exception,
     policy: Retry | None,
     *,
@@ -230,4 +211,10 @@ def _failed(
         policy=policy,
         chance=random.random(),  # noqa: S311 - spreads retries, guards nothing
         took_ms=took_ms,
+        attempt=asked.attempt,
     )
+
+
+def refusal_of(error: StepwellError) -> Refusal:
+    """Return why a commit was refused, as the failure of an attempt."""
+    return Refusal(error_value(error), tuple(error_names(error)), random.random())  # noqa: S311 - spreads retries, guards nothing

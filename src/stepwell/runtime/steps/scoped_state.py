@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 from stepwell.contract.store import Store
 from stepwell.errors import InvalidInput, StepwellError
 from stepwell.flow.language.template import StateKey
-from stepwell.model.draft import Planned
+from stepwell.kernel.loaded_state import by_scope, inside, scope_of
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import WriteState
 from stepwell.model.record import Metadata
 from stepwell.model.scope import Scope
-from stepwell.model.scoped_operations import Clear, Delete, Entry, Increment, Put, ScopeTotals, StoredEntry, Touch, resolve
+from stepwell.model.scoped_operations import Delete, Entry, Increment, Put, ScopeTotals, StoredEntry, Touch, resolve
 from stepwell.model.value import Value, decode
 from stepwell.pipeline.operations import AsyncDriver, Operation, read
 from stepwell.state.scoped_state import must_slide
@@ -29,7 +29,6 @@ from stepwell.state.transaction_buffer import Buffer, BufferedScope
 __all__ = [
     "StateReading",
     "StepState",
-    "lay_over",
     "read_state",
 ]
 
@@ -37,64 +36,11 @@ __all__ = [
 def read_state(store: Store, keys: Sequence[StateKey], identity: Metadata) -> Operation[Value]:
     """The values of keys as templates see them: ``{scope: {key: value}}``, or with the scope's name in between."""
     found: dict[str, Any] = {}
-    for (kind, name), names in _by_scope(keys).items():
+    for (kind, name), names in by_scope(keys).items():
         path = scope_of(kind, name, identity).path
         rows = yield from read(lambda path=path, names=names: store.entries(path, names))
-        _inside(found, kind, name).update({key: decode(row.data) for key, row in rows.items() if row.data is not None})
+        inside(found, kind, name).update({key: decode(row.data) for key, row in rows.items() if row.data is not None})
     return found
-
-
-def lay_over(found: Value, keys: Sequence[StateKey], identity: Metadata, landing: Iterable[Planned]) -> None:
-    """Change what was loaded by what is about to land."""
-    places = {scope_of(kind, name, identity).path: (kind, name) for kind, name in _by_scope(keys)}
-    for mutation in landing:
-        if isinstance(mutation, WriteState) and mutation.op.scope in places:
-            _apply(_inside(found, *places[mutation.op.scope]), mutation.op)
-
-
-def _apply(values: dict[str, Value], op: object) -> None:
-    match op:
-        case Put(key=key, value=value):
-            values[key] = decode(value)
-        case Delete(key=key):
-            values.pop(key, None)
-        case Increment(key=key, by=by):
-            before = values.get(key, 0)
-            values[key] = before + by if isinstance(before, int | float) else before
-        case Clear():
-            values.clear()
-        case _:
-            pass  # a merge or a copy, which only the store can work out: it is seen by the step after the next
-
-
-def _by_scope(keys: Sequence[StateKey]) -> dict[tuple[str, str], list[str]]:
-    wanted: dict[tuple[str, str], list[str]] = {}
-    for each in keys:
-        wanted.setdefault((each.scope, each.name), []).append(each.key)
-    return wanted
-
-
-def _inside(found: dict[str, Any], kind: str, name: str) -> dict[str, Value]:
-    place: dict[str, Any] = found.setdefault(kind, {})
-    return place.setdefault(name, {}) if name else place
-
-
-def scope_of(kind: str, name: str, identity: Metadata) -> Scope:
-    """The scope that a path into state names, as seen from an execution."""
-    workspace, workflow = identity.workspace_id, identity.workflow_id
-    match kind:
-        case "global":
-            return Scope.globals()
-        case "workspace":
-            return Scope.of_workspace(workspace)
-        case "workflow":
-            return Scope.of_workflow(workflow, workspace)
-        case "step":
-            return Scope.of_step(workflow, name, workspace)
-        case "conversation":
-            return Scope.of_conversation(name, workspace)
-        case _:
-            return Scope.custom(name, workspace)
 
 
 T = TypeVar("T")
