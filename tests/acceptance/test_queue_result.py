@@ -72,7 +72,7 @@ def waiting(well: Stepwell, item: Any, execution_id: str, pool: ThreadPoolExecut
 
 @pytest.mark.parametrize(("end", "error"), [("resume", ExecutionFailed), ("cancel", ExecutionCancelled)])
 def test_a_run_that_took_the_items_execution_id_is_not_its_result(well: Stepwell, end: str, error: type[Exception]):
-    well.workspaces.pause("acme")
+    well.queue.pause("default")
     item = well.enqueue(told, 1, workspace="acme", execution_id="run-7")
     run = well.start(told, 2, workspace="acme", execution_id="run-7")
     with ThreadPoolExecutor(1) as pool:
@@ -80,7 +80,7 @@ def test_a_run_that_took_the_items_execution_id_is_not_its_result(well: Stepwell
         run.signal("go", "of another")
         assert run.result(WAIT) == "of another"
         if end == "resume":
-            well.workspaces.resume("acme")
+            well.queue.resume("default")
         else:
             item.cancel()
         with pytest.raises(error, match="before it started"):

@@ -14,6 +14,7 @@ from stepwell.testing.conformance.queue_model import *  # noqa: F403
 from stepwell.testing.conformance.queue_piggyback import *  # noqa: F403
 from stepwell.testing.conformance.queue_retry import *  # noqa: F403
 from stepwell.testing.conformance.queue_settings import *  # noqa: F403
+from stepwell.testing.conformance.queue_started import *  # noqa: F403
 from stepwell.testing.conformance.queue_whole_runs import *  # noqa: F403
 
 

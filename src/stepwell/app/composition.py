@@ -61,7 +61,7 @@ class Parts:
         self._writer, can = StoreWriter(self.store, self.notifications, self.clock), self.store.capabilities()
         self.group = GroupCommit(self._writer.write, is_instant=not can.has_blocking_writes)
         self.executions = Executions(self.store, self.clock, self.limits, new_id, signing_key)
-        self.copies = Copies(self.executions, self.store, self.clock, signing_key)
+        self.copies = Copies(self.executions, self.store, self.clock, new_id, signing_key)
         self.definitions = DefinitionOperations(self.store)
         self.state = StateOperations(self.store, self.limits, self.notifications, self.clock)
         self.lock_renewal = LockRenewal(self.group)

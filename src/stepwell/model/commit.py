@@ -70,6 +70,8 @@ class Creation(msgspec.Struct, frozen=True, gc=False):
     lease_seconds: float = 0
     is_runnable: bool = False
     """Whether workers look after it; one that is driven by hand never comes due."""
+    slot: NewItem | None = None
+    """The item by which the execution takes a slot of its workspace; without a free one the commit is refused."""
     fence: int = 1
     """The fence of the holder's lease: that of the claim, for an execution from a queue item, so that it rises with each claim."""
 

@@ -4,6 +4,9 @@ An item's life: PENDING (waiting for its time and for capacity) -> CLAIMED (a di
 DISPATCHED (its execution exists) -> COMPLETED, FAILED or CANCELLED. A workspace's *used* slots are its CLAIMED and DISPATCHED
 items, counted from the rows whenever they are needed.
 
+An execution that is started without waiting takes its slot by an item, too: the commit that creates it adds the item as DISPATCHED
+(``NewItem.is_started``), or is refused. So every root execution of a workspace is counted, however it began, and by the same rows.
+
 Fairness is by start tags. A workspace has a *pass*: the tag of the next item that it may start. The n-th item that a claim would
 take from it has the tag ``max(pass, turn) + (n - 1) / weight``, where the *turn* is the greatest tag that any claim has taken. A
 claim takes the smallest tags first, of equal ones the item that came first; afterwards the workspace's pass is its last tag +
@@ -22,6 +25,7 @@ from stepwell.model.ids import check_key
 __all__ = [
     "ACTIVE",
     "DEFAULT_QUEUE",
+    "STARTED_QUEUE",
     "TIERS",
     "CancelItem",
     "ClaimItems",
@@ -46,6 +50,10 @@ __all__ = [
 ]
 
 DEFAULT_QUEUE = "default"
+
+STARTED_QUEUE = "$started"
+"""The queue of executions that were started without waiting; they wait in it only when they are retried. Every worker serves it.
+No user's queue has a name that begins with $."""
 
 
 class ItemStatus(StrEnum):
@@ -174,6 +182,9 @@ class NewItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     debounce: str | None = None
     """A PENDING item of the workspace with this name gets this one's workflow, input and time instead of a second item."""
     max_attempts: int = 3
+    is_started: bool = False
+    """Whether the commit that carries it creates its execution now: the item is DISPATCHED from the start. Refused with
+    ``LimitExceeded`` (limit ``concurrency``) while the workspace is paused or has no free slot; the depth does not matter."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -21,6 +21,7 @@ from stepwell.model.execution_state import ONLY, State
 from stepwell.model.mutation import ExitScope, RemoveToken, SetResult, SetStatus
 from stepwell.model.queue_item import (
     ACTIVE,
+    STARTED_QUEUE,
     Claimed,
     ClaimItems,
     Enqueued,
@@ -31,7 +32,7 @@ from stepwell.model.queue_item import (
     Redrive,
     ReturnItem,
 )
-from stepwell.model.record import decode_metadata
+from stepwell.model.record import Metadata, decode_metadata
 from stepwell.model.refusals import asked_otherwise, claim_lost, item_alive, item_driven, item_dropped, singleton_alive
 from stepwell.model.status import FINAL, Status
 from stepwell.model.value import decode, recode
@@ -53,11 +54,13 @@ __all__ = [
     "is_same",
     "mark_of",
     "marked",
+    "no_slot",
     "ready_since",
     "recovered",
     "redriven",
     "returned",
     "run_at",
+    "slot_item",
     "storable",
     "unknown_workspace",
     "waits_for_turn",
@@ -129,6 +132,21 @@ def cancelled_in_wait(state: State) -> list[Planned]:
     return [*batch, SetResult(msgspec.Raw(_RESULT)), SetStatus(Status.CANCELLED)]
 
 
+def slot_item(identity: Metadata, input: bytes) -> NewItem:
+    """Return the item by which an execution takes its slot in the commit that creates it."""
+    assert identity.item_id is not None, "an execution that takes a slot names its item"  # noqa: S101
+    return NewItem(
+        item_id=identity.item_id,
+        workspace_id=identity.workspace_id,
+        workflow_id=identity.workflow_id,
+        version=identity.version,
+        execution_id=identity.execution_id,
+        input=input,
+        queue=STARTED_QUEUE,
+        is_started=True,
+    )
+
+
 replace = msgspec.structs.replace
 
 EXPIRED = "whoever had claimed the item did not come back in time"
@@ -151,7 +169,7 @@ def ready_since(item: Item) -> int:
 
 def entered(new: NewItem, number: int, now_ms: int) -> Item:
     """Return a new item as it is stored."""
-    return Item(
+    item = Item(
         item_id=new.item_id,
         number=number,
         workspace_id=new.workspace_id,
@@ -170,6 +188,9 @@ def entered(new: NewItem, number: int, now_ms: int) -> Item:
         debounce=new.debounce,
         max_attempts=new.max_attempts,
     )
+    if not new.is_started:
+        return item
+    return replace(item, status=ItemStatus.DISPATCHED, attempts=1, fence=1, claimed_ms=now_ms, dispatched_ms=now_ms)
 
 
 def run_at(new: NewItem, now_ms: int) -> int:
@@ -324,6 +345,10 @@ class Desk(Protocol):
         """Return how many more PENDING items the workspace may have, or why it may have none."""
         ...
 
+    def slots(self, workspace_id: str) -> int | StepwellError:
+        """Return how many executions the workspace may start now, or why there can be none."""
+        ...
+
     def named(self, new: NewItem) -> Item | None:
         """Return the item with this id."""
         ...
@@ -350,13 +375,13 @@ class Desk(Protocol):
 
 
 def is_plain(new: NewItem) -> bool:
-    """Return whether nothing but its id can make it an item that is there already."""
-    return new.key is None and new.singleton is None and new.debounce is None
+    """Return whether nothing but its id can make it an item that is there already, and it only waits."""
+    return not new.is_started and new.key is None and new.singleton is None and new.debounce is None
 
 
 def admit(new: NewItem, desk: Desk, now_ms: int) -> Enqueued | StepwellError:
     """Write what a request comes to, and say what that is."""
-    room = desk.room(new.workspace_id)
+    room = desk.slots(new.workspace_id) if new.is_started else desk.room(new.workspace_id)
     if isinstance(room, StepwellError):
         return room
     found = _found(new, desk)
@@ -368,7 +393,9 @@ def admit(new: NewItem, desk: Desk, now_ms: int) -> Enqueued | StepwellError:
     if waiting is not None:
         desk.change(waiting, debounced(waiting, new, now_ms))
         return answer(waiting)
-    return answer(desk.enter(new), is_new=True) if room > 0 else full(new.workspace_id)
+    if room > 0:
+        return answer(desk.enter(new), is_new=True)
+    return no_slot(new.workspace_id) if new.is_started else full(new.workspace_id)
 
 
 def _found(new: NewItem, desk: Desk) -> Item | StepwellError | None:
@@ -385,6 +412,13 @@ def full(workspace_id: str) -> LimitExceeded:
     """Return the refusal of a workspace that has as much waiting as its tier allows."""
     message = f"workspace {workspace_id!r} has as many items waiting as its tier allows; wait, or raise the tier's queue_depth"
     return LimitExceeded(message, limit="queue_depth")
+
+
+def no_slot(workspace_id: str, *, is_paused: bool = False) -> LimitExceeded:
+    """Return the refusal of a start in a workspace that is paused, or runs as many executions as its tier allows."""
+    reason = "is paused" if is_paused else "runs as many executions as its tier allows"
+    message = f"workspace {workspace_id!r} {reason}, so nothing can start in it now; well.enqueue(...) starts it when it can"
+    return LimitExceeded(message, limit="concurrency")
 
 
 def unknown_workspace(workspace_id: str) -> NotFound:

@@ -99,6 +99,9 @@ def build_commit(
     )
     encoded = encode_header(header)
     digest = sha256_hex(encoded)
+    items = () if draft.items is None else tuple(draft.items)
+    if creation is not None and creation.slot is not None:
+        items = (*items, creation.slot)
     commit = Commit(
         execution_id,
         workspace_id,
@@ -118,7 +121,7 @@ def build_commit(
         guards,
         rest,
         nudges,
-        () if draft.items is None else tuple(draft.items),
+        items,
         mark,
         is_named,
     )

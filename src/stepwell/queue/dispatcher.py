@@ -17,7 +17,7 @@ from stepwell.contract.engine import Engine, NotNow
 from stepwell.contract.store import Store
 from stepwell.errors import LeaseLost, NotFound, StepwellError
 from stepwell.model.commit import Written
-from stepwell.model.queue_item import Claimed, ClaimItems, ReturnItem
+from stepwell.model.queue_item import STARTED_QUEUE, Claimed, ClaimItems, ReturnItem
 from stepwell.pipeline.notifications import QUEUE, Notifications
 from stepwell.pipeline.operations import AsyncDriver, read, write_or_raise
 from stepwell.runtime.periodic import PeriodicTask
@@ -113,7 +113,8 @@ class Dispatcher(PeriodicTask):
         return None if self._lacks_room else await self._pause()
 
     async def _claim(self, limit: int, names: tuple[str, ...]) -> list[Claimed]:
-        unit = ClaimItems(self._holder, self._lease_seconds, limit, self.queues, names)
+        queues = (*self.queues, STARTED_QUEUE) if self.queues else ()
+        unit = ClaimItems(self._holder, self._lease_seconds, limit, queues, names)
         outcome = await self._driver.run(write_or_raise(unit))
         return [item for item in outcome.answers if isinstance(item, Claimed)] if isinstance(outcome, Written) else []
 

@@ -126,7 +126,7 @@ class LocalEngine:
     ) -> None:
         self._worker, self._store, self._executions, self._driver = worker, store, executions, driver
         self._clock, self._new_id = clock, new_id
-        self._starting = Starting(executions, clock)
+        self._starting = Starting(executions, clock, new_id)
         self._resuming = Resuming(executions, new_id)
         self._creations: dict[tuple[str, int], Creation] = {}
         """How executions are created that are run here; alike for all items of one workflow that are claimed for the first time."""

@@ -44,7 +44,7 @@ from stepwell.pipeline.notifications import QUEUE, Notifications, end_of
 from stepwell.pipeline.operations import Operation, read, wait, write_or_raise
 from stepwell.queue.diagnosis import ItemContext, WaitingReason, reason_of, surroundings_of
 from stepwell.queue.item import QUEUED, ItemSummary
-from stepwell.queue.requests import QueueRequest, new_item
+from stepwell.queue.requests import QueueRequest, check_queue, new_item
 from stepwell.queue.statistics import Demand, LaneStats, caps_of, demand_of, metrics_of, stats_of
 from stepwell.queue.worker_presence import Presences, WorkerPresence
 from stepwell.queue.workspaces import change, kept_or_changed
@@ -366,7 +366,7 @@ class QueueOperations:
 
     def change_queue(self, name: str, **changes: object) -> Operation[QueueSettings]:
         """Set up a queue, or change the settings that are given."""
-        check_key(name, "a queue's name")
+        check_queue(name)
 
         def changed(known: QueueSettings | None) -> PutQueue:
             return PutQueue(QueueSettings(**kept_or_changed(known, {"name": name, **changes})), known)

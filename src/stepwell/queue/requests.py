@@ -33,6 +33,7 @@ __all__ = [
     "MOST_PRIORITY",
     "QueueRequest",
     "Runnable",
+    "check_queue",
     "enqueue",
     "find_workflow",
     "moment_ms",
@@ -118,7 +119,7 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
         version=workflow.version,
         execution_id=own_id or new_id(),
         input=_input_of(request, workflow, limits),
-        queue=check_key(request.queue, "a queue's name"),
+        queue=check_queue(request.queue),
         priority=_whole(request.priority, "priority", -MOST_PRIORITY, MOST_PRIORITY),
         delay_ms=delay_ms,
         run_at_ms=None if request.run_at is None else moment_ms(request.run_at, "run_at"),
@@ -128,6 +129,14 @@ def new_item(request: QueueRequest, workflow: Runnable, new_id: Callable[[], str
         max_attempts=_whole(request.max_attempts, "max_attempts", 1, MOST_ATTEMPTS),
     )
     return item if unique is None else msgspec.structs.replace(item, body_digest=_digest(item, own_id))
+
+
+def check_queue(name: object) -> str:
+    """Return the name of a queue that users may have. Raise ``InvalidInput`` for any other."""
+    queue = check_key(name, "a queue's name")
+    if queue.startswith("$"):
+        raise InvalidInput(f"queue {queue!r} is Stepwell's own; choose a name that does not begin with $")
+    return queue
 
 
 def _input_of(request: QueueRequest, workflow: Runnable, limits: Limits) -> bytes:

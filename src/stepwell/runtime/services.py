@@ -92,7 +92,7 @@ class Services:
             AlreadyExists: the id is that of an execution which is no child of this parent.
             LimitExceeded: the parent is nested too deeply.
         """
-        starting = Starting(self._executions, self.clock)
+        starting = Starting(self._executions, self.clock, self.new_id)
         try:
             await self._driver.run(
                 starting.start(

@@ -10,6 +10,7 @@ from stepwell.flow.function import Workflow
 from stepwell.model.commit import Lease, Release
 from stepwell.model.execution_state import ONLY
 from stepwell.model.ids import NewId
+from stepwell.model.queue_item import ItemStatus
 from stepwell.model.queue_lifecycle import waits_for_turn
 from stepwell.model.record import decode_status
 from stepwell.model.status import FINAL
@@ -67,9 +68,15 @@ class SessionLoader:
             raise LeaseLost(f"execution {lease.name!r} was given back before it was looked at", fence=lease.fence)
         return head.claims
 
+    async def _has_turn(self, live: CachedExecution) -> bool:
+        """Whether the item of a PENDING execution has its slot: it has from the start, unless it waits for a retry."""
+        item_id = live.state.identity.item_id
+        item = None if item_id is None else await self._driver.run(self._executions.item(item_id))
+        return item is not None and item.status is ItemStatus.DISPATCHED
+
     async def _is_to_run(self, live: CachedExecution, lease: Lease) -> bool:
         """Whether an execution that came due is run: not before the turn of its queue item, nor after its end."""
-        if waits_for_turn(live.state):
+        if waits_for_turn(live.state) and not await self._has_turn(live):
             await self._driver.run(RunRetry(self._executions, self._new_id).wait_on(live, lease.fence))
             return False
         return decode_status(live.state.sections["status"][ONLY]) not in FINAL

@@ -6,7 +6,7 @@ A child may get its parent's context and variables, and may give back what it ch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -19,11 +19,14 @@ from stepwell.kernel.pending_changes import PendingChanges
 from stepwell.model.commit import Creation, Lease
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY, State
+from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Create, SetMetadata, SetStatus, SetTrigger, SetVariable
+from stepwell.model.queue_lifecycle import slot_item
 from stepwell.model.record import FunctionTrigger, Metadata, encode_plain_trigger, encode_record, encode_trigger
+from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.status import Status
-from stepwell.model.value import Value, decode, recode, to_value
+from stepwell.model.value import Value, canonical, decode, recode, to_value
 from stepwell.pipeline.operations import Operation
 from stepwell.runtime.steps.budget import governance_of
 from stepwell.state.executions import Executions
@@ -109,8 +112,8 @@ class LocalWorker(Protocol):
 class Starting:
     """Starts executions."""
 
-    def __init__(self, executions: Executions, clock: Clock) -> None:
-        self._executions, self._clock = executions, clock
+    def __init__(self, executions: Executions, clock: Clock, new_id: NewId) -> None:
+        self._executions, self._clock, self._new_id = executions, clock, new_id
 
     def start(
         self,
@@ -125,7 +128,10 @@ class Starting:
         seed: Seed | None = None,
         worker: LocalWorker | None = None,
     ) -> Operation[None]:
-        """Create an execution; a worker of this process with room gets it under a lease, else it is due for any."""
+        """Create an execution; a worker of this process with room gets it under a lease, else it is due for any.
+
+        Raise ``LimitExceeded`` if its workspace has no free slot, and ``NotFound`` if there is no such workspace.
+        """
         trigger = self._trigger(workflow, value)
         if governance is not None and not isinstance(governance, Governance):
             raise InvalidInput(f"governance is a stepwell.Governance(...), not {governance!r}")
@@ -133,6 +139,9 @@ class Starting:
         if parent is not None and not is_detached:  # nobody waits inside of another for one that is detached
             check_child_depth(parent, self._executions.limits)
             identity = msgspec.structs.replace(identity, depth=parent.depth + 1)
+        # Children run in the slot of their root. The default workspace has no limit, and pays nothing for those of others.
+        if parent is None and workspace != DEFAULT_WORKSPACE:
+            identity = msgspec.structs.replace(identity, item_id=self._new_id())
         mine = worker if worker is not None and worker.has_room else None
         creation = Creation(
             workflow.name,
@@ -141,6 +150,7 @@ class Starting:
             holder=None if mine is None else mine.holder,
             lease_seconds=0 if mine is None else mine.lease_seconds,
             is_runnable=True,
+            slot=None if identity.item_id is None else slot_item(identity, self._input(workflow, value)),
         )
         raw = msgspec.Raw
         batch: Sequence[Planned] = [
@@ -161,6 +171,13 @@ class Starting:
             return encode_trigger(value, self._executions.limits)
         return encode_plain_trigger(workflow.encode_input(value, self._executions.limits))
 
+    def _input(self, workflow: Workflow[..., Any], value: Value) -> bytes:
+        """What the item of an execution has as its input, for the case that it is redriven."""
+        if not isinstance(value, FunctionTrigger):
+            return workflow.encode_input(value, self._executions.limits)
+        arguments = cast("dict[str, Value]", value.arguments)  # of one parameter only if it is None, see input_of
+        return canonical(arguments if len(arguments) > 1 else None, self._executions.limits)
+
     def _create(self, identity: Metadata, batch: Sequence[Planned], creation: Creation) -> Operation[None]:
         """Make the first commit. If its reply is lost, what is in the store says whether it landed."""
         try:
@@ -174,7 +191,7 @@ class Starting:
             if head is None or creation.holder is None or (head.holder, head.fence) != (creation.holder, 1):
                 raise
 
-    def check_same(self, workflow: Workflow[..., Any], execution_id: str, workspace: str, error: AlreadyExists) -> Operation[None]:
+    def check_same(self, workflow: Workflow[..., Any], execution_id: str, workspace: str, error: StepwellError) -> Operation[None]:
         """Raise the error unless what has the id already is what was to be started: a run of this workflow in this workspace. One
         workspace never gets hold of another's runs by guessing ids."""
         try:

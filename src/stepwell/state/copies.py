@@ -12,11 +12,14 @@ from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists, Corrupted, InvalidInput, InvalidSnapshot
 from stepwell.model.commit import Adoption, Archiving, Creation, Head
 from stepwell.model.execution_state import ONLY, Change, ExecutionState, State, difference
-from stepwell.model.ids import check_id
+from stepwell.model.ids import NewId, check_id
 from stepwell.model.mutation import Restore
+from stepwell.model.queue_lifecycle import slot_item
 from stepwell.model.receipt import Receipt, sign_head
-from stepwell.model.record import Metadata, encode_record
+from stepwell.model.record import FunctionTrigger, Metadata, decode_trigger, encode_record
+from stepwell.model.scope import DEFAULT_WORKSPACE
 from stepwell.model.snapshot import Snapshot, read_snapshot, store_snapshot, write_snapshot
+from stepwell.model.value import recode, to_value
 from stepwell.pipeline.operations import Operation, read, write_or_raise
 from stepwell.state.executions import MANUAL, Executions
 
@@ -26,8 +29,9 @@ __all__ = ["Copies"]
 class Copies:
     """Makes executions out of others, and bytes out of executions."""
 
-    def __init__(self, executions: Executions, store: Store, clock: Clock, signing_key: bytes | None) -> None:
+    def __init__(self, executions: Executions, store: Store, clock: Clock, new_id: NewId, signing_key: bytes | None) -> None:
         self._executions, self._store, self._clock, self._key = executions, store, clock, signing_key
+        self._new_id = new_id
 
     def snapshot(self, execution_id: str) -> Operation[bytes]:
         """The execution's state now, as bytes that ``restore`` takes. They are kept for bad times, so it is added up first."""
@@ -103,12 +107,21 @@ class Copies:
         identity = _forked(state.identity, new_id, self._clock)
         entries = _raw_entries(state)
         entries.pop("result", None)
-        entries["identity"] = {ONLY: msgspec.Raw(encode_record(identity))}
         entries["status"] = {ONLY: msgspec.Raw(b'"PENDING"')}
+        entries["identity"] = {ONLY: msgspec.Raw(encode_record(identity))}
         try:
             # What has a workflow and its input goes on by itself; what was driven by hand still is.
             is_runnable = identity.workflow_id != MANUAL and bool(state.sections["trigger"])
-            creation = Creation(identity.workflow_id, identity.version, identity.parent_id, is_runnable=is_runnable)
+            if is_runnable and identity.workspace_id != DEFAULT_WORKSPACE:  # it takes a slot, like one that is started
+                identity = msgspec.structs.replace(identity, item_id=self._new_id())
+                entries["identity"] = {ONLY: msgspec.Raw(encode_record(identity))}
+            creation = Creation(
+                identity.workflow_id,
+                identity.version,
+                identity.parent_id,
+                is_runnable=is_runnable,
+                slot=None if identity.item_id is None else slot_item(identity, _input_of(state)),
+            )
             return (yield from self._executions.begin_history(identity, [Restore(execution_id, state.revision, entries)], creation))
         except AlreadyExists:
             raise AlreadyExists(f"execution {new_id!r} exists already; choose another id for the fork") from None
@@ -147,6 +160,12 @@ def _forked(identity: Metadata, new_id: str, clock: Clock) -> Metadata:
         started_at=started_at,
         deadline_ms=deadline_ms,
     )
+
+
+def _input_of(state: State) -> bytes:
+    """The input that the item of a fork has, for the case that it is redriven."""
+    trigger = decode_trigger(state.sections["trigger"][ONLY])
+    return recode(trigger.arguments if isinstance(trigger, FunctionTrigger) else to_value(trigger))
 
 
 def _raw_entries(state: State) -> dict[str, dict[str, msgspec.Raw]]:

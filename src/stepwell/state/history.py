@@ -14,6 +14,7 @@ from stepwell.model.commit import Head, Loaded, StoredCommit
 from stepwell.model.execution_state import State
 from stepwell.model.ids import check_id, check_key, revision_in
 from stepwell.model.limits import Limits
+from stepwell.model.queue_item import Item
 from stepwell.model.receipt import Receipt, read_receipts
 from stepwell.model.receipt_chain import Verification, check_vouched, rebuild, verify, write_proof
 from stepwell.model.scoped_operations import StoredEntry
@@ -123,6 +124,10 @@ class History:
         )
         heads = yield from self.find(query)
         return [ExecutionSummary.of(head) for head in heads]
+
+    def item(self, item_id: str) -> Operation[Item | None]:
+        """The queue item that an execution came from."""
+        return (yield from read(lambda: self._store.item(item_id)))
 
     def scan(self, scope: str) -> Operation[list[tuple[str, StoredEntry]]]:
         """What a scope of state holds."""

@@ -23,7 +23,7 @@ from stepwell.app.host import Host
 from stepwell.clock import Clock
 from stepwell.contract.store import Durability, Store
 from stepwell.duration import Span
-from stepwell.errors import AlreadyExists, StepwellError
+from stepwell.errors import AlreadyExists, LimitExceeded, NotFound, StepwellError
 from stepwell.flow.function import Workflow
 from stepwell.flow.governance import Governance
 from stepwell.model.execution_state import Change, ExecutionState
@@ -193,12 +193,14 @@ class Stepwell:
 
         - ``workflow``: a workflow function, a definition, or the name of either.
         - ``value``: the input. Without one the workflow's parameters take their defaults.
-        - ``workspace``: the workspace that the execution belongs to.
+        - ``workspace``: the workspace that the execution belongs to. ``default`` has no limit for executions started so; in any
+          other the execution takes one of the slots that the workspace's tier allows.
         - ``execution_id``: an id of your own, which makes a retry safe: if this workflow has an execution with this id in
           this workspace, its handle is returned and nothing is started.
         - ``governance``: the budgets and permissions of the execution; the workflow's own by default.
 
-        Raise ``InvalidInput`` for an input that does not fit, ``NotFound`` for an unknown workflow name, ``NotActive`` for a
+        Raise ``InvalidInput`` for an input that does not fit, ``NotFound`` for an unknown workflow name or workspace,
+        ``LimitExceeded`` if the workspace is paused or has no free slot (``enqueue`` waits for one), ``NotActive`` for a
         definition that is a draft or paused, ``InvalidDefinition`` for one with faults, and ``AlreadyExists`` if another
         workflow or workspace has the id.
 
@@ -209,13 +211,13 @@ class Stepwell:
         """
         found = self._driver.run(self._parts.definitions.startable(workflow))
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
-        starting = Starting(self._parts.executions, self._parts.clock)
+        starting = Starting(self._parts.executions, self._parts.clock, new_id)
         try:
             worker = self._host.start_worker()
             self._driver.run(
                 starting.start(found, found.input_of(value), run.execution_id, workspace, governance=governance, worker=worker)
             )
-        except AlreadyExists as error:
+        except (AlreadyExists, LimitExceeded, NotFound) as error:  # a run that has the id may be what fills the workspace
             self._driver.run(starting.check_same(found, run.execution_id, workspace, error))
         return run
 
@@ -422,7 +424,8 @@ class Stepwell:
         - ``new_id``: the id of the fork.
         - ``at``: the revision to copy; the newest by default.
 
-        Raise ``AlreadyExists`` if ``new_id`` was ever used, and ``NotFound`` if the store no longer has the revision.
+        Raise ``AlreadyExists`` if ``new_id`` was ever used, ``NotFound`` if the store no longer has the revision, and
+        ``LimitExceeded`` if the workspace is paused or has no free slot for the fork of a workflow's execution.
         """
         return self._driver.run(self._parts.copies.fork(execution_id, new_id, at))
 

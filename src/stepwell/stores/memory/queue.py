@@ -54,6 +54,7 @@ from stepwell.model.queue_lifecycle import (
     entered,
     has_ended,
     marked,
+    no_slot,
     orphaned,
     ready_since,
     recovered,
@@ -276,6 +277,9 @@ class _MemoryDesk:
     def room(self, workspace_id: str) -> int | StepwellError:
         return self._queue.room(workspace_id)
 
+    def slots(self, workspace_id: str) -> int | StepwellError:
+        return self._queue.slots(workspace_id)
+
     def named(self, new: NewItem) -> Item | None:
         return self._queue.rows.get(new.item_id)
 
@@ -347,6 +351,15 @@ class MemoryQueue:
         if workspace_id not in self._tenants:
             return unknown_workspace(workspace_id)
         return free_slots(self._tier_of(workspace_id).queue_depth, self.rows.pending_in(workspace_id))
+
+    def slots(self, workspace_id: str) -> int | StepwellError:
+        """Return how many executions a workspace may start now."""
+        tenant = self._tenants.get(workspace_id)
+        if tenant is None:
+            return unknown_workspace(workspace_id)
+        if tenant.workspace.is_paused:
+            return no_slot(workspace_id, is_paused=True)
+        return free_slots(self._tier_of(workspace_id).concurrency, self.rows.used_by(workspace_id))
 
     def enter(self, new: NewItem, undo: UndoLog) -> Item:
         """Add an item."""

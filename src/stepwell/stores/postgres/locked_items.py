@@ -8,13 +8,14 @@ from typing import Any
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Commit, Deletion, Outcome, Unit, Written
 from stepwell.model.queue_fairness import earlier_rate_ms, free_slots
-from stepwell.model.queue_item import CancelItem, Enqueue, Item, ItemMark, ItemStatus, NewItem, Redrive, ReturnItem
+from stepwell.model.queue_item import ACTIVE, CancelItem, Enqueue, Item, ItemMark, ItemStatus, NewItem, Redrive, ReturnItem
 from stepwell.model.queue_lifecycle import (
     admit,
     cancelled,
     entered,
     has_ended,
     marked,
+    no_slot,
     orphaned,
     redriven,
     returned,
@@ -81,9 +82,15 @@ class ItemFootprint:
         workspaces = sorted({new.workspace_id for new in self._requests})
         if workspaces:
             yield "lock_admissions", [texts(workspaces)]
+        if started := self._started():
+            yield "lock_slots", [texts(started)]
         if self._unstarted:
             yield "lock_rates", [texts(sorted(self._unstarted))]
             yield "lock_queue_rates", [texts(sorted(self._unstarted))]
+
+    def _started(self) -> list[str]:
+        """Return the workspaces in which executions start without waiting."""
+        return sorted({new.workspace_id for new in self._requests if new.is_started})
 
     def calls(self) -> Iterator[StatementCall]:
         """Return the statements that lock and read the items."""
@@ -113,6 +120,8 @@ class ItemFootprint:
         if workspaces:
             # Up to this many waiting items may leave the queue before the last request of the group is decided.
             yield "waiting", [texts(workspaces), len(self._items) + len(self._marked) + len(self._executions)]
+        if started := self._started():
+            yield "slots", [texts(started)]
 
 
 class LockedItems:
@@ -123,6 +132,8 @@ class LockedItems:
         self._items: dict[str, Item] = {}
         self._keys: dict[tuple[str, str], str] = {}
         self._rooms: dict[str, int] = {}
+        self._slots: dict[str, int] = {}
+        self._paused: set[str] = set()
         self._rates: dict[tuple[str, str], tuple[float, float]] = {}
         """By statement (``rates`` of workspaces, ``queue_rates``) and name: the rate, and when the next start is due."""
         self._changed_rates: set[tuple[str, str]] = set()
@@ -137,6 +148,10 @@ class LockedItems:
         for workspace_id, depth, waiting in answers.get("waiting", ()):
             # Negative if returned items wait beyond the depth: that many must leave before there is room.
             self._rooms[workspace_id] = free_slots(None, 0) if depth is None else depth - waiting
+        for workspace_id, concurrency, is_paused, used in answers.get("slots", ()):
+            self._slots[workspace_id] = free_slots(concurrency, used or 0)
+            if is_paused:
+                self._paused.add(workspace_id)
         for call in ("rates", "queue_rates"):
             for name, rate, rate_ms in answers.get(call, ()):
                 self._rates[call, name] = float(rate), float(rate_ms)
@@ -169,6 +184,13 @@ class LockedItems:
         room = self._rooms.get(workspace_id)
         return unknown_workspace(workspace_id) if room is None else room
 
+    def slots(self, workspace_id: str) -> int | StepwellError:
+        """Return how many executions a workspace may start now, or why there can be none."""
+        slots = self._slots.get(workspace_id)
+        if slots is None:
+            return unknown_workspace(workspace_id)
+        return no_slot(workspace_id, is_paused=True) if workspace_id in self._paused else slots
+
     def named(self, new: NewItem) -> Item | None:
         """Return the item with a request's id."""
         return self._items.get(new.item_id)
@@ -193,8 +215,11 @@ class LockedItems:
         item = entered(new, 2**62 + len(self._new), self._now_ms)
         self._note(item)
         self._new[item.item_id] = None
-        self._rooms[item.workspace_id] -= 1
-        self._topics.add("queue")
+        if new.is_started:
+            self._slots[item.workspace_id] -= 1
+        else:
+            self._rooms[item.workspace_id] -= 1
+        self._topics.add("queue")  # also for a started one: a claim meanwhile has passed over the workspace that this one holds
         return item
 
     def change(self, before: Item, after: Item) -> None:
@@ -205,6 +230,8 @@ class LockedItems:
             self._requested.add(before.item_id)
         if before.workspace_id in self._rooms:
             self._rooms[before.workspace_id] += (before.status is ItemStatus.PENDING) - (after.status is ItemStatus.PENDING)
+        if before.workspace_id in self._slots:
+            self._slots[before.workspace_id] += (before.status in ACTIVE) - (after.status in ACTIVE)
         if after.status is not ItemStatus.DISPATCHED:
             self._topics.add("queue")
 
@@ -222,14 +249,14 @@ class LockedItems:
         """Apply all of a commit's queue changes, or none. Return the reason if they are refused."""
         if not commit.items:
             return None if commit.mark is None else self._mark(commit.mark, commit.execution_id)
-        before = dict(self._items), dict(self._keys), dict(self._rooms), dict(self._new)
+        before = dict(self._items), dict(self._keys), dict(self._rooms), dict(self._new), dict(self._slots)
         changes = set(self._changed), set(self._requested)
         answers = [admit(new, self, self._now_ms) for new in commit.items]
         refusal = next((answer for answer in answers if isinstance(answer, StepwellError)), None)
         if refusal is None and commit.mark is not None:
             refusal = self._mark(commit.mark, commit.execution_id)
         if refusal is not None:
-            self._items, self._keys, self._rooms, self._new = before
+            self._items, self._keys, self._rooms, self._new, self._slots = before
             self._changed, self._requested = changes
         return refusal
 

@@ -31,6 +31,20 @@ SELECT item_id, workspace_id, workflow_id, version, execution_id, input, fence, 
 -- One transaction at a time decides about requests to a workspace. Held until the transaction ends. args: workspaces, sorted
 SELECT pg_advisory_xact_lock(hashtextextended(workspace_id, 5377)) FROM unnest($1::text[]) AS g (workspace_id);
 
+-- name: lock_slots
+-- Locks the workspaces in which executions start without waiting, as a claim does: what it counts afterwards stays true until it ends.
+-- Tiers are kept from changing, as in claim_items. args: workspaces
+SELECT 1 FROM (SELECT pg_advisory_xact_lock_shared(5378)::text AS held) AS gate CROSS JOIN LATERAL (
+    SELECT 1 FROM {schema}.workspaces AS w WHERE w.workspace_id || held = ANY ($1::text[]) AND w.workspace_id = ANY ($1::text[])
+    ORDER BY w.workspace_id FOR NO KEY UPDATE) AS w;
+
+-- name: slots
+-- How many executions each workspace may run at once (NULL: no limit), whether it is paused, and, if it is limited, how many it runs.
+-- args: workspaces
+SELECT w.workspace_id, t.concurrency, w.is_paused, CASE WHEN t.concurrency IS NOT NULL THEN
+    (SELECT count(*) FROM {schema}.items AS i WHERE i.workspace_id = w.workspace_id AND i.status IN ('CLAIMED', 'DISPATCHED')) END
+FROM {schema}.workspaces AS w JOIN {schema}.tiers AS t ON t.name = w.tier WHERE w.workspace_id = ANY ($1::text[]);
+
 -- name: lock_rates
 -- Locks the workspaces with rates whose items are returned unstarted. A claim locks workspaces before items, so a transaction that waits
 -- here must not hold an item yet. Tiers and queues are kept from changing, as in claim_items. args: ids of the items, in any order

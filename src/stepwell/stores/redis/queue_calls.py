@@ -25,7 +25,7 @@ from stepwell.model.queue_item import (
     Redrive,
     ReturnItem,
 )
-from stepwell.model.queue_lifecycle import EXPIRED, full, storable, unknown_workspace
+from stepwell.model.queue_lifecycle import EXPIRED, full, no_slot, storable, unknown_workspace
 from stepwell.model.refusals import (
     asked_otherwise,
     claim_lost,
@@ -85,6 +85,8 @@ def _refused(new: NewItem, word: bytes, said: Sequence[bytes]) -> StepwellError:
             return unknown_workspace(new.workspace_id)
         case b"full":
             return full(new.workspace_id)
+        case b"used" | b"paused":
+            return no_slot(new.workspace_id, is_paused=word == b"paused")
         case _:
             return asked_otherwise(said[0].decode())
 

@@ -210,6 +210,7 @@ def request(new: NewItem) -> tuple[object, ...]:
     return (
         *(new.item_id, new.workspace_id, new.workflow_id, new.version, new.execution_id, text(new.input), new.queue, new.priority),
         *(new.delay_ms, new.body_digest, new.max_attempts, new.run_at_ms, new.key, new.singleton, new.debounce),
+        new.is_started,
     )
 
 

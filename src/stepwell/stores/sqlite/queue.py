@@ -42,6 +42,7 @@ from stepwell.model.queue_lifecycle import (
     is_plain,
     is_same,
     marked,
+    no_slot,
     orphaned,
     recovered,
     redriven,
@@ -217,6 +218,14 @@ class QueueWriting:
         depth = rows[0][0]
         return free_slots(depth, 0 if depth is None else self._rows("count_pending", workspace_id, depth)[0][0])
 
+    def slots(self, workspace_id: str) -> int | StepwellError:
+        """Return how many executions a workspace may start now."""
+        rows = self._rows("slots", workspace_id)
+        if not rows:
+            return unknown_workspace(workspace_id)
+        concurrency, is_paused, used = rows[0]
+        return no_slot(workspace_id, is_paused=True) if is_paused else free_slots(concurrency, used)
+
     def item(self, item_id: str) -> Item | None:
         """Return the item with this id."""
         rows = self._rows("item", item_id)
@@ -244,9 +253,13 @@ class QueueWriting:
 
     def enter(self, new: NewItem) -> Item:
         """Add an item whose id is not there."""
-        self._db.run(SQL["add_item"], *_row(new, self._now_ms))
-        self._use_room(new.workspace_id, 1)
-        return entered(new, 0, self._now_ms)
+        item = entered(new, 0, self._now_ms)
+        if new.is_started:
+            self._db.run(SQL["add_started_item"], *_started_row(item))
+        else:
+            self._db.run(SQL["add_item"], *_row(new, self._now_ms))
+            self._use_room(new.workspace_id, 1)
+        return item
 
     def change(self, before: Item, after: Item) -> None:
         """Write an item anew."""
@@ -427,6 +440,25 @@ def _row(new: NewItem, now_ms: int) -> tuple[object, ...]:
         new.singleton,
         new.debounce,
         new.max_attempts,
+    )
+
+
+def _started_row(item: Item) -> tuple[object, ...]:
+    return (
+        item.item_id,
+        item.workspace_id,
+        item.workflow_id,
+        item.version,
+        item.execution_id,
+        item.input,
+        item.queue,
+        item.status.value,
+        item.priority,
+        item.enqueued_ms,
+        item.body_digest,
+        item.max_attempts,
+        item.attempts,
+        item.fence,
     )
 
 

@@ -7,6 +7,12 @@ INSERT INTO items (item_id, workspace_id, workflow_id, version, execution_id, in
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'PENDING', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?10 <= ?9)
 ON CONFLICT (item_id) DO NOTHING;
 
+-- name: add_started_item
+-- Adds the item of an execution that is created in the same transaction: DISPATCHED from the start, for no reason to wait.
+INSERT INTO items (item_id, workspace_id, workflow_id, version, execution_id, input, queue, status, priority, enqueued_ms, run_at_ms,
+                   body_digest, max_attempts, attempts, fence, claimed_ms, dispatched_ms, is_ready)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11, ?12, ?13, ?14, ?10, ?10, 0);
+
 -- name: newest_item
 SELECT coalesce(max(number), 0) FROM items;
 
@@ -46,6 +52,13 @@ DELETE FROM items WHERE number = ?1;
 -- name: tenant
 -- A workspace's limit of waiting items (a row without one: no limit).
 SELECT tiers.queue_depth FROM workspaces JOIN tiers ON tiers.name = workspaces.tier WHERE workspace_id = ?1;
+
+-- name: slots
+-- How many executions a workspace may run at once (NULL: no limit), whether it is paused, and, if it is limited, how many it runs.
+SELECT tiers.concurrency, workspaces.is_paused,
+       iif(tiers.concurrency IS NULL, 0, (SELECT count(*) FROM items INDEXED BY items_active
+                                          WHERE workspace_id = ?1 AND status IN ('CLAIMED', 'DISPATCHED')))
+FROM workspaces JOIN tiers ON tiers.name = workspaces.tier WHERE workspaces.workspace_id = ?1;
 
 -- name: count_pending
 -- How many items of a workspace wait, counted no further than asked.

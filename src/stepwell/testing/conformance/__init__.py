@@ -58,6 +58,7 @@ QUEUE_ROLES = (
     "queue_piggyback",
     "queue_retry",
     "queue_settings",
+    "queue_started",
     "queue_whole_runs",
 )
 """What a store that has a queue must do, too; a test file imports from these what it wants to run."""

@@ -55,7 +55,7 @@ class ComparedWriter:
     def __init__(self, store: Store, clock: FakeClock) -> None:
         self.store, self._clock = store, clock
         self.executions = Executions(store, clock, Limits(), new_id, _KEY)
-        self.copies = Copies(self.executions, store, clock, _KEY)
+        self.copies = Copies(self.executions, store, clock, new_id, _KEY)
         self._driver = Driver(GroupCommit(store.write))
 
     def run(self, operation: Operation[T]) -> T:

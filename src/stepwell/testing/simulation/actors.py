@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from stepwell.errors import CommitUnknown, Conflict, NotFound, StoreUnavailable
+from stepwell.errors import CommitUnknown, Conflict, LimitExceeded, NotFound, StoreUnavailable
 from stepwell.testing.schedulers import happens, pick
 from stepwell.testing.simulated_process import SimulatedProcess
 from stepwell.testing.simulation.cases import SimulationCase
@@ -44,7 +44,7 @@ async def _begin(world: World, case: SimulationCase) -> bool:
     process = pick(world.scheduler, "starter", world.workers)
     starting = process.run(_enqueue(process, case) if case.is_queued else _start(process, case))
     await asyncio.wait({starting, process.death}, timeout=10, return_when=asyncio.FIRST_COMPLETED)
-    if starting.done() and not isinstance(starting.exception(), CommitUnknown | StoreUnavailable):
+    if starting.done() and not isinstance(starting.exception(), CommitUnknown | StoreUnavailable | LimitExceeded):
         starting.result()  # refused for good, perhaps: then it is raised
         return True
     return False

@@ -104,7 +104,7 @@ def waiting_items(world: World) -> list[Item]:
     return [item for item in world.store.items(ItemQuery(limit=10_000)) if item.status not in FINAL]
 
 
-def overdue(world: World) -> list[Head]:
-    """Executions that nobody took, long after somebody should have."""
+def overdue(world: World, calm_ms: int) -> list[Head]:
+    """Executions that nobody took, long after somebody should have and, since all was calm, could have."""
     late = world.clock.now_ms() - 2 * LEASE_SECONDS * 1000
-    return [head for head in unfinished(world) if head.wake_ms is not None and head.wake_ms < late]
+    return [head for head in unfinished(world) if head.wake_ms is not None and max(head.wake_ms, calm_ms) < late]

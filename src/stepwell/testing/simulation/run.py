@@ -98,10 +98,10 @@ def _on_loop_error(world: World, context: dict[str, Any]) -> None:
 
 async def _settle(world: World, clients: list[asyncio.Task[None]]) -> list[str]:
     """The trouble is over: everything must come to its end, and nothing may be left lying that is due."""
-    ends = world.clock.elapsed + _CALM_SECONDS
+    ends, calm_ms = world.clock.elapsed + _CALM_SECONDS, world.clock.now_ms()
     while world.clock.elapsed < ends:
         await asyncio.sleep(1)
-        late = overdue(world)
+        late = overdue(world, calm_ms)
         if late:
             return [f"I10: nobody takes {head.execution_id}, {head.status}, due since {head.wake_ms}" for head in late]
         if all(client.done() for client in clients) and not unfinished(world) and not waiting_items(world):

@@ -3,6 +3,7 @@
 -- A request is a list:
 --   1 item id  2 workspace  3 workflow  4 version  5 execution  6 input  7 queue  8 priority  9 delay in ms  10 digest of the body
 --   11 most attempts  12 when to run or nil  13 key or nil  14 singleton or nil  15 debounce name or nil
+--   16 whether its execution is created with it
 --@include tiers.lua
 --@include batch.lua
 local function pending_in(workspace)
@@ -22,6 +23,21 @@ local function room_in(workspace)
     rooms[workspace] = row and (depth and depth - pending_in(workspace) or math.huge)
   end
   return rooms[workspace]
+end
+
+-- How many executions a workspace may start now; false if there is no such workspace, and second whether it is paused.
+local free = {}
+local function slots_in(workspace)
+  local row = redis.call('HGET', queue .. ':workspaces', workspace)
+  if not row then
+    return false
+  end
+  row = cmsgpack.unpack(row)
+  if free[workspace] == nil then
+    local most = tier_of(row[1])[1]
+    free[workspace] = most and most - redis.call('SCARD', queue .. ':used:' .. workspace) or math.huge
+  end
+  return free[workspace], row[2]
 end
 
 -- What is there by a name: an item that an earlier request of this call will make, or a stored one.
@@ -59,7 +75,12 @@ end
 
 local function admit(new, number, plan, now)
   local workspace = named(new[2])
-  local room = room_in(workspace)
+  local room, is_paused
+  if new[16] then
+    room, is_paused = slots_in(workspace)
+  else
+    room = room_in(workspace)
+  end
   if not room then
     return {'workspace'}
   end
@@ -81,13 +102,19 @@ local function admit(new, number, plan, now)
     end
     return there(found)
   end
-  if room < 1 then
+  if new[16] then
+    if is_paused or room < 1 then
+      return {is_paused and 'paused' or 'used'}
+    end
+    free[workspace] = room - 1
+  elseif room < 1 then
     return {'full'}
+  else
+    rooms[workspace] = room - 1
   end
-  rooms[workspace] = room - 1
   local item = {id = new[1], workspace = new[2], workflow = new[3], version = new[4], execution = new[5], input = new[6],
     queue = new[7], priority = new[8], digest = new[10], most = new[11], run_at = run_at, key = new[13], singleton = new[14],
-    debounce = new[15], status = 'PENDING', enqueued = now}
+    debounce = new[15], status = new[16] and 'DISPATCHED' or 'PENDING', enqueued = now}
   note_coming(item, workspace)
   plan.items[#plan.items + 1] = item
 end
@@ -152,7 +179,7 @@ end
 local function enter(item, now)
   local number, spot = item.number, spot_of(item)
   -- What is asked for most often stands first: a small hash is a list.
-  local fields = {'status', 'PENDING', 'workspace', item.workspace, 'queue', item.queue, 'execution', item.execution, 'id', item.id,
+  local fields = {'status', item.status, 'workspace', item.workspace, 'queue', item.queue, 'execution', item.execution, 'id', item.id,
     'workflow', item.workflow, 'version', item.version, 'enqueued', now, 'run_at', item.run_at, 'most', item.most, 'digest',
     item.digest, 'input', item.input}
   if item.priority ~= 0 then
@@ -161,8 +188,22 @@ local function enter(item, now)
   append(spot.ids, item.id, number)
   append(spot.all, 0, number)
   append(spot.of, 0, number)
-  append(spot.waiting, ready_since(item), number)
-  if item.run_at > now then
+  if item.status == 'DISPATCHED' then
+    for _, field in ipairs({'claimed', 'dispatched'}) do
+      append(fields, field, now)
+    end
+    append(fields, 'attempts', 1)
+    append(fields, 'fence', 1)
+    later('HSET', queue .. ':executions', item.execution, number)
+    later('SADD', queue .. ':used:' .. named(item.workspace), number)
+    later('SADD', queue .. ':busy:' .. named(item.queue), number)
+    later('ZADD', queue .. ':active', 0, number)
+  else
+    append(spot.waiting, ready_since(item), number)
+  end
+  if item.status == 'DISPATCHED' then
+    -- It waits for nothing.
+  elseif item.run_at > now then
     later('ZADD', queue .. ':delayed', item.run_at, number)
   else
     append(spot.ready, -item.priority, number)
