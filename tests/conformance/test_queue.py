@@ -8,10 +8,10 @@ from stepwell.testing.conformance.group_equivalence import *  # noqa: F403
 from stepwell.testing.conformance.queue import *  # noqa: F403
 from stepwell.testing.conformance.queue_claim import *  # noqa: F403
 from stepwell.testing.conformance.queue_commit import *  # noqa: F403
+from stepwell.testing.conformance.queue_enqueue_and_claim import *  # noqa: F403
 from stepwell.testing.conformance.queue_lifecycle import *  # noqa: F403
-from stepwell.testing.conformance.queue_limits import *  # noqa: F403  # noqa: F403  # noqa: F403
+from stepwell.testing.conformance.queue_limits import *  # noqa: F403
 from stepwell.testing.conformance.queue_model import *  # noqa: F403
-from stepwell.testing.conformance.queue_piggyback import *  # noqa: F403
 from stepwell.testing.conformance.queue_retry import *  # noqa: F403
 from stepwell.testing.conformance.queue_settings import *  # noqa: F403
 from stepwell.testing.conformance.queue_started import *  # noqa: F403

@@ -26,11 +26,11 @@ __all__ = ["TemplateData", "ending", "item_at", "loops_around", "output_of", "tr
 
 def ending(run: Interpreter, place: Place, at: At) -> StepOutput | None:
     """Return how a place ended, or None: by its own record, or for a sequence by that of its last node."""
-    found = run.board.step(key_of(place, at))
+    found = run.changes.step(key_of(place, at))
     if found is not None:
         return found
     last = last_of(place)
-    return None if last is place else run.board.step(key_of(last, at))
+    return None if last is place else run.changes.step(key_of(last, at))
 
 
 def output_of(step: StepOutput | None) -> Value:
@@ -105,15 +105,15 @@ class TemplateData(Mapping[str, Any]):
         return self._entries("context")
 
     def _entries(self, section: str) -> Mapping[str, Value]:
-        board = self._run.board
+        changes = self._run.changes
 
         def read(key: str) -> Value:
-            data = board.get(section, key)
+            data = changes.get(section, key)
             if data is None:
                 raise KeyError(key)
             return decode(data)
 
-        return _Lazy(read, lambda: board.names(section))
+        return _Lazy(read, lambda: changes.names(section))
 
     def _state(self) -> Value:
         return self._run.state
@@ -173,7 +173,7 @@ class TemplateData(Mapping[str, Any]):
         return at
 
     def _loop_state(self, loop: Place, at: At) -> LoopContext:
-        data = self._run.board.get("loops", key_of(loop, at))
+        data = self._run.changes.get("loops", key_of(loop, at))
         if data is None:
             raise KeyError(loop.name)
         return decode_loop(data)

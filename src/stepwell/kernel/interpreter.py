@@ -31,6 +31,7 @@ from stepwell.flow.definition.node import (
     StepNode,
     Subworkflow,
     Wait,
+    continues_after_error,
 )
 from stepwell.flow.definition.outline import Place
 from stepwell.flow.language.template import Template, compile_template
@@ -118,7 +119,7 @@ class Interpreter:
         slice_size: int = SLICE_SIZE,
     ) -> None:
         self.plan, self.execution_id, self.deadline_ms, self._slice = plan, execution_id, deadline_ms, slice_size
-        self.board = PendingChanges(sections, limits or Limits())
+        self.changes = PendingChanges(sections, limits or Limits())
         self.trigger = trigger_facts(sections)
         self.state: Value = {}
         """Scoped state that the definition reads, loaded by the driver."""
@@ -146,7 +147,7 @@ class Interpreter:
         self._run_slice()
         # Flush after the queue is empty: a token that comes and goes within the transition must leave no mutation.
         effects, self.effects = self.effects, []
-        mutations: list[Mutation] = self.board.flush()
+        mutations: list[Mutation] = self.changes.flush()
         for effect in effects:
             if isinstance(effect, End):
                 mutations += [SetResult(msgspec.Raw(recode(effect.result))), SetStatus(str(effect.status))]
@@ -177,13 +178,13 @@ class Interpreter:
 
     def _is_passed(self, key: str) -> bool:
         """Return whether a place has ended by the record, so that it is not entered again."""
-        found = self.board.step(key)
+        found = self.changes.step(key)
         return found is not None and found.status != StepStatus.FAILED
 
     def settle(self) -> None:
         """Confirm that the mutations of the last transition are committed."""
         self.inbox.settle()
-        self.board.settle()
+        self.changes.settle()
 
     @property
     def soonest_ms(self) -> int | None:
@@ -260,7 +261,7 @@ class Interpreter:
             self._time_over(*found)
 
     def _time_over(self, token: LiveToken, field: str) -> None:
-        self.board.touch(token)
+        self.changes.touch(token)
         if field == BEGINS:
             loops.delay_over(self, token)
         elif token.parent is None or isinstance(token.place.node, CancelScopeNode):
@@ -317,10 +318,10 @@ class Interpreter:
     def _recorded(self, place: Place, at: At, output: bytes) -> bytes:
         """Record an output, unless there is a record: the node ended in the commit of a failure that is retried."""
         key = key_of(place, at)
-        found = self.board.step(key)
+        found = self.changes.step(key)
         if found is not None:
             return recode(output_of(found))
-        self.board.record(key, place.name, StepStatus.COMPLETED, output, self.now_ms)
+        self.changes.record(key, place.name, StepStatus.COMPLETED, output, self.now_ms)
         return output
 
     def _close_frame(self, token: LiveToken) -> None:
@@ -331,14 +332,14 @@ class Interpreter:
     def record_failure(self, place: Place, at: At, error: Trouble) -> None:
         """Record the failure of a branch, unless the failed step is the branch and has its own record."""
         key = key_of(place, at)
-        if self.board.get("steps", key) is None:
-            self.board.record(key, place.name, StepStatus.FAILED, recode({"error": error, "attempts": 0}), self.now_ms)
+        if self.changes.get("steps", key) is None:
+            self.changes.record(key, place.name, StepStatus.FAILED, recode({"error": error, "attempts": 0}), self.now_ms)
 
     def spawn(self, parent: LiveToken, slot: str, place: Place, at: At, id: str | None = None) -> LiveToken:
         """Create a token inside a frame."""
         child = LiveToken(id or key_of(place, at), place, parent, slot, at)
         self.adopt(parent, child)
-        self.board.touch(child)
+        self.changes.touch(child)
         return child
 
     def adopt(self, parent: LiveToken, child: LiveToken) -> None:
@@ -353,7 +354,7 @@ class Interpreter:
     def move(self, token: LiveToken, place: Place) -> None:
         """Move a token to another place and begin the node there."""
         token.place, token.value, token.tally = place, {}, None
-        self.board.touch(token)
+        self.changes.touch(token)
         self.enter(token)
 
     def drop(self, token: LiveToken) -> None:
@@ -364,7 +365,7 @@ class Interpreter:
         self.tokens.pop(token.id, None)
         if token.parent is not None:
             token.parent.children.pop(token.id, None)
-        self.board.touch(token)
+        self.changes.touch(token)
 
     # Timers and signals.
 
@@ -372,7 +373,7 @@ class Interpreter:
         """Set a timer for a token."""
         order = -1 if token.parent is None else self.plan.numbers[token.place.name]
         self._timers.set(token, due_ms, field, (order, token.at))
-        self.board.touch(token)
+        self.changes.touch(token)
 
     def listen(self, token: LiveToken, name: str, *, is_transient: bool = False) -> None:
         """Let a token wait for a signal: one from the inbox, unless only later ones count, or the next one."""
@@ -405,10 +406,10 @@ class Interpreter:
 
     def is_answered(self, token: LiveToken) -> bool:
         """Return whether a place ended before its execution was retried, so that it is not run again."""
-        if self.board.get("steps", token.key) is None:
+        if self.changes.get("steps", token.key) is None:
             return False
-        found = self.board.step(token.key)
-        if found is None or (found.status == StepStatus.FAILED and getattr(token.place.node, "on_error", "") != "continue"):
+        found = self.changes.step(token.key)
+        if found is None or (found.status == StepStatus.FAILED and not continues_after_error(token.place.node)):
             return False
         self.quiet(token)
         self.done(token, recode(output_of(found)))

@@ -22,7 +22,7 @@ _OWN = frozenset({"in", "slot", "at", "item", "loops"})
 
 def load(run: Interpreter) -> bool:
     """Rebuild the tokens of an execution. Return False if it has not begun."""
-    stored_tokens = {token_id: decode_token(data) for token_id, data in sorted(run.board.all("tokens").items())}
+    stored_tokens = {token_id: decode_token(data) for token_id, data in sorted(run.changes.all("tokens").items())}
     if ROOT not in stored_tokens:
         return False
     inside: dict[str | None, list[Token]] = {}
@@ -115,7 +115,7 @@ def _resume(run: Interpreter, token: LiveToken) -> None:
             run.guarded(token, lambda: steps.resume_action(run, token, node))
         case Parallel() | Each():  # it may keep running after it was recorded, so recount it even then
             joins.resume_join(run, token)
-        case _ if run.board.step(token.key) is not None:
+        case _ if run.changes.step(token.key) is not None:
             _pass(run, token)
         case Choice() if "chosen" in token.value:
             joins.resume_join(run, token)

@@ -259,9 +259,6 @@ class ClaimItems(msgspec.Struct, frozen=True, gc=False):
     """Empty: all."""
     workflows: tuple[str, ...] = ()
     """Empty: all; else only items of these, and others do not stand in their way."""
-    is_riding: bool = False
-    """Whether it goes along with a request, behind it in a group, and others see to the rest: a store may then take the request's
-    item alone, unless its workspace has others that are ready, or is ahead of its turn."""
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
@@ -278,8 +275,6 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     until_ms: int
     queue: str = DEFAULT_QUEUE
     enqueued_ms: int = 0
-    is_alone: bool = False
-    """Whether the store knows that nothing else waited for one of its workspace's slots, nor its queue for one of its own."""
 
 
 class ItemMark(msgspec.Struct, frozen=True, gc=False):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -13,7 +12,7 @@ from stepwell.errors import InvalidInput
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.status import Status, StepStatus
-from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode
+from stepwell.model.value import DEFAULT_LIMITS, Value, canonical
 
 __all__ = [
     "CancelScope",
@@ -41,7 +40,6 @@ __all__ = [
     "encode_step",
     "encode_token",
     "encode_trigger",
-    "trigger_value",
 ]
 
 
@@ -251,11 +249,6 @@ def decode_trigger(data: bytes) -> Trigger | Value:
     """Return the trigger that ``encode_trigger`` was given."""
     trigger = _decode_trigger(data)
     return trigger.value if isinstance(trigger, _PlainTrigger) else trigger
-
-
-def trigger_value(data: bytes) -> Mapping[str, Value]:
-    """Return the trigger as plain data, with its kind."""
-    return decode(data)
 
 
 def _aware(moment: object, what: str) -> None:

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw
 
 from stepwell.errors import Conflict, LeaseLost, NotFound
-from stepwell.flow.definition.node import Action, Graph, Parallel
+from stepwell.flow.definition.node import Action, Graph, Parallel, continues_after_error
 from stepwell.flow.definition.outline import Place
 from stepwell.kernel.plan import Plan, key_of, last_of
 from stepwell.kernel.token import CHOICES, CHOSEN, LIFE, NOT_UNDONE, ROOT
@@ -158,7 +158,7 @@ class _Back:
     def _counts(self, key: str) -> bool:
         """Whether a failure is to be tried again; what the definition has passed over is part of its way."""
         place = self._place(key)
-        if place is None or getattr(place.node, "on_error", "") == "continue":
+        if place is None or continues_after_error(place.node):
             return False
         for around, its_key in self._around(key):
             if self._status.get(its_key) in _PASSED or (isinstance(around.node, Parallel) and place.slot in around.node.optional):

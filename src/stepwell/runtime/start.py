@@ -63,13 +63,13 @@ def seed_of(rule: ContextRule, state: State) -> Seed:
     return Seed(context, _decoded(state, "variables"), {_SHARES: True} if rule == "share" else {})
 
 
-def news_of(board: PendingChanges, status: Status, result: dict[str, Value]) -> dict[str, Value]:
+def news_of(changes: PendingChanges, status: Status, result: dict[str, Value]) -> dict[str, Value]:
     """What a child tells its parent when it ends."""
     news: dict[str, Value] = {"status": str(status), "result": result}
-    metadata = decode(board.get("metadata", ONLY) or b"{}")
+    metadata = decode(changes.get("metadata", ONLY) or b"{}")
     if metadata.get(_SHARES):
-        variables = {name: value for name, value in board.mapping("variables").items() if not name.startswith("$")}
-        news |= {"context": board.mapping("context"), "variables": variables}
+        variables = {name: value for name, value in changes.mapping("variables").items() if not name.startswith("$")}
+        news |= {"context": changes.mapping("context"), "variables": variables}
     return news
 
 

@@ -42,7 +42,7 @@ class _Order:
 
     def __init__(self, scheduler: TaskScheduler) -> None:
         self._scheduler = scheduler
-        self.parting: asyncio.Future[Diverged] = asyncio.get_running_loop().create_future()
+        self.divergence: asyncio.Future[Diverged] = asyncio.get_running_loop().create_future()
 
     async def before(self, process: SimulatedProcess, unit: Unit) -> Fate:
         """Every commit lands, some later than others."""
@@ -61,8 +61,8 @@ class _Order:
         try:
             return self._scheduler.choose(what, ways)
         except Diverged as error:
-            if not self.parting.done():
-                self.parting.set_result(error)
+            if not self.divergence.done():
+                self.divergence.set_result(error)
             return 0
 
     def landed(self, process: SimulatedProcess, unit: Unit, outcome: Outcome) -> None:
@@ -104,13 +104,12 @@ async def _run(
     stuck: asyncio.Future[None],
 ) -> Rehearsal:
     order = _Order(scheduler)
-    process = SimulatedProcess("rehearsal", SharedStore(store), order, clock)
-    process.order = order.first_of
+    process = SimulatedProcess("rehearsal", SharedStore(store), order, clock, order=order.first_of)
     try:
         ending = process.run(_result(process, workflow, value, signals))
-        await asyncio.wait({ending, stuck, order.parting}, return_when=asyncio.FIRST_COMPLETED)
-        if order.parting.done():
-            raise order.parting.result()
+        await asyncio.wait({ending, stuck, order.divergence}, return_when=asyncio.FIRST_COMPLETED)
+        if order.divergence.done():
+            raise order.divergence.result()
         if not ending.done():
             raise AssertionError("the run waits for ever; is a signal missing?")
         result = ending.result()

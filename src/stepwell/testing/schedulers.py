@@ -97,7 +97,7 @@ class Replay(_Logged):
     def __init__(self, log: Iterable[SchedulingChoice]) -> None:
         super().__init__()
         self._script = list(log)
-        self.parting: Diverged | None = None
+        self.divergence: Diverged | None = None
         """Where the run first parted from the log: what is replayed may catch what is raised."""
 
     def _way(self, what: str, ways: int) -> int:
@@ -105,7 +105,7 @@ class Replay(_Logged):
         expected = self._script[number] if number < len(self._script) else None
         if expected is None or (expected.what, expected.ways) != (what, ways):
             error = Diverged(number, expected, what, ways)
-            self.parting = self.parting or error
+            self.divergence = self.divergence or error
             raise error
         return expected.way
 

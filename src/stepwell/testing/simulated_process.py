@@ -66,7 +66,7 @@ class SharedStore:
         """Tell the others of what a process wrote, as far as they can be woken by it."""
         topics = _topics_of(unit)
         for process, wake in list(self.listeners.items()):
-            if process is not writer and topics and process.hears():
+            if process is not writer and topics and process.hears:
                 for topic in topics:
                     process.context.copy().run(wake, topic)
 
@@ -159,15 +159,19 @@ class SimulatedProcess:
         *,
         lease_seconds: float = 30,
         has_worker: bool = True,
+        hears: Callable[[], bool] = lambda: True,
+        order: Callable[[int], int] | None = None,
     ) -> None:
+        """
+        Args:
+            hears: whether the notification of another process's write arrives now.
+            order: which of so many ready tasks continues first; None: the one that was ready first.
+        """
         self.name, self.shared = name, shared
         self.is_connected = True
         self.is_dead = False
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.hears: Callable[[], bool] = lambda: not self.is_dead
-        """Whether word of another process's write comes through now."""
-        self.order: Callable[[int], int] | None = None
-        """Which of so many tasks goes on first, when several can; None: the one that was ready first."""
+        self._hears, self._order = hears, order
         self._ready: list[Admission] = []
         self._held: list[Admission] | None = None
         self._tasks: dict[asyncio.Future[Any], None] = {}
@@ -190,13 +194,18 @@ class SimulatedProcess:
         """Have the process do something; it dies with it."""
         return asyncio.get_running_loop().create_task(work, context=self.context.copy())
 
+    @property
+    def hears(self) -> bool:
+        """Whether the notification of another process's write arrives now."""
+        return not self.is_dead and self._hears()
+
     # What the loop asks.
 
     def admit(self, call: Admission) -> None:
         """Call it now; or keep it, if the process is paused or dead."""
         if self._held is not None:
             self._held.append(call)
-        elif self.order is None or not isinstance(getattr(call.callback, "__self__", None), asyncio.Task):
+        elif self._order is None or not isinstance(getattr(call.callback, "__self__", None), asyncio.Task):
             call.call()
         else:
             self._ready.append(call)
@@ -206,7 +215,7 @@ class SimulatedProcess:
     def _go_through(self) -> None:
         """Let tasks go on that are ready at the same time, in an order that is chosen: none has a right to be first."""
         while self._ready:
-            chosen = self.order(len(self._ready)) if self.order is not None and len(self._ready) > 1 else 0
+            chosen = self._order(len(self._ready)) if self._order is not None and len(self._ready) > 1 else 0
             call = self._ready[chosen]
             call.context.run(self._admit_now, call)
             self._ready.remove(call)
@@ -258,7 +267,7 @@ class SimulatedProcess:
         # What is unwound complains of being cancelled, and of what it never got.
         asyncio.get_running_loop().set_exception_handler(lambda _, __: None)
         self.kill()
-        self.order = None
+        self._order = None
         for task in list(self._tasks):
             task.cancel()
         self._let_go()

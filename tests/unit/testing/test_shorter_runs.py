@@ -34,7 +34,7 @@ def test_replay_of_a_run_that_ends_before_its_log_is_found():
         rehearse(shrinking, "home", scheduler=Replay(longer))
 
 
-def test_log_that_is_used_up_is_no_parting():
+def test_log_that_is_used_up_is_no_divergence():
     visits.clear()
     first = rehearse(shrinking, "home", scheduler=InOrder())
     visits.clear()

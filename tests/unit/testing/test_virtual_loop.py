@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,9 +35,9 @@ def run(work: Any, clock: VirtualClock | None = None) -> Any:
         return runner.run(work)
 
 
-def make_process(name: str = "one") -> SimulatedProcess:
+def make_process(name: str = "one", order: Callable[[int], int] | None = None) -> SimulatedProcess:
     clock = VirtualClock()
-    return SimulatedProcess(name, SharedStore(MemoryStore(clock, Limits())), Calm(), clock, has_worker=False)
+    return SimulatedProcess(name, SharedStore(MemoryStore(clock, Limits())), Calm(), clock, has_worker=False, order=order)
 
 
 def test_sleeping_for_a_week_takes_no_time():
@@ -185,8 +186,7 @@ def test_tasks_that_are_ready_together_go_on_in_the_order_that_is_chosen():
         went.append(number)
 
     async def work() -> None:
-        process = make_process()
-        process.order = lambda tasks: tasks - 1
+        process = make_process(order=lambda tasks: tasks - 1)
         await asyncio.gather(*(process.run(one(number)) for number in range(4)))
         await process.bury()
 

@@ -40,6 +40,7 @@ __all__ = [
     "StepNode",
     "Subworkflow",
     "Wait",
+    "continues_after_error",
 ]
 
 
@@ -84,6 +85,11 @@ class Action(NodeFields, frozen=True, kw_only=True):
     """After the last attempt ``fail``, or ``continue`` with the output None. ``retry``: use the default policy, then fail."""
     compensate: StepNode | None = None
     """The step that undoes it. Compensations run in reverse order if the execution or an enclosing scope fails or is cancelled."""
+
+
+def continues_after_error(node: NodeFields) -> bool:
+    """Return whether the execution continues after this node has failed (``on_error="continue"``)."""
+    return isinstance(node, Action) and node.on_error == "continue"
 
 
 class StepNode(Action, frozen=True, kw_only=True, tag="step"):

@@ -20,6 +20,7 @@ from stepwell.flow.definition.node import (
     StepNode,
     Subworkflow,
     Wait,
+    continues_after_error,
 )
 from stepwell.flow.definition.outline import Place
 
@@ -107,7 +108,7 @@ def _extras(node: Node) -> list[str]:
     if isinstance(node, Action):
         found += [f"up to {node.retry.attempts} attempts"] if node.retry is not None else []
         found += [f"undo: {node.compensate.uses}"] if node.compensate is not None else []
-        found += ["goes on after errors"] if node.on_error == "continue" else []
+        found += ["goes on after errors"] if continues_after_error(node) else []
     if isinstance(node, Loop) and isinstance(node.collect, Keep):
         found.append(f"keeps {'first' if node.collect.first else 'last'} {node.collect.first or node.collect.last}")
     timeout = getattr(node, "timeout_seconds", None)

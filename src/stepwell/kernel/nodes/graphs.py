@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from stepwell.clock import to_ms
-from stepwell.flow.definition.node import Edge, Graph
+from stepwell.flow.definition.node import Edge, Graph, continues_after_error
 from stepwell.flow.language.expression import compile_expression
 from stepwell.kernel.data_view import TemplateData, ending, output_of
 from stepwell.kernel.nodes.joins import JoinCount
@@ -51,7 +51,7 @@ def enter_graph(run: Interpreter, frame: LiveToken, node: Graph) -> None:
     """Begin the first nodes."""
     frame.tally = _Nodes(node.nodes)
     frame.tally.pending = deque(run.plan.edges(frame.place).starts)
-    run.board.touch(frame)
+    run.changes.touch(frame)
     _begin_more(run, frame, node)
 
 
@@ -120,7 +120,7 @@ def _arrive(run: Interpreter, frame: LiveToken, edge: Edge, is_taken: bool, dead
         # The counts are in the token, so that a resume decides no edge a second time.
         child.value = {"left": run.plan.edges(frame.place).degree[slot], "taken": 0}
     child.value = {"left": child.value["left"] - 1, "taken": child.value["taken"] + is_taken}
-    run.board.touch(child)
+    run.changes.touch(child)
     if child.value["left"]:
         return
     if child.value["taken"]:
@@ -128,7 +128,7 @@ def _arrive(run: Interpreter, frame: LiveToken, edge: Edge, is_taken: bool, dead
         return
     run.drop(child)
     tally.skip(slot)
-    run.board.record(key_of(place, frame.at), place.name, StepStatus.SKIPPED, b"null", run.now_ms)
+    run.changes.record(key_of(place, frame.at), place.name, StepStatus.SKIPPED, b"null", run.now_ms)
     dead.append(slot)
 
 
@@ -143,7 +143,7 @@ def _finish(run: Interpreter, frame: LiveToken) -> None:
         output: Value = output_of(*ends.values())
     else:
         output = {slot: output_of(found) for slot, found in ends.items() if found and found.status != StepStatus.SKIPPED}
-    run.record_and_go_on(frame, canonical(output, run.board.limits, what=f"the output of graph {frame.place.name!r}"))
+    run.record_and_go_on(frame, canonical(output, run.changes.limits, what=f"the output of graph {frame.place.name!r}"))
 
 
 def recount_graph(run: Interpreter, frame: LiveToken) -> None:
@@ -162,8 +162,8 @@ def recount_graph(run: Interpreter, frame: LiveToken) -> None:
         elif found.status == StepStatus.SKIPPED:
             tally.skip(slot)
         else:
-            own = run.board.step(key_of(place, frame.at))
-            is_failed = own is not None and own.status == StepStatus.FAILED and getattr(place.node, "on_error", "") != "continue"
+            own = run.changes.step(key_of(place, frame.at))
+            is_failed = own is not None and own.status == StepStatus.FAILED and not continues_after_error(place.node)
             error = own.output["error"] if own is not None and is_failed else None
             tally.count(slot, error, to_ms(found.executed_at))
 

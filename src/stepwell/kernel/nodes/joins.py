@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from stepwell.clock import to_ms
 from stepwell.errors import InvalidInput, LimitExceeded
-from stepwell.flow.definition.node import Choice, Each, InstanceRule, JoinRule, Parallel
+from stepwell.flow.definition.node import Choice, Each, InstanceRule, JoinRule, Parallel, continues_after_error
 from stepwell.flow.definition.outline import Place
 from stepwell.flow.language.expression import compile_expression
 from stepwell.kernel.data_view import TemplateData, ending, output_of
@@ -164,7 +164,7 @@ def enter_each(run: Interpreter, frame: LiveToken, node: Each) -> None:
         items = frame.place.form("items").fill(facts)
         if not isinstance(items, list):
             raise InvalidInput(f"the items of {frame.place.name!r} must be a list, not {type(items).__name__}")
-        canonical(items, run.board.limits, what=f"the items of {frame.place.name!r}")
+        canonical(items, run.changes.limits, what=f"the items of {frame.place.name!r}")
         total = len(cast("list[Value]", items))
         frame.value["items"] = items
     else:
@@ -186,7 +186,7 @@ def whole_number(value: Value, what: str, low: int | None = 0) -> int:
 
 def _split(run: Interpreter, frame: LiveToken, slots: list[str]) -> None:
     frame.tally = JoinCount(slots)
-    run.board.touch(frame)
+    run.changes.touch(frame)
     rule = _rule(frame)
     if rule == "none":
         go_on_without(run, frame, b"null")
@@ -234,13 +234,13 @@ def _conclude(run: Interpreter, frame: LiveToken, verdict: Verdict) -> None:
         run.fail(frame, shortfall(_rule(frame), tally))
         return
     try:
-        output = canonical(_merged(run, frame), run.board.limits, what=f"the output of {frame.place.name!r}")
+        output = canonical(_merged(run, frame), run.changes.limits, what=f"the output of {frame.place.name!r}")
     except (InvalidInput, LimitExceeded) as error:
         cancel_inside(run, frame)
         run.fail_with(frame, error)
         return
     has_losers = bool(frame.children or tally.pending)
-    if has_losers and (_rule(frame) == "discriminator" or not getattr(node, "cancel_losers", True)):
+    if has_losers and (_rule(frame) == "discriminator" or not _cancels_losers(node)):
         go_on_without(run, frame, output)
         _begin_more(run, frame)
         return
@@ -303,8 +303,8 @@ def resume_join(run: Interpreter, frame: LiveToken) -> None:
 
 def _failure_of(run: Interpreter, frame: LiveToken, slot: str) -> Trouble | None:
     place, at = _branch(frame, slot)
-    own = run.board.step(key_of(place, at))
-    if own is None or own.status != StepStatus.FAILED or getattr(place.node, "on_error", "") == "continue":
+    own = run.changes.step(key_of(place, at))
+    if own is None or own.status != StepStatus.FAILED or continues_after_error(place.node):
         return None
     return own.output["error"]
 
@@ -326,14 +326,25 @@ def _branch(frame: LiveToken, slot: str) -> tuple[Place, At]:
     return frame.place.children[slot], frame.at
 
 
+# A choice of all matching cases has no settings of its own: it waits for all of them, and fails with the first.
+
+
 def _rule(frame: LiveToken) -> Any:
-    return getattr(frame.place.node, "join", "all")
+    node = frame.place.node
+    return node.join if isinstance(node, Parallel | Each) else "all"
+
+
+def _cancels_losers(node: Join) -> bool:
+    return isinstance(node, Choice) or node.cancel_losers
 
 
 def _is_fail_fast(node: Join) -> bool:
-    return getattr(node, "fail_fast", True)
+    return isinstance(node, Choice) or node.fail_fast
 
 
 def _most(frame: LiveToken) -> int | None:
-    node = frame.place.node
-    return node.concurrency if isinstance(node, Each) else getattr(node, "max_concurrency", None)
+    match frame.place.node:
+        case Each(concurrency=most) | Parallel(max_concurrency=most):
+            return most
+        case _:
+            return None

@@ -29,7 +29,7 @@ def enter_loop(run: Interpreter, frame: LiveToken, node: Loop) -> None:
     """Compute the bounds of a loop and begin the first iteration."""
     frame.value.update(_extent(run, frame, node))
     run.frames[frame.key] = frame
-    run.board.touch(frame)
+    run.changes.touch(frame)
     body = frame.place.children[DO]
     child = run.spawn(frame, DO, body, (*frame.at, 0), key_of(body, frame.at))
     _begin(run, frame, node, child)
@@ -41,7 +41,7 @@ def _extent(run: Interpreter, frame: LiveToken, node: Loop) -> dict[str, Value]:
         items = place.form("items").fill(facts)
         if not isinstance(items, list):
             raise InvalidInput(f"the items of {place.name!r} must be a list, not {type(items).__name__}")
-        canonical(items, run.board.limits, what=f"the items of {place.name!r}")
+        canonical(items, run.changes.limits, what=f"the items of {place.name!r}")
         return {"items": items, "total": len(cast("list[Value]", items))}
     if node.range is not None:
         bounds = {"start": node.range.start, "stop": node.range.stop, "step": node.range.step}
@@ -72,7 +72,7 @@ def _begin(run: Interpreter, frame: LiveToken, node: Loop, child: LiveToken) -> 
         cancel_inside(run, frame)
         run.fail(frame, trouble("TooManyIterations", message))
         return
-    run.board.set_loop(LoopContext(frame.key, index, item_at(frame, index), total))
+    run.changes.set_loop(LoopContext(frame.key, index, item_at(frame, index), total))
     run.move(child, frame.place.children[DO])
 
 
@@ -91,7 +91,7 @@ def body_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Trou
             return
     child.at = (*frame.at, index + 1)
     child.place, child.value = frame.place.children[DO], {}
-    run.board.touch(child)
+    run.changes.touch(child)
     if node.delay_seconds and (total is None or index + 1 < total):
         run.wake_at(child, run.now_ms + round(node.delay_seconds * 1000), BEGINS)
     else:
@@ -124,4 +124,4 @@ def _finish(run: Interpreter, frame: LiveToken, node: Loop, child: LiveToken, co
             collected = outputs(count - most, count)
         case _:
             collected = None
-    run.record_and_go_on(frame, canonical(collected, run.board.limits, what=f"the output of loop {frame.place.name!r}"))
+    run.record_and_go_on(frame, canonical(collected, run.changes.limits, what=f"the output of loop {frame.place.name!r}"))

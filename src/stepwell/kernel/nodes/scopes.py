@@ -54,8 +54,8 @@ def go_on_without(run: Interpreter, frame: LiveToken, output: bytes) -> None:
     frame.slot = LOOSE
     run.adopt(parent, after)
     run.adopt(frame.scope, frame)
-    run.board.touch(frame)
-    run.board.touch(after)
+    run.changes.touch(frame)
+    run.changes.touch(after)
     run.record_and_go_on(after, output)
 
 
@@ -102,7 +102,7 @@ def _stop(run: Interpreter, token: LiveToken) -> None:
     if isinstance(token.place.node, Action):
         run.effects.append(Abandon(token.id))
     if run.scopes.pop(token.id, None) is not None:
-        run.board.exit_scope(token.scope_id)
+        run.changes.exit_scope(token.scope_id)
 
 
 def hand_over(run: Interpreter, compensations: Iterable[LiveToken], home: LiveToken) -> None:
@@ -111,7 +111,7 @@ def hand_over(run: Interpreter, compensations: Iterable[LiveToken], home: LiveTo
         undo.parent = undo.scope = home
         home.compensations.append(undo)
         run.tokens[undo.id] = undo
-        run.board.touch(undo)
+        run.changes.touch(undo)
 
 
 def undo_order(undo: LiveToken) -> tuple[bool, int]:
@@ -126,11 +126,11 @@ def begin(run: Interpreter) -> None:
     """Begin the execution: the root token, the variables, and a token at the first node."""
     definition = run.plan.definition
     for name, value in definition.variables.items():
-        if run.board.get("variables", name) is None:
-            run.board.set_variable(name, value)
+        if run.changes.get("variables", name) is None:
+            run.changes.set_variable(name, value)
     root = run.root = LiveToken(ROOT, run.plan.root, None, "", ())
     run.tokens[root.id] = root
-    run.board.touch(root)
+    run.changes.touch(root)
     seconds = definition.timeout_seconds
     # The execution's deadline was fixed when it was created; the definition's timeout counts from its first transition.
     deadline = run.deadline_ms or (None if seconds is None else run.now_ms + round(seconds * 1000))
@@ -141,9 +141,9 @@ def begin(run: Interpreter) -> None:
 
 def enter_scope(run: Interpreter, frame: LiveToken, node: CancelScopeNode) -> None:
     """Open a cancel scope and begin its node."""
-    run.board.enter_scope(frame.scope_id, frame.scope.scope_id)
+    run.changes.enter_scope(frame.scope_id, frame.scope.scope_id)
     run.scopes[frame.id] = frame
-    run.board.touch(frame)
+    run.changes.touch(frame)
     if node.timeout_seconds is not None:
         run.wake_at(frame, run.now_ms + round(node.timeout_seconds * 1000))
     run.enter(run.spawn(frame, DO, frame.place.children[DO], frame.at))
@@ -171,7 +171,7 @@ def member_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Tr
     if frame.value.get("is_done") and not frame.children:
         _finish(run, frame)
     else:
-        run.board.touch(frame)
+        run.changes.touch(frame)
 
 
 def _finish(run: Interpreter, frame: LiveToken) -> None:
@@ -187,7 +187,7 @@ def _finish(run: Interpreter, frame: LiveToken) -> None:
     template = run.plan.definition.output
     if template is not UNSET:
         try:
-            output = canonical(run.output_form.fill(TemplateData(run, frame)), run.board.limits, what="the result")
+            output = canonical(run.output_form.fill(TemplateData(run, frame)), run.changes.limits, what="the result")
         except ValidationFailed as error:
             leave(run, frame, "failed", trouble_of(error))
             return
@@ -196,7 +196,7 @@ def _finish(run: Interpreter, frame: LiveToken) -> None:
 
 def pass_scope(run: Interpreter, frame: LiveToken) -> None:
     """Close a scope that ended by the record. Its compensations were run then, or move to the enclosing scope now."""
-    found = run.board.step(frame.key)
+    found = run.changes.step(frame.key)
     if found is not None and found.status == StepStatus.CANCELLED:
         for undo in frame.compensations:
             run.drop(undo)
@@ -214,7 +214,7 @@ def leave(run: Interpreter, frame: LiveToken, how: How, error: Trouble) -> None:
     frame.compensations.sort(key=undo_order)
     run.quiet(frame)
     frame.value = {"ending": {"how": how, "error": error}}
-    run.board.touch(frame)
+    run.changes.touch(frame)
     _undo_next(run, frame)
 
 
@@ -224,12 +224,12 @@ def _keep_failed_undo(run: Interpreter, frame: LiveToken, undo: LiveToken, error
     frame.children.pop(undo.id)
     undo.value = {"undo": undo.value["undo"], NOT_UNDONE: error}
     frame.compensations.insert(0, undo)
-    run.board.touch(undo)
+    run.changes.touch(undo)
 
 
 def _is_kept(run: Interpreter, undo: LiveToken) -> bool:
     """Return whether a failed compensation is committed as such."""
-    data = run.board.get("tokens", undo.id)
+    data = run.changes.get("tokens", undo.id)
     return data is not None and NOT_UNDONE in decode_token(data).value
 
 
@@ -239,7 +239,7 @@ def _undo_next(run: Interpreter, frame: LiveToken) -> None:
         frame.children[undo.id] = undo
         undo.value = {**undo.value, "is_running": True}
         run.enter(undo)
-        run.board.touch(undo)
+        run.changes.touch(undo)
         return
     told: dict[str, Any] = frame.value["ending"]
     if frame is run.root:
@@ -255,7 +255,7 @@ def _undo_next(run: Interpreter, frame: LiveToken) -> None:
     _close(run, frame)
     node = cast("CancelScopeNode", frame.place.node)
     if told["how"] == "cancelled" and is_undone and node.on_cancel == "continue":
-        run.board.record(frame.key, frame.place.name, StepStatus.CANCELLED, b"null", run.now_ms)
+        run.changes.record(frame.key, frame.place.name, StepStatus.CANCELLED, b"null", run.now_ms)
         run.done(frame, b"null")
     else:
         run.fail(frame, told["error"])
@@ -266,7 +266,7 @@ def _compensation(run: Interpreter, root: LiveToken) -> dict[str, Value]:
     undoing = {place.name for place in run.plan.places.values() if place.slot == "compensate"}
     if not undoing:
         return {}
-    records = map(run.board.step, run.board.names("steps"))
+    records = map(run.changes.step, run.changes.names("steps"))
     made = [found for found in records if found and found.node_name in undoing and found.status == StepStatus.COMPLETED]
     undone: list[Value] = [found.node_id for found in sorted(made, key=lambda found: (found.executed_at, found.node_id))]
     failed: dict[str, Value] = {undo.key: undo.value[NOT_UNDONE] for undo in reversed(root.compensations)}
@@ -278,7 +278,7 @@ def _close(run: Interpreter, frame: LiveToken) -> None:
     run.quiet(frame)
     frame.compensations, frame.value = [], {}
     run.scopes.pop(frame.id, None)
-    run.board.exit_scope(frame.scope_id)
+    run.changes.exit_scope(frame.scope_id)
 
 
 def _end(run: Interpreter, status: Status, result: dict[str, Value]) -> None:
@@ -316,4 +316,4 @@ def keep_undo(run: Interpreter, token: LiveToken) -> None:
     undo.loops = loops_around(run, token, place)
     token.scope.compensations.append(undo)
     run.tokens[undo.id] = undo
-    run.board.touch(undo)
+    run.changes.touch(undo)

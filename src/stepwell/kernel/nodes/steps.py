@@ -112,7 +112,7 @@ def _has_begun(run: Interpreter, place: Place, at: tuple[int, ...]) -> bool:
         inside.update(child.name for child in children)
         pending += children
     starts = tuple(key_of(run.plan.places[name], at) for name in inside)
-    recorded = run.board.names("steps")
+    recorded = run.changes.names("steps")
     is_recorded = any(key == start or key.startswith(f"{start}[") for key in recorded for start in starts)
     return is_recorded or any(each.place is place and each.at[: len(at)] == at for each in run.scopes.values())
 
@@ -125,7 +125,7 @@ _MARKS = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%:~"})
 def enter_action(run: Interpreter, token: LiveToken, node: Action) -> None:
     """Request an action from the driver, or run a built-in step that needs no driver."""
     args = token.place.args.fill(TemplateData(run, token))
-    run.board.touch(token)
+    run.changes.touch(token)
     builtin = builtin_of(node.uses) if isinstance(node, StepNode) else None
     if builtin is not None and builtin.name in _AT_ONCE:
         given = {builtin.main: args} if builtin.main and isinstance(args, str) else args
@@ -152,7 +152,7 @@ def _attempt(token: LiveToken, node: Action, args: Value, *, uses: str = "", cod
 
 
 def _start_child(run: Interpreter, token: LiveToken, node: Subworkflow, args: Value) -> None:
-    child_id = child_id_of(run.execution_id, _call(run, token), run.board.limits.key_bytes)
+    child_id = child_id_of(run.execution_id, _call(run, token), run.changes.limits.key_bytes)
     token.value |= {"child": child_id, "parent": run.execution_id}
     run.child_waits[child_id] = token
     if node.timeout_seconds is not None and not node.is_detached:
@@ -196,8 +196,8 @@ def step_completed(run: Interpreter, token: LiveToken, event: StepCompleted) -> 
 
 def _complete(run: Interpreter, token: LiveToken, output: bytes, took_ms: int = 0) -> None:
     node = cast("Action", token.place.node)
-    run.board.record(token.key, token.place.name, StepStatus.COMPLETED, output, run.now_ms, took_ms)
-    run.board.count_step()
+    run.changes.record(token.key, token.place.name, StepStatus.COMPLETED, output, run.now_ms, took_ms)
+    run.changes.count_step()
     if node.compensate is not None:
         keep_undo(run, token)
     run.done(token, output)
@@ -216,7 +216,7 @@ def step_failed(run: Interpreter, token: LiveToken, event: AttemptFailed) -> Non
         return
     error = {**event.error, "step": token.key}
     told = recode({"error": error, "attempts": number})
-    run.board.record(token.key, token.place.name, StepStatus.FAILED, told, run.now_ms, event.took_ms)
+    run.changes.record(token.key, token.place.name, StepStatus.FAILED, told, run.now_ms, event.took_ms)
     if node.on_error == "continue":
         run.done(token, b"null")
     else:
@@ -226,7 +226,7 @@ def step_failed(run: Interpreter, token: LiveToken, event: AttemptFailed) -> Non
 def step_missing(run: Interpreter, token: LiveToken, event: StepMissing) -> None:
     """Note in the token, which everybody can read, that a driver does not know the step."""
     token.value |= {"missing": event.uses, "looked": token.value.get("looked", 0) + 1}
-    run.board.touch(token)
+    run.changes.touch(token)
 
 
 def time_is_up(run: Interpreter, token: LiveToken, field: str) -> None:
@@ -273,9 +273,9 @@ def _take_back(run: Interpreter, node: Subworkflow, news: Mapping[str, Any]) -> 
     if node.context != "share":
         return
     variables: dict[str, Value] = news.get("variables") or {}
-    run.board.patch_context(news.get("context") or {})
+    run.changes.patch_context(news.get("context") or {})
     for name, value in variables.items():
-        run.board.set_variable(name, value)
+        run.changes.set_variable(name, value)
 
 
 # Built-in steps that end in the same transition.
@@ -287,12 +287,12 @@ def _set_variables(run: Interpreter, token: LiveToken, args: Value) -> None:
     for name, value in cast("dict[str, Value]", args).items():
         if name.startswith("$"):
             raise InvalidInput(f"variable {name!r} is Stepwell's own; choose a name that does not begin with $")
-        run.board.set_variable(name, value)
+        run.changes.set_variable(name, value)
     _complete(run, token, b"null")
 
 
 def _map_data(run: Interpreter, token: LiveToken, args: Value) -> None:
-    _complete(run, token, canonical(args, run.board.limits, what=f"the output of {token.place.name!r}"))
+    _complete(run, token, canonical(args, run.changes.limits, what=f"the output of {token.place.name!r}"))
 
 
 def _log(run: Interpreter, token: LiveToken, args: Value) -> None:
@@ -314,7 +314,7 @@ def _throw(run: Interpreter, token: LiveToken, args: Value) -> None:
 def _validate(run: Interpreter, token: LiveToken, args: Value) -> None:
     given = _object(args, "validate")
     check_schema(given.get("value"), given.get("schema"), what="the value")
-    _complete(run, token, canonical(given.get("value"), run.board.limits, what=f"the output of {token.place.name!r}"))
+    _complete(run, token, canonical(given.get("value"), run.changes.limits, what=f"the output of {token.place.name!r}"))
 
 
 def _cancel_scope(run: Interpreter, token: LiveToken, args: Value) -> None:

@@ -42,14 +42,14 @@ def enter_wait(run: Interpreter, token: LiveToken, _node: Wait) -> None:
 
 def enter_signal(run: Interpreter, token: LiveToken, node: Signal) -> None:
     """Wait for a signal."""
-    run.board.touch(token)
+    run.changes.touch(token)
     _limit(run, token, node.timeout_seconds)
     run.listen(token, node.signal, is_transient=node.is_transient)
 
 
 def enter_deferred(run: Interpreter, frame: LiveToken, node: Deferred) -> None:
     """Wait for the first of several signals."""
-    run.board.touch(frame)
+    run.changes.touch(frame)
     made = _choice_of_earlier_life(run, frame)
     if made is not None:
         _choose(run, frame, *made)
@@ -68,7 +68,7 @@ def _choice_of_earlier_life(run: Interpreter, frame: LiveToken) -> list[Any] | N
     if frame.key not in choices:
         return None
     root.value[CHOICES] = {key: made for key, made in choices.items() if key != frame.key}
-    run.board.touch(root)
+    run.changes.touch(root)
     return choices[frame.key]
 
 
@@ -76,7 +76,7 @@ def _choose(run: Interpreter, frame: LiveToken, branch: str, *item: Value) -> No
     """Begin a branch of a deferred choice; the value of its signal is the branch's item."""
     frame.value["chosen"] = branch
     child = run.spawn(frame, branch, frame.place.children[branch], frame.at)
-    run.board.touch(frame)
+    run.changes.touch(frame)
     for value in item:
         child.item, child.item_from = value, child
     run.enter(child)
@@ -86,12 +86,12 @@ def enter_approval(run: Interpreter, token: LiveToken, node: Approval) -> None:
     """Ask for an approval."""
     facts = TemplateData(run, token)
     shown = None if node.details is UNSET else token.place.form("details").fill(facts)
-    canonical(shown, run.board.limits, what=f"the details of approval {token.place.name!r}")
+    canonical(shown, run.changes.limits, what=f"the details of approval {token.place.name!r}")
     asked = compile_template({"title": node.title, "approvers": list(node.approvers)}).fill(facts)
     token.value |= {**asked, "decisions": []}
     if node.details is not UNSET:
         token.value["details"] = shown
-    run.board.touch(token)
+    run.changes.touch(token)
     _limit(run, token, node.timeout_seconds)
     run.listen(token, token.key)
 
@@ -142,11 +142,11 @@ def chosen_ended(run: Interpreter, frame: LiveToken, child: LiveToken, error: Tr
         # The signal is taken and comes no more, so a retry needs the choice.
         chosen = [child.slot] if child.item is UNSET else [child.slot, child.item]
         told = recode({"error": error, "attempts": 0, CHOSEN: chosen})
-        run.board.record(frame.key, frame.place.name, StepStatus.FAILED, told, run.now_ms)
+        run.changes.record(frame.key, frame.place.name, StepStatus.FAILED, told, run.now_ms)
         run.fail(frame, error)
     else:
         output = output_of(ending(run, frame.place.children[child.slot], frame.at))
-        run.record_and_go_on(frame, canonical(output, run.board.limits))
+        run.record_and_go_on(frame, canonical(output, run.changes.limits))
 
 
 # Timeouts.
@@ -183,12 +183,12 @@ def _unanswered(run: Interpreter, token: LiveToken, node: Approval) -> None:
     if node.on_timeout == "default":
         default = None if node.default is UNSET else token.place.form("default").fill(TemplateData(run, token))
         run.quiet(token)
-        run.record_and_go_on(token, canonical(default, run.board.limits))
+        run.record_and_go_on(token, canonical(default, run.changes.limits))
     elif node.on_timeout == "escalate" and not token.value.get("is_escalated"):
         people = compile_template(list(node.escalate_to)).fill(TemplateData(run, token))
         token.value |= {"approvers": people, "is_escalated": True}
         _limit(run, token, node.timeout_seconds)
-        run.board.touch(token)
+        run.changes.touch(token)
     else:
         assert run.root is not None  # noqa: S101 - it has begun
         message = f"approval {token.place.name!r} was not answered in time"
@@ -204,9 +204,9 @@ def _decide(run: Interpreter, token: LiveToken, node: Approval, value: Value) ->
     if decision["by"] is not None and any(other["by"] == decision["by"] for other in made):
         return
     made = [*made, decision]
-    canonical(made, run.board.limits, what=f"the decisions of approval {token.place.name!r}")
+    canonical(made, run.changes.limits, what=f"the decisions of approval {token.place.name!r}")
     token.value["decisions"] = made
-    run.board.touch(token)
+    run.changes.touch(token)
     agreed = sum(1 for each in made if each["is_approved"])
     if people:  # escalation replaces the approvers, so count only answers of the current ones
         could_agree = agreed + len(set(people) - {each["by"] for each in made})
@@ -215,7 +215,7 @@ def _decide(run: Interpreter, token: LiveToken, node: Approval, value: Value) ->
         is_refused = len(made) - agreed >= node.needed
     if agreed >= node.needed or is_refused:
         run.quiet(token)
-        run.record_and_go_on(token, canonical({"is_approved": agreed >= node.needed, "decisions": made}, run.board.limits))
+        run.record_and_go_on(token, canonical({"is_approved": agreed >= node.needed, "decisions": made}, run.changes.limits))
 
 
 def _decision(value: Value) -> dict[str, Any] | None:

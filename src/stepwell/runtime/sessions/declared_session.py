@@ -180,7 +180,7 @@ class DeclaredSession(Session):
                 messages |= self._message_to_child(effect.child_id)
         end = turn.end
         if end is not None:
-            messages |= self._message_to_parent(lambda: news_of(self._turns.kernel.board, end.status, end.result))
+            messages |= self._message_to_parent(lambda: news_of(self._turns.kernel.changes, end.status, end.result))
         return messages
 
     async def _end_failed(self, error: Trouble) -> None:

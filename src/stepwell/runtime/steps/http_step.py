@@ -79,7 +79,6 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _KEEPING = frozenset({307, 308})
 _REDIRECTS = frozenset({301, 302, 303}) | _KEEPING
 _CHUNK = 65_536
-_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "stepwell"}
 
 
 class Request(NamedTuple):

@@ -113,8 +113,14 @@ def footprint(units: Iterable[Unit]) -> Footprint:
 class LockedRows:
     """The rows of a footprint, and which of them the units so far have changed."""
 
-    def __init__(self, now_ms: int) -> None:
-        self.now_ms = now_ms
+    def __init__(
+        self,
+        now_ms: int,
+        fetch_entry: Callable[[str, str], StoredEntry | None],
+        fetch_expired: Callable[[str], list[str]],
+    ) -> None:
+        """``fetch_entry`` reads an entry, and ``fetch_expired`` the expired keys of a scope, that the footprint did not name."""
+        self.now_ms, self._fetch_entry, self._fetch_expired = now_ms, fetch_entry, fetch_expired
         self.heads: dict[str, Head] = {}
         self.deleted: dict[str, Head] = {}
         self.nudged: set[str] = set()
@@ -125,8 +131,6 @@ class LockedRows:
         self.totals: dict[str, ScopeTotals] = {}
         self.rooms: dict[str, StateRoom] = {}
         self.entries: dict[tuple[str, str], StoredEntry | None] = {}
-        self.fetch_entry: Callable[[str, str], StoredEntry | None] = lambda _scope, _key: None
-        self.fetch_expired: Callable[[str], list[str]] = lambda _scope: []
 
         self.created: set[str] = set()
         self.changed_heads: set[str] = set()
@@ -207,7 +211,7 @@ class LockedRows:
     def stored(self, scope: str, key: str) -> StoredEntry | None:
         """Return an entry as the units so far leave it."""
         if (scope, key) not in self.entries:
-            found = self.fetch_entry(scope, key)
+            found = self._fetch_entry(scope, key)
             if found is not None and found.data is not None and scope in self.cleared:
                 found = StoredEntry(None, self.cleared[scope], self.now_ms)
             self.entries[scope, key] = found
@@ -220,7 +224,7 @@ class LockedRows:
     def expired_in(self, scope: str) -> list[str]:
         """Return the keys of a scope that have expired and are not yet tombstones."""
         mine = {key for path, key in self.entries if path == scope}
-        stored = () if scope in self.cleared else self.fetch_expired(scope)
+        stored = () if scope in self.cleared else self._fetch_expired(scope)
         return sorted([*(key for key in stored if key not in mine), *(key for key in mine if self._is_expired(scope, key))])
 
     def expired(self, keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

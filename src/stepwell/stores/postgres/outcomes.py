@@ -49,7 +49,7 @@ from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.lock import LockRow, acquired, broken, renewed, unlocked
 from stepwell.model.lock import lease_on as lock_lease
-from stepwell.model.queue_item import NewItem
+from stepwell.model.queue_item import ClaimItems, Enqueue, NewItem
 from stepwell.model.refusals import id_taken, no_execution
 from stepwell.model.scope import check_path
 from stepwell.model.scoped_operations import Clear, Copy, Delete, Resolution, StateOp, resolve
@@ -74,21 +74,55 @@ _check = partial(check_key, is_fixed=True)
 def misfit(unit: Unit) -> StepwellError | None:
     """Return why a unit can never be stored here: a name that is not valid text, or too long for an index. None if it can."""
     try:
-        for what in ("execution_id", "workspace_id", "commit_id"):
-            if hasattr(unit, what):
-                _check(getattr(unit, what), what, _ID_BYTES)
-        for what in ("name", "holder"):
-            if getattr(unit, what, None):  # empty names are refused elsewhere, with a better reason
-                _check(getattr(unit, what), what, _NAME_BYTES)
-        for execution_id in getattr(unit, "nudges", ()):
-            _check(execution_id, "an execution's id", _ID_BYTES)
-        for op in getattr(unit, "ops", ()):
-            _check_op(op)
-        for new in getattr(unit, "items", ()):
-            _check_item(new)
+        _check_names(unit)
     except StepwellError as error:
         return error
     return None
+
+
+def _check_names(unit: Unit) -> None:
+    match unit:
+        case Commit():
+            _check_ids(execution_id=unit.execution_id, workspace_id=unit.workspace_id, commit_id=unit.commit_id)
+            _check_state(unit)
+            for new in unit.items:
+                _check_item(new)
+        case StateBatch():
+            _check_state(unit)
+        case Adoption():
+            _check_ids(execution_id=unit.execution_id, workspace_id=unit.workspace_id)
+        case Deletion() | Archiving():
+            _check_ids(execution_id=unit.execution_id)
+        case Claim() | Extension() | Release():
+            _check_ids(execution_id=unit.execution_id)
+            _check_name(unit.holder, "holder")
+        case Acquire() | Renew() | Unlock():
+            _check_name(unit.name, "name")
+            _check_name(unit.holder, "holder")
+        case ClaimDue() | ClaimItems():
+            _check_name(unit.holder, "holder")
+        case Enqueue():
+            for new in unit.items:
+                _check_item(new)
+        case _:
+            return
+
+
+def _check_ids(**ids: str) -> None:
+    for what, name in ids.items():
+        _check(name, what, _ID_BYTES)
+
+
+def _check_name(name: str, what: str) -> None:
+    if name:  # empty names are refused elsewhere, with a better reason
+        _check(name, what, _NAME_BYTES)
+
+
+def _check_state(unit: Commit | StateBatch) -> None:
+    for execution_id in unit.nudges:
+        _check(execution_id, "an execution's id", _ID_BYTES)
+    for op in unit.ops:
+        _check_op(op)
 
 
 def _check_item(new: NewItem) -> None:

@@ -149,7 +149,8 @@ class GroupTransaction:
     def _view(self, answers: dict[str, list[Row]], touched: Footprint, keys: Sequence[tuple[str, str]]) -> LockedRows:
         limited = {workspace_of(path) for path, *_, most in answers.get("lock_scopes", ()) if most is not None}
         rooms, now_ms = self._rooms(sorted(limited)) if limited else ({}, answers["now"][0][0])
-        view = LockedRows(now_ms)
+        fetch_expired = self._expired(now_ms, touched.cleared, answers.get("expired_in_scopes", ()))
+        view = LockedRows(now_ms, self._fetch_entry, fetch_expired)
         for *columns, deleted_ms, is_nudged in (*answers.get("lock_heads", ()), *answers.get("lock_due", ())):
             head = Head(*columns)
             (view.heads if deleted_ms is None else view.deleted)[head.execution_id] = head
@@ -169,8 +170,6 @@ class GroupTransaction:
             view.entries[scope, key] = unseal(scope, key, StoredEntry(*row))
         view.queue.fill(answers)
         view.fences = [row[0] for row in answers.get("next_fences", ())]
-        view.fetch_entry = self._fetch_entry
-        view.fetch_expired = self._expired(view.now_ms, touched.cleared, answers.get("expired_in_scopes", ()))
         return view
 
     def _expired(self, now_ms: int, cleared: Collection[str], found: Sequence[Row]) -> Callable[[str], list[str]]:

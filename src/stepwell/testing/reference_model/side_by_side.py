@@ -29,6 +29,7 @@ from stepwell.model.commit import (
     StateBatch,
     Unit,
     Unlock,
+    Written,
 )
 from stepwell.model.limits import Limits
 from stepwell.model.queue_item import Claimed, Enqueue, Item, ItemQuery, Lane, NewItem
@@ -102,7 +103,9 @@ class Twins:
 
     def _learn(self, actual: Outcome, right: Outcome) -> None:
         """Note what the store calls the fences that were granted; an execution's creation gives the first one without a word."""
-        for theirs, ours in zip(*(_in_order(getattr(outcome, "answers", ())) for outcome in (actual, right)), strict=False):
+        for theirs, ours in zip(
+            *(_in_order(outcome.answers if isinstance(outcome, Written) else ()) for outcome in (actual, right)), strict=False
+        ):
             if isinstance(theirs, Lease) and isinstance(ours, Lease):
                 known = self._fences.setdefault((ours.name, ours.fence), theirs.fence)
                 before = [fence for (name, at), fence in self._fences.items() if name == ours.name and at < ours.fence]
@@ -172,15 +175,15 @@ class Twins:
                 return self._row(what, side)
             case Seen() | bool() | int() | float() | str() | bytes() | None:
                 return type(what), what
-            case _ if hasattr(what, "answers"):
-                return "written", [self._told(answer, side) for answer in _in_order(cast("Any", what).answers)]
+            case Written():
+                return "written", [self._told(answer, side) for answer in _in_order(what.answers)]
             case _:
                 return what
 
     def _row(self, row: Item | Claimed | StoredEntry | Lane, side: int) -> object:
         """A row, with its times; numbers are a store's own, and not every store knows whether an item is alone."""
         fields = msgspec.structs.asdict(row)
-        for name in ("number", "waits_ms", "is_alone"):
+        for name in ("number", "waits_ms"):
             fields.pop(name, None)
         if fields.get("ttl_ms") is not None:
             fields["ttl_ms"] = round(fields["ttl_ms"] / HALF_HOUR_MS)

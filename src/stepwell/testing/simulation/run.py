@@ -54,8 +54,8 @@ def simulate(seed: int, scheduler: TaskScheduler | None = None) -> Outcome:
             as_monotonic(clock),
         ):
             outcome = runner.run(_play(seed, Lenient(chosen), clock, store))
-    if isinstance(chosen, Replay) and chosen.parting is not None:
-        raise chosen.parting
+    if isinstance(chosen, Replay) and chosen.divergence is not None:
+        raise chosen.divergence
     return outcome
 
 

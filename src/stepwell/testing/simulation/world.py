@@ -67,9 +67,15 @@ class World:
     def add_worker(self) -> SimulatedProcess:
         """One more process with a worker."""
         self._count += 1
-        process = SimulatedProcess(f"worker-{self._count}", self.shared, self, self.clock, lease_seconds=LEASE_SECONDS)
-        process.hears = lambda: not process.is_dead and (self.is_calm or not happens(self.scheduler, "word is lost", 300))
-        process.order = lambda tasks: self.scheduler.choose("the next task", tasks)
+        process = SimulatedProcess(
+            f"worker-{self._count}",
+            self.shared,
+            self,
+            self.clock,
+            lease_seconds=LEASE_SECONDS,
+            hears=lambda: self.is_calm or not happens(self.scheduler, "word is lost", 300),
+            order=lambda tasks: self.scheduler.choose("the next task", tasks),
+        )
         process.death.add_done_callback(lambda _: self._on_death(process))
         self.workers.append(process)
         self.all.append(process)

@@ -1,7 +1,7 @@
-"""Requests with a claim behind them: written as one group, they come to what they come to one after the other.
+"""An enqueue and a claim in one group have the outcomes that they have one after the other.
 
-It is what a request to an idle system is, and stores have short ways for it. Each case is something that may keep the item
-from being started at once; the memory store, which has no short way, says what is right.
+A store may write such a group by its fast path. Each case is something that may keep the item from being claimed at once. The
+reference model says what is right.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
 from stepwell.clock import FakeClock
@@ -91,7 +90,7 @@ def _write_each(twins: Twins, units: Sequence[Unit], *, as_group: bool) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_request_and_a_claim_come_to_the_same_as_one_after_the_other(store: Store, clock: FakeClock, case: str) -> None:
+def test_enqueue_and_claim_in_one_group_have_the_outcomes_of_two(store: Store, clock: FakeClock, case: str) -> None:
     before, request, claim = CASES[case]
     twins = Twins(store, clock)
     _write_each(twins, [*_of("acme"), *_of("zeta", weight=2), *before], as_group=False)
@@ -101,45 +100,26 @@ def test_a_request_and_a_claim_come_to_the_same_as_one_after_the_other(store: St
     twins.compare([], _WORKSPACES, [])
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_piggybacked_claim_takes_only_items_that_a_claim_could_take(store: Store, clock: FakeClock, case: str) -> None:
-    before, request, claim = CASES[case]
-    twins = Twins(store, clock)
-    _write_each(twins, [*_of("acme"), *_of("zeta", weight=2), *before], as_group=False)
-    if case == "one that has become due":
-        clock.advance(HOUR)
-    _, right_outcome = twins.right.write([request, msgspec.structs.replace(claim, limit=100)])
-    right = {item.item_id for item in answers(right_outcome)}
-    _, outcome = store.write([request, msgspec.structs.replace(claim, is_riding=True)])
-    taken = {item.item_id for item in answers(outcome)}
-    assert taken <= right
-    assert len(taken) <= claim.limit
-    if claim.limit > 1 and not any(isinstance(unit, Enqueue) and unit.items[0].item_id == "first" for unit in before):
-        assert taken == right
-    for item in answers(outcome):
-        assert not item.is_alone or not any(lane.ready for lane in store.lanes(item.workspace_id))
-
-
-def test_a_claim_that_rides_along_leaves_the_turn_to_those_who_have_it(store: Store) -> None:
+def test_claim_after_an_enqueue_takes_from_the_workspace_that_had_less(store: Store) -> None:
     for unit in [*_of("acme"), *_of("zeta"), *_of("slow", concurrency=0), _request("stuck", "slow")]:
         landed(write(store, unit))
-    riding = _claim(1, is_riding=True)
+    claim = _claim(1)
     for number in range(3):
-        _, outcome = store.write([_request(f"a{number}", "acme"), riding])
+        _, outcome = store.write([_request(f"a{number}", "acme"), claim])
         assert [item.item_id for item in answers(outcome)] == [f"a{number}"]
     add(store, new_item("first", "zeta"))
-    _, outcome = store.write([_request("a3", "acme"), riding])
+    _, outcome = store.write([_request("a3", "acme"), claim])
     assert [item.item_id for item in answers(outcome)] == ["first"]
 
 
-def test_a_claim_that_rides_along_keeps_the_order_inside_a_workspace(store: Store) -> None:
+def test_claim_after_an_enqueue_keeps_the_order_inside_a_workspace(store: Store) -> None:
     for unit in [*_of("acme"), *_of("zeta"), _request("first")]:
         landed(write(store, unit))
-    _, outcome = store.write([_request("a"), _claim(1, is_riding=True)])
+    _, outcome = store.write([_request("a"), _claim(1)])
     assert [item.item_id for item in answers(outcome)] == ["first"]
 
 
-def test_piggybacked_starts_count_as_turns_of_their_workspaces(store: Store, clock: FakeClock) -> None:
+def test_items_claimed_with_their_enqueue_count_for_fairness(store: Store, clock: FakeClock) -> None:
     twins = Twins(store, clock)
     _write_each(twins, [*_of("acme"), *_of("zeta", weight=2)], as_group=False)
     for number in range(6):
@@ -151,7 +131,6 @@ def test_piggybacked_starts_count_as_turns_of_their_workspaces(store: Store, clo
     twins.compare([], _WORKSPACES, [])
 
 
-def test_a_request_for_nothing_is_answered_with_nothing(store: Store) -> None:
-    """A worker makes one before the first comes."""
+def test_enqueue_of_no_items_has_no_answers(store: Store) -> None:
     assert answers(write(store, Enqueue(()))) == []
     assert statuses(store) == {}
