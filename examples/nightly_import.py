@@ -91,10 +91,11 @@ def main() -> None:
         print(f"{ROWS} rows, 50 at a time")
         print(f"=> {run.result(timeout=60)}")
         print(f"   sums in the store: {totals.get('rows')} rows, {totals.get('cents'):,} cents")
-        for name, record in run.state().get_all_step_outputs().items():
-            if record.status == "FAILED":
-                print(f"   left out: {name}: {record.output['error']['message']}")
-        print(f"   {len(run.state().get_all_step_outputs()):,} records in {len(run.receipts()):,} commits")
+        steps = run.steps()
+        for each_step in steps:
+            if each_step.status == "FAILED":
+                print(f"   left out: {each_step.name}: {each_step.attempts[-1].error.message}")
+        print(f"   {len(steps):,} records in {len(run.receipts()):,} commits")
         print(f"   {perf_counter() - began:.1f} s")
 
 

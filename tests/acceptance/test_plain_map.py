@@ -126,7 +126,7 @@ def test_code_of_ones_own_is_mapped_one_by_one(well: Any) -> None:
 
 def test_after_a_failure_no_more_is_begun_and_what_is_under_way_is_recorded(well: Any) -> None:
     run = well.start(holding, [0, 1, 2, 3])
-    while run.state().get_step_output("m.held#2") is None:
+    while not any(each.name == "m.held#2" and each.status == "FAILED" for each in run.steps()):
         assert not gate.wait(0.01)
     gate.set()
     assert run.result(WAIT) == "m.held 50"

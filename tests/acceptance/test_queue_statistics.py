@@ -111,14 +111,18 @@ def test_why_says_that_no_worker_knows_the_workflow(open_well: OpenWell, queue_u
 def test_why_says_that_no_worker_has_the_version_of_the_workflow(open_well: OpenWell, queue_url: str):
     """Its worker gives the item back for a moment, over and over: that it waits for the next moment is not the reason."""
     well: Any = open_well(queue_url)
+    while not well.queue.workers():  # they say that they have version 1
+        pass
 
     @workflow(name="insight.echo", version=2)
     async def newer(value: int) -> int:
         return value
 
-    workflow(name="insight.echo", version=1)(echo.function)  # what the worker has
+    well.queue.pause()
     item = well.enqueue(newer, 1)
-    while not well.queue.workers() or item.state().run_at <= item.state().enqueued_at:
+    workflow(name="insight.echo", version=1)(echo.function)  # what the worker has
+    well.queue.resume()
+    while item.state().run_at <= item.state().enqueued_at:
         pass
     reason = item.why()
     assert reason.codes == ("newer_version",)
