@@ -24,7 +24,7 @@ def well(open_well: OpenWell) -> Any:
 
 
 @workflow
-async def squares(numbers: list[int]) -> list[Any]:
+async def squares(numbers: list[int]) -> list[tuple[int, int]]:
     return await stepwell.map(steps.square, numbers)
 
 

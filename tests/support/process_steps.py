@@ -82,3 +82,8 @@ def read_state() -> object:
 def repeat(text: str, times: int) -> str:
     """A text of any size."""
     return text * times
+
+
+@step(process=True)
+def gives_text_for_a_number() -> int:
+    return "text"  # pyright: ignore[reportReturnType] - that is the mistake

@@ -156,17 +156,32 @@ def test_frozen_value_does_not_follow_the_original() -> None:
     assert thaw(frozen) == {"a": [1]}
 
 
-def test_subclasses_become_what_they_are_made_of() -> None:
-    class Name(StrEnum):
-        A = "a"
+class Name(StrEnum):
+    A = "a"
 
-    class Number(IntEnum):
-        ONE = 1
 
-    assert canonical(Name.A) == b'"a"'
-    assert type(freeze(Name.A)) is str
-    assert type(freeze(Number.ONE)) is int
-    assert canonical(OrderedDict(b=1, a=2)) == b'{"a":2,"b":1}'
+class Number(IntEnum):
+    ONE = 1
+
+
+class Text(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (Name.A, r"\$: Name would come back as a plain str"),
+        ([Number.ONE], r"\$\[0\]: Number would come back as a plain int"),
+        ({"a": OrderedDict(b=1)}, r"\$.a: OrderedDict would come back as a plain dict"),
+        ({Name.A: 1}, "is not a plain string"),
+        (Text("a"), r"\$: Text would come back as a plain str"),
+    ],
+)
+def test_subclasses_of_json_types_are_refused(value: object, place: str) -> None:
+    for keep in (canonical, freeze):
+        with pytest.raises(InvalidInput, match=place):
+            keep(value)
 
 
 def test_an_enum_of_no_json_kind_is_refused() -> None:
@@ -184,7 +199,7 @@ def test_value_that_does_not_decode_equal_is_refused_though_its_parts_are_sound(
         def __eq__(self, other: object) -> bool:
             return False
 
-    with pytest.raises(InvalidInput, match="does not come back from JSON as it was"):
+    with pytest.raises(InvalidInput, match="Odd would come back as a plain dict"):
         canonical({"a": Odd()})
 
 

@@ -24,7 +24,7 @@ from stepwell.flow.retry import Retry
 from stepwell.model.ids import check_key
 from stepwell.model.limits import Limits
 from stepwell.model.record import FunctionTrigger
-from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode, from_value, to_value
+from stepwell.model.value import DEFAULT_LIMITS, Value, canonical, decode, from_value, is_plain_type, shown_type, to_value
 
 __all__ = [
     "Caller",
@@ -110,6 +110,8 @@ _NEWEST = 2**53
 """The largest integer that every store, and every reader of its JSON, represents exactly."""
 
 _PLAIN = (int, str, bool, float, type(None))
+_WHOLE = (*_PLAIN, dict, list)
+"""Types that say all about a value which the canonical encoding accepts as it is."""
 _NAMELESS = (*_VARIABLE, inspect.Parameter.POSITIONAL_ONLY)
 
 
@@ -130,10 +132,14 @@ caller: ContextVar[Caller | None] = ContextVar("stepwell_caller", default=None)
 
 
 class _Annotated:
-    """The annotations of a function, resolved on first use, because they may name types that are defined later."""
+    """The annotations of a function, resolved on first use, because they may name types that are defined later.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
+    Args:
+        what: what the function returns, for messages.
+    """
+
+    def __init__(self, function: Callable[..., Any], what: str) -> None:
+        self._function, self._what = function, what
 
     @functools.cached_property
     def hints(self) -> dict[str, Any]:
@@ -142,17 +148,34 @@ class _Annotated:
         except (NameError, TypeError):
             return {}
 
+    @functools.cached_property
+    def returned(self) -> Any:
+        """The type of the result; ``Any`` for a function that returns anything or, by its annotation, nothing."""
+        kind = self.hints.get("return", Any)
+        return Any if kind is object or kind is type(None) else kind
+
+    @functools.cached_property
+    def is_plain(self) -> bool:
+        """Whether the type of the result is made of JSON types only, so that the result needs no conversion to become JSON."""
+        return is_plain_type(self.returned)
+
     def encode(self, result: object, limits: Limits) -> bytes:
-        """Return a result as canonical bytes: converted by its annotation, or as it is if it is a plain value."""
+        """Return a result as canonical bytes: converted by its annotation, or as it is if that has JSON types only.
+
+        Raise ``InvalidInput`` if decoding would fail, since what is recorded stays for good.
+        """
+        kind, given = self.returned, type(result)
         # Plain values skip the conversion: most results are plain, and this is on the path of every step.
-        is_typed = type(result) not in _PLAIN and self.hints.get("return", Any) is not Any
-        return canonical(to_value(result) if is_typed else result, limits, what=f"what {self._function.__qualname__} gave")
+        is_typed = given not in _PLAIN and not self.is_plain
+        data = canonical(to_value(result, what=self._what) if is_typed else result, limits, what=self._what)
+        if not (kind is Any or (kind is given and kind in _WHOLE)):
+            from_value(decode(data), kind, what=self._what)
+        return data
 
     def decode(self, data: bytes) -> Any:
         """Return the result, converted to its annotated type."""
-        kind = self.hints.get("return", Any)
-        value = decode(data)
-        return value if kind is Any or kind is type(value) or kind is type(None) else from_value(value, kind)
+        kind, value = self.returned, decode(data)
+        return value if kind is Any or kind is type(value) else from_value(value, kind, what=self._what)
 
 
 class Step(Generic[P, R]):
@@ -173,7 +196,7 @@ class Step(Generic[P, R]):
         self.retry, self.timeout_seconds = retry, timeout_seconds
         self.process, self.effect = process, None if effect is None else check_key(effect, "a kind of effect")
         self.is_async = inspect.iscoroutinefunction(function)
-        self._annotated = _Annotated(function)
+        self._annotated = _Annotated(function, f"the output of step {name!r}")
 
     def __call__(self, *arguments: P.args, **keywords: P.kwargs) -> R:
         inside = caller.get()
@@ -223,7 +246,7 @@ class Step(Generic[P, R]):
         return None if self.retry is _NO_RETRY else self.retry
 
     def encode(self, result: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
-        """Return an output as canonical bytes. Raise ``InvalidInput`` if decoding would not return an equal value."""
+        """Return an output as canonical bytes. Raise ``InvalidInput`` if it could not be decoded by its annotation."""
         return self._annotated.encode(result, limits)
 
     def decode(self, data: bytes) -> R:
@@ -250,7 +273,7 @@ class Workflow(Generic[P, R]):
         self.function, self.name, self.version = function, check_key(name, "a workflow's name"), version
         self.timeout_seconds, self.governance = timeout_seconds, governance
         self.is_async = inspect.iscoroutinefunction(function)
-        self._annotated = _Annotated(function)
+        self._annotated = _Annotated(function, f"the result of workflow {name!r}")
         self._parameters = list(inspect.signature(function).parameters.values())
         self._names = [parameter.name for parameter in self._parameters]
 
@@ -322,13 +345,12 @@ class Workflow(Generic[P, R]):
         except InvalidInput as error:
             # The text before the colon is about stored values, and an input is refused before it is stored.
             told = error.message.partition(": ")[2]
-            wanted = kind.__name__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind)
             raise InvalidInput(
-                f"the input of workflow {self.name!r} does not fit its parameter {name!r} of type {wanted}: {told}"
+                f"the input of workflow {self.name!r} does not fit its parameter {name!r} of type {shown_type(kind)}: {told}"
             ) from None
 
     def encode(self, result: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
-        """Return the workflow's result as canonical bytes."""
+        """Return the workflow's result as canonical bytes. Raise ``InvalidInput`` if it could not be decoded by its annotation."""
         return self._annotated.encode(result, limits)
 
     def decode(self, data: bytes) -> R:

@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import enum
 import json
+import marshal
+import types
+import typing
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -29,8 +33,10 @@ __all__ = [
     "decode",
     "freeze",
     "from_value",
+    "is_plain_type",
     "parse",
     "recode",
+    "shown_type",
     "thaw",
     "to_value",
 ]
@@ -58,6 +64,14 @@ class Rule(NamedTuple):
     example: object
     accepted: bool
     reason: str
+
+
+class _Level(enum.IntEnum):
+    LOW = 1
+
+
+class _Named(dict[str, object]):
+    pass
 
 
 def _nested(depth: int) -> list[object]:
@@ -105,6 +119,13 @@ RULES: tuple[Rule, ...] = (
         False,
         "would come back as text or lose digits; use str(), or annotate the type",
     ),
+    Rule("IntEnum, StrEnum", _Level.LOW, False, "would come back as an int or a text; use .value, or annotate the type"),
+    Rule(
+        "OrderedDict, any other subclass",
+        _Named(a=1),
+        False,
+        "would come back as a plain dict, list, int, float or text; convert it first",
+    ),
     Rule("any other object", object(), False, "only JSON survives a restart; convert it first, or annotate the type"),
     Rule("64 levels", _nested(64), True, "the deepest nesting that every reader is sure to manage"),
     Rule("65 levels", _nested(65), False, "over the depth limit; flatten it"),
@@ -119,7 +140,7 @@ def canonical(value: Value, limits: Limits = DEFAULT_LIMITS, *, what: str = "the
     """
     try:
         data = _encode(value)
-        same = decode(data) == value
+        same = decode(data) == value and (type(value) in _ATOMS or _has_exact_types(value))
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
         data, same = b"", False
     if not same:
@@ -135,6 +156,23 @@ def canonical(value: Value, limits: Limits = DEFAULT_LIMITS, *, what: str = "the
 def recode(value: Value) -> bytes:
     """Return the canonical bytes of a value that was accepted before, or is made of such, without checking limits again."""
     return _encode(value)
+
+
+_ATOMS = frozenset({type(None), bool, int, float, str})
+_JSON_TYPES = _ATOMS | {list, dict}
+
+
+def _has_exact_types(value: Value) -> bool:
+    """Return whether all parts of an encodable value are of the plain types themselves.
+
+    JSON and ``==`` do not tell a subclass from its base: an ``IntEnum`` from an int, an ``OrderedDict`` from a dict. ``marshal``
+    accepts no subclass of these types, and walks a value several times faster than Python code. Its bytes are thrown away.
+    """
+    try:
+        marshal.dumps(value, 2)  # version 2 keeps no table of the parts that it has seen
+    except ValueError:
+        return False
+    return True
 
 
 # Nineteen digits in a row may be an int beyond 64 bits (or just text); translating the bytes finds that at C speed.
@@ -173,21 +211,45 @@ def parse(text: bytes | str, limits: Limits = DEFAULT_LIMITS, *, what: str = "th
     return value
 
 
-def to_value(obj: object) -> Value:
-    """Return a typed object (dataclass, msgspec or attrs class, pydantic model, date, tuple ...) as a plain value."""
+def to_value(obj: object, *, what: str = "") -> Value:
+    """Return a typed object (dataclass, msgspec or attrs class, pydantic model, date, tuple ...) as a plain value.
+
+    Raise ``InvalidInput`` that names ``what`` was to be converted.
+    """
     try:
         # In order, because a set comes in another one in every process; and keys as text, because JSON has no others.
         return _lists(msgspec.to_builtins(obj, enc_hook=_encode_foreign, str_keys=True, order="deterministic"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{type(obj).__name__} cannot become JSON: {error}") from None
+        named = f"{what} ({type(obj).__name__})" if what else type(obj).__name__
+        raise InvalidInput(f"{named} cannot become JSON: {error}") from None
 
 
-def from_value(value: Value, kind: type[T]) -> T:
-    """Return the plain value as an instance of ``kind``: the way back from ``to_value``."""
+def from_value(value: Value, kind: type[T], *, what: str = "the stored value") -> T:
+    """Return the plain value as an instance of ``kind``: the way back from ``to_value``.
+
+    Raise ``InvalidInput`` that begins with ``what`` and names the place inside the value.
+    """
     try:
         return msgspec.convert(value, kind, dec_hook=_decode_foreign, str_keys=True)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise InvalidInput(f"the stored value is not a {getattr(kind, '__name__', kind)}: {error}") from None
+        raise InvalidInput(f"{what} is not a {shown_type(kind)}: {error}") from None
+
+
+def is_plain_type(kind: Any) -> bool:
+    """Return whether values of a type are JSON as they are: it is ``Any``, a JSON type, or made of these."""
+    if kind in (Any, object) or kind in _JSON_TYPES or kind is None:
+        return True
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return all(type(each) in _ATOMS for each in parts)
+    if origin is dict and parts[0] not in (str, Any, object):
+        return False
+    return origin in (list, dict, typing.Union, types.UnionType) and all(map(is_plain_type, parts))
+
+
+def shown_type(kind: Any) -> str:
+    """Return a type as its annotation shows it."""
+    return kind.__name__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind)
 
 
 def _lists(value: Value) -> Value:
@@ -200,13 +262,28 @@ def _lists(value: Value) -> Value:
 
 
 def _encode_foreign(obj: object) -> object:
-    dump = getattr(obj, "model_dump", None)
+    dump: Any = getattr(obj, "model_dump", None)
     if dump is None:
         raise TypeError(f"no JSON form is known for {type(obj).__name__}")
-    return dump(mode="json")
+    # By alias, since that is what a model reads; by name for one whose alias is for writing only. Computed fields are left out.
+    fault = ""
+    for by_alias in (True, False):
+        plain = dump(mode="json", by_alias=by_alias, round_trip=True)
+        try:
+            same = _decode_foreign(type(obj), plain)
+        except (TypeError, ValueError) as error:
+            fault = fault or str(error)
+            continue
+        lost = [name for name, value in vars(obj).items() if vars(same).get(name, value) != value]
+        if not lost:
+            return plain
+        fault = fault or f"field {lost[0]!r} does not come back as it was; do not exclude it, or make it part of the JSON"
+    raise TypeError(fault)
 
 
 def _decode_foreign(kind: type[T], value: object) -> T:
+    if kind is object:
+        return cast("T", value)
     validate = getattr(kind, "model_validate", None)
     if validate is None:
         raise TypeError(f"no way is known from JSON to {kind.__name__}")
@@ -259,7 +336,7 @@ def _inspect(value: object, limits: Limits, what: str) -> None:
 def _children(part: object) -> Iterator[tuple[str, object]]:
     if isinstance(part, dict):
         for key, child in cast("dict[object, object]", part).items():
-            if not isinstance(key, str):
+            if type(key) is not str:
                 yield f".{key!r}", _BadKey(key)
             else:
                 yield f".{key}", child
@@ -276,6 +353,10 @@ class _BadKey(NamedTuple):
 
 def _fault_of(part: object) -> str:
     """Return why one part is not a value, or an empty string."""
+    kind = type(part)
+    if isinstance(part, int | float | str | list | dict) and kind not in _JSON_TYPES:
+        plain = next(each.__name__ for each in kind.__mro__ if each in _JSON_TYPES)
+        return f"{kind.__name__} would come back as a plain {plain}; convert it first, or annotate the type"
     match part:
         case None | bool() | list() | dict():
             return ""
@@ -286,7 +367,7 @@ def _fault_of(part: object) -> str:
         case str():
             return "" if part.isascii() or _is_text(part) else "half of a surrogate pair is not text; replace or drop it"
         case _BadKey():
-            return f"the key {part.key!r} is not a string; JSON keys are strings"
+            return f"the key {part.key!r} is not a plain string; JSON keys are strings"
         case tuple():
             return "a tuple would come back as a list; use a list, or annotate the type"
         case _:
