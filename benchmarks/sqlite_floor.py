@@ -72,7 +72,7 @@ class _Bare:
     def _write(self, digest: str, commit_id: str, header: bytes, body: bytes) -> None:
         revision = self._revision + 1
         row = (self._number, revision, self._digest, None, digest, None, 0, commit_id, False, header, body)
-        self._db.execute(SQL["commit"], row)
+        self._db.execute(SQL["commits"], row)
         self._revision, self._digest = revision, digest
 
 

@@ -176,7 +176,7 @@ class DefinitionOperations:
         """
         if isinstance(given, Workflow):
             found = registered_workflow(given.name)
-            if found not in (None, given):  # an execution finds its code by name, so it would run the other function
+            if found is not None and found.function is not given.function:  # a run finds its code by name: it would run the other
                 raise InvalidInput(
                     f"another function was registered as workflow {given.name!r} after this one; start that one, or give one of "
                     "them another name with @workflow(name=...)"
