@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import pytest
 
 from stepwell import Stepwell
@@ -84,3 +85,19 @@ def test_commit_after_an_interrupted_one_is_in_the_file(tmp_path: Path, monkeypa
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("synchronous", ["FULL", "NORMAL"])
+def test_every_connection_that_writes_flushes_the_cache_of_the_drive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synchronous: str
+):
+    """macOS: a plain fsync leaves the data in the drive's cache, and a power loss takes it."""
+    connections: list[apsw.Connection] = []
+    monkeypatch.setattr(apsw, "connection_hooks", [connections.append])
+    with Stepwell(f"sqlite:///{tmp_path / 'well.db'}?synchronous={synchronous}") as well:
+        well.create("a")
+        well.load("a")
+        writers = [each for each in connections if not each.pragma("query_only")]
+        assert writers
+        for each in writers:
+            assert (each.pragma("fullfsync"), each.pragma("checkpoint_fullfsync")) == (1, 1)
