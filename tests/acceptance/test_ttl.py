@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from tests.acceptance.conftest import OpenWell
 
-from stepwell import FakeClock, InvalidInput, Stepwell
+from stepwell import AsyncStepwell, FakeClock, InvalidInput, Stepwell
+from stepwell.testing.store_access import store_under
 
 
 def test_expired_is_absent_at_once(well: Stepwell, clock: FakeClock) -> None:
@@ -102,3 +106,22 @@ def test_keys_with_an_end_are_swept_by_themselves(open_well: OpenWell, clock: Fa
         well.state.globals.set(f"k{number % 300}", number, ttl=1)
         clock.advance(0.1)
     assert sum(not change.is_deleted for change in well.state.globals.watch(since=0, idle_seconds=0)) < 300
+
+
+def test_reads_of_sliding_keys_ask_a_store_nothing_from_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store may wait for its disk or network, and everything else on the loop with it."""
+    askers: list[threading.Thread] = []
+
+    async def main() -> None:
+        async with AsyncStepwell(f"sqlite:///{tmp_path / 'well.db'}", worker=False) as well:
+            scope, store = well.state.globals, store_under(well)
+            await scope.set("k", 1, ttl=3600, sliding=True)
+            await well.conversations.set("c", {"n": 1})
+            monkeypatch.setattr(store, "now_ms", lambda: askers.append(threading.current_thread()) or 0)
+            await scope.get("k")
+            await scope.get_many(["k"])
+            await anext(aiter(scope.watch(since=0)))
+            await well.conversations.get("c")
+
+    asyncio.run(main())
+    assert threading.current_thread() not in askers

@@ -236,7 +236,7 @@ class ConversationOperations:
 
     def _slide(self, conversation_id: str, row: StoredEntry | None) -> Operation[None]:
         """Restart the TTL of all parts of a conversation if enough of it has passed: they must expire together."""
-        if row is None or not must_slide(row, self._store.now_ms):
+        if row is None or not must_slide(row, self._clock.now_ms()):
             return
         path, about = self._path(conversation_id), _about(row)
         ops = [Touch(path, _STATE), Touch(path, _ABOUT), *self._touch_chunks(conversation_id, about)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from time import monotonic
 from typing import TypeVar, cast
@@ -135,7 +135,7 @@ class ScopeOperations:
         found = yield from self._entries(keys)
         for key in keys:
             self._see(key, found[key].revision if key in found else ABSENT)
-        sliding = [key for key, stored in found.items() if must_slide(stored, self._store.now_ms)]
+        sliding = [key for key, stored in found.items() if must_slide(stored, self._shared.clock.now_ms())]
         if sliding:
             yield from self._shared.write(*(Touch(self._path, key) for key in sliding))
         return {key: decode(found[key].data or b"null") for key in keys if key in found}
@@ -227,7 +227,7 @@ class ScopeOperations:
             rows = yield from read(lambda: self._store.changes(self._path, after))
             left = ends - monotonic()
             if rows or left <= 0:
-                now = self._store.now_ms()
+                now = self._shared.clock.now_ms()
                 return [StateChange.seen_at(key, stored, now) for key, stored in rows]
             yield from wait(listening, left)
 
@@ -235,7 +235,7 @@ class ScopeOperations:
         found = yield from self._entries([key])
         stored = found.get(key)
         self._see(key, ABSENT if stored is None else stored.revision)
-        if stored is not None and must_slide(stored, self._store.now_ms):
+        if stored is not None and must_slide(stored, self._shared.clock.now_ms()):
             yield from self._shared.write(Touch(self._path, key))
         return stored
 
@@ -287,11 +287,11 @@ class ScopeOperations:
         return check_key(key, "a state key", self._limits.key_bytes)
 
 
-def must_slide(stored: StoredEntry, now_ms: Callable[[], int]) -> bool:
+def must_slide(stored: StoredEntry, now_ms: int) -> bool:
     """Return whether a read of this entry restarts its TTL."""
     if not stored.sliding or stored.ttl_ms is None or stored.expires_ms is None:
         return False
-    return stored.expires_ms - now_ms() < stored.ttl_ms - stored.ttl_ms // _SLIDE_SHARE
+    return stored.expires_ms - now_ms < stored.ttl_ms - stored.ttl_ms // _SLIDE_SHARE
 
 
 def _several(keys: object) -> list[str]:

@@ -129,8 +129,9 @@ class StepState(BufferedScope):
 
     def _seen(self, store: Store, rows: Rows) -> Rows:
         """A read starts a sliding TTL anew, with the step's commit."""
+        now = store.now_ms() if any(row.sliding for row in rows.values()) else 0
         for key, row in rows.items():
-            if key not in self._slid and must_slide(row, store.now_ms):
+            if key not in self._slid and must_slide(row, now):
                 self._slid.add(key)
                 self._buffer.write_state(lambda key=key: Touch(self._path, key))
         return rows
