@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 from tests.support.store_urls import url_of
@@ -50,3 +51,39 @@ def test_closed_well_starts_no_worker() -> None:
     with pytest.raises(StoreUnavailable, match="closed"):
         well.start(count)
     assert own_threads() <= before
+
+
+def test_closed_well_reads_no_more(url: str) -> None:
+    well = Stepwell(url, worker=False)
+    well.create("run")
+    well.state.globals.set("k", 1)
+    cache = well.state.globals.cached(3600)
+    assert cache.get("k") == 1
+    well.close()
+    reads: list[Callable[[], object]] = [
+        lambda: well.load("run"),
+        well.executions.list,
+        lambda: well.state.globals.get("k"),
+        well.state.globals.all,
+        well.state.scopes,
+        lambda: cache.get("k"),
+        well.queue.list,
+        well.workspaces.list,
+        lambda: well.conversations.get("c"),
+    ]
+    for each in reads:
+        with pytest.raises(StoreUnavailable, match="closed"):
+            each()
+    assert not well.health().is_ok
+
+
+def test_closed_well_ends_a_watch_under_way(url: str) -> None:
+    well = Stepwell(url, worker=False)
+    changes = well.state.globals.watch(since=0)
+    well.state.globals.set("k", 1)
+    assert next(changes).key == "k"
+    closing = threading.Timer(0.05, well.close)
+    closing.start()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        next(changes)
+    closing.join()

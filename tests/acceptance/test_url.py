@@ -123,3 +123,35 @@ def test_well_is_a_context_manager_and_may_be_closed_twice(open_well: OpenWell) 
     for use in (lambda: well.create("more"), lambda: well.load("run"), lambda: well.state.globals.set("a", 1)):
         with pytest.raises(StoreUnavailable, match="closed; open it again"):
             use()
+
+
+@pytest.mark.parametrize("url", ["memory://shared", "memory:///shared", "memory://?ttl=5", "memory:name", "MEMORY://x"])
+def test_memory_has_no_name_and_no_options(url: str) -> None:
+    """Whoever names it expects two wells to meet there."""
+    for face in (Stepwell, AsyncStepwell):
+        with pytest.raises(InvalidInput, match=r"no name and no options.*write memory://"):
+            face(url)
+
+
+@pytest.mark.parametrize("url", ["memory://", "memory:"])
+def test_memory_without_a_name_is_a_store_of_its_own(open_well: OpenWell, url: str) -> None:
+    open_well(url).create("run")
+    assert open_well(url).executions.list() == []
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///well.db?sinchronous=NORMAL", "redis://127.0.0.1:1/0?ttl=5", "postgresql://127.0.0.1:1/db?poolsize=4"]
+)
+def test_unknown_options_are_refused_by_their_names(url: str) -> None:
+    with pytest.raises(InvalidInput, match=r"sinchronous|ttl|poolsize"):
+        Stepwell(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///a#b.db", "redis://:hunter2#x@127.0.0.1:1/0", "postgresql://me:hunter2#x@127.0.0.1:1/db"]
+)
+def test_hash_in_a_url_is_refused_and_not_taken_for_its_end(tmp_path: Path, url: str) -> None:
+    with pytest.raises(InvalidInput, match="%23") as caught:
+        Stepwell(url)
+    assert "hunter2" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []

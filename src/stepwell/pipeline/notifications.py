@@ -222,7 +222,8 @@ class Notifications:
             stop()
 
     def close(self) -> None:
-        """Stop listening to the store, whoever still waits."""
+        """Stop listening to the store. Those who wait are woken for the last time, so that caches keep nothing."""
+        self.notify("")
         with self._lock:
             self._waiting.clear()
             stop, self._stop = self._stop, None

@@ -15,10 +15,15 @@ __all__ = ["store_of"]
 
 def store_of(url: str, clock: Clock, limits: Limits) -> Store:
     """The store that a URL names, not opened yet; ``InvalidInput`` if no store has that scheme."""
-    match _scheme(url):
+    scheme = _scheme(url)
+    if "#" in url:
+        # What follows would be left out without a word: half a password, and then the host, or half the name of a file.
+        raise InvalidInput(f"{without_secrets(url)!r}: write # as %23 in a URL")
+    match scheme:
         case "memory":
             from stepwell.stores.memory import MemoryStore
 
+            _check_bare(url)
             return MemoryStore(clock, limits)
         case "sqlite":
             from stepwell.stores.sqlite.store import SQLiteStore
@@ -47,11 +52,20 @@ def store_of(url: str, clock: Clock, limits: Limits) -> Store:
                 raise InvalidInput(f"a redis:// store needs a driver; run pip install 'stepwell[redis]' ({error})") from error
 
             return RedisStore(url, clock, limits)
-        case scheme:
+        case _:
             raise InvalidInput(
                 f"no store has the scheme {scheme!r} of {without_secrets(url)!r}; use memory://, sqlite:///path/to/file.db, "
                 "postgresql://host/database or redis://host"
             )
+
+
+def _check_bare(url: str) -> None:
+    """Raise ``InvalidInput`` for a memory URL with a name or options: two wells that it names would not share a store."""
+    if any(urlsplit(url)[1:]):
+        raise InvalidInput(
+            f"{without_secrets(url)!r}: a store in memory has no name and no options, since it belongs to one well alone; "
+            "write memory://, or give wells that share their data one sqlite:/// URL"
+        )
 
 
 def _scheme(url: object) -> str:

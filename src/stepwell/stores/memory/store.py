@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from stepwell.clock import Clock
 from stepwell.contract.store import Capabilities, Durability, ExecutionQuery
-from stepwell.errors import StepwellError
+from stepwell.errors import StepwellError, StoreUnavailable
 from stepwell.fault_points import fault, fault_after_commit
 from stepwell.model.commit import (
     Acquire,
@@ -43,22 +43,41 @@ from stepwell.stores.memory.undo import UndoLog
 __all__ = ["MemoryStore"]
 
 
+class _OpenLock:
+    """A reentrant lock that nobody gets once the store is closed: ``StoreUnavailable`` is raised then."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.is_closed = False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        if self.is_closed:
+            self._lock.release()
+            raise StoreUnavailable("the store is closed; open it again")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class MemoryStore:
     """Store that keeps everything in this process, under one lock; values are bytes, so what is read cannot be changed."""
 
     def __init__(self, clock: Clock, limits: Limits) -> None:
         self._clock = clock
-        self._lock = threading.RLock()
+        self._lock = _OpenLock()
         self._executions = MemoryExecutions(clock)
         self._locks = MemoryLocks(clock)
         self._queue = MemoryQueue(clock)
         self._entries = MemoryEntries(clock, limits, self._queue.state_bytes_of)
 
     def open(self) -> None:
-        """Do nothing: a dict needs no opening."""
+        """Serve again after ``close``: the data lives as long as this object."""
+        self._lock.is_closed = False
 
     def close(self) -> None:
-        """Do nothing: the data goes with the last reference to the store."""
+        """Serve no more until it is opened again."""
+        self._lock.is_closed = True
 
     def capabilities(self) -> Capabilities:
         return Capabilities(is_shared=False, has_blocking_writes=False)
@@ -70,7 +89,8 @@ class MemoryStore:
         return self._clock.now_ms()
 
     def check(self) -> None:
-        """Do nothing: memory is always reachable."""
+        with self._lock:
+            pass
 
     def listen(self, wake: Callable[[str], None]) -> Callable[[], None]:  # noqa: ARG002 - no other process can write here
         return lambda: None
