@@ -79,7 +79,6 @@ class ExecutionWriter:
         self._executions, self._driver, self._live, self._new_id = executions, driver, live, new_id
         self._terms = CommitTerms(fence=fence)
         self._first: FirstCommit | None = None
-        self._preview: State | None = None
         self.end: Abandoned | None = None
         """Why commits of this session are refused from now on; None while they are not."""
         self.creation_error: StepwellError | None = None
@@ -99,15 +98,15 @@ class ExecutionWriter:
     @classmethod
     def of_new(cls, executions: Executions, driver: AsyncDriver, first: FirstCommit, new_id: NewId) -> ExecutionWriter:
         """Return the writer of an execution that its first commit will create."""
-        live = CachedExecution(first.identity.execution_id, first.identity.workspace_id, State())
+        live = CachedExecution(first.identity.execution_id, first.identity.workspace_id, first.preview())
         writer = cls(executions, driver, live, first.creation.fence, new_id)
-        writer._first, writer._preview = first, first.preview()
+        writer._first = first
         return writer
 
     @property
     def state(self) -> State:
         """The execution's state, up to the last commit; before the first one, what its creation will come to."""
-        return self._live.state if self._preview is None else self._preview
+        return self._live.state
 
     @property
     def identity(self) -> Metadata:
@@ -279,7 +278,8 @@ class ExecutionWriter:
         self, first: FirstCommit, batch: Sequence[Planned], rest: Rest | None, nudges: tuple[str, ...]
     ) -> Receipt:
         """Make the commit that creates the execution. Its id may be taken: then the lease that came with it is another's."""
-        live = self._live = CachedExecution(self._live.execution_id, self._live.workspace_id, State())
+        # The state at hand is a preview, which its creation does not build on.
+        live = CachedExecution(self._live.execution_id, self._live.workspace_id, State())
         terms = CommitTerms(None, None, (), rest, nudges, first.mark)
         transaction = OpenTransaction(live, terms, self._new_id)
         try:
@@ -295,7 +295,7 @@ class ExecutionWriter:
             return found
         if rest is None or not rest.is_final:  # readers of an execution that has ended hear of it otherwise, or ask the store
             self._executions.keep(live)
-        self._first = self._preview = None
+        self._first, self._live = None, live
         return receipt
 
     async def _resolve_doubt(self, doubt: OpenTransaction) -> Receipt | None:
@@ -309,7 +309,7 @@ class ExecutionWriter:
             self._live = await self._driver.run(self._executions.newest(self._live.execution_id))
         self._in_doubt = None
         if receipt is not None:
-            self._first = self._preview = None
+            self._first = None
             self._receipt, self._has_left = receipt, doubt.terms.rest is not None
         return receipt
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
 from math import inf
 
 from stepwell.errors import LeaseLost, StepwellError
@@ -52,8 +53,11 @@ class Session(ABC):
         """Until when the lease is held for sure, by ``time.monotonic``; its worker keeps it up to date."""
         self._identity = writer.identity
         self._inbox = Inbox(self._identity.execution_id, self._identity.workspace_id)
-        self._attempts = Attempts(services, self._identity, writer)
         self._is_handing_back = self._is_abandoned = False
+
+    @cached_property
+    def _attempts(self) -> Attempts:
+        return Attempts(self._services, self._identity, self._writer)
 
     @property
     def execution_id(self) -> str:
