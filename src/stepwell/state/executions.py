@@ -22,7 +22,7 @@ from stepwell.errors import (
     ValidationFailed,
 )
 from stepwell.fault_points import fault
-from stepwell.model.commit import Commit, Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen
+from stepwell.model.commit import Commit, CommitKind, Creation, Deletion, Head, Loaded, LockGuard, Rest, Seen
 from stepwell.model.draft import Draft, Opening, Planned
 from stepwell.model.execution_state import ONLY, ExecutionState, State
 from stepwell.model.ids import NewId, check_id, check_key, new_commit_id
@@ -268,6 +268,8 @@ class Executions(History):
 
     def _settle(self, live: CachedExecution, draft: Draft, commit: Commit) -> None:
         """Bring the state at hand up to a commit that is stored."""
+        if commit.kind is CommitKind.RUN:
+            return  # created and ended at once: no cache has this state, and nothing follows it
         with live.lock:
             if live.state.revision == commit.revision - 1:
                 settle(draft, commit)

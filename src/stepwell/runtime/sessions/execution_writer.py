@@ -293,9 +293,11 @@ class ExecutionWriter:
             if found is None:
                 raise
             return found
-        if rest is None or not rest.is_final:  # readers of an execution that has ended hear of it otherwise, or ask the store
+        self._first = None
+        # Nobody commits to an execution that has ended; whoever reads it asks the store.
+        if rest is None or not rest.is_final:
             self._executions.keep(live)
-        self._first, self._live = None, live
+            self._live = live
         return receipt
 
     async def _resolve_doubt(self, doubt: OpenTransaction) -> Receipt | None:
