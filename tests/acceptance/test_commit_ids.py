@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from stepwell import Conflict, ReceiptArchived, Stepwell
+from stepwell import Conflict, FakeClock, Limits, ReceiptArchived, Stepwell
+from stepwell.testing.conformance.fixtures import MakeStore
 
 
 def count(well: Any, execution_id: str, commit_id: str) -> Any:
@@ -64,3 +65,58 @@ def test_function_of_a_transaction_that_was_not_begun_gets_the_newest_state(file
         late.update_context(lambda context: {"n": context["n"] + 1})
         late.commit()
         assert here.load("run").context == {"n": 2}
+
+
+def pay(well: Stepwell, cents: int, **fields: Any) -> Any:
+    with well.transaction("run", commit_id="pay") as tx:
+        tx.set_variable("paid", cents)
+        tx.update_context(lambda context: {"n": context["n"] + 1})
+        for name, value in fields.items():
+            tx.set_variable(name, value)
+    return tx.receipt
+
+
+def test_second_commit_of_an_id_with_the_same_changes_gives_its_receipt(make_store: MakeStore, clock: FakeClock) -> None:
+    with Stepwell(make_store(clock, Limits()), worker=False) as well:
+        well.create("run", context={"n": 0})
+        first = pay(well, 700)
+        assert pay(well, 700) == first
+        assert well.load("run").context == {"n": 1}
+
+
+def test_second_commit_of_an_id_with_other_changes_is_a_conflict(make_store: MakeStore, clock: FakeClock) -> None:
+    with Stepwell(make_store(clock, Limits()), worker=False) as well:
+        well.create("run", context={"n": 0})
+        pay(well, 700)
+        before = well.load("run")
+        for again in (lambda: pay(well, 800), lambda: pay(well, 700, tip=1)):
+            with pytest.raises(Conflict, match="commit 'pay' of execution 'run' landed with other changes, at revision 1"):
+                again()
+        assert well.load("run") == before
+
+
+def test_creation_with_the_commit_id_of_another_creation_is_a_conflict(make_store: MakeStore, clock: FakeClock) -> None:
+    with Stepwell(make_store(clock, Limits()), worker=False) as well:
+        first = well.create("run", context={"n": 0}, commit_id="made")
+        assert well.create("run", context={"n": 0}, commit_id="made") == first
+        for context, workspace in (({"n": 1}, "default"), ({"n": 0}, "acme")):
+            with pytest.raises(Conflict):
+                well.create("run", workspace, context, commit_id="made")
+
+
+def test_refused_retry_of_a_commit_compares_its_changes_too(make_store: MakeStore, clock: FakeClock) -> None:
+    """A retry that the state refuses, since its own first try is in it, finds the receipt of that."""
+
+    def leave(well: Stepwell, token: str) -> Any:
+        tx = well.transaction("run", commit_id="leave")
+        tx.remove_token(token)
+        return tx.commit()
+
+    with Stepwell(make_store(clock, Limits()), worker=False) as well:
+        well.create("run")
+        with well.transaction("run") as tx:
+            tx.add_token("here", node="n")
+        first = leave(well, "here")
+        assert leave(well, "here") == first
+        with pytest.raises(Conflict, match="landed with other changes"):
+            leave(well, "elsewhere")

@@ -102,7 +102,9 @@ def test_run_gives_its_result_and_its_record(well: Any) -> None:
 
 def test_same_execution_id_is_the_same_run(well: Any) -> None:
     definition = define("d-once", call("d.double"))
-    assert well.start(definition, 1, execution_id="x").result(WAIT) == well.start(definition, 9, execution_id="x").result(WAIT)
+    assert well.start(definition, 1, execution_id="x").result(WAIT) == well.start(definition, 1, execution_id="x").result(WAIT)
+    with pytest.raises(Conflict, match="was started with another input"):
+        well.start(definition, 9, execution_id="x")
     assert calls["double"] == 1
 
 

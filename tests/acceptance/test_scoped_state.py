@@ -258,7 +258,8 @@ def test_transaction_over_many_keys_and_scopes(well: Stepwell) -> None:
     tx = well.state.transaction()
     tx.state(one).set("a", 5)
     tx.rollback()
-    tx.commit()
+    with pytest.raises(InvalidInput, match="was rolled back"):
+        tx.commit()
     assert (one.all(), two.all()) == ({"a": 1}, {"b": 1, "n": 5})
 
 

@@ -19,6 +19,8 @@ from stepwell import (
     FakeClock,
     InvalidInput,
     LeaseLost,
+    LimitExceeded,
+    Limits,
     LoopContext,
     NotFound,
     Status,
@@ -121,15 +123,29 @@ def test_refused_batch_changes_nothing_and_names_every_fault(well: Stepwell) -> 
 
 def test_explicit_commit_and_rollback(well: Stepwell) -> None:
     well.create("run")
+    rolled_back = well.transaction("run")
+    rolled_back.set_variable("a", 1)
+    rolled_back.rollback()
+    rolled_back.set_variable("a", 2)
+    with pytest.raises(InvalidInput, match="was rolled back, and nothing of it is written; begin another"):
+        rolled_back.commit()
     tx = well.transaction("run")
-    tx.set_variable("a", 1)
-    tx.rollback()
     tx.set_variable("b", 2)
     receipt = tx.commit()
     assert tx.receipt == receipt
     assert well.load("run").variables == {"b": 2}
     with pytest.raises(InvalidInput, match="begin another"):
         tx.commit()
+
+
+def test_rolled_back_transaction_of_state_takes_no_commit(well: Stepwell) -> None:
+    with well.state.transaction() as tx:
+        tx.state(well.state.globals).set("k", 1)
+        tx.rollback()
+    tx.state(well.state.globals).set("k", 2)
+    with pytest.raises(InvalidInput, match="was rolled back"):
+        tx.commit()
+    assert well.state.globals.all() == {}
 
 
 def test_rollback_inside_the_block_commits_nothing(well: Stepwell) -> None:
@@ -139,11 +155,21 @@ def test_rollback_inside_the_block_commits_nothing(well: Stepwell) -> None:
         tx.rollback()
     assert tx.receipt is None
     assert well.load("run").revision == 0
-    with well.transaction("run") as tx:
-        tx.set_variable("a", 1)
+    with pytest.raises(InvalidInput, match="rolled back"), well.transaction("run") as tx:  # noqa: PT012 - leaving raises
         tx.rollback()
         tx.set_variable("b", 2)
-    assert well.load("run").variables == {"b": 2}
+    assert well.load("run").variables == {}
+
+
+def test_context_update_has_the_limit_of_set_context(well: Stepwell) -> None:
+    most = Limits().value_bytes
+    context = {"a": "x" * (most // 2), "b": "x" * (most // 2)}
+    well.create("run", context={"a": context["a"]})
+    for change in (lambda tx: tx.set_context(context), lambda tx: tx.update_context(lambda old: {**old, "b": context["b"]})):
+        with pytest.raises(LimitExceeded, match="the context"), well.transaction("run") as tx:
+            change(tx)
+    assert well.load("run").context == {"a": context["a"]}
+    assert well.load("run").revision == 0
 
 
 def test_commit_inside_the_block_is_not_repeated_on_leaving(well: Stepwell) -> None:
@@ -155,15 +181,18 @@ def test_commit_inside_the_block_is_not_repeated_on_leaving(well: Stepwell) -> N
     assert well.load("run").revision == 1
 
 
-def test_corrected_batch_can_be_committed_after_a_refusal(well: Stepwell) -> None:
+def test_refused_commit_leaves_the_transaction_open(well: Stepwell) -> None:
     well.create("run")
     tx = well.transaction("run")
-    tx.remove_token("nobody")
+    tx.remove_token("missing")
+    with pytest.raises(ValidationFailed):
+        tx.commit()
     with pytest.raises(ValidationFailed):
         tx.commit()
     tx.rollback()
-    tx.set_variable("a", 1)
-    assert tx.commit().revision == 1
+    with well.transaction("run") as corrected:
+        corrected.set_variable("a", 1)
+    assert corrected.receipt.revision == 1
 
 
 def test_nothing_is_visible_before_the_commit(well: Stepwell) -> None:

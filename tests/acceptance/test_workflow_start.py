@@ -166,3 +166,20 @@ def test_execution_of_a_workflow_that_this_process_has_not_says_so(well: Any) ->
     with pytest.raises(TimeoutError, match="no workflow 'elsewhere'"):
         run.result(0.05)
     assert well.start(doubling, 1).result(WAIT) == 2
+
+
+def test_known_id_with_another_input_is_a_conflict(well: Any) -> None:
+    run = well.start(doubling, 4, execution_id="four")
+    assert well.start(doubling, 4, execution_id="four").result(WAIT) == 8
+    with pytest.raises(Conflict, match="execution 'four' of workflow 'doubling' was started with another input") as caught:
+        well.start(doubling, 5, execution_id="four")
+    assert type(caught.value) is Conflict
+    assert run.result(WAIT) == 8
+
+
+def test_key_of_another_request_is_a_conflict(well: Any) -> None:
+    first = well.enqueue(doubling, 4, key="four")
+    assert well.enqueue(doubling, 4, key="four").item_id == first.item_id
+    with pytest.raises(Conflict):
+        well.enqueue(doubling, 5, key="four")
+    assert first.result(WAIT) == 8

@@ -106,7 +106,7 @@ def test_every_fault_of_a_batch_is_reported_with_its_place() -> None:
         "mutation 3 (set_variable)",
         "mutation 4 (remove_token)",
         "mutation 5 (set_status)",
-        "mutation 6 (<lambda>)",
+        "mutation 6 (update_context)",
         "mutation 7 (record_step)",
         "mutation 8 (write_state)",
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import apsw
 import msgspec
 import pytest
 from tests.unit.sample import NOW, Chain, step, story
@@ -565,3 +566,27 @@ def test_receipt_says_everything_about_its_commit() -> None:
     assert receipt.digest == sha256_hex(row.header)
     with pytest.raises(AttributeError):
         receipt.revision = 5
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("status", "COMPLETED"), ("workflow_id", "another"), ("version", 2), ("parent_id", "someone"), ("status", "no status")],
+)
+def test_edited_column_of_an_executions_row_is_found(column: str, value: object) -> None:
+    """Lists and workers go by the row, so what it says must be what the state says."""
+    chain = story()
+    result = chain.verify(head=replace(chain.head, **{column: value}))
+    assert not result.ok
+    assert result.problems[0].startswith(f"the execution's row says {column.removesuffix('_id')} {value!r}, and its state says ")
+
+
+def test_status_edited_in_the_file_is_found(tmp_path: Path) -> None:
+    with Stepwell(f"sqlite:///{tmp_path}/well.db", worker=False) as well:
+        well.create("run")
+        assert well.verify("run").ok
+        store = apsw.Connection(str(tmp_path / "well.db"))
+        store.execute("UPDATE executions SET status = 'COMPLETED'")
+        store.close()
+        [problem] = well.verify("run").problems
+        assert problem == "the execution's row says status 'COMPLETED', and its state says 'PENDING'; the row was edited"
+        assert well.load("run").status == "PENDING"

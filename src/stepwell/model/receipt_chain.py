@@ -14,11 +14,12 @@ from stepwell.clock import to_ms
 from stepwell.errors import Corrupted, InvalidInput, InvalidSnapshot, ValidationFailed
 from stepwell.model.commit import Commit, Creation, Head, Loaded, LockGuard, Rest, StoredCommit
 from stepwell.model.draft import Draft
-from stepwell.model.execution_state import State, sha256_hex
+from stepwell.model.execution_state import ONLY, State, sha256_hex
 from stepwell.model.limits import Limits
 from stepwell.model.mutation import Mutation, decode_mutations, encode_mutations
 from stepwell.model.queue_item import ItemMark
 from stepwell.model.receipt import RECEIPT_SCHEMA, Receipt, ReceiptHeader, decode_header, encode_header, sign_head
+from stepwell.model.record import decode_status
 from stepwell.model.snapshot import StoredSnapshot, store_snapshot, stored_state
 from stepwell.model.validation import plan
 
@@ -273,10 +274,12 @@ def verify(
     key: bytes | None = None,
     anchors: Iterable[Receipt] = (),
     snapshots: Iterable[StoredSnapshot] = (),
+    has_row: bool = True,
 ) -> Verification:
     """Walk a whole chain: every link, every digest, every state, its end against the head, and receipts kept elsewhere.
 
     ``snapshots`` are those after the base, which loading starts from; each must be of the very state that the chain comes to there.
+    ``has_row``: whether the head is the execution's row, whose other columns must then say what the state says. A proof has none.
     The walk stops at the first broken link, since nothing after that can be trusted.
     """
     state, walked = State(), 0
@@ -298,6 +301,8 @@ def verify(
             if state.revision in seals and seals[state.revision] != _seal(store_snapshot(state)):
                 raise _Broken(f"the snapshot at revision {state.revision} is not of the state there; loading would show another")
         problems += _end_problems(state, head, key)
+        if has_row and not problems:
+            problems += _row_problems(state, head)
     except (_Broken, InvalidSnapshot) as error:
         problems.append(str(error.args[0]))
     gone = sorted(revision for revision in kept if revision > state.revision)
@@ -325,6 +330,23 @@ def _end_problems(state: State, head: Head, key: bytes | None) -> list[str]:
     elif key is not None and head.signature != sign_head(key, head.execution_id, head.revision, head.digest, state.digest):
         problems.append("the head's signature does not match: the chain was rewritten or cut, or the key is another one")
     return problems
+
+
+def _row_problems(state: State, head: Head) -> list[str]:
+    """Return what the execution's row says otherwise than its state. Lists and workers go by the row alone."""
+    who = state.identity
+    named = {
+        "workspace": (head.workspace_id, who.workspace_id),
+        "workflow": (head.workflow_id, who.workflow_id),
+        "version": (head.version, who.version),
+        "parent": (head.parent_id, who.parent_id),
+        "status": (head.status, str(decode_status(state.sections["status"][ONLY]))),
+    }
+    return [
+        f"the execution's row says {what} {row!r}, and its state says {said!r}; the row was edited"
+        for what, (row, said) in named.items()
+        if row != said
+    ]
 
 
 PROOF_SCHEMA = 1
@@ -396,7 +418,7 @@ def verify_proof(data: bytes, *, key: bytes | None = None) -> Verification:
         base_revision=-1 if label.base is None else label.base.revision,
     )
     try:
-        return verify(head, label.base, _rows(rest, head.base_revision), key=key)
+        return verify(head, label.base, _rows(rest, head.base_revision), key=key, has_row=False)
     except (ValueError, RecursionError) as error:
         return Verification(False, (f"a line of the proof cannot be read: {error}",))
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from stepwell.clock import Clock
-from stepwell.errors import AlreadyExists, CommitUnknown, InvalidInput, LimitExceeded, NotFound, StepwellError
+from stepwell.errors import AlreadyExists, CommitUnknown, Conflict, InvalidInput, LimitExceeded, NotFound, StepwellError
 from stepwell.flow.definition.node import ContextRule
 from stepwell.flow.function import Workflow
 from stepwell.flow.governance import Governance
@@ -191,9 +191,13 @@ class Starting:
             if head is None or creation.holder is None or (head.holder, head.fence) != (creation.holder, 1):
                 raise
 
-    def check_same(self, workflow: Workflow[..., Any], execution_id: str, workspace: str, error: StepwellError) -> Operation[None]:
-        """Raise the error unless what has the id already is what was to be started: a run of this workflow in this workspace. One
-        workspace never gets hold of another's runs by guessing ids."""
+    def check_same(
+        self, workflow: Workflow[..., Any], value: Value, execution_id: str, workspace: str, error: StepwellError
+    ) -> Operation[None]:
+        """Raise unless what has the id already is what was to be started: a run of this workflow, workspace and input.
+
+        One workspace never gets hold of another's runs by guessing ids.
+        """
         try:
             head = yield from self._executions.head(execution_id)
         except NotFound:
@@ -203,6 +207,12 @@ class Starting:
         if head.workflow_id != workflow.name:
             message = f"execution {execution_id!r} exists already, as a run of workflow {head.workflow_id!r}; choose another id"
             raise AlreadyExists(message) from None
+        live = yield from self._executions.newest(execution_id)
+        if live.state.sections["trigger"].get(ONLY) != self._trigger(workflow, value):
+            raise Conflict(
+                f"execution {execution_id!r} of workflow {workflow.name!r} was started with another input; choose another id, or "
+                f"use well.run({execution_id!r}) for the run that has it"
+            ) from None
 
     def identity_of_item(self, workflow: Workflow[..., Any], execution_id: str, workspace: str, item_id: str) -> Metadata:
         """Who an execution is that comes from a queue item."""

@@ -33,6 +33,7 @@ from stepwell.model.queue_lifecycle import cancelled_in_wait, mark_of, waits_for
 from stepwell.model.receipt import Receipt, ReceiptHeader, sign_head
 from stepwell.model.receipt_chain import build_commit, fast_forward, rebuild, settle
 from stepwell.model.record import Metadata, encode_record
+from stepwell.model.repeated_commit import is_repetition
 from stepwell.model.status import FINAL, Status
 from stepwell.model.validation import plan
 from stepwell.model.value import Value, canonical
@@ -242,7 +243,7 @@ class Executions(History):
             landed = (yield from self.receipt(live.execution_id, session.commit_id)) if session.may_have_landed else None
             if landed is None:
                 raise
-            return landed
+            return _first_receipt(landed, batch)
         fault("commit.validated")
         session.may_have_landed = True
         try:
@@ -253,7 +254,8 @@ class Executions(History):
                 raise outcome
             if isinstance(outcome, Seen):
                 self._live.forget(live.execution_id)
-                return Receipt.found(live.execution_id, session.commit_id, outcome.header, outcome.body)
+                landed = Receipt.found(live.execution_id, session.commit_id, outcome.header, outcome.body)
+                return landed if outcome.body == commit.body else _first_receipt(landed, batch)
             self._settle(live, draft, commit)
             if draft.status is not None and draft.status in FINAL and self.endings.is_watched(live.execution_id):
                 self.endings.tell(live.execution_id, Completion(draft.status, draft.get("result", ONLY)))
@@ -385,6 +387,16 @@ def _catch_up(live: CachedExecution, loaded: Loaded, behind: int) -> bool:
         if not loaded.commits or loaded.commits[0].revision != behind + 1:
             return False
         return fast_forward(live.state, loaded)
+
+
+def _first_receipt(landed: Receipt, batch: Sequence[Planned]) -> Receipt:
+    """Return the receipt of a commit that landed before. Raise ``Conflict`` if its id is now used for other changes."""
+    if not is_repetition(batch, landed.body):
+        raise Conflict(
+            f"commit {landed.commit_id!r} of execution {landed.execution_id!r} landed with other changes, at revision "
+            f"{landed.revision}; give these changes a commit_id of their own"
+        )
+    return landed
 
 
 def _moved_on(session: OpenTransaction) -> Conflict:

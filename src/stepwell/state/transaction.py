@@ -32,17 +32,17 @@ class TransactionOperations(Buffer):
         return self._terms.commit_id if self._session is None else self._session.commit_id
 
     def __repr__(self) -> str:
-        state = "rolled back" if self._is_rolled_back else "open" if self.receipt is None else "committed"
+        state = "committed" if self.receipt is not None else "rolled back" if self._is_rolled_back else "open"
         return f"<{type(self).__name__} of {self.execution_id!r}: {len(self.batch())} changes, {state}>"
 
     def rollback(self) -> None:
-        """Drop all buffered changes. Nothing of them was visible to others."""
+        """Drop all buffered changes, of which nothing was visible to others. The transaction accepts no commit after this."""
         self._is_rolled_back = True
         self.drop()
 
     def _is_open(self) -> bool:
         """Return whether leaving the block has something to commit."""
-        # Changes made after an explicit commit are refused by a second commit, and not dropped silently.
+        # Changes made after an explicit commit or rollback are refused by another commit, and not dropped silently.
         return bool(self._batch) or (self.receipt is None and not self._is_rolled_back)
 
     def _begin(self) -> Operation[OpenTransaction]:
@@ -58,6 +58,8 @@ class TransactionOperations(Buffer):
         """
         if self.receipt is not None:
             raise InvalidInput("this transaction is committed; begin another one")
+        if self._is_rolled_back:
+            raise InvalidInput("this transaction was rolled back, and nothing of it is written; begin another one")
         batch, session, receipt, guessed = self.batch(), self._session, None, None
         # A user's function (update_context) must get the newest state, since it may fail on an old one.
         if session is None and not any(map(callable, batch)):
@@ -83,6 +85,7 @@ class StateTransactionOperations:
     def __init__(self, operations: StateOperations, guards: tuple[LockGuard, ...]) -> None:
         self._operations, self._guards = operations, guards
         self._buffer = Buffer(operations.limits)
+        self._is_rolled_back = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self._buffer.batch())} changes>"
@@ -97,9 +100,16 @@ class StateTransactionOperations:
         return self._buffer.state(scope)
 
     def rollback(self) -> None:
-        """Drop all buffered changes. Nothing of them was visible to others."""
+        """Drop all buffered changes, of which nothing was visible to others. The transaction accepts no commit after this."""
+        self._is_rolled_back = True
         self._buffer.drop()
 
+    def _is_open(self) -> bool:
+        """Return whether leaving the block has something to commit."""
+        return bool(self._buffer.batch()) or not self._is_rolled_back
+
     def _commit(self) -> Operation[None]:
+        if self._is_rolled_back:
+            raise InvalidInput("this transaction was rolled back, and nothing of it is written; begin another one")
         yield from self._operations.commit(self._buffer, self._guards)
         self._buffer.drop()

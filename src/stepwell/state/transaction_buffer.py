@@ -46,6 +46,7 @@ from stepwell.model.record import (
     encode_token,
     encode_trigger,
 )
+from stepwell.model.repeated_commit import Computed
 from stepwell.model.scope import Scope
 from stepwell.model.scoped_operations import ABSENT, Delete, Increment, Put, StateOp
 from stepwell.model.validation import refusal
@@ -100,7 +101,7 @@ class Buffer:
 
             tx.update_context(lambda context: {**context, "paid": True})
         """
-        self._batch.append(lambda draft: self._context_patch(draft, change))
+        self._batch.append(Computed("update_context", PatchContext, lambda draft: self._context_patch(draft, change)))
 
     def set_variable(self, name: str, value: Value) -> None:
         """Set a variable; the last write wins."""
@@ -151,7 +152,9 @@ class Buffer:
 
         Refused if the token does not exist or is cancelled.
         """
-        self._batch.append(lambda draft: self._token_update(draft, token_id, change))
+        self._batch.append(
+            Computed("update_token", UpdateToken, lambda draft: self._token_update(draft, token_id, change), token_id)
+        )
 
     def enter_scope(self, scope_id: str, parent: str = "root") -> None:
         """Open a cancel scope inside another. Refused if the id exists, or the parent does not exist or is cancelled."""
@@ -241,7 +244,8 @@ class Buffer:
         after = change({key: decode(data) for key, data in before.items()})
         if not isinstance(after, Mapping):
             raise InvalidInput(f"the function given to update_context gave back {type(after).__name__}, not a dict")
-        fresh = {_text(key): canonical(value, self._limits, what=f"context key {key!r}") for key, value in after.items()}
+        self._object(after, "the context")  # the limits hold for the whole, as in set_context
+        fresh = {key: canonical(value, self._limits, what=f"context key {key!r}") for key, value in after.items()}
         changed = {key: Raw(data) for key, data in fresh.items() if before.get(key) != data}
         return PatchContext(set=changed, remove=sorted(before.keys() - fresh.keys()))
 
@@ -365,10 +369,3 @@ class _Fault:
 
     def __call__(self, _: Draft) -> Mutation:
         raise self.error
-
-
-def _text(key: object) -> str:
-    if not isinstance(key, str):
-        raise InvalidInput(f"the context has the key {key!r}; keys are strings")
-    canonical(key, what="a context key")
-    return key

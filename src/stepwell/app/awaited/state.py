@@ -316,7 +316,7 @@ class AsyncTransaction(TransactionOperations):
 
         Raise ``ValidationFailed`` (or a kind of it) with every fault of the batch, ``Conflict`` if another writer was first,
         ``LeaseLost`` if its lock or fence is no longer held, ``ReceiptArchived`` if a commit with its id landed earlier and
-        was archived, ``InvalidInput`` if it was committed before, and ``NotFound``. Nothing was written then. After
+        was archived, ``InvalidInput`` if it was committed or rolled back before, and ``NotFound``. Nothing was written then. After
         ``CommitUnknown`` it may be committed again: it lands once.
         """
         return await self._driver.run(self._commit())
@@ -355,8 +355,8 @@ class AsyncStateTransaction(StateTransactionOperations):
     async def commit(self) -> None:
         """Write all buffered changes together.
 
-        Raise ``ValidationFailed`` with every fault, ``Conflict`` if a condition on a key does not hold, and ``LeaseLost``;
-        nothing was written then.
+        Raise ``ValidationFailed`` with every fault, ``Conflict`` if a condition on a key does not hold, ``LeaseLost``, and
+        ``InvalidInput`` if it was rolled back before; nothing was written then.
         """
         await self._driver.run(self._commit())
 
@@ -366,5 +366,5 @@ class AsyncStateTransaction(StateTransactionOperations):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None:
             self.rollback()
-        else:
+        elif self._is_open():
             await self.commit()

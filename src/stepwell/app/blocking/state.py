@@ -317,7 +317,7 @@ class Transaction(TransactionOperations):
 
         Raise ``ValidationFailed`` (or a kind of it) with every fault of the batch, ``Conflict`` if another writer was first,
         ``LeaseLost`` if its lock or fence is no longer held, ``ReceiptArchived`` if a commit with its id landed earlier and
-        was archived, ``InvalidInput`` if it was committed before, and ``NotFound``. Nothing was written then. After
+        was archived, ``InvalidInput`` if it was committed or rolled back before, and ``NotFound``. Nothing was written then. After
         ``CommitUnknown`` it may be committed again: it lands once.
         """
         return self._driver.run(self._commit())
@@ -356,8 +356,8 @@ class StateTransaction(StateTransactionOperations):
     def commit(self) -> None:
         """Write all buffered changes together.
 
-        Raise ``ValidationFailed`` with every fault, ``Conflict`` if a condition on a key does not hold, and ``LeaseLost``;
-        nothing was written then.
+        Raise ``ValidationFailed`` with every fault, ``Conflict`` if a condition on a key does not hold, ``LeaseLost``, and
+        ``InvalidInput`` if it was rolled back before; nothing was written then.
         """
         self._driver.run(self._commit())
 
@@ -367,5 +367,5 @@ class StateTransaction(StateTransactionOperations):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None:
             self.rollback()
-        else:
+        elif self._is_open():
             self.commit()

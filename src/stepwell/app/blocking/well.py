@@ -196,13 +196,13 @@ class Stepwell:
         - ``workspace``: the workspace that the execution belongs to. ``default`` has no limit for executions started so; in any
           other the execution takes one of the slots that the workspace's tier allows.
         - ``execution_id``: an id of your own, which makes a retry safe: if this workflow has an execution with this id in
-          this workspace, its handle is returned and nothing is started.
+          this workspace, its handle is returned and nothing is started. With another input ``Conflict`` is raised.
         - ``governance``: the budgets and permissions of the execution; the workflow's own by default.
 
         Raise ``InvalidInput`` for an input that does not fit, ``NotFound`` for an unknown workflow name or workspace,
         ``LimitExceeded`` if the workspace is paused or has no free slot (``enqueue`` waits for one), ``NotActive`` for a
-        definition that is a draft or paused, ``InvalidDefinition`` for one with faults, and ``AlreadyExists`` if another
-        workflow or workspace has the id.
+        definition that is a draft or paused, ``InvalidDefinition`` for one with faults, ``Conflict`` if the id has an execution
+        with another input, and ``AlreadyExists`` if another workflow or workspace has the id.
 
         Example:
 
@@ -218,7 +218,7 @@ class Stepwell:
                 starting.start(found, found.input_of(value), run.execution_id, workspace, governance=governance, worker=worker)
             )
         except (AlreadyExists, LimitExceeded, NotFound) as error:  # a run that has the id may be what fills the workspace
-            self._driver.run(starting.check_same(found, run.execution_id, workspace, error))
+            self._driver.run(starting.check_same(found, found.input_of(value), run.execution_id, workspace, error))
         return run
 
     def run(self, execution_id: str) -> Run:
@@ -332,8 +332,8 @@ class Stepwell:
     ) -> Transaction:
         """Return an atomic batch of changes to an execution. Leaving its block commits, or rolls back on an exception.
 
-        - ``commit_id``: an id of your own for the commit. A second commit with it changes nothing and returns the first
-          receipt.
+        - ``commit_id``: an id of your own for the commit. A second commit with it and the same changes changes nothing and
+          returns the first receipt; with other changes it raises ``Conflict``.
         - ``fence``: the number of an execution lease; the commit lands only if no newer lease was granted.
         - ``lock``: what acquiring a lock gave; the commit lands only if that is still held.
 
