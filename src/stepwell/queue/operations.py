@@ -248,7 +248,7 @@ class QueueOperations:
             return item
         try:
             yield from self.run(item.execution_id).cancel()
-        except ExecutionEnded:  # just now: an item that has ended stays as it is
+        except ExecutionEnded:  # it ended at this moment, and an item that has ended stays as it is
             return (yield from self.item(item_id))
         return item
 
@@ -274,12 +274,12 @@ class QueueOperations:
         check_key(item_id, "item_id")
         item = yield from self.item(item_id)
         if item.status in _UNDONE:
-            yield from self._end_waiting(item)  # its turn never comes
+            yield from self._end_waiting(item)  # it would wait for a slot for ever
         execution_id = self._new_id()
         try:
             yield from write_or_raise(Redrive(item_id, execution_id))
         except CommitUnknown:
-            # The execution is one that only this call knows of: if it is the item's, the call landed.
+            # Only this call knows the new execution's id: if the item has it, the call has landed.
             if (yield from self.item(item_id)).execution_id != execution_id:
                 yield from write_or_raise(Redrive(item_id, execution_id))
         return Enqueued(item_id, execution_id, ItemStatus.PENDING, is_new=False)
