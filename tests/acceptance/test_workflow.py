@@ -241,7 +241,7 @@ async def impatient() -> str:
 
 
 def test_signal_that_does_not_come_times_out(well: Any) -> None:
-    assert well.start(impatient).result(WAIT) == "signal 'never' did not come in time"
+    assert well.start(impatient).result(WAIT) == "signal 'never' did not come within 0.01 s, the timeout of wait_signal"
 
 
 @workflow

@@ -37,7 +37,7 @@ from stepwell.model.queue_item import (
     RecoverItems,
     Redrive,
 )
-from stepwell.model.queue_lifecycle import full, is_same, unknown_workspace, waits_for_turn
+from stepwell.model.queue_lifecycle import EXPIRED, full, is_same, unknown_workspace, waits_for_turn
 from stepwell.model.refusals import asked_otherwise, id_taken
 from stepwell.pipeline.completions import Completion, CompletionWaiter
 from stepwell.pipeline.notifications import QUEUE, Notifications, end_of
@@ -216,7 +216,7 @@ class QueueOperations:
                     if item is None or item.status in _STARTED:
                         return execution_id if item is None else item.execution_id, item, None
                     if left <= 0:
-                        raise TimeoutError(f"queue item {item_id!r} is still {item.status}; it stays queued, ask again later")
+                        raise TimeoutError(f"queue item {item_id!r} is still {item.status}; it stays queued, so ask again later")
                     if item.execution_id != execution_id:  # it was redriven
                         return (yield from self._started(item_id, item.execution_id, ends))
                     left = min(left, endings.look_again_seconds(monotonic() - began))
@@ -432,4 +432,7 @@ def _goes_on(state: State) -> bool:
 def _unstarted(item: Item) -> ExecutionCancelled | ExecutionFailed:
     if item.status == ItemStatus.CANCELLED:
         return ExecutionCancelled(f"queue item {item.item_id!r} was cancelled before it started")
+    if item.error == EXPIRED:  # its step may have run each time, up to its commit
+        attempts = f"{item.attempts} attempts" if item.attempts > 1 else "an attempt"
+        return ExecutionFailed(f"queue item {item.item_id!r} failed after {attempts} without a commit: {item.error}")
     return ExecutionFailed(f"queue item {item.item_id!r} failed before it started: {item.error}")

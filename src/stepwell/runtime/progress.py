@@ -21,7 +21,7 @@ from stepwell.kernel.plan import Plan, key_of
 from stepwell.kernel.token import ROOT, TIMES, UNDO
 from stepwell.model.execution_state import ExecutionState
 from stepwell.model.record import LoopContext, StepOutput, Token
-from stepwell.model.status import Status
+from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value
 
 __all__ = [
@@ -203,7 +203,7 @@ class Progress(msgspec.Struct, frozen=True):
     """The part of its definition that is over, with the rounds of loops and instances; None for a function, whose end is not
     known."""
     done: int
-    """How many steps and waits are on record."""
+    """How many steps and waits are on record, without those that a run failed by."""
     total: int | None
     """How many steps and waits it comes to, as far as is known by now: a loop counts with its rounds once it has begun, and a
     branch that was not chosen does not count. None for a function."""
@@ -211,6 +211,12 @@ class Progress(msgspec.Struct, frozen=True):
     """The steps that are being made."""
     waiting: tuple[Waiting, ...]
     offers: tuple[Offer, ...]
+
+
+_BROKEN_OFF = (Status.FAILED, Status.CANCELLED)
+_NOT_DONE = (StepStatus.FAILED, StepStatus.CANCELLED)
+_MOST_BEFORE_THE_END = 99.9
+"""100 per cent is said of a run that has completed, and of no other."""
 
 
 def progress_of(state: ExecutionState, plan: Plan | None) -> Progress:
@@ -223,8 +229,10 @@ def progress_of(state: ExecutionState, plan: Plan | None) -> Progress:
     current = tuple(_key(token) for token in live if _is_running(plan, token))
     offers = tuple(each for token in live for each in _offers(plan, token))
     is_over = state.status is Status.COMPLETED
-    estimate = estimate_of(plan, state.steps, live, state.loops)
-    percent = 100.0 if is_over else round(100 * estimate.share, 1)
+    # What has failed is not done: retry() makes it again.
+    steps = {key: each for key, each in state.steps.items() if state.status not in _BROKEN_OFF or each.status not in _NOT_DONE}
+    estimate = estimate_of(plan, steps, live, state.loops)
+    percent = 100.0 if is_over else min(round(100 * estimate.share, 1), _MOST_BEFORE_THE_END)
     total = estimate.done + (0 if is_over else estimate.left)
     return Progress(state.status, percent, estimate.done, total, current, waiting, offers)
 

@@ -105,7 +105,7 @@ class RunOperations:
                 if left <= 0:
                     obstacle = yield from self.obstacle()
                     hint = "it goes on, ask again later" if obstacle is None else obstacle
-                    raise TimeoutError(f"execution {self.execution_id!r} is still {status}; {hint}")
+                    raise TimeoutError(f"execution {self.execution_id!r} is still {status} after timeout={timeout:g} s; {hint}")
                 yield from wait(listening, min(left, endings.look_again_seconds(monotonic() - began)))
 
     def outcome(self, ending: Completion) -> Operation[Any]:

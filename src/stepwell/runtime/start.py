@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from stepwell.clock import Clock
+from stepwell.clock import Clock, to_ms
 from stepwell.errors import AlreadyExists, CommitUnknown, Conflict, InvalidInput, LimitExceeded, NotFound, StepwellError
 from stepwell.flow.definition.node import ContextRule
 from stepwell.flow.function import Workflow
@@ -241,7 +241,7 @@ class Starting:
             now,
             parent_id=None if parent is None else parent.execution_id,
             is_child=parent is not None,
-            deadline_ms=None if seconds is None else self._clock.now_ms() + round(seconds * 1000),
+            deadline_ms=None if seconds is None else to_ms(now) + round(seconds * 1000),
             governance=None if governance is None else to_value(governance),
         )
 

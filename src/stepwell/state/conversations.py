@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from time import monotonic
@@ -31,6 +32,7 @@ __all__ = [
     "Turn",
     "TurnFunction",
     "TurnResult",
+    "check_called",
     "check_runnable",
 ]
 
@@ -274,6 +276,19 @@ def check_runnable(run: object) -> None:
     """Raise ``InvalidInput`` for a turn's function that cannot be called, before its conversation is locked."""
     if not callable(run):
         raise InvalidInput(f"a turn is run by a function of state and message, not {run!r}")
+
+
+def check_called(given: T, kind: object) -> T:
+    """Return what a turn's function gave when it was called.
+
+    Raise ``InvalidInput`` if it is a plain function where an ``AsyncTurnFunction`` is needed, or the other way round.
+    """
+    if inspect.isawaitable(given) == (kind is AsyncTurnFunction):
+        return given
+    if inspect.iscoroutine(given):
+        given.close()  # or Python would warn that nobody awaited it
+    needed, other = ("async def", "Stepwell") if kind is AsyncTurnFunction else ("plain def", "AsyncStepwell")
+    raise InvalidInput(f"the function of a turn is {needed} here; the other kind is for {other}")
 
 
 def _check_answer(answer: object) -> Answer:

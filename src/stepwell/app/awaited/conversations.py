@@ -17,6 +17,7 @@ from stepwell.state.conversations import (
     ConversationSummary,
     Turn,
     TurnResult,
+    check_called,
     check_runnable,
 )
 from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, LockOperations, lock_request
@@ -126,5 +127,5 @@ class AsyncConversations:
         check_runnable(run)
         async with self.lock(conversation_id, seconds=seconds, timeout=timeout) as held:
             opened = await self._driver.run(self._do.open_turn(conversation_id, user, message))
-            answer = await run(copy.deepcopy(opened.state), message)
+            answer = await check_called(run(copy.deepcopy(opened.state), message), AsyncTurnFunction)
             return await self._driver.run(self._do.close_turn(opened, held, message, answer))

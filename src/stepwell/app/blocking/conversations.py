@@ -18,6 +18,7 @@ from stepwell.state.conversations import (
     Turn,
     TurnFunction,
     TurnResult,
+    check_called,
     check_runnable,
 )
 from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, LockOperations, lock_request
@@ -127,5 +128,5 @@ class Conversations:
         check_runnable(run)
         with self.lock(conversation_id, seconds=seconds, timeout=timeout) as held:
             opened = self._driver.run(self._do.open_turn(conversation_id, user, message))
-            answer = run(copy.deepcopy(opened.state), message)
+            answer = check_called(run(copy.deepcopy(opened.state), message), TurnFunction)
             return self._driver.run(self._do.close_turn(opened, held, message, answer))

@@ -23,6 +23,7 @@ from stepwell.flow.function import Step, Workflow
 from stepwell.flow.retry import Retry
 from stepwell.model.ids import child_id_of
 from stepwell.model.mutation import IncrementStepCount
+from stepwell.model.record import overran
 from stepwell.model.status import StepStatus
 from stepwell.model.value import Value, recode, to_value
 from stepwell.runtime.inbox import CHILD, SIGNAL, Inbox, Message
@@ -176,7 +177,7 @@ class Calls:
         """If it is the execution whose time is over, that is what its code is told, and not that a step was slow."""
         left = self._seconds_left()
         if isinstance(error, TimeoutError) and left is not None and left <= 0:
-            self._waits.interrupt(ExecutionTimedOut())
+            self._waits.interrupt(ExecutionTimedOut(overran(self._identity)))
             self._waits.deliver_cancel(position)
 
     def _seconds_left(self) -> float | None:
@@ -226,7 +227,7 @@ class Calls:
         else:
             output = recorded.output
         if "timed_out" in output:
-            raise TimeoutError(f"signal {name!r} did not come in time")
+            raise TimeoutError(f"signal {name!r} did not come within {seconds or 0:g} s, the timeout of wait_signal")
         return output["value"]
 
     async def child(self, workflow: Workflow[..., Any], value: Value, position: str, key: str) -> Any:

@@ -30,7 +30,7 @@ from stepwell.model.commit import Lease
 from stepwell.model.draft import Planned
 from stepwell.model.execution_state import ONLY
 from stepwell.model.mutation import RemoveToken, SetResult, SetStatus
-from stepwell.model.record import decode_trigger
+from stepwell.model.record import decode_trigger, overran
 from stepwell.model.status import Status, StepStatus
 from stepwell.model.value import Value, canonical, decode, recode
 from stepwell.runtime.inbox import Message
@@ -194,7 +194,7 @@ class FunctionSession(Session):
         await self._run_to_end()
 
     def _time_out(self) -> None:
-        self._waits.interrupt(ExecutionTimedOut())
+        self._waits.interrupt(ExecutionTimedOut(overran(self._identity)))
 
     async def _run_to_end(self) -> None:
         """Run the code and record how it ended; ``Suspended`` if it rests."""

@@ -178,7 +178,7 @@ async def _limited(
     except TimeoutError as error:
         if not timer.expired():
             raise  # of the step's own making
-        raise TimeoutError(f"step {step.name!r} took longer than {limit:g} s") from error
+        raise TimeoutError(f"step {step.name!r} took longer than {limit:g} s, its timeout_seconds") from error
 
 
 def _made(

@@ -198,7 +198,9 @@ class StepContext(ExecutionContext):
 
         Raise ``InvalidInput`` for another workspace.
         """
-        asked = scope if isinstance(scope, Scope) else scope.scope
+        asked = scope if isinstance(scope, Scope) else getattr(scope, "scope", None)
+        if not isinstance(asked, Scope):
+            raise InvalidInput(f"state() takes a Scope, such as Scope.of_workspace('default'), not {scope!r}")
         return StepState(self.buffer, asked.seen_from(self.identity.workspace_id), self.buffer.limits, self._reading)
 
 

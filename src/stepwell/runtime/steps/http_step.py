@@ -126,7 +126,10 @@ def _left(deadline: float) -> float:
 
 def http_request(value: Any, seconds: float = _TIMEOUT_SECONDS) -> Value:
     """Send a request and give ``status``, ``headers`` and ``body``."""
-    return send(_request_of(value), time.monotonic() + seconds)
+    try:
+        return send(_request_of(value), time.monotonic() + seconds)
+    except TimeoutError as error:
+        raise TimeoutError(f"the request took longer than {seconds:g} s, the timeout_seconds of its node") from error
 
 
 def send(request: Request, deadline: float) -> Value:
