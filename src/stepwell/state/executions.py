@@ -136,6 +136,8 @@ class CommitTerms(msgspec.Struct, frozen=True):
     """Executions that should be looked at because of it."""
     mark: ItemMark | None = None
     """What becomes of the queue item that the execution came from; its end needs no saying."""
+    is_counted: bool = False
+    """Whether a user wrote every change of the commit, so that a fault is told with its number."""
 
 
 _FREE = CommitTerms()
@@ -287,7 +289,7 @@ class Executions(History):
             fault("commit.validating")
             if live.state.revision != session.revision:
                 raise _moved_on(session)
-            draft = plan(live.state, batch, self.limits, opening)
+            draft = plan(live.state, batch, self.limits, opening, is_counted=terms.is_counted)
             if live.state.revision != session.revision:  # a function of the batch has committed something itself
                 raise _moved_on(session)
             commit, header = build_commit(
