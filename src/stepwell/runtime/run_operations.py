@@ -1,4 +1,4 @@
-"""Operations on one run: its result and status, signals, progress, pictures, retry. And what keeps this process from running it."""
+"""Operations on one run: result, status, signals, progress, pictures and retry; and why this process cannot run it."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class RunOperations:
         try:
             return self._definitions.plan((yield from self._definitions.load(who.workflow_id, who.version)))
         except NotFound:
-            return None  # a function that this process does not have
+            return None  # this process does not have the function
 
     def state(self) -> Operation[DataStore]:
         """Return the trigger, steps, variables and loops, read-only."""

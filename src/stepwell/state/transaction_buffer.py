@@ -1,7 +1,7 @@
-"""The buffer of a transaction: what users call to change an execution, and the mutations it comes to.
+"""The buffer of a transaction: collects the changes of an execution as mutations.
 
-Values are taken as they are at the call, in O(1) of the state; nothing is visible outside. What is wrong with an argument is kept
-too and reported at the commit together with every other fault of the batch.
+Values are copied at the call, in O(1) of the state; nothing is visible outside. A fault in an argument is kept, too, and reported
+at the commit together with all other faults of the batch.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Raw = msgspec.Raw
 
 
 class HasScope(Protocol):
-    """Anything that stands for a scope of state."""
+    """An object that has a scope of state."""
 
     @property
     def scope(self) -> Scope:
@@ -120,7 +120,7 @@ class Buffer:
 
     def record_step(self, step: StepOutput) -> None:
         """Record a step's output under its ``node_name``, once. Refused at the commit with ``AlreadyRecorded`` if there is one."""
-        # Not by _add: this is what most transactions do, and a function within a function costs them a microsecond.
+        # Not through _add: most transactions do only this, and a function inside a function costs a microsecond.
         try:
             self._batch.append(RecordStep(step.node_name, Raw(encode_step(step, self._limits))))
         except (ValidationFailed, AttributeError) as error:
@@ -226,7 +226,7 @@ class Buffer:
         self._add("state", lambda: WriteState(make()))
 
     def _add(self, name: str, make: Callable[[], Mutation]) -> None:
-        """Take the mutation now; a fault in its arguments waits for the commit, to be reported with all others."""
+        """Add a mutation. A fault in its arguments is kept and raised at the commit, with all others."""
         try:
             self._batch.append(make())
         except (ValidationFailed, AttributeError) as error:
