@@ -13,10 +13,11 @@ from stepwell.clock import Clock
 from stepwell.model.commit import Outcome, Unit
 from stepwell.model.execution_state import Entries, ExecutionState
 from stepwell.model.scoped_operations import ScopeTotals
+from stepwell.pipeline.store_clock import StoreClock
 from stepwell.state.transaction_buffer import Buffer
 from stepwell.testing.store_access import store_under, write_unit
 
-__all__ = ["CALLERS", "Awaited", "Blocking", "Caller", "Change", "Pending", "Whole"]
+__all__ = ["CALLERS", "Awaited", "Blocking", "Caller", "Change", "Pending", "Whole", "go_by_the_given_clock"]
 
 Change = Callable[[Buffer], None]
 Scopes = dict[str, tuple[ScopeTotals, dict[str, object]]]
@@ -53,6 +54,11 @@ class Caller(Protocol):
     def delete(self, execution_id: str) -> None: ...
     def write(self, unit: Unit) -> Outcome: ...
     def close(self) -> None: ...
+
+
+def go_by_the_given_clock(set_attribute: Callable[[type, str, object], None] = setattr) -> None:
+    """Do not correct the caller's clock by the store's."""
+    set_attribute(StoreClock, "measure", lambda _: None)
 
 
 class Blocking:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.faults.callers import go_by_the_given_clock
 from tests.faults.crash_case import ACTS, Picture, picture
 
 STORES = ("memory", "sqlite")
@@ -17,6 +18,12 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Picture
     """For each store, every act as it goes without faults."""
     folder = tmp_path_factory.mktemp("pictures")
     return {store: [picture(act, store, folder) for act in ACTS.values()] for store in STORES}
+
+
+@pytest.fixture
+def given_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commits on a server have the times of the caller's clock: then their digests are those of memory."""
+    go_by_the_given_clock(monkeypatch.setattr)
 
 
 @pytest.fixture

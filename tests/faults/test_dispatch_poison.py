@@ -99,7 +99,7 @@ def test_item_that_its_engine_cannot_start_is_dead_at_exactly_its_attempts(
 
 def test_interrupted_items_are_started_one_at_a_time_across_claims(shared_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until one of them has committed something it may be the one that ends its process, and others must not be beside it then."""
-    monkeypatch.setattr("stepwell.queue.local_engine._MAKE_AFTER_SECONDS", 600)
+    monkeypatch.setattr("stepwell.queue.local_engine._CREATE_AFTER_SECONDS", 600)
     begun.clear()
     gate.clear()
     with Stepwell(shared_url, worker=False) as well:

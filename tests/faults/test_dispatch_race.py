@@ -138,7 +138,7 @@ def test_item_that_is_lost_before_its_first_commit_does_not_become_a_run(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, store: str, is_cancelled: bool, late: Any
 ):
     """T28, T40: what was done for it since the claim lands nowhere; the item is as whoever took it left it."""
-    monkeypatch.setattr("stepwell.queue.local_engine._MAKE_AFTER_SECONDS", 600)
+    monkeypatch.setattr("stepwell.queue.local_engine._CREATE_AFTER_SECONDS", 600)
     url = url_of(store, request)
     with Stepwell(url, lease_seconds=3_600) as well, Stepwell(url, worker=False) as other:
         starts, items = TellsOfStarts(well, monkeypatch), store_under(other)

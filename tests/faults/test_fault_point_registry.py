@@ -20,7 +20,9 @@ OTHERS = fault_points.QUEUE_POINTS.keys() | fault_points.LEASE_POINTS.keys()
 
 
 def named_in(*files: Path) -> set[str]:
-    return {match["point"] for file in files for match in _LITERAL.finditer(file.read_text(encoding="utf-8"))}
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    named = {match["point"] for text in texts for match in _LITERAL.finditer(text)}
+    return named | {"store.committed" for text in texts if "fault_after_commit()" in text}
 
 
 @pytest.mark.parametrize("colour", CALLERS)

@@ -25,6 +25,8 @@ from stepwell.errors import StepwellError
 from stepwell.fault_points import POINTS, armed
 from stepwell.stores.postgres import transaction, writer
 
+pytestmark = pytest.mark.usefixtures("given_clock")
+
 _KINDS: dict[str, type[BaseException]] = {"blocking": Boom, "awaited": asyncio.CancelledError}
 # T01 says five seconds; a busy machine may take its time, so that here only a wait for somebody who is dead is told from none.
 _LONGEST_REOPEN_SECONDS = 60.0

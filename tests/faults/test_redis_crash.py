@@ -28,6 +28,8 @@ from stepwell.state.transaction_buffer import Buffer
 # Writes inside a transaction; a script has no inside that anything could fail in.
 _INSIDE = {"store.head_written", "store.commit_written", "store.snapshot_written", "store.entry_written", "store.scope_written"}
 _REACHED = [point for point in POINTS if point not in _INSIDE]
+pytestmark = pytest.mark.usefixtures("given_clock")
+
 _KINDS: dict[str, type[BaseException]] = {"exception": Boom, "cancelled": asyncio.CancelledError}
 # T01 says one second; a busy machine may take its time, so that here only a wait for somebody who is dead is told from none.
 _LONGEST_REOPEN_SECONDS = 60.0
