@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stepwell import AsyncStepwell, Conflict, NotFound, Stepwell
+from stepwell import AsyncStepwell, Conflict, NotFound, Stepwell, workflow
 
 
 def test_the_awaited_face_reads_like_the_blocking_one(url: str, tmp_path: Path) -> None:
@@ -109,6 +109,19 @@ def test_one_well_may_be_used_by_one_loop_after_another(file_url: str) -> None:
     asyncio.run(well.create("run"))
     assert asyncio.run(well.load("run")).revision == 0
     asyncio.run(well.close())
+
+
+@workflow
+async def idle() -> None:
+    """Do nothing: a registered workflow, so that the well has a worker."""
+
+
+def test_a_well_that_is_closed_before_its_worker_began_ends() -> None:
+    async def main() -> None:
+        async with AsyncStepwell("memory://"):
+            pass
+
+    asyncio.run(asyncio.wait_for(main(), 5))
 
 
 def test_both_faces_share_a_file(file_url: str) -> None:
