@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from stepwell.flow.governance import Governance
     from stepwell.flow.retry import Retry
     from stepwell.kernel.soundness.explorer import Exploration, Fault, check, explore
+    from stepwell.model.access import AccessToken, Identity, IssuedToken, Role
     from stepwell.model.execution_state import Change, ExecutionState
     from stepwell.model.limits import Limits
     from stepwell.model.queue_item import ItemStatus, QueueSettings, Tier, Workspace
@@ -85,8 +86,10 @@ if TYPE_CHECKING:
     from stepwell.state.data_store import DataStore
     from stepwell.state.history import ExecutionSummary
     from stepwell.state.locks import HeldLock
+    from stepwell.web.app import stepwell_app
 
 __all__ = [
+    "AccessToken",
     "AddressRefused",
     "AlreadyExists",
     "AlreadyRecorded",
@@ -121,9 +124,11 @@ __all__ = [
     "GovernanceViolated",
     "Health",
     "HeldLock",
+    "Identity",
     "InvalidDefinition",
     "InvalidInput",
     "InvalidSnapshot",
+    "IssuedToken",
     "ItemStatus",
     "ItemSummary",
     "LaneStats",
@@ -148,6 +153,7 @@ __all__ = [
     "ReceiptArchived",
     "RequestFailed",
     "Retry",
+    "Role",
     "Run",
     "ScheduleSummary",
     "ScheduleTrigger",
@@ -186,6 +192,7 @@ __all__ = [
     "patched",
     "sleep",
     "step",
+    "stepwell_app",
     "verify_proof",
     "wait_signal",
     "workflow",
@@ -268,9 +275,11 @@ _HOMES = {
     "runtime.definitions": ("DefinitionSummary",),
     "runtime.progress": ("Offer", "Progress", "Waiting"),
     "runtime.step_history": ("AttemptRecord", "ErrorRecord", "StepRecord"),
+    "model.access": ("AccessToken", "Identity", "IssuedToken", "Role"),
     "state.conversations": ("Answer", "ConversationSummary", "Turn", "TurnResult"),
     "state.data_store": ("DataStore",),
     "state.locks": ("HeldLock",),
+    "web.app": ("stepwell_app",),
 }
 _MODULES = ("clock", "errors", "flow", "testing")
 

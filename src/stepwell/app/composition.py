@@ -27,10 +27,12 @@ from stepwell.queue.worker_presence import Heartbeat
 from stepwell.queue.workspaces import WorkspaceOperations
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.worker import Worker
+from stepwell.state.access import AccessOperations
 from stepwell.state.conversations import DAY_SECONDS, ConversationOperations
 from stepwell.state.copies import Copies
 from stepwell.state.executions import Executions
 from stepwell.state.locks import LockOperations, LockRenewal
+from stepwell.state.request_log import RequestLog
 from stepwell.state.scoped_state import StateOperations
 from stepwell.stores.url import store_of
 
@@ -64,6 +66,8 @@ class Parts:
         self.copies = Copies(self.executions, self.store, self.clock, new_id, signing_key)
         self.definitions = DefinitionOperations(self.store)
         self.state = StateOperations(self.store, self.limits, self.notifications, self.clock)
+        self.access = AccessOperations(self.state)
+        self.requests = RequestLog(self.state, new_id)
         self.lock_renewal = LockRenewal(self.group)
         self._worker_driver: AsyncDriver | None = None
         self._worker: Worker | None = None

@@ -243,6 +243,8 @@ COMMANDS = {
     "fork": CommandEntry(f"{_AT}.runs:fork", "Start a new run from the state of another."),
     "verify": CommandEntry(f"{_AT}.runs:verify", "Verify every receipt of a run."),
     "worker": CommandEntry(f"{_AT}.worker:worker", "Run workflows until stopped."),
+    "serve": CommandEntry(f"{_AT}.serve:serve", "Serve the HTTP API, and run workflows."),
+    "token": CommandEntry(f"{_AT}.token:token", "Manage the access tokens of the HTTP server."),
     "enqueue": CommandEntry(f"{_AT}.queue:enqueue", "Request a run when its workspace has capacity."),
     "queue": CommandEntry(f"{_AT}.queue:queue", "Inspect the queue and manage its items."),
     "schedule": CommandEntry(f"{_AT}.schedule:schedule", "Run workflows at set times."),

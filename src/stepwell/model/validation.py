@@ -51,19 +51,16 @@ __all__ = ["plan", "refusal"]
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def plan(
-    base: State, batch: Sequence[Planned], limits: Limits, opening: Opening | None = None, *, is_counted: bool = False
-) -> Draft:
+def plan(base: State, batch: Sequence[Planned], limits: Limits, opening: Opening | None = None) -> Draft:
     """Validate a whole batch; ``ValidationFailed`` with every fault found, or the draft of what it does.
 
     A function in the batch is called with the draft at its turn and gives the mutation: so what is stored is pure data. An opening
-    comes before the batch, and needs no validation on a state without entries. If a user wrote the whole batch, it ``is_counted``:
-    a fault is told with its number.
+    comes before the batch, and needs no validation on a state without entries.
     """
     if opening is not None and base.revision >= 0:
         batch, opening = [*opening.mutations, *batch], None
     if len(batch) > limits.commit_mutations:
-        raise LimitExceeded.of("commit_mutations", limits.commit_mutations, len(batch), "the number of changes in one commit")
+        raise LimitExceeded.of("commit_mutations", limits.commit_mutations, len(batch), "the number of mutations in one commit")
     draft = Draft.on(base)
     problems: list[Problem] = []
     if opening is not None:
@@ -77,9 +74,8 @@ def plan(
             _RULES[type(mutation)](draft, mutation)
             draft.mutations.append(mutation)
         except ValidationFailed as error:
-            call = _call_of(mutation) or getattr(item, "__name__", "a change")
-            where = f"change {number} ({call})" if is_counted else call
-            problems += [Problem(problem.code, problem.message, where) for problem in error.errors]
+            name = _name_of(mutation) or getattr(item, "__name__", "mutation")
+            problems += [Problem(problem.code, problem.message, f"mutation {number} ({name})") for problem in error.errors]
         fault("commit.mutation_checked")
     if problems:
         raise refusal(problems)
@@ -98,12 +94,8 @@ def refusal(problems: Sequence[Problem]) -> ValidationFailed:
     return ValidationFailed(problems)
 
 
-_CALLS: dict[type, str] = {SetLoop: "set_loop_context", PatchContext: "update_context", WriteState: "state", EnqueueItem: "enqueue"}
-
-
-def _call_of(mutation: Mutation | None) -> str:
-    """Return the call of a user that makes a mutation: the mutation's own name, or another."""
-    return "" if mutation is None else _CALLS.get(type(mutation)) or str(type(mutation).__struct_config__.tag)
+def _name_of(mutation: Mutation | None) -> str:
+    return "" if mutation is None else str(type(mutation).__struct_config__.tag)
 
 
 def _check_open(draft: Draft, mutation: Mutation) -> None:

@@ -1,8 +1,8 @@
-"""Completions: wake callers that wait for the end of an execution, without asking the store.
+"""Endings: how executions that end in this process are told to those here who wait for them, without asking the store.
 
-A waiter registers for an execution; the commit that ends it, once stored, wakes the waiters of this process. They look into the
-store for an end in another process, soon at first and then at growing intervals. Notifying every process of every end would cost
-more, since nearly all callers wait where the execution runs, or not at all.
+Whoever waits watches an execution; the commit that ends it, once it is stored, tells its watchers. An execution that ends in
+another process is not told here: those who wait for it look into the store, soon at first and ever more seldom. To tell every
+process of every end would cost more, since nearly all of them are waited for where they run, or not at all.
 """
 
 from __future__ import annotations
@@ -18,33 +18,32 @@ from stepwell.model.status import Status
 __all__ = ["Completion", "CompletionWaiter", "Completions"]
 
 _LATE = 1 / 8
-"""The share of an execution's duration by which an end in another process may be noticed late."""
+"""By how much of what it took an end elsewhere may be noticed late."""
 _LOOK_SECONDS = 0.005
-"""The number of looks per second of all waiters of a process together."""
+"""How often a process looks, all its watchers together."""
 
 
 class Completion(Struct, frozen=True):
-    """The status of an execution that ended, and its result as it is stored."""
+    """How an execution ended: its status, and its result as it is stored."""
 
     status: Status
     result: bytes | None
 
 
 class CompletionWaiter:
-    """A caller that waits for the end of an execution. Use it as a context manager."""
+    """Somebody who waits for the end of an execution. Use it as a context manager."""
 
     __slots__ = ("_endings", "_wake", "ending", "execution_id", "item_id")
 
     def __init__(self, endings: Completions, execution_id: str, wake: Callable[[], None]) -> None:
         self._endings, self.execution_id, self._wake = endings, execution_id, wake
         self.ending: Completion | None = None
-        """The completion, if the execution has ended since the waiter was entered."""
+        """How it ended, if it has, since the watch began."""
         self.item_id: str | None = None
-        """The queue item that the execution ran for when it ended."""
+        """The queue item whose claim it was run by when it ended."""
 
     def tell(self, ending: Completion | None, item_id: str | None = None) -> None:
-        """Wake the caller with a completion; with None if the execution no longer runs in this process, so that the caller has
-        to look."""
+        """It has ended; or, with None, it is run here no more, and whoever waits has to look for himself."""
         if ending is not None:
             self.ending, self.item_id = ending, item_id
         self._wake()
@@ -58,7 +57,7 @@ class CompletionWaiter:
 
 
 class Completions:
-    """The waiters of this process by execution, and the executions that run in this process."""
+    """Who waits for which execution, and which executions are being run here."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,33 +65,33 @@ class Completions:
         self._here: dict[str, str | None] = {}
 
     def watch(self, execution_id: str, wake: Callable[[], None]) -> CompletionWaiter:
-        """Return a waiter that calls ``wake``, from any thread, when the execution has ended."""
+        """A watch that calls ``wake``, from any thread, when the execution has ended."""
         return CompletionWaiter(self, execution_id, wake)
 
     def begin(self, execution_id: str, item_id: str | None = None) -> None:
-        """Note that an execution runs in this process, perhaps for a queue item, so that its end will be told here."""
+        """An execution is run here from now on, perhaps by the claim of a queue item, so its end will be told here."""
         self._here[execution_id] = item_id
 
     def stop(self, execution_id: str) -> None:
-        """Note that an execution runs here no more, so that its waiters look for themselves."""
+        """It is run here no more, whether it has ended or not: those who wait look for themselves."""
         self._here.pop(execution_id, None)
         for watch in self._watching(execution_id):
             watch.tell(None)
 
     def is_here(self, execution_id: str) -> bool:
-        """Return whether an execution runs in this process."""
+        """Whether an execution is being run here."""
         return execution_id in self._here
 
     def look_again_seconds(self, waited: float) -> float:
-        """Return how long to wait before looking for an end in another process."""
+        """How long to wait before looking whether an execution has ended elsewhere."""
         return max(waited * _LATE, len(self._watches) * _LOOK_SECONDS)
 
     def is_watched(self, execution_id: str) -> bool:
-        """Return whether a caller of this process waits for an execution."""
+        """Whether anybody here waits for an execution."""
         return execution_id in self._watches
 
     def tell(self, execution_id: str, ending: Completion) -> None:
-        """Wake the waiters of an execution whose last commit is stored."""
+        """An execution has ended: the commit that says so is stored."""
         for watch in self._watching(execution_id):
             watch.tell(ending, self._here.get(execution_id))
 
@@ -103,12 +102,12 @@ class Completions:
             return list(self._watches.get(execution_id, ()))
 
     def join(self, watch: CompletionWaiter) -> None:
-        """Register a waiter."""
+        """Begin to wait."""
         with self._lock:
             self._watches.setdefault(watch.execution_id, []).append(watch)
 
     def leave(self, watch: CompletionWaiter) -> None:
-        """Remove a waiter."""
+        """Wait no more."""
         with self._lock:
             those = self._watches.get(watch.execution_id, [])
             if watch in those:

@@ -1,4 +1,4 @@
-"""Statistics of the queue: figures for people, for Prometheus, and for autoscalers."""
+"""What the queue looks like from outside: figures for people, for Prometheus, and for what decides how many workers there are."""
 
 from __future__ import annotations
 
@@ -20,32 +20,30 @@ class LaneStats(msgspec.Struct, frozen=True, kw_only=True):
     workspace_id: str
     queue: str
     depth: int
-    """The number of items that wait, ready or delayed."""
+    """Items that wait, ready and delayed."""
     ready: int
     delayed: int
     running: int
-    """The number of items that use a slot: claimed and dispatched ones."""
+    """Items that use a slot: claimed and dispatched ones."""
     cap: int | None
-    """The limit of the workspace over all queues; None if it has none."""
+    """How many of the workspace may run at once, over all queues; None: any number."""
     oldest_seconds: float
-    """How long the item that waits longest has been ready."""
+    """How long the longest waiting one has been ready."""
     wait_p50_seconds: float | None
-    """Percentiles of how long the latest started items had been ready; None if none has started."""
+    """How long the latest started ones had been ready; None if none has started."""
     wait_p90_seconds: float | None
     wait_p99_seconds: float | None
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """The demand for workers: the figures that an autoscaler needs."""
+    """How much work there is for workers: what an autoscaler needs."""
 
     ready: int
-    """The number of ready items, whether or not their workspaces have free slots."""
+    """Items that are ready, whether or not their workspaces have slots left."""
     running: int
     startable: int
-    """The number of ready items that could start now if a worker had room; more workers help with these.
-
-    Under a rate limit at most one second's worth counts, since no more can start at once.
-    """
+    """Ready items that could start now if a worker had room: what more workers would help with. Where a rate holds them
+    up, it is a second's worth, the most that may start at once."""
     oldest_seconds: float
 
     @property
@@ -55,17 +53,14 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def percentile(ascending: Sequence[int], share: float) -> int | None:
-    """Return the smallest value that at least ``share`` of the values do not exceed (nearest rank)."""
+    """The smallest value that at least ``share`` of the values do not exceed (nearest rank)."""
     if not ascending:
         return None
     return ascending[max(ceil(share * len(ascending)), 1) - 1]
 
 
 def stats_of(lanes: Iterable[Lane], caps: dict[str, int | None], now_ms: int) -> list[LaneStats]:
-    """Return the figures of each lane that has any.
-
-    Stores differ in when they forget an empty lane.
-    """
+    """The figures of each lane that has any: stores differ in when they forget one in which nothing is left."""
     return [
         LaneStats(
             workspace_id=lane.workspace_id,
@@ -86,7 +81,7 @@ def stats_of(lanes: Iterable[Lane], caps: dict[str, int | None], now_ms: int) ->
 
 
 def caps_of(workspaces: Iterable[Workspace], tiers: Iterable[Tier]) -> dict[str, int | None]:
-    """Return the concurrency limit of each workspace."""
+    """How many executions each workspace may run at once."""
     by_tier = {tier.name: tier.concurrency for tier in tiers}
     return {workspace.workspace_id: by_tier.get(workspace.tier) for workspace in workspaces}
 
@@ -94,7 +89,7 @@ def caps_of(workspaces: Iterable[Workspace], tiers: Iterable[Tier]) -> dict[str,
 def demand_of(
     stats: Sequence[LaneStats], workspaces: Iterable[Workspace], tiers: Iterable[Tier], queues: Iterable[QueueSettings]
 ) -> Demand:
-    """Return the demand of all lanes together. A lane that is paused, full, or has a rate of 0 has none."""
+    """The demand of all lanes together. What is paused, full, or has a rate of 0 has none."""
     used_by, used_in = Counter[str](), Counter[str]()
     for lane in stats:
         used_by[lane.workspace_id] += lane.running
@@ -106,8 +101,7 @@ def demand_of(
     settings = {lane.queue: QueueSettings(name=lane.queue) for lane in stats} | {each.name: each for each in queues}
     room_in = {name: 0 if each.is_paused else _room(each, used_in[name]) for name, each in settings.items()}
     startable = 0
-    # Take lanes without a limit on one side first: what they take of the other side's limit goes to one item, no matter which
-    # lane takes it.
+    # Lanes of which one side has no limit come first: what they take of the other side would go to one item whichever lane took it.
     for lane in sorted(stats, key=lambda lane: -max(room_of[lane.workspace_id], room_in[lane.queue])):
         count = min(lane.ready, room_of[lane.workspace_id], room_in[lane.queue])
         room_of[lane.workspace_id] -= count
@@ -122,10 +116,7 @@ def demand_of(
 
 
 def _room(limits: Tier | QueueSettings, used: int) -> int:
-    """Return how many more items may start at once.
-
-    The latest starts are not known here, so a rate counts with its whole second.
-    """
+    """How many more may start at once. When the latest did is not known here, so a rate is taken to have its whole second left."""
     return min(free_slots(limits.concurrency, used), rate_allowance(limits.rate_per_second, 0, 0))
 
 
@@ -140,7 +131,7 @@ _QUANTILES = (("0.5", "wait_p50_seconds"), ("0.9", "wait_p90_seconds"), ("0.99",
 
 
 def metrics_of(stats: Sequence[LaneStats], demand: Demand) -> str:
-    """Return the figures in the text format of Prometheus."""
+    """The figures in the text format of Prometheus."""
     lines: list[str] = []
     for name, text, field in _METRICS:
         lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]

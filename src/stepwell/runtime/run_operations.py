@@ -1,4 +1,4 @@
-"""Operations on one run: result, status, signals, progress, pictures and retry; and why this process cannot run it."""
+"""Operations on one run: its result and status, signals, progress, pictures, retry. And what keeps this process from running it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class RunOperations:
                 if left <= 0:
                     obstacle = yield from self.obstacle()
                     hint = "it goes on, ask again later" if obstacle is None else obstacle
-                    raise TimeoutError(f"execution {self.execution_id!r} is still {status} after timeout={timeout:g} s; {hint}")
+                    raise TimeoutError(f"execution {self.execution_id!r} is still {status}; {hint}")
                 yield from wait(listening, min(left, endings.look_again_seconds(monotonic() - began)))
 
     def outcome(self, ending: Completion) -> Operation[Any]:
@@ -202,7 +202,7 @@ class RunOperations:
         try:
             return self._definitions.plan((yield from self._definitions.load(who.workflow_id, who.version)))
         except NotFound:
-            return None  # this process does not have the function
+            return None  # a function that this process does not have
 
     def state(self) -> Operation[DataStore]:
         """Return the trigger, steps, variables and loops, read-only."""

@@ -1,8 +1,8 @@
-"""History: summaries, heads, receipts, states at a revision, and proofs. Reads only."""
+"""What is on record of executions: summaries, heads, receipts, states at a revision, proofs. It only reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -26,12 +26,12 @@ __all__ = ["ExecutionSummary", "History", "no_execution"]
 
 _PAGE = 1_000
 
-# No execution reaches this revision, and a database can still compare with it.
+# No execution gets there, and a database can still compare with it.
 _NEVER = 2**31
 
 
 class ExecutionSummary(msgspec.Struct, frozen=True):
-    """An execution in a list."""
+    """An execution as a list shows it."""
 
     execution_id: str
     workspace_id: str
@@ -45,7 +45,7 @@ class ExecutionSummary(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, head: Head) -> ExecutionSummary:
-        """Return the summary of an execution's row."""
+        """The summary of an execution's row."""
         return cls(
             head.execution_id,
             head.workspace_id,
@@ -60,7 +60,7 @@ class ExecutionSummary(msgspec.Struct, frozen=True):
 
 
 class History:
-    """Reads the history of one store."""
+    """Reads what one store has on record."""
 
     def __init__(self, store: Store, limits: Limits, signing_key: bytes | None) -> None:
         self._store, self.limits, self._key = store, limits, signing_key
@@ -80,12 +80,12 @@ class History:
         state = rebuild(loaded, at=at)
         if loaded.snapshot is not None:
             beside = yield from self._load(execution_id, at + 1, since=at - 1)
-            _check_retained(beside.head, at)  # archiving may have come in between
+            _check_retained(beside.head, at)  # archiving may have come between
             check_vouched(state, beside)
         return state
 
     def head(self, execution_id: str) -> Operation[Head]:
-        """Return the execution's row. Raise ``NotFound`` if there is none."""
+        """The execution's row."""
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         head = yield from read(lambda: self._store.head(execution_id))
         if head is None:
@@ -93,7 +93,7 @@ class History:
         return head
 
     def find(self, query: ExecutionQuery) -> Operation[list[Head]]:
-        """Return the executions that match, newest first."""
+        """Executions that match, newest first."""
         return (yield from read(lambda: self._store.find(query)))
 
     def summaries(
@@ -125,16 +125,27 @@ class History:
         heads = yield from self.find(query)
         return [ExecutionSummary.of(head) for head in heads]
 
+    def summary(self, execution_id: str) -> Operation[ExecutionSummary]:
+        """Return the summary of one execution."""
+        return ExecutionSummary.of((yield from self.head(execution_id)))
+
+    def digests(self, execution_ids: Sequence[str]) -> Operation[dict[str, str]]:
+        """Return the digest of the newest receipt of each execution that exists."""
+        for each in execution_ids:
+            check_id(each, "execution_id", self.limits.key_bytes)
+        found = yield from read(lambda: self._store.head_digests(execution_ids))
+        return {name: digest for name, digest in zip(execution_ids, found, strict=True) if digest is not None}
+
     def item(self, item_id: str) -> Operation[Item | None]:
         """The queue item that an execution came from."""
         return (yield from read(lambda: self._store.item(item_id)))
 
     def scan(self, scope: str) -> Operation[list[tuple[str, StoredEntry]]]:
-        """Return the live entries of a scope."""
+        """What a scope of state holds."""
         return (yield from read(lambda: self._store.scan(scope)))
 
     def receipts(self, execution_id: str, after: int, limit: int | None) -> Operation[list[Receipt]]:
-        """Return the receipts after a revision, in order."""
+        """The receipts after a revision, in order."""
         if type(after) is not int or not (limit is None or (type(limit) is int and limit >= 0)):
             raise InvalidInput(f"after and limit are whole numbers, limit not below 0, not {after!r} and {limit!r}")
         after = min(max(after, -1), _NEVER)
@@ -143,7 +154,7 @@ class History:
         return read_receipts(execution_id, ((row.header, row.body) for row in rows))
 
     def receipt(self, execution_id: str, commit_id: str) -> Operation[Receipt | None]:
-        """Return the receipt of a commit id, or None if the commit did not land: this resolves a lost reply."""
+        """The receipt of a commit id, or None if it did not land: how a lost reply is resolved."""
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         check_key(commit_id, "commit_id")
         row = yield from read(lambda: self._store.commit_of(execution_id, commit_id))
@@ -153,10 +164,7 @@ class History:
         return None
 
     def check_not_archived(self, execution_id: str, commit_id: str) -> Operation[None]:
-        """Raise an error for one of our own commit ids that was archived.
-
-        Nothing is left of it, but the id has its revision, so at least no wrong answer is given.
-        """
+        """Once it is archived nothing is left of an id of ours. It says its revision, so at least a wrong answer is not given."""
         revision = revision_in(commit_id)
         head = None if revision is None else (yield from read(lambda: self._store.head(execution_id)))
         if revision is not None and head is not None and revision <= head.base_revision:
@@ -178,14 +186,14 @@ class History:
             left = None if left is None else left - len(rows)
 
     def verify(self, execution_id: str, anchors: Iterable[Receipt] = ()) -> Operation[Verification]:
-        """Verify the whole chain of receipts."""
+        """Walk the whole chain of receipts and check everything about it."""
         kept = list(anchors) if isinstance(anchors, Iterable) else None
         if kept is None or not all(isinstance(anchor, Receipt) for anchor in kept):
             raise InvalidInput("anchors are receipts of the execution that you kept; give a list of them")
         check_id(execution_id, "execution_id", self.limits.key_bytes)
         try:
             return (yield from read(lambda: self._verify(execution_id, kept)))
-        except Corrupted as error:  # a store may find rows that it cannot return
+        except Corrupted as error:  # a store may find rows that it cannot even give
             return Verification(ok=False, problems=(error.message,))
 
     def _verify(self, execution_id: str, anchors: list[Receipt]) -> Verification:
@@ -195,14 +203,14 @@ class History:
         rows = (row for row in self._pages(execution_id, head.base_revision) if row.revision <= head.revision)
         base, snapshots = self._store.base(execution_id), self._snapshots(head)
         result = verify(head, base, rows, key=self._key, anchors=anchors, snapshots=snapshots)
-        # Archiving moves the start of the chain; verify again after an archiving that came during a verification.
+        # Archiving moves the start of the chain; a walk that it overtook is walked again.
         now = self._store.head(execution_id)
         if not result.ok and now is not None and now.base_revision != head.base_revision:
             return self._verify(execution_id, anchors)
         return result
 
     def _snapshots(self, head: Head) -> Iterator[StoredSnapshot]:
-        """Return the snapshots after the base, newest first: loading the revision before one starts from the next older one."""
+        """Those after the base, newest first: loading the revision before one starts from the next older one."""
         at = head.revision
         while (loaded := self._store.load(head.execution_id, at)) is not None:
             stored = loaded.snapshot
@@ -212,7 +220,7 @@ class History:
             at = stored.revision - 1
 
     def export(self, execution_id: str) -> Operation[bytes]:
-        """Return one execution's proof as the bytes of a file, to be verified offline by ``stepwell.verify_proof``."""
+        """One execution's proof as a file's bytes, to be verified offline by ``stepwell.verify_proof``."""
         head = yield from self.head(execution_id)
         return (yield from read(lambda: self.proof(head, head.revision)))
 
@@ -228,5 +236,5 @@ def _check_retained(head: Head, at: int) -> None:
 
 
 def no_execution(execution_id: str) -> NotFound:
-    """Return the ``NotFound`` for an execution id."""
+    """There is no such execution, as users are told."""
     return NotFound(f"there is no execution {execution_id!r} in this store; check the id and the URL")

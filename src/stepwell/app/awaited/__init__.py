@@ -1,13 +1,16 @@
 """What a program holds that awaits: `AsyncStepwell` and the objects that it gives."""
 
+from stepwell.app.awaited.access import AsyncAccess
 from stepwell.app.awaited.conversations import AsyncConversations
 from stepwell.app.awaited.locks import AsyncLock
 from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedules, AsyncWorkspaces
+from stepwell.app.awaited.requests import AsyncRequests
 from stepwell.app.awaited.runs import AsyncDefinitions, AsyncRun
 from stepwell.app.awaited.state import AsyncCachedState, AsyncScopedState, AsyncState, AsyncStateTransaction, AsyncTransaction
 from stepwell.app.awaited.well import AsyncExecutionIndex, AsyncStepwell
 
 __all__ = [
+    "AsyncAccess",
     "AsyncCachedState",
     "AsyncConversations",
     "AsyncDefinitions",
@@ -15,6 +18,7 @@ __all__ = [
     "AsyncLock",
     "AsyncQueue",
     "AsyncQueueItem",
+    "AsyncRequests",
     "AsyncRun",
     "AsyncSchedules",
     "AsyncScopedState",

@@ -11,9 +11,11 @@ from typing import Any
 from msgspec import UNSET
 
 from stepwell.app.arguments import check_queues, check_settings, file_of, grace_of, lease_of
+from stepwell.app.awaited.access import AsyncAccess
 from stepwell.app.awaited.conversations import AsyncConversations
 from stepwell.app.awaited.locks import AsyncLock
 from stepwell.app.awaited.queue import AsyncQueue, AsyncQueueItem, AsyncSchedules, AsyncWorkspaces
+from stepwell.app.awaited.requests import AsyncRequests
 from stepwell.app.awaited.runs import AsyncDefinitions, AsyncRun
 from stepwell.app.awaited.state import AsyncState, AsyncTransaction
 from stepwell.app.composition import Parts
@@ -42,6 +44,7 @@ from stepwell.runtime.start import Starting
 from stepwell.state.executions import MANUAL, CommitTerms
 from stepwell.state.history import ExecutionSummary
 from stepwell.state.locks import DEFAULT_SECONDS, HeldLock, guards_of, lock_request, schedule_request
+from stepwell.state.request_log import KeptReply, RequestKey
 
 __all__ = ["AsyncExecutionIndex", "AsyncStepwell"]
 
@@ -78,6 +81,17 @@ class AsyncExecutionIndex:
             rest = await well.executions.list(workspace="acme", after=page[-1])
         """
         return await self._driver.run(self._parts.executions.summaries(status, workspace, workflow, after, limit))
+
+    async def get(self, execution_id: str) -> ExecutionSummary:
+        """Return the summary of one execution, without loading its state. Raise ``NotFound`` if there is none."""
+        return await self._driver.run(self._parts.executions.summary(execution_id))
+
+    async def digests(self, execution_ids: Iterable[str]) -> dict[str, str]:
+        """Return the digest of each execution's newest receipt, in one read; an execution that does not exist is left out.
+
+        A digest that changed means that a commit landed: this is the cheapest way to follow many executions.
+        """
+        return await self._driver.run(self._parts.executions.digests(list(execution_ids)))
 
 
 class AsyncStepwell:
@@ -187,6 +201,7 @@ class AsyncStepwell:
         workspace: str = DEFAULT_WORKSPACE,
         execution_id: str | None = None,
         governance: Governance | None = None,
+        kept: tuple[RequestKey, KeptReply] | None = None,
     ) -> AsyncRun:
         """Start an execution of a workflow, and return its handle.
 
@@ -197,6 +212,8 @@ class AsyncStepwell:
         - ``execution_id``: an id of your own, which makes a retry safe: if this workflow has an execution with this id in
           this workspace, its handle is returned and nothing is started. With another input ``Conflict`` is raised.
         - ``governance``: the budgets and permissions of the execution; the workflow's own by default.
+        - ``kept``: the idempotency key of an HTTP request and the reply to keep under it: both land in the commit that creates
+          the execution. ``Conflict`` is raised, and nothing is started, if the key is in use.
 
         Raise ``InvalidInput`` for an input that does not fit, ``NotFound`` for an unknown workflow name or workspace,
         ``LimitExceeded`` if the workspace is paused or has no free slot (``enqueue`` waits for one), ``NotActive`` for a
@@ -211,10 +228,13 @@ class AsyncStepwell:
         found = await self._driver.run(self._parts.definitions.startable(workflow))
         run = self._run_of(new_id() if execution_id is None else execution_id, found)
         starting = Starting(self._parts.executions, self._parts.clock, new_id)
+        ops = () if kept is None else (self._parts.requests.keeping(*kept),)
         try:
             worker = self._host.start_worker()
             await self._driver.run(
-                starting.start(found, found.input_of(value), run.execution_id, workspace, governance=governance, worker=worker)
+                starting.start(
+                    found, found.input_of(value), run.execution_id, workspace, governance=governance, worker=worker, ops=ops
+                )
             )
         except (AlreadyExists, LimitExceeded, NotFound) as error:  # a run that has the id may be what fills the workspace
             await self._driver.run(starting.check_same(found, found.input_of(value), run.execution_id, workspace, error))
@@ -318,6 +338,16 @@ class AsyncStepwell:
         return AsyncSchedules(self._parts.queue.schedules, self._parts.queue.items, self._driver)
 
     @property
+    def access(self) -> AsyncAccess:
+        """Return who may call the HTTP server of this store: tokens and sessions."""
+        return AsyncAccess(self._parts.access, self._driver)
+
+    @property
+    def requests(self) -> AsyncRequests:
+        """Return what the HTTP server keeps about requests: replies under idempotency keys, and the audit."""
+        return AsyncRequests(self._parts.requests, self._driver)
+
+    @property
     def executions(self) -> AsyncExecutionIndex:
         """Return the index of this store's executions, to list them."""
         return AsyncExecutionIndex(self._parts, self._driver)
@@ -345,7 +375,7 @@ class AsyncStepwell:
                 tx.set_variable("paid", True)
             print(tx.receipt.revision)
         """
-        terms = CommitTerms(commit_id, fence, guards_of(lock), is_counted=True)
+        terms = CommitTerms(commit_id, fence, guards_of(lock))
         return AsyncTransaction(self._parts.executions, execution_id, terms, self._parts.limits, self._driver)
 
     async def create(

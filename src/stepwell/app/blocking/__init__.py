@@ -1,14 +1,17 @@
 # Generated from app/awaited/__init__.py by `make blocking`. Do not edit: change that module and generate again.
 """What a program holds that blocks: `Stepwell` and the objects that it gives."""
 
+from stepwell.app.blocking.access import Access
 from stepwell.app.blocking.conversations import Conversations
 from stepwell.app.blocking.locks import Lock
 from stepwell.app.blocking.queue import Queue, QueueItem, Schedules, Workspaces
+from stepwell.app.blocking.requests import Requests
 from stepwell.app.blocking.runs import Definitions, Run
 from stepwell.app.blocking.state import CachedState, ScopedState, State, StateTransaction, Transaction
 from stepwell.app.blocking.well import ExecutionIndex, Stepwell
 
 __all__ = [
+    "Access",
     "CachedState",
     "Conversations",
     "Definitions",
@@ -16,6 +19,7 @@ __all__ = [
     "Lock",
     "Queue",
     "QueueItem",
+    "Requests",
     "Run",
     "Schedules",
     "ScopedState",

@@ -40,7 +40,7 @@ _MS = timedelta(milliseconds=1)
 
 
 class Escaped(Told):
-    """A ``SystemExit`` or the like that a step or a workflow raised, as an ordinary error."""
+    """An order to stop that a step or a workflow gave, told as the error that it was."""
 
     def __init__(self, error: BaseException) -> None:
         told = error_value(error)
@@ -53,7 +53,8 @@ def contained(error: BaseException, task: asyncio.Task[Any] | None) -> BaseExcep
 
     It is a failure, unless the error unwinds the code, cancels its task, or is the user's Ctrl-C.
 
-    Args: task: the task that the code runs in.
+    Args:
+        task: the task that the code runs in.
     """
     match error:
         case Unwinding() | BaseExceptionGroup():
@@ -62,7 +63,7 @@ def contained(error: BaseException, task: asyncio.Task[Any] | None) -> BaseExcep
             # Raised by the code itself while its task runs. When a coroutine is closed, another task runs, or none.
             is_meant = asyncio.current_task() is not task
         case KeyboardInterrupt():
-            is_meant = threading.current_thread() is threading.main_thread()  # only the main thread gets the signal
+            is_meant = threading.current_thread() is threading.main_thread()  # the only one that gets the signal
         case asyncio.CancelledError():
             is_meant = task is None or task.cancelling() > 0
         case _:
@@ -78,7 +79,7 @@ def _unwinds(error: BaseException) -> bool:
 
 
 def contain(function: Callable[[], T]) -> T:
-    """Call a function in a thread of a worker; turn ``SystemExit`` and the like into failures."""
+    """Call a function in a thread of a worker, where no order to stop is meant for the thread."""
     try:
         return function()
     except (StopIteration, CancelledError) as error:
@@ -92,7 +93,7 @@ def contain(function: Callable[[], T]) -> T:
 
 
 class AttemptResult(NamedTuple):
-    """The result of an attempt."""
+    """What an attempt came to."""
 
     output: bytes
     """The step's output as canonical bytes; meaningless if there is an error."""
@@ -100,13 +101,13 @@ class AttemptResult(NamedTuple):
     took_ms: int
     ended_at: datetime
     landing: Sequence[Planned]
-    """The step's writes, to be committed with its output."""
+    """What the step wrote, to be committed with its output."""
     spending: Sequence[Planned]
-    """The cost of the attempt, to be committed even if it failed."""
+    """What the attempt has cost, to be committed even if it failed."""
 
 
 class Attempts:
-    """Runs attempts at the steps of one execution, within its budget."""
+    """Makes attempts at the steps of one execution, and keeps its budget."""
 
     def __init__(self, services: Services, identity: Metadata, execution: HasState) -> None:
         self._services, self._identity = services, identity
@@ -131,7 +132,7 @@ class Attempts:
         try:
             output = await _attempt(step, context, arguments, keywords, services, seconds)
         except Exception as error:  # noqa: BLE001 - the caller's policy decides what it means
-            # No variable of this frame may keep the error: its traceback has the frame, which would be a reference cycle.
+            # No variable of this frame keeps the error, whose traceback has the frame: that would be a reference cycle.
             return self._result(context, began, b"", error)
         return self._result(context, began, output, None)
 
@@ -149,12 +150,12 @@ def _attempt(
     services: Services,
     seconds: float | None,
 ) -> Awaitable[bytes]:
-    """Run a step: an async one on this loop, a plain one in a thread, one with ``process=True`` in a process. Raise
-    ``TimeoutError`` after its timeout."""
+    """Make a step: an async one on this loop, a plain one in a thread, one that asks for it in a process. ``TimeoutError`` if it
+    takes longer than it may."""
     limit = step.timeout_seconds
     if seconds is not None:
         limit = seconds if limit is None else min(limit, seconds)
-    if limit is None and not step.process:  # a timeout costs time even if it never comes
+    if limit is None and not step.process:  # a timeout that never comes is not free
         return _made(step, context, arguments, keywords, services.step_threads)
     return _limited(step, context, arguments, keywords, services, limit)
 
@@ -176,8 +177,8 @@ async def _limited(
             return await _made(step, context, arguments, keywords, services.step_threads)
     except TimeoutError as error:
         if not timer.expired():
-            raise  # the step raised it itself
-        raise TimeoutError(f"step {step.name!r} took longer than {limit:g} s, its timeout_seconds") from error
+            raise  # of the step's own making
+        raise TimeoutError(f"step {step.name!r} took longer than {limit:g} s") from error
 
 
 def _made(
@@ -200,7 +201,7 @@ def _enter(context: StepContext) -> None:
 
 
 async def _awaited(step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
-    # In the same task: another task for every step costs more than most steps do. The code is off its branch already.
+    # In the same task, since making another for every step costs more than most steps do. It is off its branch already.
     inside, at, task = caller.set(None), here.set(context), asyncio.current_task()
     try:
         output = await step.function(*arguments, **keywords)

@@ -20,10 +20,10 @@ __all__ = ["ExecutionContext", "StepContext", "Variables", "WorkflowContext", "c
 
 
 class VariableHolder(Protocol):
-    """The store of an execution's variables."""
+    """Keeps an execution's variables."""
 
     def get_variable(self, name: str) -> Value:
-        """Return a variable. Raise ``KeyError`` if it was never set."""
+        """A variable; ``KeyError`` if it was never set."""
         ...
 
     def set_variable(self, name: str, value: Value) -> None:
@@ -31,12 +31,12 @@ class VariableHolder(Protocol):
         ...
 
     def variable_names(self) -> list[str]:
-        """Return the names of all variables."""
+        """The names of all variables."""
         ...
 
 
 class Variables(MutableMapping[str, Value]):
-    """The variables of an execution as a mapping. Assignments land with the next commit; a variable cannot be deleted."""
+    """The variables of an execution as a mapping. What is set lands with the next commit; a variable cannot be deleted."""
 
     def __init__(self, holder: VariableHolder) -> None:
         self._holder = holder
@@ -125,7 +125,7 @@ def _not_in_a_step(what: str) -> InvalidInput:
 
 
 class WorkflowContext(ExecutionContext):
-    """The context of a workflow's code."""
+    """Inside the code of a workflow."""
 
     def __init__(self, identity: Metadata, holder: VariableHolder) -> None:
         self.identity = identity
@@ -138,24 +138,24 @@ class WorkflowContext(ExecutionContext):
 
 
 class AttemptBuffer(Buffer):
-    """The writes and the cost of an attempt, which land with its output."""
+    """What an attempt comes to beside its output: writes that land with it, and what it has spent."""
 
     landing: Sequence[Planned] = ()
-    """The writes of a step in another process."""
+    """What a step in another process wrote."""
     spent: float = 0
 
     @property
     def limits(self) -> Limits:
-        """Return the limits of the store."""
+        """The limits that hold for the step."""
         return self._limits
 
     def batch(self) -> list[Planned]:
-        """Return the collected writes, in order."""
+        """What was collected, in order."""
         return [*self._batch, *self.landing]
 
 
 class StepContext(ExecutionContext):
-    """The context of one attempt at a step."""
+    """Inside a step: one attempt at it."""
 
     def __init__(self, identity: Metadata, key: str, attempt: int, limits: Limits, reading: StateReading | None = None) -> None:
         self.identity, self._key, self._attempt = identity, key, attempt
@@ -198,14 +198,12 @@ class StepContext(ExecutionContext):
 
         Raise ``InvalidInput`` for another workspace.
         """
-        asked = scope if isinstance(scope, Scope) else getattr(scope, "scope", None)
-        if not isinstance(asked, Scope):
-            raise InvalidInput(f"state() takes a Scope, such as Scope.of_workspace('default'), not {scope!r}")
+        asked = scope if isinstance(scope, Scope) else scope.scope
         return StepState(self.buffer, asked.seen_from(self.identity.workspace_id), self.buffer.limits, self._reading)
 
 
 watcher: ContextVar[Callable[[StepContext], None] | None] = ContextVar("stepwell_watcher", default=None)
-"""Called with the context of every attempt before it runs; None unless a test listens."""
+"""Told of every attempt at a step before it is made; None unless a test listens."""
 
 here: ContextVar[ExecutionContext | None] = ContextVar("stepwell_here", default=None)
 

@@ -1,6 +1,6 @@
-"""Kernel effects: run attempts at steps, scripts and starts of children. Each ends in an event for the kernel.
+"""Carry out the kernel's effects: attempts at steps, scripts, and starts of children. Each ends in an event for the kernel.
 
-Scripts need an engine for their language, which the program installs with ``install_engine``.
+Scripts need an engine for their language, which the program installs with ``install_engine``; Stepwell brings none.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ __all__ = [
 
 
 ScriptEngine = Callable[[str, Value], Awaitable[Value]]
-"""Runs code with an input and returns its output."""
+"""Runs a piece of code with an input and gives its output."""
 
 _engines: dict[str, ScriptEngine] = {}
 
 
 def install_engine(language: str, engine: ScriptEngine | None) -> None:
-    """Install the engine for scripts of a language; None removes it."""
+    """Have scripts of a language run by an engine; None takes it away."""
     if engine is None:
         _engines.pop(language, None)
     else:
@@ -59,7 +59,7 @@ def install_engine(language: str, engine: ScriptEngine | None) -> None:
 
 
 def run_script(asked: RunStep) -> Step[..., Any]:
-    """Return a script as a step. Without an engine for its language, the step fails with a message that says so."""
+    """A script as a step; without an engine for its language, one that fails and says so."""
 
     async def script(value: Any) -> Any:
         engine = _engines.get(asked.language)
@@ -81,7 +81,7 @@ class _Task(NamedTuple):
 
 
 class KernelEffects:
-    """The attempts and starts of one execution that are under way."""
+    """The attempts of one execution that are under way."""
 
     def __init__(
         self,
@@ -95,9 +95,9 @@ class KernelEffects:
         self._done = done
         self._tasks: dict[str, _Task] = {}
         self.missing: set[str] = set()
-        """Tokens that wait for a step that this process does not know."""
+        """Tokens that wait for a step which this process does not know."""
         self.is_closed = False
-        """Whether nothing new begins, because the worker stops."""
+        """Whether nothing new is begun: this worker is to stop."""
 
     @property
     def is_busy(self) -> bool:
@@ -105,7 +105,7 @@ class KernelEffects:
         return bool(self._tasks)
 
     def make(self, asked: RunStep) -> None:
-        """Begin an attempt, unless it runs already."""
+        """Begin an attempt, unless it is under way already."""
         self.missing.discard(asked.token_id)
         step = None if asked.code else builtin_step(asked.uses, asked.timeout_seconds) or registered_step(asked.uses)
         if step is None and not asked.code:
@@ -120,7 +120,7 @@ class KernelEffects:
         self._begin(asked, asked.attempt, lambda: self._step(step or run_script(asked), asked))
 
     def start(self, asked: StartChild) -> None:
-        """Start a child, unless it is being started already."""
+        """Start a child, unless it is being started."""
         self._begin(asked, 0, lambda: self._child(asked))
 
     def abandon(self, token_id: str) -> None:
@@ -136,7 +136,7 @@ class KernelEffects:
             self.abandon(token_id)
 
     def note(self, asked: Note) -> None:
-        """Log a workflow's message."""
+        """Write what a workflow logs."""
         level = logging.getLevelNamesMapping().get(asked.level.upper(), logging.INFO)
         extra = "" if asked.data is None else f" {asked.data!r}"
         notes.log(level, "%s %s: %s%s", self._identity.execution_id, asked.key, asked.message, extra)

@@ -1,7 +1,7 @@
 """Main program of a step process: read a step's name and arguments from the parent, run the step, and send its output or error.
 
-Messages are frames of JSON on the standard streams, each after its length. Input is never executed: a name that is no step of a
-module is refused. When the parent is gone, the process ends.
+Frames of JSON on the standard streams, each after its length. Nothing that comes in is executed: a name that is no step of a module
+is refused. When the parent is gone, the process ends.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _LENGTH = struct.Struct(">I")
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A step to be run."""
+    """A step to be made."""
 
     module: str
     path: str | None
-    """The file of a program that cannot be imported by name."""
+    """The file of a program that is no module."""
     name: str
     identity: Metadata
     key: str
@@ -49,7 +49,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The result of a step: an output with the writes that land with it, or an error."""
+    """What came of it: an output with the scoped state that lands with it, or an error."""
 
     output: msgspec.Raw = msgspec.Raw(b"null")
     mutations: list[WriteState] = []
@@ -65,7 +65,7 @@ def write_frame(stream: IO[bytes], data: bytes) -> None:
 
 
 def read_frame(stream: IO[bytes]) -> bytes | None:
-    """Receive one frame; None if the other end is closed."""
+    """Receive one frame; None if the other side is gone."""
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
@@ -76,9 +76,9 @@ def read_frame(stream: IO[bytes]) -> bytes | None:
 
 def main() -> None:
     """Serve the parent until it is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends Ctrl-C to the whole process group; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the parent decides
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # Redirect a step's prints, which must not mix with the frames.
+    # What a step prints must not get between the frames.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     tasks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -91,7 +91,7 @@ def main() -> None:
 def _receive(incoming: IO[bytes], tasks: queue.SimpleQueue[bytes]) -> None:
     while (data := read_frame(incoming)) is not None:
         tasks.put(data)
-    # Even in the middle of a step: the process that wanted its output is dead.
+    # Even in the middle of a step: whoever wanted its output is dead.
     os._exit(0)
 
 

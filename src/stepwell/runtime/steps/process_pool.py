@@ -1,7 +1,7 @@
-"""Step processes, for steps that use much CPU or may crash: started when first needed, killed when a step times out.
+"""Processes for steps that keep a processor busy or may crash: a few, started when first needed, killed when a step overstays.
 
-A process is a fresh interpreter that imports a step by module and name. Arguments, outputs and errors cross as JSON, never as
-code. Each call has a thread here that waits for its process; killing the process ends that wait.
+A process is a fresh interpreter that imports a step by module and name. Arguments, outputs and errors cross as JSON, never as code.
+Each call has a thread here that waits for its process; killing the process ends that wait.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMMAND = (sys.executable, "-P", "-m", "stepwell.runtime.steps.process_main")
 
 
 class StepProcess:
-    """A process that runs one step at a time."""
+    """One process, which is started once."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
@@ -39,12 +39,12 @@ class StepProcess:
         self.is_dead = False
 
     async def start(self) -> None:
-        """Start the process. Not part of a step's timeout, since starting an interpreter takes time."""
+        """Have it ready. Not part of a step's time: an interpreter takes its own to begin."""
         if self._child is None:
             await self._in_thread(self._start)
 
     async def call(self, step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
-        """Run a step there, and return its output as canonical bytes. A caller that stops waiting kills the process."""
+        """Make a step there: its output as canonical bytes. Whoever gives up waiting kills the process."""
         task = msgspec.json.encode(_task(step, context, arguments, keywords))
         reply = msgspec.json.decode(await self._in_thread(lambda: self._exchange(task)), type=Reply)
         context.buffer.spent += reply.spent
@@ -65,7 +65,7 @@ class StepProcess:
         self._child = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
             _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
         )
-        if self.is_dead:  # the caller gave up while it started
+        if self.is_dead:  # it was given up while it started
             self._child.kill()
         self._hear(self._child)
 
@@ -73,7 +73,7 @@ class StepProcess:
         child = self._child
         if child is None or child.stdin is None:
             raise ProcessDied("the process of the step was not started")
-        with suppress(OSError):  # if it is gone, reading fails, too
+        with suppress(OSError):  # if it is gone, there is nothing to hear either
             write_frame(child.stdin, task)
         return self._hear(child)
 
@@ -99,20 +99,20 @@ class StepProcess:
             return child.wait()
 
     def kill(self) -> None:
-        """Kill the process at once."""
+        """End it at once, whatever it does."""
         self.is_dead = True
         if self._child is not None:
             self._child.kill()
 
     def close(self) -> None:
-        """Kill the process, and wait for its end."""
+        """End it and wait for that."""
         self.kill()
         if self._child is not None:
             self._bury(self._child)
 
 
 class ProcessPool:
-    """The step processes of a worker: a limited number, kept for further steps."""
+    """The processes of a worker: so many at a time, kept for the next step."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = most or os.cpu_count() or 1
@@ -122,7 +122,7 @@ class ProcessPool:
 
     @asynccontextmanager
     async def borrow(self) -> AsyncGenerator[StepProcess]:
-        """Return a process for exclusive use, as soon as one is free."""
+        """A process that nobody else uses, as soon as there is one."""
         async with self._slots:
             process = self._idle.pop() if self._idle else StepProcess(self._threads)
             try:

@@ -1,0 +1,83 @@
+"""Access tokens of the HTTP server, sessions and one-time tickets."""
+
+from __future__ import annotations
+
+from stepwell.duration import Span
+from stepwell.model.access import AccessToken, Identity, IssuedToken
+from stepwell.pipeline.operations import AsyncDriver
+from stepwell.state.access import AccessOperations
+
+__all__ = ["AsyncAccess"]
+
+
+class AsyncAccess:
+    """Who may call the HTTP server of a store: ``well.access``.
+
+    The store keeps only digests of secrets. A secret is returned once, by the call that makes it.
+    """
+
+    def __init__(self, operations: AccessOperations, driver: AsyncDriver) -> None:
+        self._do, self._driver = operations, driver
+
+    async def create_token(
+        self, name: str, *, role: str = "viewer", workspace: str | None = None, ttl: Span | None = None
+    ) -> IssuedToken:
+        """Create a token, and return it with its secret.
+
+        - ``name``: a name for people, which the audit shows.
+        - ``role``: ``viewer``, ``operator`` or ``admin``.
+        - ``workspace``: the only workspace that it opens; None for all of the store.
+        - ``ttl``: after this time it is refused; None: it lasts until it is revoked.
+
+        Raise ``InvalidInput`` for an unknown role, and ``NotFound`` for an unknown workspace.
+
+        Example:
+
+            issued = await well.access.create_token("ci", role="operator", workspace="acme", ttl="90d")
+            print(issued.text)
+        """
+        return await self._driver.run(self._do.create_token(name, role, workspace, ttl))
+
+    async def tokens(self) -> list[AccessToken]:
+        """Return all tokens that have not expired, without their secrets, the oldest first."""
+        return await self._driver.run(self._do.tokens())
+
+    async def revoke_token(self, token_id: str) -> bool:
+        """Revoke a token at once, with the sessions that it opened; return whether it existed."""
+        return await self._driver.run(self._do.revoke_token(token_id))
+
+    async def identify(self, text: str) -> Identity | None:
+        """Return who a token's text stands for; None if it is unknown, wrong, expired or revoked."""
+        return await self._driver.run(self._do.identify(text))
+
+    async def open_session(self, identity: Identity, *, ttl: Span = "12h") -> str:
+        """Open a session for a caller, and return its secret.
+
+        - ``identity``: who it stands for.
+        - ``ttl``: after this time it ends.
+        """
+        return await self._driver.run(self._do.open_session(identity, ttl))
+
+    async def session(self, secret: str) -> Identity | None:
+        """Return who a session stands for; None if it has ended or its token was revoked."""
+        return await self._driver.run(self._do.session(secret))
+
+    async def close_session(self, secret: str) -> bool:
+        """End a session; return whether it existed."""
+        return await self._driver.run(self._do.close_session(secret))
+
+    async def create_ticket(self, identity: Identity, *, ttl: Span = "10m") -> str:
+        """Create a ticket that opens one session, and return its secret.
+
+        - ``identity``: who the session will stand for.
+        - ``ttl``: after this time the ticket is refused.
+        """
+        return await self._driver.run(self._do.create_ticket(identity, ttl))
+
+    async def redeem_ticket(self, secret: str) -> Identity | None:
+        """Use a ticket up, and return who it stands for; None if it is unknown, expired or was used."""
+        return await self._driver.run(self._do.redeem_ticket(secret))
+
+    async def server_key(self) -> bytes:
+        """Return the key that the HTTP servers of this store sign cursors and links with; the first call makes it."""
+        return await self._driver.run(self._do.server_key())

@@ -1,0 +1,43 @@
+"""What the HTTP server keeps about requests: replies under idempotency keys, and the audit."""
+
+from __future__ import annotations
+
+from stepwell.pipeline.operations import AsyncDriver
+from stepwell.state.request_log import AuditEntry, KeptReply, RequestKey, RequestLog
+
+__all__ = ["AsyncRequests"]
+
+
+class AsyncRequests:
+    """The requests that the HTTP server has answered: ``well.requests``."""
+
+    def __init__(self, operations: RequestLog, driver: AsyncDriver) -> None:
+        self._do, self._driver = operations, driver
+
+    async def reply(self, key: RequestKey) -> KeptReply | None:
+        """Return the reply that is kept under an idempotency key, or None."""
+        return await self._driver.run(self._do.reply(key))
+
+    async def reserve(self, key: RequestKey) -> None:
+        """Note that a request is running. Raise ``Conflict`` if its key is in use."""
+        await self._driver.run(self._do.reserve(key))
+
+    async def keep(self, key: RequestKey, reply: KeptReply) -> None:
+        """Keep the reply of a request for a day."""
+        await self._driver.run(self._do.keep(key, reply))
+
+    async def release(self, key: RequestKey) -> None:
+        """Free the key of a request that failed."""
+        await self._driver.run(self._do.release(key))
+
+    async def note(self, workspace: str, entry: AuditEntry) -> None:
+        """Add an entry to the audit of a workspace; its id and time are set by the store."""
+        await self._driver.run(self._do.note(workspace, entry))
+
+    async def audit(self, workspace: str, *, before: str | None = None, limit: int = 100) -> list[AuditEntry]:
+        """Return the newest entries of a workspace's audit.
+
+        - ``before``: the id of the last entry of the page before; None for the first page.
+        - ``limit``: the size of a page.
+        """
+        return await self._driver.run(self._do.entries(workspace, before, limit))

@@ -1,0 +1,44 @@
+# Generated from app/awaited/requests.py by `make blocking`. Do not edit: change that module and generate again.
+"""What the HTTP server keeps about requests: replies under idempotency keys, and the audit."""
+
+from __future__ import annotations
+
+from stepwell.pipeline.operations import Driver
+from stepwell.state.request_log import AuditEntry, KeptReply, RequestKey, RequestLog
+
+__all__ = ["Requests"]
+
+
+class Requests:
+    """The requests that the HTTP server has answered: ``well.requests``."""
+
+    def __init__(self, operations: RequestLog, driver: Driver) -> None:
+        self._do, self._driver = operations, driver
+
+    def reply(self, key: RequestKey) -> KeptReply | None:
+        """Return the reply that is kept under an idempotency key, or None."""
+        return self._driver.run(self._do.reply(key))
+
+    def reserve(self, key: RequestKey) -> None:
+        """Note that a request is running. Raise ``Conflict`` if its key is in use."""
+        self._driver.run(self._do.reserve(key))
+
+    def keep(self, key: RequestKey, reply: KeptReply) -> None:
+        """Keep the reply of a request for a day."""
+        self._driver.run(self._do.keep(key, reply))
+
+    def release(self, key: RequestKey) -> None:
+        """Free the key of a request that failed."""
+        self._driver.run(self._do.release(key))
+
+    def note(self, workspace: str, entry: AuditEntry) -> None:
+        """Add an entry to the audit of a workspace; its id and time are set by the store."""
+        self._driver.run(self._do.note(workspace, entry))
+
+    def audit(self, workspace: str, *, before: str | None = None, limit: int = 100) -> list[AuditEntry]:
+        """Return the newest entries of a workspace's audit.
+
+        - ``before``: the id of the last entry of the page before; None for the first page.
+        - ``limit``: the size of a page.
+        """
+        return self._driver.run(self._do.entries(workspace, before, limit))

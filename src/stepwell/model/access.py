@@ -1,0 +1,57 @@
+"""Who may call the HTTP server: roles, identities and access tokens, as values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+__all__ = ["AccessToken", "Identity", "IssuedToken", "Role"]
+
+
+class Role(StrEnum):
+    """What a caller may do: a viewer reads, an operator also starts and changes runs, an admin also manages the workspace."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+
+    def allows(self, needed: Role) -> bool:
+        """Return whether this role may do what the ``needed`` role may do."""
+        order = list(Role)
+        return order.index(self) >= order.index(needed)
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who calls the HTTP server."""
+
+    name: str
+    """For people and the audit: the name of the token, or what the host application calls its user."""
+    role: Role
+    workspace: str | None
+    """The only workspace that the caller reaches; None for all of the store."""
+    token_id: str | None = None
+
+
+class AccessToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token of the HTTP server, without its secret."""
+
+    token_id: str
+    name: str
+    role: Role
+    workspace: str | None
+    """The only workspace that it opens; None for all of the store."""
+    created_at: datetime
+    expires_at: datetime | None = None
+
+
+class IssuedToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A new token with its secret, which is shown only once."""
+
+    token: AccessToken
+    text: str
+    """What a program sends as ``Authorization: Bearer ...``."""
+
+    def __repr__(self) -> str:
+        return f"<IssuedToken {self.token.token_id!r}>"

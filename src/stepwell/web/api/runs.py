@@ -1,0 +1,627 @@
+"""Routes of runs: start, read, follow, and act on one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+from datetime import datetime
+from typing import Annotated, Any, cast
+from urllib.parse import quote
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from stepwell.errors import StepwellError
+from stepwell.model.access import Role
+from stepwell.model.execution_state import Change
+from stepwell.model.ids import new_id
+from stepwell.model.receipt import Receipt
+from stepwell.model.receipt_chain import Verification
+from stepwell.model.status import FINAL, Status
+from stepwell.model.trace import Trace, TraceLevel
+from stepwell.model.value import Value
+from stepwell.runtime.progress import Progress
+from stepwell.runtime.step_history import StepRecord
+from stepwell.state.history import ExecutionSummary, no_execution
+from stepwell.state.request_log import KeptReply
+from stepwell.web.events import Event, EventResponse
+from stepwell.web.filters import parse_filter
+from stepwell.web.problem import HttpProblem
+from stepwell.web.route import Call, NoQuery, Page, Reply, Route
+
+__all__ = ["ROUTES", "RUN_FIELDS", "owned_run"]
+
+RUN_FIELDS = {"status": frozenset(map(str, Status)), "workflow": None}
+"""The fields by which runs are filtered."""
+
+Count = Annotated[int, Meta(ge=1, le=200)]
+Revision = Annotated[int, Meta(ge=0)]
+Name = Annotated[str, Meta(min_length=1, max_length=512)]
+Wait = Annotated[float, Meta(ge=0, le=60)]
+
+
+class RunList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a list of runs."""
+
+    filter: str = ""
+    """Terms such as ``status:FAILED workflow:checkout``."""
+    limit: Count = 50
+    cursor: str | None = None
+
+
+class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a list."""
+
+    limit: Count = 50
+    cursor: str | None = None
+
+
+class StartRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to start."""
+
+    workflow: Name
+    input: Value | UnsetType = UNSET
+    """Without it, the workflow's parameters take their defaults."""
+    execution_id: Name | None = None
+    """An id of your own, which makes a retry safe; null: one is made."""
+
+
+class PutRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to start under the id in the address."""
+
+    workflow: Name
+    input: Value | UnsetType = UNSET
+
+
+class StartedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was accepted."""
+
+    execution_id: str
+    workspace_id: str
+    workflow_id: str
+    status: Status = Status.PENDING
+    """As it was accepted; ask for the run to see how it goes on."""
+
+
+class RunError(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a run failed."""
+
+    kind: str
+    message: str
+    code: str | None = None
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as it is now."""
+
+    execution_id: str
+    workspace_id: str
+    workflow_id: str
+    version: int
+    status: Status
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+    parent_id: str | None = None
+    item_id: str | None = None
+    """The queue item that it came from."""
+    input: Value = None
+    output: Value = None
+    """The result of a COMPLETED run."""
+    error: RunError | None = None
+    """Why a FAILED run failed."""
+
+
+class ReceiptView(msgspec.Struct, frozen=True, kw_only=True):
+    """Proof of a commit."""
+
+    execution_id: str
+    revision: int
+    commit_id: str
+    committed_at: datetime
+    before: str
+    after: str
+    previous: str
+    digest: str
+    mutations: list[Value]
+
+
+class SendSignal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A signal."""
+
+    name: Name
+    value: Value = None
+
+
+class ForkRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From where to fork a run."""
+
+    execution_id: Name | None = None
+    """The id of the fork; null: one is made."""
+    at: Revision | None = None
+    """The revision to copy; null: the newest."""
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """An action that was accepted and goes on by itself."""
+
+    execution_id: str
+    action: str
+
+
+class StateQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """At which revision to read."""
+
+    at: Revision | None = None
+
+
+class ResultQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long to wait for the end."""
+
+    wait: Wait = 0
+
+
+class DiffQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Two revisions of a run."""
+
+    a: Revision
+    b: Revision
+
+
+class TraceQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How detailed a trace is."""
+
+    level: TraceLevel = "full"
+
+
+class DrawingQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a drawing, which is always SVG."""
+
+
+class EventQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a stream of events goes on, and how long to wait for some without a stream."""
+
+    after: Annotated[int, Meta(ge=-1)] | None = None
+    wait: Wait = 20
+    filter: str = ""
+
+
+class RunState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a run at a revision."""
+
+    execution_id: str
+    revision: int
+    status: Status
+    context: Value
+    variables: Value
+    trigger: Value
+    step_count: int
+
+
+class EventPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Events for a client that reads no stream."""
+
+    items: list[Event]
+    after: int | None
+    """Pass it as ``after`` for what follows."""
+    is_ended: bool
+    """Whether nothing follows."""
+
+
+async def owned_run(call: Call) -> ExecutionSummary:
+    """Return the summary of the run that the address names.
+
+    Raise ``NotFound``, in the same words, for one that does not exist and one of another workspace.
+    """
+    execution_id = call.path["execution_id"]
+    summary = await call.well.executions.get(execution_id)
+    if summary.workspace_id != call.workspace:
+        raise no_execution(execution_id)
+    return summary
+
+
+async def view_of(call: Call, summary: ExecutionSummary) -> RunView:
+    """Return a run with its input and result."""
+    state = await call.well.load(summary.execution_id)
+    result: dict[str, Any] = state.result or {}
+    error: dict[str, Any] | None = result.get("error")
+    failure = None
+    if error is not None:
+        failure = RunError(kind=str(error.get("kind")), message=str(error.get("message")), code=error.get("code"))
+    return RunView(
+        execution_id=summary.execution_id,
+        workspace_id=summary.workspace_id,
+        workflow_id=summary.workflow_id,
+        version=summary.version,
+        status=state.status,
+        revision=state.revision,
+        created_at=summary.created_at,
+        updated_at=summary.updated_at,
+        parent_id=summary.parent_id,
+        item_id=state.identity.item_id,
+        input=_input_of(state.trigger),
+        output=result.get("output"),
+        error=failure,
+    )
+
+
+def _input_of(trigger: object) -> Value:
+    """Return what a run was started with: the input of a plain trigger, else the whole trigger."""
+    plain = cast("object", msgspec.to_builtins(trigger))
+    if not isinstance(plain, dict):
+        return plain
+    fields = cast("dict[str, Any]", plain)
+    return fields.get("input", fields)
+
+
+def location_of(call: Call, execution_id: str) -> str:
+    """Return the address of a run."""
+    return f"{call.base}/runs/{quote(execution_id, safe='')}"
+
+
+async def list_runs(call: Call) -> Reply:
+    """Return a page of runs, newest first."""
+    query: RunList = call.query
+    terms = parse_filter(query.filter, RUN_FIELDS)
+    signer, binding = await call.server.signer(), ["runs", call.workspace, terms]
+    after = None
+    if query.cursor is not None:
+        after = msgspec.convert(signer.position(binding, query.cursor), ExecutionSummary)
+    found = await call.well.executions.list(
+        workspace=call.workspace, status=terms.get("status"), workflow=terms.get("workflow"), after=after, limit=query.limit + 1
+    )
+    return page_reply(
+        call, found, query.limit, None if len(found) <= query.limit else signer.cursor(binding, found[query.limit - 1])
+    )
+
+
+def page_reply(call: Call, found: list[Any], limit: int, cursor: str | None) -> Reply:
+    """Return a page, with the ``Link`` to the next one.
+
+    - ``found``: one item more than the page holds, if there are more.
+    """
+    headers: dict[str, str] = {}
+    if cursor is not None:
+        url = call.request.url.include_query_params(cursor=cursor)
+        headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
+    return Reply(Page(items=found[:limit], next_cursor=cursor, has_more=cursor is not None), headers=headers)
+
+
+async def start_run(call: Call) -> Any:
+    """Start a run."""
+    body: StartRun = call.body
+    return await _start(call, body.workflow, body.input, body.execution_id or new_id())
+
+
+async def put_run(call: Call) -> Any:
+    """Start a run under an id of the caller's own."""
+    body: PutRun = call.body
+    return await _start(call, body.workflow, body.input, call.path["execution_id"])
+
+
+async def _start(call: Call, workflow: str, value: Any, execution_id: str) -> Reply:
+    started = StartedRun(execution_id=execution_id, workspace_id=call.workspace, workflow_id=workflow)
+    headers, kept = {"Location": location_of(call, execution_id)}, None
+    if call.request_key is not None:
+        text = msgspec.json.encode(started).decode()
+        told = {"content-type": "application/json", "location": headers["Location"]}
+        kept = call.request_key, KeptReply(call.request_key.fingerprint, 202, told, text)
+    run = await call.well.start(workflow, value, workspace=call.workspace, execution_id=execution_id, kept=kept)
+    seconds = _preferred_wait(call)
+    if seconds is None:
+        return Reply(started, 202, headers)
+    with suppress(StepwellError, TimeoutError):  # how it ended is in the view
+        await run.result(timeout=seconds)
+    summary = await call.well.executions.get(execution_id)
+    headers["Preference-Applied"] = f"wait={seconds:g}"
+    if summary.status not in FINAL:
+        return Reply(msgspec.structs.replace(started, status=summary.status), 202, headers)
+    return Reply(await view_of(call, summary), 200, headers, etag=summary.revision)
+
+
+def _preferred_wait(call: Call) -> float | None:
+    """Return how many seconds the caller prefers to wait for the result (RFC 7240), or None."""
+    found = re.search(r"(?:^|[,;])\s*wait=(\d{1,5})\s*(?:$|[,;])", call.request.headers.get("prefer", ""))
+    return None if found is None else min(float(found[1]), call.server.limits.wait_seconds)
+
+
+async def get_run(call: Call) -> Reply:
+    """Return a run."""
+    summary = await owned_run(call)
+    return Reply(await view_of(call, summary), etag=summary.revision)
+
+
+async def delete_run(call: Call) -> Reply:
+    """Delete a run with its history."""
+    summary = await owned_run(call)
+    check_if_match(call, summary.revision)
+    await call.well.delete(summary.execution_id)
+    return Reply()
+
+
+def check_if_match(call: Call, revision: str | int | None) -> None:
+    """Raise ``HttpProblem`` (412) unless ``If-Match`` names the revision.
+
+    - ``revision``: of the resource; None if there is none yet.
+    """
+    given = call.request.headers.get("if-match")
+    if given is None:
+        return
+    named = [each.strip() for each in given.split(",")]
+    if ("*" in named and revision is not None) or f'"{revision}"' in named:
+        return
+    raise HttpProblem("precondition_failed", "read the resource again, and decide again", current_revision=revision)
+
+
+async def get_result(call: Call) -> Reply:
+    """Return a run when it has ended, or as it is after the wait."""
+    summary = await owned_run(call)
+    if summary.status not in FINAL and call.query.wait:
+        with suppress(StepwellError, TimeoutError):  # how it ended is in the view
+            await call.well.run(summary.execution_id).result(timeout=min(call.query.wait, call.server.limits.wait_seconds))
+        summary = await call.well.executions.get(summary.execution_id)
+    is_over = summary.status in FINAL
+    return Reply(await view_of(call, summary), 200 if is_over else 202, {} if is_over else {"Retry-After": "1"})
+
+
+async def get_state(call: Call) -> Reply:
+    """Return the state of a run."""
+    summary = await owned_run(call)
+    state = await call.well.load(summary.execution_id, call.query.at)
+    return Reply(
+        RunState(
+            execution_id=summary.execution_id,
+            revision=state.revision,
+            status=state.status,
+            context=state.context,
+            variables=dict(state.variables),
+            trigger=msgspec.to_builtins(state.trigger),
+            step_count=state.step_count,
+        ),
+        etag=state.revision,
+    )
+
+
+async def list_steps(call: Call) -> Reply:
+    """Return the steps of a run with their attempts."""
+    summary = await owned_run(call)
+    return Reply(Page(items=await call.well.run(summary.execution_id).steps(call.query.at)))
+
+
+async def get_progress(call: Call) -> Reply:
+    """Return how far a run is."""
+    summary = await owned_run(call)
+    return Reply(await call.well.run(summary.execution_id).progress())
+
+
+async def get_trace(call: Call) -> Reply:
+    """Return what a run did, in order."""
+    summary = await owned_run(call)
+    return Reply(await call.well.run(summary.execution_id).trace(call.query.level))
+
+
+async def get_drawing(call: Call) -> Reply:
+    """Return a picture of a run."""
+    summary = await owned_run(call)
+    return Reply((await call.well.run(summary.execution_id).draw("svg")).encode(), etag=summary.revision)
+
+
+async def list_receipts(call: Call) -> Reply:
+    """Return a page of receipts, in order."""
+    summary = await owned_run(call)
+    query: PageQuery = call.query
+    signer, binding = await call.server.signer(), ["receipts", call.workspace, summary.execution_id]
+    after = -1 if query.cursor is None else signer.position(binding, query.cursor)
+    found = await call.well.receipts(summary.execution_id, after=after, limit=query.limit + 1)
+    cursor = None if len(found) <= query.limit else signer.cursor(binding, found[query.limit - 1].revision)
+    return page_reply(call, [_receipt_view(each) for each in found], query.limit, cursor)
+
+
+def _receipt_view(receipt: Receipt) -> ReceiptView:
+    return ReceiptView(
+        execution_id=receipt.execution_id,
+        revision=receipt.revision,
+        commit_id=receipt.commit_id,
+        committed_at=receipt.committed_at,
+        before=receipt.before,
+        after=receipt.after,
+        previous=receipt.previous,
+        digest=receipt.digest,
+        mutations=list(receipt.mutations),
+    )
+
+
+async def get_proof(call: Call) -> Reply:
+    """Return the proof of a run, for ``stepwell.verify_proof``."""
+    summary = await owned_run(call)
+    return Reply(await call.well.export(summary.execution_id))
+
+
+async def verify_run(call: Call) -> Reply:
+    """Verify every receipt of a run."""
+    summary = await owned_run(call)
+    return Reply(await call.well.verify(summary.execution_id))
+
+
+async def diff_run(call: Call) -> Reply:
+    """Return the changes between two revisions."""
+    summary = await owned_run(call)
+    return Reply(Page(items=await call.well.diff(summary.execution_id, call.query.a, call.query.b)))
+
+
+async def cancel_run(call: Call) -> Reply:
+    """Request a run to end."""
+    summary = await owned_run(call)
+    await call.well.run(summary.execution_id).cancel()
+    return Reply(Accepted(execution_id=summary.execution_id, action="cancel"), 202)
+
+
+async def retry_run(call: Call) -> Reply:
+    """Continue a failed run at the step that failed."""
+    summary = await owned_run(call)
+    await call.well.run(summary.execution_id).retry()
+    return Reply(Accepted(execution_id=summary.execution_id, action="retry"), 202)
+
+
+async def signal_run(call: Call) -> Reply:
+    """Send a signal to a run."""
+    summary = await owned_run(call)
+    await call.well.run(summary.execution_id).signal(call.body.name, call.body.value)
+    return Reply(Accepted(execution_id=summary.execution_id, action="signal"), 202)
+
+
+async def fork_run(call: Call) -> Reply:
+    """Start a run from the state of another."""
+    summary = await owned_run(call)
+    fork_id = call.body.execution_id or new_id()
+    await call.well.fork(summary.execution_id, fork_id, at=call.body.at)
+    view = StartedRun(execution_id=fork_id, workspace_id=call.workspace, workflow_id=summary.workflow_id)
+    return Reply(view, 201, {"Location": location_of(call, fork_id)})
+
+
+async def follow_run(call: Call) -> Any:
+    """Stream what happens to a run."""
+    summary = await owned_run(call)
+    after = _resume_after(call)
+    snapshot = await view_of(call, summary) if after is None else None
+    return await _stream(call, call.server.hub.run_events(summary.execution_id, after, snapshot))
+
+
+async def follow_runs(call: Call) -> Any:
+    """Stream the runs of the workspace that change."""
+    terms = parse_filter(call.query.filter, RUN_FIELDS)
+    events = call.server.hub.workspace_events(call.workspace, terms.get("status"), terms.get("workflow"), _resume_after(call))
+    return await _stream(call, events)
+
+
+def _resume_after(call: Call) -> int | None:
+    last = call.request.headers.get("last-event-id")
+    if last is None:
+        return call.query.after
+    if not re.fullmatch(r"-?\d{1,18}", last, re.ASCII):
+        raise HttpProblem("malformed", "Last-Event-ID is the id of an event of this stream")
+    return int(last)
+
+
+async def _stream(call: Call, events: Any) -> Any:
+    hub, limits, accept = call.server.hub, call.server.limits, call.request.headers.get("accept", "")
+    hub.check_room()
+    if call.request.method == "HEAD" or "text/event-stream" in accept or "application/x-ndjson" in accept or "json" not in accept:
+        is_lines = "application/x-ndjson" in accept
+        return EventResponse(hub, events, limits, is_lines=is_lines, on_drop=call.server.metrics.dropped.inc)
+    return await _poll(call, events)
+
+
+async def _poll(call: Call, events: Any) -> Reply:
+    """Return the events that there are, or the first ones to come within the wait."""
+    items: list[Event] = []
+    try:
+        async with asyncio.timeout(call.query.wait if call.query.wait else 0.001):
+            async for event in events:
+                items.append(event)
+                if event.event in ("snapshot", "reset", "end") or len(items) >= call.server.limits.page_items:
+                    break
+    except TimeoutError:
+        pass
+    finally:
+        await events.aclose()
+    is_ended = bool(items) and items[-1].event == "end"
+    last = next((each.id for each in reversed(items) if each.id is not None), _resume_after(call))
+    return Reply(EventPage(items=items, after=last, is_ended=is_ended))
+
+
+_RUN = "/runs/{execution_id}"
+_LINES, _STREAM = "application/x-ndjson", "text/event-stream"
+
+
+def _read(path: str, name: str, summary: str, handler: Any, reply: Any, query: Any = NoQuery, **more: Any) -> Route:
+    return Route(
+        method="GET",
+        path=path,
+        name=name,
+        summary=summary,
+        tag="runs",
+        role=Role.VIEWER,
+        handler=handler,
+        reply=reply,
+        query=query,
+        **more,
+    )
+
+
+def _act(action: str, summary: str, handler: Any, body: Any = None, **more: Any) -> Route:
+    options: dict[str, Any] = {"status": 202, "reply": Accepted, **more}
+    return Route(
+        method="POST",
+        path=f"{_RUN}/{action}",
+        name=f"{action}_run",
+        summary=summary,
+        tag="runs",
+        role=Role.OPERATOR,
+        handler=handler,
+        body=body,
+        **options,
+    )
+
+
+ROUTES = (
+    _read("/runs", "list_runs", "List runs, newest first", list_runs, Page[ExecutionSummary], RunList),
+    Route(
+        method="POST",
+        path="/runs",
+        name="start_run",
+        summary="Start a run",
+        tag="runs",
+        role=Role.OPERATOR,
+        handler=start_run,
+        body=StartRun,
+        reply=StartedRun | RunView,
+        status=202,
+        statuses=(200,),
+        keeps_replies=False,
+        example={"workflow": "greet", "input": "Ada"},
+    ),
+    _read(_RUN, "get_run", "Return a run", get_run, RunView),
+    Route(
+        method="PUT",
+        path=_RUN,
+        name="put_run",
+        summary="Start a run under an id of your own; the same request again starts nothing",
+        tag="runs",
+        role=Role.OPERATOR,
+        handler=put_run,
+        body=PutRun,
+        reply=StartedRun | RunView,
+        status=202,
+        statuses=(200,),
+        example={"workflow": "greet", "input": "Ada"},
+    ),
+    Route(
+        method="DELETE",
+        path=_RUN,
+        name="delete_run",
+        summary="Delete a run with its history; its id is never used again",
+        tag="runs",
+        role=Role.ADMIN,
+        handler=delete_run,
+        status=204,
+        needs_if_match=True,
+    ),
+    _read(f"{_RUN}/result", "get_result", "Wait for the end of a run", get_result, RunView, ResultQuery, statuses=(202,)),
+    _read(f"{_RUN}/state", "get_run_state", "Return the state of a run, now or at a revision", get_state, RunState, StateQuery),
+    _read(f"{_RUN}/steps", "list_steps", "List the steps of a run with their attempts", list_steps, Page[StepRecord], StateQuery),
+    _read(f"{_RUN}/progress", "get_progress", "Return how far a run is and what it waits for", get_progress, Progress),
+    _read(f"{_RUN}/trace", "get_trace", "Return what a run did, in order", get_trace, Trace, TraceQuery),
+    _read(f"{_RUN}/drawing", "get_drawing", "Draw a run", get_drawing, None, DrawingQuery, media="image/svg+xml"),
+    _read(f"{_RUN}/receipts", "list_receipts", "List the receipts of a run", list_receipts, Page[ReceiptView], PageQuery),
+    _read(f"{_RUN}/proof", "get_proof", "Return a proof to verify without the store", get_proof, None, media=_LINES),
+    _read(f"{_RUN}/verification", "verify_run", "Verify every receipt of a run", verify_run, Verification),
+    _read(f"{_RUN}/diff", "diff_run", "Compare two revisions of a run", diff_run, Page[Change], DiffQuery),
+    _read(f"{_RUN}/events", "follow_run", "Stream what happens to a run", follow_run, EventPage, EventQuery, media=_STREAM),
+    _read("/events", "follow_runs", "Stream the runs that change", follow_runs, EventPage, EventQuery, media=_STREAM),
+    _act("cancel", "Request a run and its children to end", cancel_run),
+    _act("retry", "Continue a failed run at the step that failed", retry_run),
+    _act("signal", "Send a signal to a run", signal_run, SendSignal, example={"name": "approve", "value": True}),
+    _act("fork", "Start a run from the state of another", fork_run, ForkRun, status=201, reply=StartedRun, is_body_optional=True),
+)

@@ -1,0 +1,275 @@
+"""Answer one API request: find its route, check who calls and what is sent, run the handler, and encode the reply."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from hashlib import sha256
+from time import monotonic
+from typing import Any, cast
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from stepwell.clock import from_ms
+from stepwell.errors import Conflict, StepwellError
+from stepwell.model.access import Identity, Role
+from stepwell.model.scope import DEFAULT_WORKSPACE
+from stepwell.state.request_log import AuditEntry, KeptReply, RequestKey
+from stepwell.web.authentication import is_loopback, workspace_of
+from stepwell.web.problem import HttpProblem, problem_of
+from stepwell.web.request_body import convert, read_json
+from stepwell.web.route import Call, Reply, Route, quoted_etag
+from stepwell.web.server import Server
+
+__all__ = ["API_VERSION", "Dispatcher", "problem_response"]
+
+log = logging.getLogger(__name__)
+
+API_VERSION = "2026-11-01"
+_WRITES = frozenset(("POST", "PUT", "DELETE", "PATCH"))
+_EXACT = 2**53
+_KEY_LENGTH = 255
+# What a retry may change; every other reply of a request with an Idempotency-Key is kept.
+_NOT_KEPT = frozenset((401, 403, 408, 409, 429))
+
+_encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
+
+
+def request_id_of(request: Request) -> str:
+    """Return the id of a request, which its log lines and errors carry."""
+    return str(request.scope.get("stepwell.request_id", ""))
+
+
+def problem_response(request: Request, error: HttpProblem | StepwellError, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the reply for an error."""
+    root = request.scope.get("root_path", "")
+    status, body, more = problem_of(error, instance=request.url.path, request_id=request_id_of(request), root=root)
+    found = {**(headers or {}), **more}
+    if status == 401:
+        found["WWW-Authenticate"] = 'Bearer realm="stepwell"'
+    return Response(_encode(body), status, found, "application/problem+json")
+
+
+class Dispatcher:
+    """Answers the requests under ``/api/v1``."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def answer(self, request: Request, raw_path: str) -> Any:
+        """Return the response of a request, whatever happens in it.
+
+        - ``raw_path``: its path under ``/api/v1``, still percent-encoded.
+        """
+        began, name = monotonic(), "unknown"
+        headers: dict[str, str] = {"Stepwell-Version": API_VERSION, "Cache-Control": "no-store"}
+        try:
+            if request.method == "OPTIONS" and (allowed := self._server.table.allowed(raw_path)):
+                return Response(status_code=204, headers={**headers, "Allow": ", ".join(allowed)})
+            route, path = self._server.table.find(request.method, raw_path)
+            name = route.name
+            response = await self._checked(request, route, path, headers)
+        except (HttpProblem, StepwellError) as error:
+            response = problem_response(request, error, headers)
+        except Exception:
+            log.exception("request %s of route %s failed", request_id_of(request), name)
+            response = problem_response(request, HttpProblem("internal"), headers)
+        self._server.metrics.count(name, response.status_code, monotonic() - began)
+        return response
+
+    async def _checked(self, request: Request, route: Route, path: dict[str, str], headers: dict[str, str]) -> Any:
+        is_write = route.method in _WRITES
+        if route.is_admin_bind and not self._server.is_admin_open and not is_loopback(request):
+            raise HttpProblem("no_such_route")
+        identity = None if route.role is None else await self._server.authenticator.identity_of(request)
+        query = _query_of(request)
+        asked = query.pop("workspace", None)
+        if identity is None:
+            if route.role is not None:
+                raise HttpProblem("unauthorized", "send `Authorization: Bearer <token>`; make a token with: stepwell token create")
+            identity, workspace = Identity(name="", role=Role.VIEWER, workspace=None), DEFAULT_WORKSPACE
+        else:
+            headers |= self._server.rates.take(identity, is_write=is_write)
+            workspace = workspace_of(identity, asked)
+            _check_allowed(identity, route)
+        _check_accepts(request, route)
+        call = Call(
+            server=self._server,
+            request=request,
+            identity=identity,
+            workspace=workspace,
+            path=path,
+            query=convert(query, route.query, is_text=True, what="query"),
+            body=await self._body(request, route),
+        )
+        if not is_write:
+            return await self._run(call, route, headers)
+        response = await self._once(call, route, headers)
+        await self._audit(call, route, response.status_code)
+        return response
+
+    async def _body(self, request: Request, route: Route) -> Any:
+        limits = self._server.limits
+        if route.body is None:
+            return None
+        return await read_json(request, route.body, limits.body_bytes, limits.body_seconds, is_optional=route.is_body_optional)
+
+    async def _once(self, call: Call, route: Route, headers: dict[str, str]) -> Response:
+        """Run a request that changes something; one with an ``Idempotency-Key`` that ran before returns its first reply."""
+        key = _key_of(call, route)
+        if key is None:
+            return await self._reply_or_problem(call, route, headers)
+        requests = call.well.requests
+        kept = await requests.reply(key)
+        if kept is not None:
+            return _replayed(kept, key, headers)
+        if not route.keeps_replies:
+            call.request_key = key
+            try:
+                return await self._run(call, route, headers)
+            except Conflict as error:
+                kept = await requests.reply(key)  # the same request ran at this very moment
+                if kept is None:
+                    return problem_response(call.request, error, headers)
+                return _replayed(kept, key, headers)
+            except (HttpProblem, StepwellError) as error:
+                return problem_response(call.request, error, headers)
+        try:
+            await requests.reserve(key)
+        except Conflict:
+            kept = await requests.reply(key)
+            return _replayed(kept or KeptReply(key.fingerprint), key, headers)
+        try:
+            response = await self._reply_or_problem(call, route, headers)
+        except BaseException:
+            await requests.release(key)
+            raise
+        if response.status_code < 500 and response.status_code not in _NOT_KEPT:
+            await requests.keep(key, kept_reply(key, response))
+        else:
+            await requests.release(key)
+        return response
+
+    async def _reply_or_problem(self, call: Call, route: Route, headers: dict[str, str]) -> Response:
+        try:
+            return await self._run(call, route, headers)
+        except (HttpProblem, StepwellError) as error:
+            return problem_response(call.request, error, headers)
+
+    async def _run(self, call: Call, route: Route, headers: dict[str, str]) -> Any:
+        if route.needs_if_match and "if-match" not in call.request.headers:
+            raise HttpProblem("precondition_required", "send If-Match with the ETag that a GET of this resource returned")
+        result = await route.handler(call)
+        if not isinstance(result, Reply):
+            return result  # a stream
+        status = result.status or route.status
+        found = {**headers, **result.headers}
+        if result.etag is not None:
+            found |= {"ETag": quoted_etag(result.etag), "Cache-Control": "private, no-cache"}
+            known = call.request.headers.get("if-none-match", "")
+            is_read = call.request.method in ("GET", "HEAD")
+            if is_read and known and found["ETag"] in [each.strip().removeprefix("W/") for each in known.split(",")]:
+                return Response(status_code=304, headers=found)
+        if isinstance(result.body, bytes):
+            return Response(result.body, status, found, route.media)
+        if result.body is None and route.reply is None:
+            return Response(status_code=204 if status == 200 else status, headers=found)
+        return Response(_json(call.request, result.body), status, found, "application/json")
+
+    async def _audit(self, call: Call, route: Route, status: int) -> None:
+        entry = AuditEntry(
+            entry_id="",
+            at=from_ms(0),  # the store sets both
+            actor=call.identity.name,
+            token_id=call.identity.token_id,
+            action=route.name,
+            resource=call.request.url.path,
+            status=status,
+            reason=call.request.headers.get("stepwell-reason"),
+            request_id=request_id_of(call.request),
+        )
+        try:
+            await call.well.requests.note(call.workspace, entry)
+        except StepwellError as error:
+            log.error("the audit lacks request %s (%s by %s): %s", entry.request_id, entry.action, entry.actor, error)
+
+
+def _query_of(request: Request) -> dict[str, str]:
+    text = request.scope.get("query_string", b"").decode("latin-1")
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=50, errors="strict")
+    except ValueError:
+        raise HttpProblem("malformed", "the query cannot be read: it is UTF-8, percent-encoded, of at most 50 fields") from None
+    query = dict(pairs)
+    if len(query) != len(pairs):
+        raise HttpProblem("malformed", "a parameter of the query is given twice")
+    return query
+
+
+def _check_allowed(identity: Identity, route: Route) -> None:
+    if route.is_store_wide and identity.workspace is not None:
+        raise HttpProblem("forbidden", "this needs a token for all of the store: stepwell token create --all-workspaces")
+    if route.role is not None and not identity.role.allows(route.role):
+        raise HttpProblem("forbidden", f"this needs the role {route.role}, and the token has {identity.role}")
+
+
+def _check_accepts(request: Request, route: Route) -> None:
+    accept = request.headers.get("accept", "*/*").lower()
+    kinds = [each.partition(";")[0].strip() for each in accept.split(",")]
+    media = [route.media.partition(";")[0], "application/problem+json"]
+    if route.media == "text/event-stream":
+        media += ["application/x-ndjson", "application/json"]
+    families = {each.partition("/")[0] + "/*" for each in media} | {"*/*", "*"}
+    if accept.strip() and not any(kind in media or kind in families for kind in kinds):
+        raise HttpProblem("not_acceptable", f"this address returns {media[0]}")
+
+
+def _key_of(call: Call, route: Route) -> RequestKey | None:
+    key = call.request.headers.get("idempotency-key")
+    if key is None or route.method != "POST":
+        return None
+    if not 1 <= len(key) <= _KEY_LENGTH or not key.isprintable():
+        raise HttpProblem("malformed", f"an Idempotency-Key has 1 to {_KEY_LENGTH} printable characters")
+    said = _encode_sorted(call.body) + b"\n" + call.request.scope.get("query_string", b"")
+    where = f"{route.name} {sorted(call.path.items())}"
+    return RequestKey(call.workspace, where, key, sha256(said).hexdigest())
+
+
+def kept_reply(key: RequestKey, response: Response) -> KeptReply:
+    """Return a reply as it is kept under its idempotency key."""
+    kept = {name: value for name, value in response.headers.items() if name in ("content-type", "location", "etag")}
+    return KeptReply(key.fingerprint, response.status_code, kept, bytes(response.body).decode())
+
+
+def _replayed(kept: KeptReply, key: RequestKey, headers: dict[str, str]) -> Response:
+    if kept.fingerprint != key.fingerprint:
+        raise HttpProblem("idempotency_key_reused", "this Idempotency-Key was used for a request with another body; use a new one")
+    if kept.status == 0:
+        raise HttpProblem("in_progress", headers={"Retry-After": "1"})
+    return Response(kept.body, kept.status, {**headers, **kept.headers, "Idempotency-Replayed": "true"})
+
+
+def _json(request: Request, body: Any) -> bytes:
+    accept = request.headers.get("accept", "")
+    if "ints=string" in accept.replace(" ", ""):
+        body = _exact(msgspec.to_builtins(body))
+    return _encode(body)
+
+
+def _exact(value: Any) -> Any:
+    """Return a value with integers that JavaScript cannot hold as texts."""
+    match value:
+        case bool():
+            return value
+        case int() if not -_EXACT <= value <= _EXACT:
+            return str(value)
+        case dict():
+            return {key: _exact(each) for key, each in cast("dict[str, Any]", value).items()}
+        case list() | tuple():
+            return [_exact(each) for each in cast("list[Any]", value)]
+        case _:
+            return value

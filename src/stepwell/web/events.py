@@ -1,0 +1,282 @@
+"""Streams of events: one hub follows the store for all clients, and each client reads at its own pace.
+
+The hub asks for the newest receipts of all followed runs in one read, several times a second, and once a second for the newest runs
+of each followed workspace. It holds no queue per client: a client that falls behind reads older commits from the store, and one
+that does not read at all is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stepwell.app.awaited import AsyncStepwell
+from stepwell.errors import StepwellError
+from stepwell.model.receipt import Receipt
+from stepwell.model.status import FINAL
+from stepwell.state.history import ExecutionSummary
+from stepwell.web.problem import HttpProblem
+from stepwell.web.settings import HttpLimits
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+__all__ = ["Event", "EventHub", "EventResponse"]
+
+log = logging.getLogger(__name__)
+
+_RUN_SECONDS, _WORKSPACE_SECONDS = 0.2, 1.0
+_PAGE = 200
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a stream."""
+
+    event: str
+    """``snapshot``, ``commit``, ``run``, ``reset`` or ``end``."""
+    id: int | None = None
+    """Its place in the stream: resume after it with ``Last-Event-ID`` or ``after``."""
+    data: Any = None
+
+
+def commit_event(receipt: Receipt) -> Event:
+    """Return the event of a commit of a run."""
+    data = {
+        "execution_id": receipt.execution_id,
+        "revision": receipt.revision,
+        "committed_at": receipt.committed_at,
+        "digest": receipt.digest,
+        "mutations": list(receipt.mutations),
+    }
+    return Event(event="commit", id=receipt.revision, data=data)
+
+
+class _Followed:
+    """Something that clients follow: they wait for its next change."""
+
+    def __init__(self) -> None:
+        self.clients = 0
+        self.state: Any = None
+        self.changed = asyncio.Event()
+
+    def change(self, state: Any) -> None:
+        self.state = state
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class EventHub:
+    """Follows runs and workspaces on behalf of all clients of one server."""
+
+    def __init__(self, well: AsyncStepwell, limits: HttpLimits) -> None:
+        self._well, self._limits = well, limits
+        self._runs: dict[str, _Followed] = {}
+        self._workspaces: dict[tuple[str, str | None, str | None], _Followed] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.clients = 0
+
+    def check_room(self) -> None:
+        """Raise ``HttpProblem`` (503) if no further stream can be opened."""
+        if self.clients >= self._limits.event_clients:
+            raise HttpProblem("busy", f"{self.clients:,} streams of events are open, the most that this server takes")
+
+    async def close(self) -> None:
+        """Stop following."""
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def run_events(self, execution_id: str, after: int | None, snapshot: Any) -> AsyncIterator[Event]:
+        """Yield what happens to a run until it ends.
+
+        - ``after``: the revision to resume after; None to begin with a snapshot.
+        - ``snapshot``: the run as it is now, with its ``revision``.
+        """
+        followed = self._follow(self._runs, execution_id, self._poll_runs, "runs")
+        try:
+            if after is None:
+                yield Event(event="snapshot", id=snapshot.revision, data=snapshot)
+            seen: int = snapshot.revision if after is None else after
+            while True:
+                changed = followed.changed
+                receipts = await self._well.receipts(execution_id, after=seen, limit=_PAGE)
+                # Receipts may be archived, and the client may have seen another store.
+                has_gap = bool(receipts) and receipts[0].revision != seen + 1
+                for receipt in () if has_gap else receipts:
+                    seen = receipt.revision
+                    yield commit_event(receipt)
+                if len(receipts) == _PAGE and not has_gap:
+                    continue
+                summary = await self._well.executions.get(execution_id)
+                if has_gap or summary.revision < seen or (summary.revision > seen and not receipts):
+                    seen = summary.revision
+                    yield Event(event="reset", id=seen, data=summary)
+                if summary.revision == seen and summary.status in FINAL:
+                    yield Event(event="end", id=seen, data={"status": summary.status})
+                    return
+                if summary.revision == seen:
+                    await changed.wait()
+        finally:
+            self._leave(self._runs, execution_id, followed)
+
+    async def workspace_events(
+        self, workspace: str, status: str | None, workflow: str | None, after: int | None
+    ) -> AsyncIterator[Event]:
+        """Yield the runs of a workspace that change, among the newest two hundred that match.
+
+        - ``after``: the id to resume after; None to begin with a snapshot.
+        """
+        key = workspace, status, workflow
+        followed = self._follow(self._workspaces, key, self._poll_workspaces, "workspaces")
+        try:
+            seen = after
+            while True:
+                changed = followed.changed
+                page: list[ExecutionSummary] | None = followed.state
+                if page is None:
+                    page = await self._page(key)
+                if seen is None:
+                    seen = _newest(page)
+                    yield Event(event="snapshot", id=seen, data=page)
+                else:
+                    since = seen
+                    fresh = sorted((each for each in page if _moment(each) > since), key=_moment)
+                    if len(fresh) == _PAGE:
+                        seen = _newest(page)
+                        yield Event(event="reset", id=seen, data=page)
+                    for each in fresh if len(fresh) < _PAGE else ():
+                        seen = _moment(each)
+                        yield Event(event="run", id=seen, data=each)
+                await changed.wait()
+        finally:
+            self._leave(self._workspaces, key, followed)
+
+    def _follow(self, those: dict[Any, _Followed], key: Any, poll: Any, name: str) -> _Followed:
+        followed = those.setdefault(key, _Followed())
+        followed.clients += 1
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            self._tasks[name] = asyncio.get_running_loop().create_task(poll())
+        return followed
+
+    def _leave(self, those: dict[Any, _Followed], key: Any, followed: _Followed) -> None:
+        followed.clients -= 1
+        if followed.clients == 0 and those.get(key) is followed:
+            del those[key]
+
+    async def _poll_runs(self) -> None:
+        while self._runs:
+            await asyncio.sleep(_RUN_SECONDS)
+            try:
+                digests = await self._well.executions.digests(list(self._runs))
+            except StepwellError as error:
+                log.warning("the runs that clients follow could not be read, trying again: %s", error)
+                continue
+            for execution_id, followed in self._runs.items():
+                if followed.state != (now := digests.get(execution_id)):
+                    followed.change(now)
+
+    async def _poll_workspaces(self) -> None:
+        while self._workspaces:
+            await asyncio.sleep(_WORKSPACE_SECONDS)
+            for key, followed in list(self._workspaces.items()):
+                try:
+                    page = await self._page(key)
+                except StepwellError as error:
+                    log.warning("the runs of workspace %r could not be read, trying again: %s", key[0], error)
+                    continue
+                if page != followed.state:
+                    followed.change(page)
+
+    async def _page(self, key: tuple[str, str | None, str | None]) -> list[ExecutionSummary]:
+        workspace, status, workflow = key
+        return await self._well.executions.list(workspace=workspace, status=status, workflow=workflow, limit=_PAGE)
+
+
+def _moment(summary: ExecutionSummary) -> int:
+    return round(summary.updated_at.timestamp() * 1000)
+
+
+def _newest(page: list[ExecutionSummary]) -> int:
+    return max((_moment(each) for each in page), default=0)
+
+
+class EventResponse:
+    """Sends events as they come, as ``text/event-stream`` or as JSON lines; ends when the client is gone or does not read."""
+
+    def __init__(self, hub: EventHub, events: AsyncIterator[Event], limits: HttpLimits, *, is_lines: bool, on_drop: Any) -> None:
+        self._hub, self._events, self._limits, self._is_lines, self._on_drop = hub, events, limits, is_lines, on_drop
+        self.status_code = 200
+        self.headers: dict[str, str] = {
+            "content-type": "application/x-ndjson" if is_lines else "text/event-stream; charset=utf-8",
+            "cache-control": "no-store, no-transform",
+            "x-accel-buffering": "no",
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
+        """Send the stream."""
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        self._hub.clients += 1
+        sending = asyncio.ensure_future(self._send_all(send))
+        leaving = asyncio.ensure_future(_until_gone(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._hub.clients -= 1
+            for task in (sending, leaving):
+                task.cancel()
+            results = await asyncio.gather(sending, leaving, return_exceptions=True)
+        error = results[0]
+        if isinstance(error, Exception) and not isinstance(error, TimeoutError):
+            raise error
+
+    async def _send_all(self, send: Send) -> None:
+        async def push(text: str, *, more: bool = True) -> None:
+            async with asyncio.timeout(self._limits.event_send_seconds):
+                await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
+
+        try:
+            await push("" if self._is_lines else "retry: 2000\n\n")
+            nexts = asyncio.ensure_future(anext(self._events))
+            try:
+                while True:
+                    done, _ = await asyncio.wait((nexts,), timeout=self._limits.heartbeat_seconds)
+                    if not done:
+                        await push("\n" if self._is_lines else ": heartbeat\n\n")
+                        continue
+                    await push(self._text(nexts.result()))
+                    nexts = asyncio.ensure_future(anext(self._events))
+            except StopAsyncIteration:
+                await push("", more=False)
+            finally:
+                nexts.cancel()
+                with suppress(asyncio.CancelledError, StopAsyncIteration, StepwellError):
+                    await nexts
+        except TimeoutError:
+            self._on_drop()
+            log.warning(
+                "a client of a stream of events read nothing for %g seconds, and was dropped", self._limits.event_send_seconds
+            )
+            raise
+        finally:
+            close = getattr(self._events, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _text(self, event: Event) -> str:
+        if self._is_lines:
+            return msgspec.json.encode(event).decode() + "\n"
+        number = "" if event.id is None else f"id: {event.id}\n"
+        return f"event: {event.event}\n{number}data: {msgspec.json.encode(event.data).decode()}\n\n"
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

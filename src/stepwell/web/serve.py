@@ -1,0 +1,128 @@
+"""`serve`: run the HTTP server in this process with uvicorn until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from stepwell.app.awaited import AsyncStepwell
+from stepwell.model.access import Identity, Role
+from stepwell.web.app import stepwell_app
+from stepwell.web.settings import HttpLimits
+
+__all__ = ["LOOPBACK", "HttpServer", "serve"]
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_HEADER_SECONDS = 10.0
+"""How long the head of a request may take to arrive: a client that sends a byte now and then must not hold a connection."""
+_MOST_CONNECTIONS = 5_000
+
+
+class _PatientProtocol(H11Protocol):
+    """HTTP/1.1 that closes a connection whose request head does not arrive in time; uvicorn itself waits for ever."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def handle_events(self) -> None:
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self) -> None:
+        self._stop_waiting()
+        self._deadline = self.loop.call_later(_HEADER_SECONDS, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # None until the first request, whatever its annotation says
+        if cycle is None or cycle.response_complete:
+            self.transport.close()
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn, which says when it listens.
+
+    - ``on_ready``: called with the address once requests are answered.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[str], Any]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: Any = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            name = f"[{host}]" if ":" in host else host
+            answer = self._on_ready(f"http://{name}:{port}")
+            if asyncio.iscoroutine(answer):
+                await answer
+
+
+def serve(
+    well: AsyncStepwell,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8420,
+    allowed_hosts: tuple[str, ...] = (),
+    open_admin: bool = False,
+    limits: HttpLimits | None = None,
+    on_ready: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serve a well over HTTP until the process is told to stop by SIGTERM or Ctrl-C. Blocks the calling thread.
+
+    - ``well``: it is opened and closed here.
+    - ``host``, ``port``: where to listen. On loopback, the address that ``on_ready`` gets is a one-time link that signs in.
+    - ``allowed_hosts``: the names of this server; on loopback, only the names of loopback by default.
+    - ``open_admin``: True to answer metrics and the details of health to other machines, too.
+    - ``on_ready``: called with the address once requests are answered.
+    """
+    is_local = host in LOOPBACK
+    names = allowed_hosts or (("localhost", "127.0.0.1", "::1") if is_local else ())
+    app = stepwell_app(well, limits=limits, allowed_hosts=names, open_admin=open_admin)
+
+    async def ready(address: str) -> None:
+        if is_local:
+            ticket = await well.access.create_ticket(Identity(name="local", role=Role.ADMIN, workspace=None))
+            address = f"{address}/enter?ticket={ticket}"
+        on_ready(address)
+
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=_PatientProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=10,
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+    HttpServer(config, ready).run()

@@ -1,0 +1,41 @@
+"""What all requests of one server share: the well, its limits, who may call, the routes and the running streams."""
+
+from __future__ import annotations
+
+from stepwell.app.awaited import AsyncStepwell
+from stepwell.web.authentication import Authenticator, Identify
+from stepwell.web.cursor import CursorSigner
+from stepwell.web.events import EventHub
+from stepwell.web.metrics import ServerMetrics
+from stepwell.web.rate_limit import RateLimiter
+from stepwell.web.route import RouteTable
+from stepwell.web.settings import HttpLimits
+
+__all__ = ["Server"]
+
+
+class Server:
+    """The parts of one server.
+
+    - ``well``: what it serves.
+    - ``table``: the routes of the API.
+    - ``identify``: the host application's authentication, or None.
+    - ``limits``: what requests may use.
+    - ``is_admin_open``: whether routes of the admin bind answer other machines, too.
+    """
+
+    def __init__(
+        self, well: AsyncStepwell, table: RouteTable, identify: Identify | None, limits: HttpLimits, *, is_admin_open: bool
+    ) -> None:
+        self.well, self.table, self.limits, self.is_admin_open = well, table, limits, is_admin_open
+        self.authenticator = Authenticator(well, identify)
+        self.rates = RateLimiter(limits)
+        self.hub = EventHub(well, limits)
+        self.metrics = ServerMetrics()
+        self._signer: CursorSigner | None = None
+
+    async def signer(self) -> CursorSigner:
+        """Return what signs cursors, with a key that all servers of this store share."""
+        if self._signer is None:
+            self._signer = CursorSigner(await self.well.access.server_key())
+        return self._signer

@@ -1,0 +1,95 @@
+"""Pages to sign in and out: a form that takes a token, and the one-time link that ``stepwell serve`` prints."""
+
+from __future__ import annotations
+
+from html import escape
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from stepwell.model.access import Identity
+from stepwell.web.authentication import COOKIE, check_csrf, check_same_origin
+from stepwell.web.problem import HttpProblem
+from stepwell.web.request_body import form_of
+from stepwell.web.server import Server
+
+__all__ = ["SESSION_SECONDS", "SessionPages", "local_target"]
+
+SESSION_SECONDS = 12 * 3600
+
+
+def local_target(request: Request, target: str) -> str:
+    """Return where to go after signing in: a path of this server, whatever the link says."""
+    root = request.scope.get("root_path", "")
+    is_local = target.startswith("/") and not target.startswith(("//", "/\\")) and target.isprintable()
+    return f"{root}{target}" if is_local else f"{root}/"
+
+
+class SessionPages:
+    """Handlers of ``/login``, ``/enter`` and ``/logout``."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def show_login(self, request: Request) -> Response:
+        """Show the form that takes a token."""
+        return self._form(request, "", 200)
+
+    async def login(self, request: Request) -> Response:
+        """Open a session with the token of the form."""
+        check_same_origin(request)
+        form = await form_of(request)
+        identity = await self._server.well.access.identify(form.get("token", "").strip())
+        if identity is None:
+            return self._form(request, "This token is unknown, expired or revoked. Make one with: stepwell token create", 401)
+        return await self._entered(request, identity, form.get("next", "/"))
+
+    async def enter(self, request: Request) -> Response:
+        """Open a session with the ticket of a one-time link."""
+        identity = await self._server.well.access.redeem_ticket(request.query_params.get("ticket", ""))
+        if identity is None:
+            return self._form(
+                request, "This link was used or has expired. Start the server again for a new one, or use a token.", 401
+            )
+        return await self._entered(request, identity, "/")
+
+    async def logout(self, request: Request) -> Response:
+        """End the session."""
+        secret = request.cookies.get(COOKIE, "")
+        if secret:
+            await check_csrf(request, secret)
+            await self._server.well.access.close_session(secret)
+        response = RedirectResponse(f"{request.scope.get('root_path', '')}/login", 303)
+        response.delete_cookie(COOKIE, path=request.scope.get("root_path", "") or "/")
+        return response
+
+    async def _entered(self, request: Request, identity: Identity, target: str) -> Response:
+        secret = await self._server.well.access.open_session(identity, ttl=SESSION_SECONDS)
+        response = RedirectResponse(local_target(request, target), 303)
+        response.set_cookie(
+            COOKIE,
+            secret,
+            max_age=SESSION_SECONDS,
+            path=request.scope.get("root_path", "") or "/",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+        response.headers["cache-control"] = "no-store"
+        return response
+
+    def _form(self, request: Request, message: str, status: int) -> Response:
+        root, target = request.scope.get("root_path", ""), request.query_params.get("next", "/")
+        page = (
+            '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+            f"<title>Sign in to Stepwell</title><main><h1>Sign in to Stepwell</h1><p role=alert>{escape(message)}</p>"
+            f'<form method="post" action="{escape(root)}/login"><input type="hidden" name="next" value="{escape(target)}">'
+            '<label>Access token <input name="token" type="password" autocomplete="off" required autofocus></label> '
+            "<button>Sign in</button></form></main></html>"
+        )
+        return HTMLResponse(page, status, {"cache-control": "no-store"})
+
+
+def refused(error: HttpProblem) -> Response:
+    """Return the page for a request that was refused."""
+    return HTMLResponse(f"<!doctype html><title>Refused</title><p>{escape(error.detail)}</p>", error.kind.status)

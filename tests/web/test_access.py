@@ -1,0 +1,148 @@
+"""Who may call: tokens, sessions, roles, and a route table that refuses everybody else."""
+
+from __future__ import annotations
+
+import pytest
+from tests.web.servers import approve, async_test, fail, greet, served
+
+from stepwell import AsyncStepwell, FakeClock, Identity, InvalidInput, NotFound, Role
+from stepwell.web.api.table import TABLE
+from stepwell.web.route import Route
+
+OPEN = {"list_problems", "get_problem"}
+"""The only routes that answer without a token."""
+
+__all__ = ["approve", "fail", "greet"]
+
+
+@async_test
+async def test_a_token_opens_its_workspace_until_it_is_revoked():
+    async with served() as api, api.client() as client:
+        assert (await client.get("/api/v1/whoami")).json() == {"name": "acme", "role": "admin", "workspace": "acme"}
+        [token] = [each for each in await api.well.access.tokens() if each.name == "acme"]
+        assert await api.well.access.revoke_token(token.token_id)
+        refused = await client.get("/api/v1/whoami")
+        assert (refused.status_code, refused.json()["code"]) == (401, "unauthorized")
+        assert refused.headers["www-authenticate"].startswith("Bearer")
+
+
+@async_test
+async def test_the_store_has_no_secret_of_a_token():
+    clock = FakeClock()
+    async with AsyncStepwell("memory://", worker=False, clock=clock) as well:
+        issued = await well.access.create_token("ci", role="operator", workspace="default", ttl="1h")
+        secret = issued.text.rpartition("_")[2]
+        rows = repr(well._parts.store.scan("access/default"))
+        assert issued.token.token_id in rows
+        assert secret not in rows
+        assert secret not in repr(issued)
+        clock.advance("61m")
+        assert await well.access.identify(issued.text) is None
+        assert await well.access.tokens() == []
+
+
+@async_test
+async def test_a_wrong_secret_an_unknown_id_and_nonsense_stand_for_nobody():
+    async with AsyncStepwell("memory://", worker=False) as well:
+        text = (await well.access.create_token("ci")).text
+        for wrong in (text + "x", text[:-1], "swt_0123456789abcdef_x", "", "swt__", "Bearer", "swt_%00_\ud800", "é" * 500):
+            assert await well.access.identify(wrong) is None
+        with pytest.raises(InvalidInput, match="no role"):
+            await well.access.create_token("ci", role="root")
+        with pytest.raises(NotFound, match="no workspace"):
+            await well.access.create_token("ci", workspace="nowhere")
+
+
+@async_test
+async def test_a_ticket_opens_one_session_which_ends_with_its_token():
+    async with AsyncStepwell("memory://", worker=False) as well:
+        issued = await well.access.create_token("ci", role="admin")
+        identity = await well.access.identify(issued.text)
+        assert identity is not None
+        ticket = await well.access.create_ticket(identity)
+        entered = await well.access.redeem_ticket(ticket)
+        assert entered == identity
+        assert await well.access.redeem_ticket(ticket) is None
+        session = await well.access.open_session(identity)
+        assert await well.access.session(session) == identity
+        await well.access.revoke_token(issued.token.token_id)
+        assert await well.access.session(session) is None
+
+
+def address(route: Route) -> str:
+    return "/api/v1" + route.path.format(**dict.fromkeys(route.parameters, "x"))
+
+
+@async_test
+async def test_every_route_refuses_a_caller_without_a_token():
+    async with served() as api, api.client(None) as client:
+        for route in TABLE.routes:
+            reply = await client.request(route.method, address(route))
+            assert (reply.status_code == 401) == (route.name not in OPEN), route.name
+
+
+@async_test
+async def test_every_route_refuses_a_role_that_is_too_low():
+    async with served() as api, api.client("viewer") as client:
+        for route in TABLE.routes:
+            if route.role in (Role.OPERATOR, Role.ADMIN):
+                reply = await client.request(route.method, address(route), json={})
+                assert (reply.status_code, reply.json()["code"]) == (403, "forbidden"), route.name
+
+
+@async_test
+async def test_the_workspace_comes_from_the_token_alone():
+    async with served() as api, api.client() as client, api.client("store") as store:
+        refused = await client.get("/api/v1/runs", params={"workspace": "rival"})
+        assert (refused.status_code, refused.json()["code"]) == (400, "malformed")
+        assert (await client.post("/api/v1/runs", json={"workflow": "greet", "workspace": "rival"})).status_code == 422
+        await api.well.start(greet, workspace="rival", execution_id="r")
+        assert [each["execution_id"] for each in (await store.get("/api/v1/runs?workspace=rival")).json()["items"]] == ["r"]
+        assert (await store.get("/api/v1/runs")).json()["items"] == []
+
+
+@async_test
+async def test_a_session_changes_nothing_without_its_csrf_token():
+    async with served() as api, api.client(None) as client:
+        page = await client.post("/login", data={"token": api.tokens["operator"], "next": "//evil.test"})
+        assert (page.status_code, page.headers["location"]) == (303, "/")
+        assert "HttpOnly" in page.headers["set-cookie"]
+        assert "samesite=strict" in page.headers["set-cookie"].lower()
+        body = {"workflow": "greet"}
+        assert (await client.get("/api/v1/whoami")).json()["name"] == "operator"
+        assert (await client.post("/api/v1/runs", json=body)).status_code == 403
+        from stepwell.web.authentication import csrf_token
+
+        headers = {"X-CSRF-Token": csrf_token(client.cookies["stepwell_session"])}
+        assert (await client.post("/api/v1/runs", json=body, headers=headers)).status_code == 202
+        foreign = {**headers, "Origin": "https://evil.test"}
+        assert (await client.post("/api/v1/runs", json=body, headers=foreign)).status_code == 403
+        assert (await client.post("/logout", data={"csrf": headers["X-CSRF-Token"]})).status_code == 303
+        client.cookies.set("stepwell_session", "x")
+        assert (await client.get("/api/v1/whoami")).status_code == 401
+
+
+@async_test
+async def test_a_one_time_link_signs_in_once():
+    async with served() as api, api.client(None) as client:
+        ticket = await api.well.access.create_ticket(Identity(name="local", role=Role.ADMIN, workspace=None))
+        assert (await client.get(f"/enter?ticket={ticket}")).headers["location"] == "/"
+        assert (await client.get("/api/v1/whoami")).json()["name"] == "local"
+        assert (await client.get(f"/enter?ticket={ticket}")).status_code == 401
+
+
+@async_test
+async def test_the_host_application_may_say_who_calls():
+    def identify(request: object) -> Identity | None:
+        return Identity(name="ada", role=Role.VIEWER, workspace="acme") if "x-user" in request.headers else None
+
+    async with served(identify=identify) as api, api.client("acme") as client:
+        assert (await client.get("/api/v1/whoami")).status_code == 401  # tokens are not looked at
+        assert (await client.get("/api/v1/whoami", headers={"X-User": "ada"})).json()["name"] == "ada"
+
+
+@async_test
+async def test_a_foreign_host_name_is_refused():
+    async with served(allowed_hosts=["localhost"]) as api, api.client() as client:
+        assert (await client.get("/livez")).status_code == 421
+        assert (await client.get("http://localhost:8420/livez")).status_code == 200
