@@ -1,4 +1,4 @@
-"""Scoped state as templates of a declared workflow see it: loaded by the driver, with the writes that are about to land over it."""
+"""Scoped state as templates of a declared workflow see it: loaded by the driver, overlaid with writes that are about to land."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["by_scope", "inside", "lay_over", "scope_of"]
 
 
 def lay_over(found: Value, keys: Sequence[StateKey], identity: Metadata, landing: Iterable[Planned]) -> None:
-    """Change what was loaded by what is about to land."""
+    """Overlay loaded values with writes that are about to land."""
     places = {scope_of(kind, name, identity).path: (kind, name) for kind, name in by_scope(keys)}
     for mutation in landing:
         if isinstance(mutation, WriteState) and mutation.op.scope in places:
@@ -36,7 +36,7 @@ def _apply(values: dict[str, Value], op: object) -> None:
         case Clear():
             values.clear()
         case _:
-            pass  # a merge or a copy, which only the store can work out: it is seen by the step after the next
+            pass  # only the store can compute a merge or a copy: the step after the next sees it
 
 
 def by_scope(keys: Sequence[StateKey]) -> dict[tuple[str, str], list[str]]:
@@ -48,13 +48,13 @@ def by_scope(keys: Sequence[StateKey]) -> dict[tuple[str, str], list[str]]:
 
 
 def inside(found: dict[str, Any], kind: str, name: str) -> dict[str, Value]:
-    """Return the values of one scope among those that were loaded."""
+    """Return the values of one scope from the loaded ones."""
     place: dict[str, Any] = found.setdefault(kind, {})
     return place.setdefault(name, {}) if name else place
 
 
 def scope_of(kind: str, name: str, identity: Metadata) -> Scope:
-    """The scope that a path into state names, as seen from an execution."""
+    """Return the scope that a path of a template names, as seen from an execution."""
     workspace, workflow = identity.workspace_id, identity.workflow_id
     match kind:
         case "global":

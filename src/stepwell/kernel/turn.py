@@ -1,8 +1,8 @@
-"""Turns of an execution: events that have gathered become one commit, and its effects are carried out after it.
+"""Turns of a declared execution: collected events become one commit, and their effects follow it.
 
-A driver adds events, asks for the next turn, commits it, and says what became of the commit: it landed, it was refused, or another
-commit came first. All that follows from that is decided here, so that every driver decides it alike: which effects are still
-wanted, what is tried alone after a refusal, and what the kernel hears again when it is rebuilt. No clock, no randomness, no I/O.
+A driver adds events, asks for the next turn, commits it, and reports the result: the commit landed, was refused, or another
+commit came first. The consequences are decided here, the same for every driver: which effects are still wanted, what is tried
+alone after a refusal, and which events a rebuilt kernel gets again. No clock, no randomness, no I/O.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["EffectDone", "Refusal", "Turn", "Turns", "failed_end"]
 
 
 class Refusal(NamedTuple):
-    """Why a commit was refused, as the failure of an attempt."""
+    """The refusal of a commit, as the failure of an attempt."""
 
     error: dict[str, Value]
     names: tuple[str, ...] = ()
@@ -53,20 +53,20 @@ class Refusal(NamedTuple):
 
     @property
     def trouble(self) -> Trouble:
-        """The refusal as the reason why an execution fails."""
+        """Return the refusal as the error of a failed execution."""
         return {name: self.error.get(name) for name in ("kind", "message", "code")}
 
 
 class EffectDone(NamedTuple):
-    """An event, and what is to land with it."""
+    """An event, with the mutations that land with it."""
 
     event: Event
     landing: Sequence[Planned] = ()
-    """What the step wrote, if its output is taken."""
+    """The step's writes, if its output is recorded."""
     spending: Sequence[Planned] = ()
-    """What the attempt has cost, to be committed even if it failed."""
+    """The cost of the attempt, to be committed even if it failed."""
     policy: Retry | None = None
-    """Of the step, for when what it gave is refused."""
+    """The step's retry policy, for an output that the store refuses."""
 
     def refused(self, refusal: Refusal) -> EffectDone:
         """Return the failed attempt that a completed step becomes if the commit of its output is refused; it cost the same."""
@@ -87,14 +87,14 @@ class EffectDone(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What some events come to. Commit ``batch``, whole, before anything else."""
+    """The mutations and effects of some events. Commit ``batch``, whole, before anything else."""
 
     mutations: Sequence[Planned]
     effects: Sequence[Effect] = ()
     taken: Sequence[str] = ()
     """The keys of messages that were taken."""
     kept: Sequence[str] = ()
-    """Those of them that stay in the inbox, since a retry of the execution takes them again."""
+    """Those that stay in the inbox, since a retry of the execution takes them again."""
     before: Sequence[Planned] = ()
     end: End | None = None
 
@@ -104,7 +104,7 @@ class Turn(NamedTuple):
         return [key for key in self.taken if key not in self.kept]
 
     def batch(self, beside: Iterable[Planned] = ()) -> list[Planned]:
-        """Return all that is committed, with what the driver adds: messages that are sent and taken."""
+        """Return all mutations of the commit, with those that the driver adds: messages that are sent and taken."""
         return [*self.before, *beside, *self.mutations]
 
 
@@ -114,7 +114,7 @@ class _Group(NamedTuple):
     events: Sequence[EffectDone]
     before: Sequence[Planned] = ()
     is_alone: bool = False
-    """Whether the events are tried apart from others, since a commit with all of them was refused."""
+    """Whether the events are committed one by one, since a commit with all of them was refused."""
     is_replaced: bool = False
     """Whether this is the failure of an attempt whose output was refused."""
 
@@ -123,12 +123,12 @@ _Message = SignalArrived | ChildEnded | CancelRequested
 
 
 class Turns:
-    """The turns of one execution, from the state where it stands.
+    """Makes the turns of one execution.
 
     Args:
         plan: the definition, compiled.
-        state: the execution's state. The driver changes it, by the commits that land; it is not changed here.
-        slice_size: how much work one commit holds at most, where it can be cut.
+        state: the execution's state, which the driver changes by the commits that land.
+        slice_size: the most work in one commit, where it can be cut.
     """
 
     def __init__(self, plan: Plan, state: State, limits: Limits, *, slice_size: int = SLICE_SIZE) -> None:
@@ -141,9 +141,9 @@ class Turns:
         self._under_way: _Group | None = None
         self._turn: Turn | None = None
         self._messages: dict[str, _Message] = {}
-        """Messages that the kernel has heard and not taken, by key."""
+        """Messages that the kernel has received and not taken, by key."""
         self._failure: Trouble | None = None
-        """Why the execution fails, once nothing else can be committed."""
+        """The error with which the execution fails, once nothing else can be committed."""
         self.is_over = False
 
     def _fresh(self) -> Interpreter:
@@ -153,7 +153,7 @@ class Turns:
     # Events.
 
     def begin(self, before: Sequence[Planned] = ()) -> None:
-        """Take the execution up; ``before`` is committed ahead of what follows from that."""
+        """Begin or resume the execution; commit ``before`` ahead of the resulting mutations."""
         self._groups.append(_Group([EffectDone(Began())], before))
 
     def add(self, done: EffectDone) -> None:
@@ -164,7 +164,7 @@ class Turns:
 
     @property
     def has_events(self) -> bool:
-        """Whether there is something for a turn."""
+        """Whether there are events for a turn."""
         return bool(self._events or self._groups or self._failure) and not self.is_over
 
     # Turns.
@@ -190,7 +190,7 @@ class Turns:
         return turn
 
     def _next_group(self) -> _Group:
-        """Return events that share a commit; after a refusal, those that are to be tried alone come one by one."""
+        """Return events that share a commit; after a refusal they come one by one."""
         if self._groups and self._groups[0].is_alone:
             return self._groups.popleft()
         events: list[EffectDone] = []
@@ -205,7 +205,7 @@ class Turns:
         return _Group(events, before)
 
     def _handle(self, group: _Group, now_ms: int) -> tuple[Turn, _Group | None]:
-        """Give events to the kernel; return what they come to, and those that are left for another commit."""
+        """Pass events to the kernel; return the turn, and the events that are left for another commit."""
         mutations: list[Planned] = []
         effects: list[Effect] = []
         taken: list[str] = []
@@ -222,7 +222,7 @@ class Turns:
             taken += came.message_keys
             kept = came.kept
             mutations += came.mutations
-            # To begin is to ask again for all that is under way, so also for attempts that end with this very commit.
+            # Beginning requests again all that is under way, so also attempts that end with this very commit.
             effects += _not_ended(came.effects, group.events) if isinstance(done.event, Began) else came.effects
             end = next((effect for effect in came.effects if isinstance(effect, End)), None)
             if end is not None:
@@ -249,7 +249,7 @@ class Turns:
         if state is not self._state and not self.is_over:
             self.rebuild(state)
         pending = [done for group in self._groups for done in group.events]
-        return _not_ended(turn.effects, [*pending, *self._events])  # what has ended since is not made again
+        return _not_ended(turn.effects, [*pending, *self._events])  # attempts that have ended since do not run again
 
     def rebuild(self, state: State, inbox: Collection[str] | None = None) -> None:
         """Begin anew from a state that another commit led to. A turn under way is dropped, and its answers are heard again.
@@ -266,7 +266,7 @@ class Turns:
         self._groups.appendleft(_Group([*self._again(), *lost]))
 
     def _again(self) -> list[EffectDone]:
-        """What a rebuilt kernel hears first: that it began, and the messages that it has not taken, in the order of their keys."""
+        """Return the first events of a rebuilt kernel: that it began, and the messages not taken, in the order of their keys."""
         return [EffectDone(Began()), *(EffectDone(self._messages[key]) for key in sorted(self._messages))]
 
     def refused(self, refusal: Refusal, state: State) -> bool:
@@ -315,7 +315,7 @@ def _is_answer(done: EffectDone) -> bool:
 
 
 def _not_ended(effects: Iterable[Effect], events: Iterable[EffectDone]) -> list[Effect]:
-    """Effects without the attempts whose ends are among events."""
+    """Return the effects without attempts whose ends are among the events."""
     answers = (done.event for done in events if isinstance(done.event, StepCompleted | AttemptFailed))
     ended = {(event.token_id, event.key, event.attempt) for event in answers}
     return [each for each in effects if not (isinstance(each, RunStep) and (each.token_id, each.key, each.attempt) in ended)]

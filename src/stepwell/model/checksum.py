@@ -1,10 +1,10 @@
 """Checksums in front of each stored value of scoped state, to find a byte that changed at rest when the value is read.
 
-A checksum is taken over the whole row, with its scope and key, so that a row that was exchanged for another, or lives longer than
-it was given, is found as well. It guards against decay, not against people: whoever can write to the store can make one. What must
-be proven belongs in an execution, whose receipts are chained.
+A checksum covers the whole row, with its scope and key, so that a row that was exchanged for another, or outlives its TTL, is
+found as well. It guards against decay, not against people: anybody who can write to the store can compute one. Data that must be
+proven belongs in an execution, whose receipts are chained.
 
-A value that was stored without a checksum begins as JSON does, and is taken as it is.
+A value that was stored without a checksum begins as JSON does, and is accepted as it is.
 """
 
 from __future__ import annotations

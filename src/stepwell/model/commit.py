@@ -56,20 +56,20 @@ __all__ = [
 
 
 ANY_VERSION = 2**31 - 1
-"""A version that none is newer than."""
+"""The highest version."""
 
 
 class Creation(msgspec.Struct, frozen=True, gc=False):
-    """What the row of a new execution holds beside its head."""
+    """The fields of a new execution's row that its head does not have."""
 
     workflow_id: str
     version: int
     parent_id: str | None = None
     holder: str | None = None
-    """Who runs it from the start, under a lease of its own."""
+    """The worker that holds its lease from the start; None if no worker does."""
     lease_seconds: float = 0
     is_runnable: bool = False
-    """Whether workers look after it; one that is driven by hand never comes due."""
+    """Whether workers run it; an execution that is driven by hand never comes due."""
     slot: NewItem | None = None
     """The item by which the execution takes a slot of its workspace; without a free one the commit is refused."""
     fence: int = 1
@@ -97,9 +97,9 @@ class LockGuard(msgspec.Struct, frozen=True, gc=False):
 
 
 class CommitKind(Enum):
-    """What a commit does beside adding a receipt, as far as a store's fast path cares.
+    """What a commit does in addition to its receipt, as far as a store's fast path is concerned.
 
-    Every kind but GENERAL promises: the commit id was made by Stepwell for this very revision, and the commit carries no state
+    Every kind but GENERAL promises: Stepwell made the commit id for this very revision, and the commit carries no state
     operations, lock guards, nudges, queue items or snapshot. A store may write any kind as a GENERAL one.
     """
 
@@ -134,28 +134,28 @@ class Commit(msgspec.Struct, frozen=True, gc=False):
     status: str | None = None
     """The execution's status afterwards, if this commit changes it."""
     fence: int | None = None
-    """The fence of the writer's lease; None for a writer without one, whom the revision alone guards."""
+    """The fence of the writer's lease; None for a writer without a lease, which only the revision guards."""
     signature: bytes | None = None
     creation: Creation | None = None
     snapshot: StoredSnapshot | None = None
-    """The state before this commit, when a snapshot is due; it rides in the same transaction."""
+    """The state before this commit, if a snapshot is due; it lands in the same transaction."""
     ops: tuple[StateOp, ...] = ()
     """Scoped-state operations that land with the commit."""
     guards: tuple[LockGuard, ...] = ()
     """Locks that the writer must still hold."""
     rest: Rest | None = None
-    """What becomes of the lease; None: the holder goes on."""
+    """The rest that ends the lease; None keeps it."""
     nudges: tuple[str, ...] = ()
-    """Executions that should be looked at because of this commit."""
+    """Executions to nudge with this commit."""
     items: tuple[NewItem, ...] = ()
     """Queue items that land with it; if one is refused, so is the commit."""
     mark: ItemMark | None = None
-    """What becomes of the queue item that the execution came from."""
+    """The new status of the queue item that the execution came from."""
     is_named: bool = True
-    """Whether its user chose the commit id; one that Stepwell made says its revision, and is used for no other."""
+    """Whether the user chose the commit id; an id that Stepwell made contains its revision, and is used for no other."""
 
     kind: CommitKind = CommitKind.GENERAL
-    """What the commit does; it follows from the other fields, whatever is given here."""
+    """The kind of the commit; computed from the other fields."""
 
     def __post_init__(self) -> None:
         """Decide the commit's kind, once for every store and every copy of the commit."""
@@ -191,7 +191,7 @@ def _kind_of_first(commit: Commit, *, is_final: bool) -> CommitKind:
 
 
 def _ends_item(mark: ItemMark) -> bool:
-    """Return whether the mark ends an item that has had its turn: only a cancelled execution can end while its item waits."""
+    """Return whether the mark ends an item that was claimed: while its item waits, an execution can only be cancelled."""
     return mark.fence is None and mark.status not in ("CANCELLED", "PENDING")
 
 
@@ -201,7 +201,7 @@ class StateBatch(msgspec.Struct, frozen=True, gc=False):
     ops: tuple[StateOp, ...]
     guards: tuple[LockGuard, ...] = ()
     nudges: tuple[str, ...] = ()
-    """Executions that should be looked at because of this; one that rests comes due at once."""
+    """Executions to nudge; a resting one comes due at once."""
 
 
 class Deletion(msgspec.Struct, frozen=True, gc=False):
@@ -239,9 +239,9 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimDue(msgspec.Struct, frozen=True, gc=False):
-    """Ask for the leases of executions that are due (waiting to be run, woken, or left by a dead worker), the longest due first.
+    """Ask for the leases of due executions (waiting to be run, woken, or left by a dead worker), the longest due first.
 
-    The answer is a list of leases, at most ``limit``. Each claim that is not followed by a commit counts in the head's ``claims``.
+    The answers are leases, at most ``limit``. Each claim without a commit after it counts in the head's ``claims``.
     """
 
     workflows: tuple[str, ...]
@@ -249,7 +249,7 @@ class ClaimDue(msgspec.Struct, frozen=True, gc=False):
     seconds: float
     limit: int
     versions: tuple[int, ...] = ()
-    """The newest version of each workflow that the holder can run; without it, any. What newer code started stays due."""
+    """The newest version of each workflow that the holder can run; empty: any. Executions of newer versions stay due."""
 
     def newest(self) -> dict[str, int]:
         """Return the newest version of each workflow that is asked for."""
@@ -347,20 +347,20 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
-    """The unit landed; an answer for each of its state operations, or the lease it asked for."""
+    """The unit landed: an answer for each of its state operations, or the lease that it asked for."""
 
     answers: Sequence[object] = ()
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
-    """This commit id landed before; here is what was stored then, or nothing if it was archived. Nothing was written now."""
+    """The commit id landed before, and nothing was written now. Has the stored commit, or nothing if it was archived."""
 
     header: bytes
     body: bytes
 
 
 Outcome = Written | Seen | StepwellError
-"""A refusal is an error given back as a value: it ends one unit, not its group."""
+"""A refusal is an error that is returned as a value: it ends one unit, not its group."""
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
@@ -383,9 +383,9 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     created_ms: int = 0
     updated_ms: int = 0
     wake_ms: int | None = None
-    """When a worker should look at it; None for never."""
+    """When the execution is due; None for never."""
     claims: int = 0
-    """How often it was claimed since its last commit: a crash loop shows here."""
+    """How often it was claimed since its last commit: shows a crash loop."""
 
 
 class StoredCommit(msgspec.Struct, frozen=True, gc=False):
@@ -397,7 +397,7 @@ class StoredCommit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Loaded(msgspec.Struct, frozen=True, gc=False):
-    """All that is needed to build an execution's state at a revision, read in one consistent view."""
+    """All data that an execution's state at a revision is built from, read in one consistent view."""
 
     head: Head
     snapshot: StoredSnapshot | None

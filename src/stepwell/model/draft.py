@@ -1,10 +1,10 @@
 """Drafts: a state with a batch of mutations on top of it, not applied yet.
 
 A draft knows every entry that changes and the digest afterwards, so that applying it, once it is stored, cannot fail.
-``model.validation`` decides what a mutation may do.
+``model.validation`` has the rules of each mutation.
 
-Every run from the queue begins with the same three mutations. ``Opening`` holds what they come to, so that it is not worked out
-anew for each run.
+Every run from the queue begins with the same three mutations. ``Opening`` has their entries, so that they are not computed again
+for each run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FINAL = frozenset(quoted(status) for status in FINAL)
 _STATUSES = {quoted(status): status for status in Status}
 _MISSING = object()
 
-# At half a kilobyte each, remembered digest numbers take at most this many half-kilobytes per execution at hand.
+# Digest numbers take half a kilobyte each, so cached ones take at most this many half-kilobytes per cached execution.
 _MOST_ELEMENTS = 64
 
 
@@ -67,7 +67,7 @@ class Draft(msgspec.Struct, gc=False, eq=False):
     _pending: dict[tuple[str, str], bytes | None] = {}
     _elements: dict[tuple[str, str], int] = {}
     _placed: dict[str | None, set[tuple[str, str]]] | None = None
-    """What this batch puts into each scope; kept only once somebody asks, since few batches close or cancel scopes."""
+    """The entries that this batch puts into each scope; built on demand, since few batches close or cancel scopes."""
 
     @classmethod
     def on(cls, base: State) -> Draft:
@@ -92,19 +92,19 @@ class Draft(msgspec.Struct, gc=False, eq=False):
             self._placed.setdefault(_parent(section, data), set()).add((section, key))
 
     def write_state(self, op: StateOp) -> None:
-        """Have an operation on scoped state ride along."""
+        """Add an operation on scoped state to the commit."""
         if self.ops is None:
             self.ops = []
         self.ops.append(op)
 
     def enqueue(self, item: NewItem) -> None:
-        """Have a queue item ride along."""
+        """Add a queue item to the commit."""
         if self.items is None:
             self.items = []
         self.items.append(item)
 
     def put_status(self, data: bytes) -> None:
-        """Write the entry that says where the execution stands."""
+        """Write the entry of the execution's status."""
         self.put("status", ONLY, data)
         self.is_over = data in _FINAL
 
@@ -127,7 +127,7 @@ class Draft(msgspec.Struct, gc=False, eq=False):
         return None if data is None else _STATUSES.get(data) or decode_status(data)
 
     def inside(self, scope_id: str) -> Iterator[tuple[str, str]]:
-        """Return the scopes and tokens that stand directly in a scope, as the mutations so far leave them."""
+        """Return the scopes and tokens directly inside a scope, as the mutations so far leave them."""
         tree = self.base.tree
         seen = {("scopes", key) for key in tree.scopes.get(scope_id, ())}
         seen |= {("tokens", key) for key in tree.tokens.get(scope_id, ())}
@@ -146,7 +146,7 @@ class Draft(msgspec.Struct, gc=False, eq=False):
         return self._placed
 
     def close(self) -> None:
-        """Work out the digest and size after the batch."""
+        """Compute the digest and size after the batch."""
         base = self.base
         total, size, sections = base.accumulator, base.size, base.sections
         for address, data in self._pending.items():
@@ -168,7 +168,7 @@ class Draft(msgspec.Struct, gc=False, eq=False):
         self.size, self.digest = size, state_digest(total)
 
     def apply(self) -> State:
-        """Bring the base state up to this draft. Only called once the batch is stored, and cannot fail."""
+        """Apply this draft to the base state. Only called once the batch is stored, and cannot fail."""
         state, sections = self.base, self.base.sections
         for address, data in self._pending.items():
             fault("commit.applying")
@@ -195,12 +195,14 @@ _COMMON = frozenset(("status", "step_count", "scopes"))
 _WRITTEN_ONCE = frozenset(("identity", "trigger", "steps"))
 _ELEMENTS = {**dict.fromkeys(_COMMON, common_element), "result": result_element}
 _HASHED = {section: (name, _ELEMENTS.get(section, element), section not in _WRITTEN_ONCE) for section, name in SECTIONS.items()}
-"""How a section's entries become numbers of the digest: under which name, by which function, and whether the number is remembered.
-What is there to stay need not be, since hardly any of it is taken away again."""
+"""For each section its name in the digest, the function that hashes an entry, and whether the number is cached.
+
+Numbers of entries that stay need no cache, since hardly any of them is replaced.
+"""
 
 
 def _parent(section: str, data: bytes) -> str | None:
-    """Return the scope that a scope or token stands in."""
+    """Return the scope around a scope or token."""
     return decode_scope(data).parent if section == "scopes" else decode_token(data).scope
 
 
@@ -213,7 +215,7 @@ def _follow(state: State, address: tuple[str, str], data: bytes | None) -> None:
 
 
 Planned = Mutation | Callable[[Draft], Mutation]
-"""A mutation, or a function that gives one when its turn comes."""
+"""A mutation, or a function that returns one when the mutations before it are applied."""
 
 
 ROOT_SCOPE = encode_record(CancelScope("root", None))
@@ -229,11 +231,11 @@ class Opening(msgspec.Struct, frozen=True, gc=False):
 
     mutations: tuple[Mutation, ...]
     entries: dict[tuple[str, str], bytes]
-    """What they come to, by section and key."""
+    """The entries that they write, by section and key."""
 
 
 def opening_of(identity: bytes, trigger: bytes) -> Opening:
-    """Return the opening of an execution, by what is stored of its identity and its trigger."""
+    """Return the opening of an execution from the stored forms of its identity and its trigger."""
     raw = msgspec.Raw
     return Opening(
         (Create(raw(identity), _NO_CONTEXT), SetTrigger(raw(trigger)), _RUNS),

@@ -43,7 +43,7 @@ def unfit(commit: Commit, head: Head | None, *, is_taken: bool) -> StepwellError
 
 
 def refusal_of(commit: Commit, head: Head | None) -> StepwellError:
-    """Return why a commit cannot follow from a head; there is none for an execution that is not there."""
+    """Return why a commit cannot follow a head; also for an execution that does not exist."""
     if commit.creation is not None:
         return id_taken(commit.execution_id)
     if head is None:
@@ -54,7 +54,7 @@ def refusal_of(commit: Commit, head: Head | None) -> StepwellError:
 
 
 def first_head(commit: Commit, creation: Creation, now_ms: int) -> Head:
-    """Return the row that a creation makes; whoever creates it may hold it from the start."""
+    """Return the row that a creation makes; the creator may hold its lease from the start."""
     until = None if creation.holder is None else now_ms + round(creation.lease_seconds * 1000)
     return Head(
         fence=creation.granted_fence,
@@ -89,7 +89,7 @@ def moved(head: Head, commit: Commit) -> Head:
 
 
 def adopted(adoption: Adoption) -> Head:
-    """Return the row of an execution that was made elsewhere; its chain begins with the snapshot that it came by."""
+    """Return the row of an execution from another store; its chain begins with the given snapshot."""
     return Head(
         execution_id=adoption.execution_id,
         workspace_id=adoption.workspace_id,
@@ -155,14 +155,14 @@ def extended(head: Head | None, unit: Extension, now_ms: int) -> Head | LeaseLos
 
 
 def released(head: Head | None, unit: Release, now_ms: int) -> Head | LeaseLost:
-    """Return the row without its holder; what was to be run is due now."""
+    """Return the row without its holder; an execution that was to be run is due now."""
     if head is None or not _is_holder(head, unit):
         return LeaseLost(fence=unit.fence)
     return replace(head, holder=None, lease_until_ms=None, wake_ms=None if head.wake_ms is None else now_ms)
 
 
 def rested(head: Head, rest: Rest, now_ms: int, *, is_nudged: bool) -> Head:
-    """Return the row without its holder and with the time of the next look; a nudge that came meanwhile makes that now."""
+    """Return the row without its holder and with the time when it is due; a nudge that came meanwhile makes it due now."""
     wake = None if rest.is_final else now_ms if is_nudged else rest.wake_ms
     return replace(head, holder=None, lease_until_ms=None, wake_ms=wake)
 

@@ -107,11 +107,11 @@ class State:
         self.since_snapshot = 0
         self.tree = ScopeTree()
         self._identity: tuple[bytes, Metadata] | None = None
-        """Who it is, and the entry that says so: it is asked for often, and hardly ever changes."""
+        """The identity, and the entry that it was decoded from: it is read often, and hardly ever changes."""
 
     @classmethod
     def of(cls, entries: Mapping[str, Mapping[str, bytes]], revision: int, receipt: str, accumulator: int | None) -> State:
-        """Return the state with these entries; without an accumulator, it is worked out from them."""
+        """Return the state with these entries; without an accumulator, compute it from them."""
         state = cls()
         state.revision, state.receipt = revision, receipt
         for section, rows in entries.items():
@@ -126,7 +126,7 @@ class State:
         return state
 
     def add_up(self) -> int:
-        """Return the accumulator worked out from all entries."""
+        """Return the accumulator, computed from all entries."""
         return sum(element(SECTIONS[section], key, data) for section, key, data in self.rows()) & MASK
 
     def rows(self) -> Iterator[tuple[str, str, bytes]]:
@@ -144,7 +144,7 @@ class State:
         return self._identity[1]
 
     def name(self, data: bytes, identity: Metadata) -> None:
-        """Put in who it is: the entry, and what that says, which its maker has at hand."""
+        """Set the identity: the entry, and the same decoded, which the caller has anyway."""
         self.sections["identity"][ONLY] = data
         self._identity = data, identity
 
@@ -154,7 +154,7 @@ class State:
 
 
 class ScopeTree:
-    """Which cancel scopes and tokens stand directly inside which scope, so that cancelling costs only what is inside."""
+    """The cancel scopes and tokens directly inside each scope, so that cancelling costs only what is inside."""
 
     __slots__ = ("scopes", "tokens")
 
@@ -317,7 +317,7 @@ def element(section: bytes, key: str, data: bytes) -> int:
 
 
 common_element = lru_cache(256)(element)
-"""The same for entries that are alike in most executions, so that they are hashed once."""
+"""The same with a cache, for entries that are the same in most executions."""
 
 _short_result = lru_cache(256)(element)
 

@@ -70,12 +70,12 @@ def new_id() -> str:
 
 
 def new_commit_id(revision: int, fresh: str) -> str:
-    """Return the id of a commit that Stepwell names itself: it says its revision, so a store finds it without an index."""
+    """Return a new commit id that contains its revision, so that a store finds it without an index."""
     return f"r{revision}.{fresh}"
 
 
 def child_id_of(parent_id: str, call: str, maximum: int = MAX_KEY_BYTES) -> str:
-    """Return the id of an execution that another one starts by a call. Of what is too long there is a digest in it."""
+    """Return the id of a child execution; an id that would be too long contains a digest instead."""
     for parent, name in ((parent_id, call), (_digest(parent_id), call)):
         if len((child_id := f"{parent}:{name}").encode()) <= maximum:
             return child_id
@@ -96,11 +96,11 @@ def _digest(text: str) -> str:
 
 _MADE = re.compile(r"r([0-9]{1,10})\.[0-9a-f]{32}", re.ASCII)
 MOST_REVISIONS = 2**31
-"""No execution has so many; one beyond it, that somebody else has thought of, would be at another's place in some stores."""
+"""The most revisions of an execution. In some stores, a higher one that a user made up would be at another one's place."""
 
 
 def revision_in(commit_id: str) -> int | None:
-    """Return the revision that an id made by ``new_commit_id`` from one of ``new_id`` says; None for an id that a user chose."""
+    """Return the revision in an id made by ``new_commit_id`` with ``new_id``; None for an id that a user chose."""
     found = _MADE.fullmatch(commit_id)
     revision = MOST_REVISIONS if found is None else int(found[1])
     return revision if revision < MOST_REVISIONS else None

@@ -1,4 +1,4 @@
-"""Limits: how large anything may be; what is larger is refused before any write, with the limit named."""
+"""Limits: maximum sizes. Anything larger is refused before any write, with the limit named."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Limits"]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes that a store and its faces refuse to exceed."""
+    """The maximum sizes of values, names, states, commits and scopes."""
 
     value_bytes: int = 256 * 1024
     """One value, in canonical bytes."""

@@ -30,7 +30,7 @@ __all__ = [
 
 
 def user_lock(name: str) -> str:
-    """Return the lock that a user calls ``name``."""
+    """Return the store's name of a user's lock."""
     return f"user/{quote(check_key(name, 'a lock name'), safe='')}"
 
 
@@ -40,7 +40,7 @@ def scheduled_lock(name: str) -> str:
 
 
 def probe_lock() -> str:
-    """Return the lock that is taken for a moment to see whether the store can be written to."""
+    """Return the lock that is acquired for a moment to test whether the store accepts writes."""
     return "health/probe"
 
 
@@ -54,7 +54,7 @@ replace = msgspec.structs.replace
 
 
 class LockRow(msgspec.Struct, frozen=True):
-    """A lock as it is stored; held by nobody once ``until_ms`` has passed."""
+    """A lock as it is stored; free once ``until_ms`` has passed."""
 
     holder: str
     fence: int
@@ -63,7 +63,7 @@ class LockRow(msgspec.Struct, frozen=True):
 
 
 def broken(guards: Sequence[LockGuard], row_of: Callable[[str], LockRow | None]) -> LeaseLost | None:
-    """Return the first lock that a writer believes it holds and somebody else was granted; None if there is none."""
+    """Return the first guarded lock that another holder was granted since; None if there is none."""
     for guard in guards:
         row = row_of(guard.name)
         if row is None or row.fence != guard.fence:
@@ -72,7 +72,7 @@ def broken(guards: Sequence[LockGuard], row_of: Callable[[str], LockRow | None])
 
 
 def acquired(row: LockRow | None, unit: Acquire, now_ms: int, next_fence: Callable[[], int]) -> LockRow | LockHeld:
-    """Return the row of a lock that was asked for. Its holder, asking again, keeps the fence; anybody else gets the next one."""
+    """Return the row of an acquired lock. The present holder, asking again, keeps the fence; another one gets the next fence."""
     until = now_ms + round(unit.seconds * 1000)
     if row is None or row.until_ms <= now_ms:
         return LockRow(unit.holder, next_fence(), now_ms, until)
@@ -82,14 +82,14 @@ def acquired(row: LockRow | None, unit: Acquire, now_ms: int, next_fence: Callab
 
 
 def renewed(row: LockRow | None, unit: Renew, now_ms: int) -> LockRow | LeaseLost:
-    """Return the row of a lock that is held for longer."""
+    """Return the row of a renewed lock."""
     if row is None or not _is_held(row, unit, now_ms):
         return lock_lost(unit)
     return replace(row, until_ms=now_ms + round(unit.seconds * 1000))
 
 
 def unlocked(row: LockRow | None, unit: Unlock, now_ms: int) -> LockRow | LeaseLost | None:
-    """Return the row of a lock that was given back and stays taken for a while; None if it is free now."""
+    """Return the row of a released lock that stays taken for a while; None if it is free now."""
     if row is None or not _is_held(row, unit, now_ms):
         return lock_lost(unit)
     until = row.acquired_ms + round(unit.at_least_seconds * 1000)
@@ -97,7 +97,7 @@ def unlocked(row: LockRow | None, unit: Unlock, now_ms: int) -> LockRow | LeaseL
 
 
 def lease_on(name: str, row: LockRow) -> Lease:
-    """Return what the holder of a lock is told."""
+    """Return the lease on a lock."""
     return Lease(name, row.holder, row.fence, row.until_ms)
 
 

@@ -1,4 +1,4 @@
-"""Mutations: the changes that a commit can carry, as pure data; what a function computed is here as its result."""
+"""Mutations: the changes that a commit can carry, as pure data. A function of the user is stored as its result."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Mutation(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=Tru
 
 
 class Create(_Mutation, frozen=True, gc=False, tag="create"):
-    """The first mutation of every execution: who it is, and its first context."""
+    """The first mutation of every execution: its identity and first context."""
 
     metadata: Raw
     context: Raw
@@ -63,7 +63,7 @@ class SetContext(_Mutation, frozen=True, gc=False, tag="set_context"):
 
 
 class PatchContext(_Mutation, frozen=True, gc=False, tag="patch_context"):
-    """Change some top-level keys of the context: what an update function came to."""
+    """Change some top-level keys of the context: the result of an update function."""
 
     set: dict[str, Raw] = {}
     remove: list[str] = []
@@ -90,13 +90,13 @@ class RecordStep(_Mutation, frozen=True, gc=False, tag="record_step"):
 
 
 class ReopenStep(_Mutation, frozen=True, gc=False, tag="reopen_step"):
-    """Let a step that failed be tried again, or one that was skipped be reached. A step that gave an output keeps it."""
+    """Reopen a failed step, so that it runs again, or a skipped one. A step with an output keeps it."""
 
     name: str
 
 
 class SetLoop(_Mutation, frozen=True, gc=False, tag="set_loop"):
-    """Replace where a loop stands."""
+    """Replace the position of a loop."""
 
     loop_id: str
     loop: Raw
@@ -154,7 +154,7 @@ class SetMetadata(_Mutation, frozen=True, gc=False, tag="set_metadata"):
 
 
 class SetResult(_Mutation, frozen=True, gc=False, tag="set_result"):
-    """Record what the execution gave, or why it ended otherwise."""
+    """Record the result of the execution, or its error."""
 
     value: Raw
 
@@ -175,7 +175,7 @@ class EnqueueItem(_Mutation, frozen=True, gc=False, tag="enqueue_item"):
     """Add an item to the queue in the same transaction as this commit."""
 
     item: NewItem
-    """Without its input, which is beside it as the value that it is."""
+    """The item without its input, which is stored beside it as a value."""
     input: Raw
 
     @classmethod

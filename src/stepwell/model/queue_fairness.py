@@ -1,8 +1,9 @@
-"""Which items a claim takes: capacity, rates and fairness as pure functions, for the stores that decide in Python.
+"""Fairness of the queue: the items that a claim takes, from capacity, rates and weights. Pure functions, for the stores that
+decide in Python.
 
-A store finds the lanes that have something ready, each with its first item, and says how many each workspace and each queue may
-still start (``free_slots``, ``rate_allowance``). ``Choosing`` then takes the items with the smallest start tags (see
-``model.queue_item``), and asks for more of a lane only when it has taken all that it knew of.
+A store finds the lanes with ready items, each with its first one, and says how many each workspace and each queue may still start
+(``free_slots``, ``rate_allowance``). ``ClaimSelection`` then takes the items with the smallest start tags (see
+``model.queue_item``), and reads more of a lane only when it has taken all known ones.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ __all__ = [
 
 _UNBOUNDED = 2**53
 
-# Sums of fractions come out a little short of a whole number; a thousandth of an item is more than they are ever short of.
+# Rounding leaves sums of fractions slightly below a whole number; a thousandth of an item is more than any such error.
 _ROUNDING = 0.001
 
 
 class LaneKey(NamedTuple):
-    """Where items queue up one behind the other: a workspace, in one queue, for one workflow."""
+    """A lane: the items of a workspace in one queue for one workflow, which start in order."""
 
     workspace_id: str
     queue: str
@@ -41,7 +42,7 @@ class LaneKey(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """An item that could be taken. The smallest is the first of its workspace."""
+    """An item that could be taken; the smallest one is the first of its workspace."""
 
     rank: int
     """The priority, negated: higher priorities come first."""
@@ -54,18 +55,18 @@ class Queued(NamedTuple):
     key: LaneKey
     candidates: Sequence[Candidate]
     is_whole: bool
-    """Whether there are no others behind them."""
+    """Whether the lane has no further items."""
 
 
 class Contender(NamedTuple):
-    """A workspace that has something ready."""
+    """A workspace with ready items."""
 
     workspace_id: str
     weight: float
     passed: float
     """Its pass: the tag of the next item that it may start."""
     allowance: int
-    """How many it may start now."""
+    """The number of items that it may start now."""
 
 
 def free_slots(concurrency: int | None, used: int) -> int:
@@ -116,7 +117,7 @@ def changed_rate_ms(rate_per_second: float | None, rate_ms: float, now_ms: int) 
 
 
 More = Callable[[LaneKey, Candidate], Queued]
-"""Gives the items of a lane behind one, as many as it likes."""
+"""Returns the items of a lane after a given one, any number of them."""
 
 
 class _Line:
@@ -156,7 +157,7 @@ class _Share:
 
 
 class ClaimSelection:
-    """One claim's choice. ``numbers`` are the items in the order in which to start them."""
+    """The selection of one claim. ``numbers`` are the items in the order in which to start them."""
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class ClaimSelection:
                 share.lines.append(_Line(queued))
 
     def take(self, limit: int) -> None:
-        """Take the items with the smallest tags; of equal ones, the one that came first."""
+        """Take the items with the smallest tags; of equal tags, the item that came first."""
         heap = self._entries()
         while heap and len(self.numbers) < limit:
             tag, number, name = heap[0]
@@ -185,14 +186,16 @@ class ClaimSelection:
             self.numbers.append(number)
             self.turn = max(self.turn, tag)
             if self._take_next(share):
-                heap = self._entries()  # others may have had their next item in this queue, and have another one now, or none
+                heap = (
+                    self._entries()
+                )  # other workspaces may have had their next item in this queue, and have another one now, or none
             elif (following := self._entry(share)) is None:
                 heapq.heappop(heap)
             else:
                 heapq.heapreplace(heap, following)
 
     def _take_next(self, share: _Share) -> bool:
-        """Take the next item of a workspace; whether that was the last one that its queue may start."""
+        """Take the next item of a workspace; return whether its queue may start no more."""
         line = share.next
         assert line is not None, "who may start no more has no entry"  # noqa: S101
         share.taken += 1
@@ -209,7 +212,7 @@ class ClaimSelection:
         return heap
 
     def passes(self) -> dict[str, tuple[float, int]]:
-        """Return the new pass of each workspace that gave something, and how many it gave."""
+        """Return the new pass of each workspace that items were taken from, and their number."""
         return {name: (share.tag, share.taken) for name, share in self._shares.items() if share.taken}
 
     def _entry(self, share: _Share) -> tuple[float, int, str] | None:

@@ -57,7 +57,7 @@ No user's queue has a name that begins with $."""
 
 
 class ItemStatus(StrEnum):
-    """Where a queue item stands."""
+    """The status of a queue item."""
 
     PENDING = "PENDING"
     CLAIMED = "CLAIMED"
@@ -80,12 +80,15 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """In small letters."""
     concurrency: int | None = None
-    """How many executions of a workspace run at once."""
+    """How many executions of a workspace may run at once."""
     weight: float = 1.0
     """Its share of the starts when workspaces compete."""
     rate_per_second: float | None = None
-    """How many executions of a workspace start in a second; a second's worth may start at once, so that in any t seconds no more
-    than rate * (t + 1) do. Below one, single ones start, one interval apart."""
+    """How many executions of a workspace may start per second.
+
+    A second's worth may start at once, so in any t seconds no more than rate * (t + 1) start. With a rate below one, single
+    executions start, one interval apart.
+    """
     queue_depth: int | None = None
     """How many PENDING items a workspace may have."""
     state_bytes: int | None = None
@@ -113,7 +116,7 @@ def _at_least(value: object, least: float, what: str, kinds: tuple[type, ...]) -
 
 
 _LEAST_RATE = 3e-8
-"""Per second: one start in a year. With much less, the time of the next start is no number that a store can count with."""
+"""The lowest rate: one start a year. With much less, a store could not represent the time of the next start."""
 
 
 def _check_rate(rate: float | None, whose: str) -> None:
@@ -129,7 +132,7 @@ TIERS = (
     Tier(name="enterprise", concurrency=10, weight=10),
     Tier(name="unlimited"),
 )
-"""The tiers that a new store has. ``unlimited`` is what the workspace ``default`` is given."""
+"""The tiers of a new store. The workspace ``default`` has ``unlimited``."""
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,17 +141,17 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     workspace_id: str
     tier: str
     is_paused: bool = False
-    """Whether its items wait, whatever capacity there is."""
+    """Whether its items wait even if there is capacity."""
     created_ms: int = 0
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A named queue; one that was never set up has these defaults."""
+    """The settings of a named queue; these defaults hold for a queue that was never set up."""
 
     name: str
     is_paused: bool = False
     concurrency: int | None = None
-    """How many of its items are active at once, over all workspaces."""
+    """How many of its items may be active at once, over all workspaces."""
     rate_per_second: float | None = None
 
     def __post_init__(self) -> None:
@@ -157,30 +160,33 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A request for an execution, ready to be stored. What it names was checked before."""
+    """A checked request for an execution, ready to be stored."""
 
     item_id: str
     workspace_id: str
     workflow_id: str
     version: int
     execution_id: str
-    """Fixed here, so that whoever dispatches it, and however often, there is one execution."""
+    """Fixed here, so that there is one execution, no matter how often and by which worker the item is dispatched."""
     input: bytes
     """Canonical."""
     queue: str = DEFAULT_QUEUE
     priority: int = 0
     """Higher first."""
     delay_ms: int = 0
-    """Counted by the store's clock from when it lands; ``run_at_ms`` wins if it is given."""
+    """A delay by the store's clock from the moment when the item lands; ``run_at_ms`` takes precedence."""
     run_at_ms: int | None = None
     key: str | None = None
-    """Idempotency key, unique in the workspace for as long as the item stays. The same body again: the item that is there."""
+    """Idempotency key, unique in the workspace while the item exists. The same key with the same body returns the existing
+    item."""
     body_digest: str = ""
-    """Of workflow, input and options: what "the same body" means."""
+    """Digest of workflow, input and options, which are the body of a request."""
     singleton: str | None = None
-    """While an item of the workspace with this name is PENDING, CLAIMED or DISPATCHED, that one is the answer."""
+    """Singleton name: while an item of the workspace with this name is PENDING, CLAIMED or DISPATCHED, that item is the
+    answer."""
     debounce: str | None = None
-    """A PENDING item of the workspace with this name gets this one's workflow, input and time instead of a second item."""
+    """Debounce name: a PENDING item of the workspace with this name gets this workflow, input and time; no second item is
+    made."""
     max_attempts: int = 3
     is_started: bool = False
     """Whether the commit that carries it creates its execution now: the item is DISPATCHED from the start. Refused with
@@ -192,7 +198,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     item_id: str
     number: int
-    """Grows with every item: first in, first out."""
+    """Rises with every item: first in, first out."""
     workspace_id: str
     workflow_id: str
     version: int
@@ -216,10 +222,10 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     dispatched_ms: int | None = None
     finished_ms: int | None = None
     error: str | None = None
-    """What the last attempt failed with."""
+    """The error of the last attempt."""
 
 
-# Units of writing: they go to ``Store.write`` among the others.
+# Units of writing, for ``Store.write``.
 
 
 class Enqueue(msgspec.Struct, frozen=True, gc=False):
@@ -234,13 +240,13 @@ class Enqueue(msgspec.Struct, frozen=True, gc=False):
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """The item that a request came to."""
+    """The item of a request: a new one, or one that existed."""
 
     item_id: str
     execution_id: str
     status: str
     is_new: bool
-    """False: it was there before, by its key, singleton or debounce name."""
+    """False if it existed before, by its key, singleton or debounce name."""
 
 
 class ClaimItems(msgspec.Struct, frozen=True, gc=False):
@@ -262,7 +268,7 @@ class ClaimItems(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """An item that was claimed, and what it takes to start it."""
+    """A claimed item, with all that is needed to start it."""
 
     item_id: str
     workspace_id: str
@@ -317,7 +323,7 @@ class ReturnItem(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
     delay_ms: int = 0
     is_final: bool = False
-    """FAILED at once, whatever attempts are left."""
+    """FAILED at once, even if attempts are left."""
 
 
 class CancelItem(msgspec.Struct, frozen=True, gc=False):
@@ -346,14 +352,14 @@ class RecoverItems(msgspec.Struct, frozen=True, gc=False):
     Also drops ended items that are older than their workspace's tier keeps them; how many is the last answer, behind the ids."""
 
     limit: int = 1_000
-    """So many are returned at most, and so many dropped. When it was as many, there may be more."""
+    """At most so many items are returned, and at most so many dropped. If it was as many, there may be more."""
 
 
 class PutTier(msgspec.Struct, frozen=True, gc=False):
-    """Make a tier or change it; at once effective for all its workspaces.
+    """Create or change a tier, effective at once for all its workspaces.
 
-    ``based_on``, here and in the next two, is what was there when the change was worked out, None for nothing: if something else is
-    there by now, ``Conflict``. Left out, it is written over whatever is there.
+    ``based_on``, here and in the next two, is the value from which the change was computed, None for none: ``Conflict`` if the
+    stored value is another one by now. Without it, the stored value is overwritten.
     """
 
     tier: Tier
@@ -361,7 +367,7 @@ class PutTier(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutWorkspace(msgspec.Struct, frozen=True, gc=False):
-    """Make a workspace or change it; when it was made stays as it was. ``NotFound`` for an unknown tier."""
+    """Create or change a workspace; its creation time stays. ``NotFound`` for an unknown tier."""
 
     workspace: Workspace
     based_on: Workspace | msgspec.UnsetType | None = msgspec.UNSET
@@ -385,12 +391,12 @@ class ItemQuery(msgspec.Struct, frozen=True, kw_only=True):
     status: str | None = None
     workflow_id: str | None = None
     before: int | None = None
-    """The number of the last one of the page before."""
+    """The number of the last item of the previous page."""
     limit: int = 100
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """A workspace in one queue, counted now."""
+    """The items of a workspace in one queue, counted now."""
 
     workspace_id: str
     queue: str
@@ -401,6 +407,6 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     claimed: int
     dispatched: int
     oldest_ready_ms: int | None = None
-    """When the longest waiting of the ready ones became so."""
+    """When the ready item that waits longest became ready."""
     waits_ms: tuple[int, ...] = ()
-    """How long the latest started ones had been ready, up to 1,000, ascending."""
+    """How long the latest started items had been ready, up to 1,000, ascending."""

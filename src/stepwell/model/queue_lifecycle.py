@@ -152,13 +152,13 @@ replace = msgspec.structs.replace
 EXPIRED = "whoever had claimed the item did not come back in time"
 
 Single = Callable[[str, str], Item | None]
-"""Gives the item of a workspace with a singleton name that has not ended."""
+"""Returns the item of a workspace with a singleton name that has not ended."""
 
 _ENDED = frozenset((ItemStatus.COMPLETED, ItemStatus.FAILED, ItemStatus.CANCELLED))
 
 
 def has_ended(item: Item) -> bool:
-    """Return whether nothing happens to it any more, unless it is driven again."""
+    """Return whether the item has ended; only a redrive changes it then."""
     return item.status in _ENDED
 
 
@@ -209,7 +209,7 @@ def answer(item: Item, *, is_new: bool = False) -> Enqueued:
 
 
 def debounced(item: Item, new: NewItem, now_ms: int) -> Item:
-    """Return a waiting item with what a later request of its name asks for."""
+    """Return a waiting item with the workflow, input and time of a later request with its debounce name."""
     return replace(item, workflow_id=new.workflow_id, version=new.version, input=new.input, run_at_ms=run_at(new, now_ms))
 
 
@@ -274,7 +274,7 @@ def returned(item: Item | None, unit: ReturnItem, now_ms: int) -> Item | LeaseLo
 
 
 def storable(text: str | None) -> str | None:
-    """Return an error's words as every store can keep them: they come from anywhere, and may hold what is no text."""
+    """Return an error's message as every store can keep it: it may come from anywhere, and may contain invalid text."""
     if text is None:
         return None
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
@@ -339,10 +339,10 @@ def _ended(item: Item, status: ItemStatus, now_ms: int, error: str | None) -> It
 
 
 class Desk(Protocol):
-    """A store's items, as a request needs to see them."""
+    """The reads and writes of a store that admission needs."""
 
     def room(self, workspace_id: str) -> int | StepwellError:
-        """Return how many more PENDING items the workspace may have, or why it may have none."""
+        """Return how many more PENDING items the workspace may have, or the refusal."""
         ...
 
     def slots(self, workspace_id: str) -> int | StepwellError:
@@ -375,12 +375,12 @@ class Desk(Protocol):
 
 
 def is_plain(new: NewItem) -> bool:
-    """Return whether nothing but its id can make it an item that is there already, and it only waits."""
+    """Return whether only its id can identify an existing item, and it only waits."""
     return not new.is_started and new.key is None and new.singleton is None and new.debounce is None
 
 
 def admit(new: NewItem, desk: Desk, now_ms: int) -> Enqueued | StepwellError:
-    """Write what a request comes to, and say what that is."""
+    """Admit a request: write its item, and return the answer."""
     room = desk.slots(new.workspace_id) if new.is_started else desk.room(new.workspace_id)
     if isinstance(room, StepwellError):
         return room
@@ -399,7 +399,7 @@ def admit(new: NewItem, desk: Desk, now_ms: int) -> Enqueued | StepwellError:
 
 
 def _found(new: NewItem, desk: Desk) -> Item | StepwellError | None:
-    """Return the item that the request made before, or that stands for it."""
+    """Return the existing item of a request: by id, key, singleton or debounce name."""
     item = desk.named(new)
     if item is None and new.key is not None:
         item = desk.keyed(new.workspace_id, new.key)
@@ -409,7 +409,7 @@ def _found(new: NewItem, desk: Desk) -> Item | StepwellError | None:
 
 
 def full(workspace_id: str) -> LimitExceeded:
-    """Return the refusal of a workspace that has as much waiting as its tier allows."""
+    """Return the refusal of a workspace with as many waiting items as its tier allows."""
     message = f"workspace {workspace_id!r} has as many items waiting as its tier allows; wait, or raise the tier's queue_depth"
     return LimitExceeded(message, limit="queue_depth")
 

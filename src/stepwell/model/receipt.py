@@ -19,7 +19,7 @@ RECEIPT_SCHEMA = 1
 
 
 class ReceiptHeader(msgspec.Struct, frozen=True, gc=False):
-    """What a receipt's digest is taken over. The mutations are in it by digest, so a body can be archived apart."""
+    """The part of a receipt that its digest covers. It has the digest of the mutations, so that a body can be archived apart."""
 
     schema: int
     execution_id: str
@@ -57,7 +57,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The mutations, as they are stored."""
 
     def __repr__(self) -> str:
-        # Without the body: it can be as large as a commit, and what users store does not belong in logs.
+        # Without the body: it may be as large as a commit, and user data does not belong in logs.
         return f"<Receipt {self.execution_id!r} revision={self.revision} commit_id={self.commit_id!r} digest={self.digest[:12]}>"
 
     @property
@@ -67,7 +67,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @classmethod
     def read(cls, header: bytes, body: bytes) -> Receipt:
-        """Return the receipt of a stored commit; ``Corrupted`` if its bytes cannot be read or do not belong together."""
+        """Return the receipt of a stored commit. Raise ``Corrupted`` if its bytes cannot be read or do not belong together."""
         try:
             decoded, digest, mutations = decode_header(header), sha256_hex(header), sha256_hex(body)
         except (TypeError, ValueError, RecursionError):
@@ -78,7 +78,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @classmethod
     def found(cls, execution_id: str, commit_id: str, header: bytes, body: bytes) -> Receipt:
-        """Return the receipt of a commit that was found by its id; ``ReceiptArchived`` if the id is all that is left of it here."""
+        """Return the receipt of a commit that was found by its id. Raise ``ReceiptArchived`` if only the id is left."""
         if not header and not body:
             raise ReceiptArchived(
                 f"commit {commit_id!r} of execution {execution_id!r} landed, and its receipt was archived: look in the proof files",
@@ -115,9 +115,9 @@ def read_receipts(execution_id: str, rows: Iterable[tuple[bytes, bytes]]) -> lis
 
 
 def sign_head(key: bytes, execution_id: str, revision: int, digest: str, after: str) -> bytes:
-    """Return a signature over the newest receipt; only the newest is kept, so that a chain cut short has none.
+    """Return a signature over the newest receipt. Only the newest is kept, so that a truncated chain has none.
 
-    The digest of the state is in it, too: once a chain is archived up to its head, there is no receipt left that says it.
+    It covers the digest of the state, too: once a chain is archived up to its head, no receipt with that digest is left.
     """
     message = b"stepwell.head.1\0" + msgspec.json.encode([execution_id, revision, digest, after])
     return hmac.new(key, message, sha256).digest()

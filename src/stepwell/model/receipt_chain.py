@@ -45,7 +45,7 @@ _NO_LIMITS = Limits(execution_bytes=2**62, commit_mutations=2**62)
 # states' worth of bytes, and snapshots add at most about two bytes of writing to each byte committed, however large either grows.
 _SNAPSHOT_BYTES = 64 * 1024
 
-# To add up an entry takes about as long as to load it, 4 us, so that the largest executions would take twice as long to load. So
+# Hashing an entry takes about as long as loading it, 4 us, so that loading the largest executions would take twice as long. This
 # many entries take 4 ms.
 _MOST_ADDED_UP = 1_000
 
@@ -56,7 +56,7 @@ class Verification(msgspec.Struct, frozen=True):
     ok: bool
     problems: tuple[str, ...]
     receipts: int = 0
-    """How many receipts were walked."""
+    """The number of verified receipts."""
     head: str = ""
     """Digest of the newest receipt."""
 
@@ -130,17 +130,17 @@ def build_commit(
 
 
 def settle(draft: Draft, commit: Commit) -> None:
-    """Bring the state up to a commit that is stored."""
+    """Apply a stored commit to the state."""
     state = draft.apply()
     state.revision, state.receipt = commit.revision, commit.digest
     state.since_snapshot = len(commit.body) + (0 if commit.snapshot else state.since_snapshot)
 
 
 def rebuild(loaded: Loaded, *, at: int | None = None) -> State:
-    """Return the state that a store's rows describe; ``Corrupted`` if any of them does not match its digests.
+    """Return the state of stored rows. Raise ``Corrupted`` if any row does not match its digests.
 
-    Every link of the rows is checked; the states between are not, only the last one, so that each entry is hashed once.
-    ``verify`` is the walk that checks those, too. Whether a large snapshot adds up is left to it as well.
+    Every link of the rows is checked; of the states only the last one, so that each entry is hashed once. ``verify`` checks the
+    states between, too, and whether a large snapshot matches its accumulator.
     """
     head = loaded.head
     try:
@@ -186,7 +186,7 @@ def _check_sum(state: State, at: int) -> None:
 
 
 def fast_forward(state: State, loaded: Loaded) -> bool:
-    """Bring a state up to the newest of these commits; False, with the state as it was, if they do not follow from it."""
+    """Apply newer commits to a state. Return False, and leave the state as it was, if they do not follow it."""
     try:
         _fast_forward(state, loaded.head, loaded.commits)
     except _Broken:
@@ -195,7 +195,7 @@ def fast_forward(state: State, loaded: Loaded) -> bool:
 
 
 class _Broken(Exception):
-    """A stored row that does not fit the ones before it; says which and how."""
+    """A stored row does not fit the rows before it; the message says which and how."""
 
 
 def _quarantined(head: Head, error: Exception) -> Corrupted:
@@ -203,7 +203,7 @@ def _quarantined(head: Head, error: Exception) -> Corrupted:
 
 
 def _fast_forward(state: State, head: Head, rows: Sequence[StoredCommit]) -> None:
-    """Bring a state up to the end of the rows in one go, or leave it as it is."""
+    """Apply all rows to a state, or none."""
     if not rows:
         return
     mutations: list[Mutation] = []
@@ -247,7 +247,7 @@ def _mutations(row: StoredCommit) -> list[Mutation]:
 def _follow(last: int, receipt: str, head: Head, row: StoredCommit) -> ReceiptHeader:
     """Return the header of the row that must come after revision ``last`` with that receipt, its links checked."""
     revision = last + 1
-    if not (isinstance(row.header, bytes) and isinstance(row.body, bytes)):  # a damaged file may give anything
+    if not (isinstance(row.header, bytes) and isinstance(row.body, bytes)):  # a damaged file may return anything
         raise _Broken(f"the row after revision {last} does not hold what a commit holds")
     try:
         header = decode_header(row.header)
@@ -286,7 +286,7 @@ def verify(
     kept: dict[int, list[Receipt]] = {}
     for receipt in anchors:
         kept.setdefault(receipt.revision, []).append(receipt)
-    # Only what they come to: together they can weigh twice as much as all commits.
+    # Only their digests: together the snapshots may be twice as large as all commits.
     seals = {stored.revision: _seal(stored) for stored in snapshots}
     problems: list[str] = []
     try:
@@ -311,7 +311,7 @@ def verify(
 
 
 def _seal(stored: StoredSnapshot) -> str:
-    """Return a digest over all of a stored snapshot, whatever a damaged file gave for it."""
+    """Return a digest over a whole stored snapshot, even a damaged one."""
     return sha256_hex(msgspec.msgpack.encode(stored))
 
 
@@ -333,7 +333,7 @@ def _end_problems(state: State, head: Head, key: bytes | None) -> list[str]:
 
 
 def _row_problems(state: State, head: Head) -> list[str]:
-    """Return what the execution's row says otherwise than its state. Lists and workers go by the row alone."""
+    """Return where the execution's row differs from its state. Lists and workers use the row alone."""
     who = state.identity
     named = {
         "workspace": (head.workspace_id, who.workspace_id),
@@ -354,7 +354,8 @@ _FORMAT = "stepwell.proof"
 
 
 class _Label(msgspec.Struct, frozen=True):
-    """The first line: what this is, whose, where it ends, and the snapshot it starts from, if any."""
+    """The first line of a proof: the format, the execution, the end of the chain, and the snapshot that it starts from, if
+    any."""
 
     format: str
     schema: int
@@ -383,7 +384,7 @@ def write_proof(head: Head, base: StoredSnapshot | None, rows: Iterable[StoredCo
     last, lines = None, list[bytes]()
     for last in rows:
         lines.append(_encode(_Line(msgspec.Raw(last.header), msgspec.Raw(last.body))))
-    # Up to the head, the head's own signature goes along: signing anew would lend the key to whatever is in the store now.
+    # A proof up to the head contains the head's own signature: a new one would lend the key to whatever the store has now.
     digest, revision, signature = head.digest, head.revision, head.signature
     if last is not None and last.revision < head.revision:
         revision, digest = last.revision, sha256_hex(last.header)

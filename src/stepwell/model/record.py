@@ -1,4 +1,4 @@
-"""Records that an execution's state is made of: identity, trigger, step outputs, loops, tokens and cancel scopes."""
+"""Records of an execution's state: identity, trigger, step outputs, loops, tokens and cancel scopes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who an execution is; fixed when it is created."""
+    """The identity of an execution; fixed when it is created."""
 
     execution_id: str
     workspace_id: str
@@ -57,13 +57,13 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     is_child: bool = False
     """Whether the parent waits for it; the parent of a fork does not."""
     deadline_ms: int | None = None
-    """When it must have ended, in milliseconds since 1970."""
+    """The deadline, in milliseconds since 1970."""
     governance: dict[str, Any] | None = None
-    """What it may use up and do; ``flow.governance`` knows the fields."""
+    """Its budget and allowed effects; see ``flow.governance``."""
     item_id: str | None = None
     """The queue item that it came from."""
     depth: int = 0
-    """How many executions are around it: 0 for one that is no child."""
+    """The number of executions that it is nested in: 0 for one that is no child."""
     engine: str | None = None
     """The engine that runs it, by name; None for the workers of Stepwell."""
 
@@ -75,7 +75,7 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StepOutput(msgspec.Struct, frozen=True):
-    """What a step gave, recorded once. Errors are not outputs: a step that raised has none."""
+    """The output of a step, recorded once. Errors are not outputs: a step that raised has none."""
 
     node_id: str
     node_name: str
@@ -86,7 +86,7 @@ class StepOutput(msgspec.Struct, frozen=True):
 
 
 class LoopContext(msgspec.Struct, frozen=True):
-    """Where a loop stands; replaced at each iteration."""
+    """The position of a loop; replaced at each iteration."""
 
     loop_id: str
     current_index: int
@@ -102,7 +102,7 @@ class Presence(StrEnum):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """Where one thread of an execution stands: a node, inside a cancel scope, with a value."""
+    """A control-flow token: a node that an execution has reached, inside a cancel scope, with a value."""
 
     token_id: str
     node: str
@@ -163,7 +163,7 @@ Trigger = EventTrigger | WebhookTrigger | ScheduleTrigger | FunctionTrigger | Ma
 
 
 class _PlainTrigger(msgspec.Struct, frozen=True, tag="plain", tag_field="kind"):
-    """A trigger given as a bare value; it comes back as that value."""
+    """A trigger that is a bare value; decoding returns that value."""
 
     value: Value
 
@@ -232,7 +232,7 @@ def encode_plain_trigger(data: bytes) -> bytes:
 
 
 def _plain_trigger(trigger: Trigger, limits: Limits) -> Value:
-    """Return a typed trigger as a plain value, with nothing in it that would come back changed or not at all."""
+    """Return a typed trigger as a plain value. Refuse fields that would come back changed or not at all."""
     if isinstance(trigger, ScheduleTrigger):
         _aware(trigger.scheduled_at, "scheduled_at")
     for name in ("entity", "previous", "body", "arguments", "value"):

@@ -64,7 +64,7 @@ def guard_lost(guard: LockGuard) -> LeaseLost:
 
 
 def asked_otherwise(item_id: str) -> Conflict:
-    """Return a request has the id or the key of another one, and another body."""
+    """Return the refusal of a request whose id or key belongs to another request with another body."""
     return Conflict(
         f"item {item_id!r} has this id or key and asks for something else; ask again with the same workflow, input and options, "
         "or with a key of its own"
@@ -77,24 +77,24 @@ def no_item(item_id: str) -> NotFound:
 
 
 def claim_lost(item_id: str, fence: int | None) -> LeaseLost:
-    """Return the refusal of a claimer that has lost the item."""
+    """Return the refusal of a worker that has lost its claim on an item."""
     return LeaseLost(f"the claim of item {item_id!r} was lost; nothing was written", fence=fence)
 
 
 def item_alive(item_id: str, status: str) -> Conflict:
-    """Return the item is not dead, so it cannot be driven again."""
+    """Return the refusal to redrive an item that has neither failed nor been cancelled."""
     return Conflict(f"item {item_id!r} is {status}; only one that is FAILED or CANCELLED is driven again")
 
 
 def item_dropped(item_id: str) -> Conflict:
-    """Return the item that an execution came from is there no more, so there is no turn to wait for."""
+    """Return the refusal of a retry whose queue item was dropped, so that it could never be claimed."""
     return Conflict(
         f"item {item_id!r}, which the execution came from, was dropped since it ended; nothing was written, enqueue the work anew"
     )
 
 
 def item_driven(item_id: str, execution_id: str) -> Conflict:
-    """Return the item that an execution came from has another one by now."""
+    """Return the refusal of a retry whose queue item was redriven and has another execution by now."""
     return Conflict(
         f"item {item_id!r}, which the execution came from, was driven again as execution {execution_id!r}; nothing was written, "
         "look at that one"
@@ -107,7 +107,7 @@ def singleton_alive(name: str) -> Conflict:
 
 
 def outrun(unit: PutTier | PutWorkspace | PutQueue, present: Tier | Workspace | QueueSettings | None) -> Conflict | None:
-    """Return the refusal of a change that is based on something else than what is there; None if it may be written."""
+    """Return the refusal of a change that is not based on the stored value; None if it may be written."""
     return None if unit.based_on is msgspec.UNSET or unit.based_on == present else put_outrun(unit)
 
 

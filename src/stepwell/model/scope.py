@@ -1,4 +1,4 @@
-"""Scopes: the addresses of state, encoded so that no two can ever meet."""
+"""Scopes: the addresses of state, encoded so that no two are ever the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["DEFAULT_WORKSPACE", "Scope", "check_path", "internal_path", "is_inte
 
 DEFAULT_WORKSPACE = "default"
 
-# kind -> how many names address it inside its workspace; the global scope belongs to no workspace.
+# kind -> the number of names in its address; the global scope belongs to no workspace
 _KINDS = {"global": 0, "workspace": 0, "workflow": 1, "step": 2, "conversation": 1, "user": 1, "custom": 1}
 
 # Stepwell's own records -> what the names address. A `Scope` has none of these kinds, so that no public call reaches them.
@@ -33,7 +33,8 @@ _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """Where state lives: global, or in a workspace (its own, a workflow's, a step's, a conversation's, a user's, a custom one)."""
+    """The address of state: global, or in a workspace (its own, a workflow's, a step's, a conversation's, a user's, a custom
+    one)."""
 
     kind: str
     workspace: str = ""

@@ -1,11 +1,11 @@
-"""Scoped state: entries, the operations on them, and what these come to.
+"""Scoped state: entries, operations on them, and their results.
 
-``resolve`` is the one place that knows the rules of TTL, compare-and-set, counters and limits. A store gives it the stored
-entries and the time, and writes what comes back; it has no rules of its own.
+``resolve`` is the only place with the rules of TTL, compare-and-set, counters and limits. A store passes it the stored entries
+and the time, and writes the result; it has no rules of its own.
 
-Every write in a scope takes the scope's next revision. It only grows, so a key that was deleted and set again never shows a
-revision it had before, and "everything after revision n" is what changed since n. A deleted key leaves a tombstone (an entry
-without data) for the watchers, until a sweep.
+Every write in a scope takes the scope's next revision, which only rises. So a key that was deleted and set again never has an
+earlier revision, and "everything after revision n" is what changed since n. A deleted key leaves a tombstone (an entry without
+data) for watchers, until a sweep.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 
 Raw = msgspec.Raw
 ABSENT = 0
-"""As an expected revision: the key must not be there."""
+"""The expected revision of an absent key."""
 
 
 class _Op(msgspec.Struct, frozen=True, tag_field="op", omit_defaults=True, gc=False):
@@ -55,7 +55,7 @@ class _Op(msgspec.Struct, frozen=True, tag_field="op", omit_defaults=True, gc=Fa
 
 
 class Put(_Op, frozen=True, gc=False, tag="put"):
-    """Set a key; with ``expected``, only if its revision is that (``ABSENT``: only if it is not there)."""
+    """Set a key; with ``expected``, only at that revision (``ABSENT``: only if the key is absent)."""
 
     key: str
     value: Raw
@@ -63,7 +63,7 @@ class Put(_Op, frozen=True, gc=False, tag="put"):
     sliding: bool = False
     expected: int | None = None
     strict: bool = True
-    """Whether an unexpected revision is a ``Conflict`` or just leaves the key as it is."""
+    """Whether an unexpected revision is a ``Conflict``; else the key stays as it is."""
 
 
 class Delete(_Op, frozen=True, gc=False, tag="delete"):
@@ -74,7 +74,7 @@ class Delete(_Op, frozen=True, gc=False, tag="delete"):
 
 
 class Increment(_Op, frozen=True, gc=False, tag="increment"):
-    """Add to a number; a key that is not there counts as 0. The TTL stays."""
+    """Add to a number; an absent key counts as 0. The TTL stays."""
 
     key: str
     by: int | float = 1
@@ -90,7 +90,7 @@ class Copy(_Op, frozen=True, gc=False, tag="copy"):
 
 
 class Merge(_Op, frozen=True, gc=False, tag="merge"):
-    """Set a key to what it holds and a value come to together: writers on many nodes need not agree on an order."""
+    """Merge a value into a key's value, in any order: writers on many nodes need not agree on one."""
 
     key: str
     value: Raw
@@ -99,7 +99,7 @@ class Merge(_Op, frozen=True, gc=False, tag="merge"):
 
 
 class Touch(_Op, frozen=True, gc=False, tag="touch"):
-    """Start a sliding TTL anew; with ``ttl_ms``, as one of that length."""
+    """Restart a sliding TTL; with ``ttl_ms``, with that length."""
 
     key: str
     ttl_ms: int | None = None
@@ -121,10 +121,10 @@ class StoredEntry(msgspec.Struct, frozen=True, gc=False):
     ttl_ms: int | None = None
     sliding: bool = False
     is_sound: bool = True
-    """Whether it is what was stored; a row that is not can be written over, but not read."""
+    """Whether it matches its checksum; a damaged row can be overwritten, but not read."""
 
     def checked(self, scope: str, key: str) -> StoredEntry:
-        """Return the same row; ``Corrupted`` if it is not what was stored."""
+        """Return the row. Raise ``Corrupted`` if it is damaged."""
         if not self.is_sound:
             raise Corrupted(
                 f"the value of key {key!r} in scope {scope!r} does not match its checksum; set or delete it, or restore a backup",
@@ -134,7 +134,7 @@ class StoredEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class ScopeTotals(msgspec.Struct, frozen=True, gc=False):
-    """What a scope holds, kept in the same transaction as its entries."""
+    """The revision, number of keys and bytes of a scope, updated in the transactions that change them."""
 
     revision: int = 0
     keys: int = 0
@@ -165,19 +165,19 @@ class StateChange(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, key: str, stored: StoredEntry) -> StateChange:
-        """Return the change that left this row."""
+        """Return the change of which this row is the result."""
         if stored.data is None:
             return cls(key, None, stored.revision, is_deleted=True)
         return cls(key, decode(stored.data), stored.revision)
 
     @classmethod
     def seen_at(cls, key: str, stored: StoredEntry, now_ms: int) -> StateChange:
-        """Return the change as it looks at a time: a value that has expired by then is deleted."""
+        """Return the change as seen at a time: an expired value is deleted."""
         return cls.of(key, stored if alive(stored, now_ms) else msgspec.structs.replace(stored, data=None))
 
 
 def alive(stored: StoredEntry | None, now_ms: int) -> StoredEntry | None:
-    """Return the entry, unless it was deleted or has expired: expired is absent at once."""
+    """Return the entry, unless it is deleted or has expired: an expired entry is absent at once."""
     if stored is None or stored.data is None:
         return None
     if stored.expires_ms is not None and stored.expires_ms <= now_ms:
@@ -186,7 +186,7 @@ def alive(stored: StoredEntry | None, now_ms: int) -> StoredEntry | None:
 
 
 class Resolution:
-    """What a list of operations comes to: rows to write, scopes to empty first, totals, and an answer to each."""
+    """The result of a list of operations: rows to write, scopes to empty first, totals, and an answer to each operation."""
 
     __slots__ = ("_expired_in", "_lookup", "_totals_of", "answers", "cleared", "entries", "grown", "limits", "now_ms", "totals")
 
@@ -203,12 +203,12 @@ class Resolution:
         self.entries: dict[tuple[str, str], StoredEntry] = {}
         self.totals: dict[str, ScopeTotals] = {}
         self.grown: dict[str, int] = {}
-        """By how many bytes each scope that is written to is larger afterwards."""
+        """The growth in bytes of each scope that is written to."""
         self.cleared: dict[str, int] = {}
         self.answers: list[object] = []
 
     def stored(self, scope: str, key: str) -> StoredEntry | None:
-        """Return the row as it is after the operations so far."""
+        """Return the row after the operations so far."""
         found = self.entries.get((scope, key))
         if found is not None or scope in self.cleared:
             return found
@@ -219,7 +219,7 @@ class Resolution:
         return alive(self.stored(scope, key), self.now_ms)
 
     def sound(self, scope: str, key: str) -> StoredEntry | None:
-        """Return the same, to go on from what it holds: it must be what was stored."""
+        """Return the row to continue from. Raise ``Corrupted`` if it is damaged."""
         found = self.live(scope, key)
         return None if found is None else found.checked(scope, key)
 
@@ -247,9 +247,9 @@ class Resolution:
         return entry
 
     def clear(self, scope: str) -> int:
-        """Drop every row of the scope and say how many keys it had; those that had expired were gone already."""
+        """Remove every key of the scope, and return their number, without expired ones."""
         totals = self.scope(scope)
-        # What the operations before have written is not expired, and what they have deleted is not in the totals.
+        # Entries that earlier operations wrote have not expired, and entries that they deleted are not in the totals.
         is_stored = scope not in self.cleared and self._totals_of(scope).keys > 0
         expired = sum((scope, key) not in self.entries for key in self._expired_in(scope)) if is_stored else 0
         self.entries = {address: row for address, row in self.entries.items() if address[0] != scope}
@@ -268,9 +268,9 @@ def resolve(
     expired_in: Callable[[str], Sequence[str]],
     room_of: RoomOf = boundless,
 ) -> Resolution | StepwellError:
-    """Work out a list of operations as one: all of them, or the reason why none.
+    """Resolve a list of operations as one: return the result of all, or the reason why none can be written.
 
-    Expired keys count towards the limits of a scope and of its workspace until they are swept; if one seems full, the scopes that
+    Expired keys count towards the limits of a scope and of its workspace until they are swept. If one seems full, the scopes that
     are written to are swept first.
     """
     begin = partial(Resolution, lookup, totals_of, now_ms, limits, expired_in)
@@ -349,7 +349,7 @@ def _touch(state: Resolution, op: Touch) -> bool:
     found = state.sound(op.scope, op.key)
     if found is None or not found.sliding:
         return False
-    # The value did not change, so the revision stays: a reader must not break somebody's compare-and-set.
+    # The value did not change, so the revision stays: a read must not break another writer's compare-and-set.
     ttl_ms = (found.ttl_ms or 0) if op.ttl_ms is None else op.ttl_ms
     state.entries[op.scope, op.key] = msgspec.structs.replace(found, expires_ms=state.now_ms + ttl_ms, ttl_ms=ttl_ms)
     return True
@@ -358,7 +358,7 @@ def _touch(state: Resolution, op: Touch) -> bool:
 def _merge(state: Resolution, op: Merge) -> Value:
     found = state.sound(op.scope, op.key)
     given = decode(op.value)
-    # With nothing there yet, the value is put together with itself, which checks it and changes nothing; a sum starts at 0.
+    # An absent key's value is merged with itself, which checks it and changes nothing; a sum starts at 0.
     before = decode(found.data) if found is not None and found.data is not None else 0 if op.how == "add" else given
     after = merged(op.key, op.how, before, given)
     _rewrite(state, op.scope, op.key, canonical(after, state.limits), found)
@@ -370,7 +370,7 @@ def _clear(state: Resolution, op: Clear) -> int:
 
 
 def _rewrite(state: Resolution, scope: str, key: str, data: bytes | None, like: StoredEntry | None) -> None:
-    """Write with the TTL of another row: a fixed one goes on, a sliding one starts anew."""
+    """Write with the TTL of another row: a fixed one continues, a sliding one restarts."""
     if like is None or like.expires_ms is None:
         state.write(scope, key, data)
     elif like.sliding:
@@ -401,7 +401,7 @@ _RULES: dict[type, Callable[[Resolution, StateOp], object]] = {  # pyright: igno
 
 
 def summed(key: str, before: Value, by: float) -> int | float:
-    """Return a number and what is added to it, within the range of numbers that every store keeps."""
+    """Return the sum of two numbers. Refuse a sum outside the range that every store keeps."""
     if not _is_number(before):
         raise InvalidInput(f"key {key!r} holds no number, so it cannot be incremented; set it first")
     after = before + by
@@ -413,7 +413,7 @@ def summed(key: str, before: Value, by: float) -> int | float:
 
 
 def merged(key: str, how: str, before: Value, given: Value) -> Value:
-    """Return what two values come to by ``add``, ``max``, ``min`` or ``union``, in whatever order writers bring them."""
+    """Return the merge of two values by ``add``, ``max``, ``min`` or ``union``; the order of the writers does not matter."""
     if how == "union":
         if not isinstance(before, list) or not isinstance(given, list):
             raise InvalidInput(f"key {key!r} holds no list, so nothing can be united with it")

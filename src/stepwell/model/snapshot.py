@@ -1,4 +1,4 @@
-"""Snapshots: an execution at a revision as bytes that say what they are and cannot be mistaken or changed unseen."""
+"""Snapshots: an execution at a revision as bytes with a label and digests, so that mistakes and changes are found."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def write_snapshot(state: State) -> bytes:
 
 
 def read_snapshot(data: object) -> tuple[Snapshot, State]:
-    """Return the snapshot and its state, with every digest checked; ``InvalidSnapshot`` says what is wrong with it."""
+    """Return the snapshot and its state, with every digest checked. Raise ``InvalidSnapshot`` with what is wrong."""
     snapshot = _read_content(data)
     state = _rebuild(snapshot, None)
     if state.digest != snapshot.state:
@@ -84,7 +84,7 @@ def read_snapshot(data: object) -> tuple[Snapshot, State]:
 
 
 def _check_readable(state: State) -> None:
-    """Raise for entries that cannot be read back: digests can be made for any content, so they do not find those."""
+    """Raise for entries that cannot be decoded: digests match any content, so they do not find those."""
     view = ExecutionState(state)
     try:
         read = {section: getattr(view, section) for section in SECTIONS}
@@ -101,8 +101,8 @@ def store_snapshot(state: State) -> StoredSnapshot:
 
 
 def stored_state(stored: StoredSnapshot) -> State:
-    """Return the state of a stored snapshot; damage is found by its digest."""
-    is_bytes = isinstance(stored.data, bytes) and isinstance(stored.accumulator, bytes)  # a damaged file may give anything
+    """Return the state of a stored snapshot. The digest finds damage."""
+    is_bytes = isinstance(stored.data, bytes) and isinstance(stored.accumulator, bytes)  # a damaged file may return anything
     if not is_bytes or sha256(stored.data + stored.accumulator).hexdigest() != stored.digest:
         raise InvalidSnapshot("the stored snapshot does not match its digest")
     return _rebuild(_read_content(stored.data), int.from_bytes(stored.accumulator, "little"))

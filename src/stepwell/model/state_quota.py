@@ -1,8 +1,8 @@
-"""How much scoped state a workspace may hold: the ``state_bytes`` of its tier, as a rule for ``model.scoped_operations.resolve``.
+"""Quota of scoped state: the ``state_bytes`` of a workspace's tier, as a rule for ``model.scoped_operations.resolve``.
 
-All scopes of a workspace count together. Stepwell's own writes (messages to executions, definitions, schedules, word of workers)
-count and are never refused, since an execution that cannot be told of its child's end would wait for ever. What makes a workspace's
-state smaller, or moves it about, is never refused either: a workspace that is over a limit which was lowered can be tidied up.
+All scopes of a workspace count together. Stepwell's own writes (messages to executions, definitions, schedules, heartbeats) count
+and are never refused, since an execution that cannot receive its child's result would wait for ever. Writes that shrink or move
+state are never refused either, so that a workspace over a lowered limit can be tidied up.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _NEVER_REFUSED = frozenset(("definition", "schedule", "worker", "inbox", "global
 
 
 class StateRoom(NamedTuple):
-    """What a workspace may hold and holds, in bytes of keys and values."""
+    """The limit and the present size of a workspace's scoped state, in bytes of keys and values."""
 
     maximum: int
     held: int
 
 
 RoomOf = Callable[[str], StateRoom | None]
-"""The room of a workspace; None if nothing limits it."""
+"""Returns the limit and size of a workspace; None if it has no limit."""
 
 
 def boundless(_: str) -> None:
-    """Return the room of workspaces without a limit."""
+    """Return None: no workspace has a limit."""
     return
 
 
 def growth_in(changes: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return by how many bytes each workspace grows; ``changes`` are scope paths, each with the bytes that it grows by.
+    """Return the growth in bytes of each workspace; ``changes`` are scope paths with the growth of each.
 
     Growth that is never refused is left out.
     """
@@ -48,7 +48,7 @@ def growth_in(changes: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def overfull(changes: Iterable[tuple[str, int]], room_of: RoomOf) -> LimitExceeded | None:
-    """Return the refusal of changes that leave a workspace with more than it may hold."""
+    """Return the refusal of changes that leave a workspace over its limit."""
     for workspace, grown in growth_in(changes).items():
         room = room_of(workspace)
         if room is not None and room.held + grown > room.maximum:

@@ -8,7 +8,7 @@ __all__ = ["FINAL", "TRANSITIONS", "Status", "StepStatus", "may_follow"]
 
 
 class Status(StrEnum):
-    """Where an execution stands."""
+    """The status of an execution."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -20,7 +20,7 @@ class Status(StrEnum):
 
 
 class StepStatus(StrEnum):
-    """How a recorded step ended."""
+    """The status of a recorded step."""
 
     COMPLETED = "COMPLETED"
     PARTIALLY_COMPLETED = "PARTIALLY_COMPLETED"
@@ -43,7 +43,7 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
 }
 
 FINAL = _ENDINGS
-"""An execution with one of these changes no more, unless it is retried."""
+"""The final statuses. Only a retry changes an execution with one of these."""
 
 
 def may_follow(before: Status, after: Status) -> bool:

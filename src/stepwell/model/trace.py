@@ -1,7 +1,7 @@
-"""Traces: what a run did, in order, read from its receipts; and where two runs differ.
+"""Traces: the events of a run in order, read from its receipts, and the first difference of two runs.
 
-``min`` has what happened, without times and values, so that runs of the same program compare equal; ``full`` has both; ``none`` has
-nothing, for callers that are told the level from outside.
+A ``min`` trace has the events without times and values, so that runs of the same program compare equal; ``full`` has both;
+``none`` is empty, for callers whose level is a setting.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ TraceLevel = Literal["none", "min", "full"]
 
 
 class TraceEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that a run did."""
+    """One event of a run."""
 
     kind: str
     """``start``, ``step``, ``wait``, ``wake``, ``variable``, ``loop``, ``enqueue``, ``restore`` or ``status``."""
     name: str = ""
-    """Of the step, the variable, the loop; what is waited for; the status."""
+    """The name of the step, variable, loop, wait or status."""
     status: str = ""
-    """How a step ended."""
+    """The status of a step."""
     revision: int | None = None
-    """The commit that it landed with; from here on only in a full trace."""
+    """The commit of the event; this and the following fields only in a full trace."""
     at: datetime | None = None
     duration_ms: int | None = None
     value: Value = None
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """What a run did. Traces of the same level can be compared with ``==``, or with ``difference``."""
+    """The events of a run. Traces of the same level can be compared with ``==``, or with ``difference``."""
 
     level: TraceLevel
     events: list[TraceEvent] = []
 
     def difference(self, other: Trace) -> str | None:
-        """Return the first place where another trace goes another way, in words; None if there is none."""
+        """Return the first difference to another trace, in words; None if there is none."""
         if self.level != other.level:
             raise InvalidInput(f"a trace of level {self.level!r} cannot be compared with one of level {other.level!r}")
         for number in range(max(len(self.events), len(other.events))):
@@ -54,7 +54,7 @@ class Trace(msgspec.Struct, frozen=True):
         return None
 
     def reduced(self, level: TraceLevel) -> Trace:
-        """Return the same at a lower level."""
+        """Return the trace at a lower level."""
         if _rank(level) > _rank(self.level):
             raise InvalidInput(f"a trace of level {self.level!r} has not what level {level!r} needs")
         if level == "full":
@@ -91,7 +91,7 @@ def _events(receipt: Receipt) -> Iterator[TraceEvent]:
 
 
 def _event(mutation: dict[str, Any]) -> TraceEvent | None:
-    """Return what a mutation says about the way of a run; None for bookkeeping."""
+    """Return the event of a mutation; None for bookkeeping."""
     match mutation:
         case {"type": "set_trigger", "trigger": trigger}:
             return TraceEvent("start", value=trigger)

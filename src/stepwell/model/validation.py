@@ -1,4 +1,4 @@
-"""Validation: a whole batch of mutations against the state as each one before leaves it; all faults of the batch are collected."""
+"""Validation: check a whole batch of mutations, each on the state that those before it leave, and collect all faults."""
 
 from __future__ import annotations
 
@@ -52,10 +52,11 @@ _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def plan(base: State, batch: Sequence[Planned], limits: Limits, opening: Opening | None = None) -> Draft:
-    """Validate a whole batch; ``ValidationFailed`` with every fault found, or the draft of what it does.
+    """Validate a whole batch, and return its draft. Raise ``ValidationFailed`` with every fault found.
 
-    A function in the batch is called with the draft at its turn and gives the mutation: so what is stored is pure data. An opening
-    comes before the batch, and needs no validation on a state without entries.
+    A function in the batch is called with the draft so far and returns the mutation, so that only pure data is stored. An opening
+    comes before the batch, and needs no validation on a state without entries. If a user wrote the whole batch, it
+    ``is_counted``: the message of a fault has its number.
     """
     if opening is not None and base.revision >= 0:
         batch, opening = [*opening.mutations, *batch], None
@@ -162,7 +163,7 @@ def _record_step(draft: Draft, mutation: RecordStep) -> None:
 
 def _reopen_step(draft: Draft, mutation: ReopenStep) -> None:
     data = draft.get("steps", mutation.name)
-    # What was skipped has done nothing; it may be reached after all when the failure before it is retried.
+    # A skipped step has done nothing; it may be reached when the failure before it is retried.
     if data is None or decode_step(data).status not in (StepStatus.FAILED, StepStatus.SKIPPED):
         raise AlreadyRecorded(f"step {mutation.name!r} did not fail, so what is recorded of it stays")
     draft.remove("steps", mutation.name)
@@ -257,12 +258,12 @@ def _set_status(draft: Draft, mutation: SetStatus) -> None:
 
 
 def _write_state(draft: Draft, mutation: WriteState) -> None:
-    """Carry an operation on scoped state, which becomes part of the receipt; the store validates it."""
+    """Add an operation on scoped state to the receipt; the store validates it."""
     draft.write_state(mutation.op)
 
 
 def _enqueue_item(draft: Draft, mutation: EnqueueItem) -> None:
-    """Carry a queue item; the store decides whether there is room for it."""
+    """Add a queue item; the store decides whether there is room for it."""
     draft.enqueue(mutation.whole())
 
 

@@ -46,7 +46,7 @@ Value = Any
 """None, bool, int, float, str, list of Value, or dict of str to Value."""
 
 Frozen = Any
-"""A value nobody can change: an atom as itself, a list or dict as its canonical bytes."""
+"""An immutable value: an atom as itself, a list or dict as its canonical bytes."""
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Rule(NamedTuple):
-    """What happens to one kind of odd value, with an example and the reason."""
+    """The rule for one kind of odd value, with an example and the reason."""
 
     kind: str
     example: object
@@ -133,10 +133,10 @@ RULES: tuple[Rule, ...] = (
 
 
 def canonical(value: Value, limits: Limits = DEFAULT_LIMITS, *, what: str = "the value") -> bytes:
-    """Return the value's canonical bytes, or ``InvalidInput`` / ``LimitExceeded`` that names the place inside it.
+    """Return the value's canonical bytes. Raise ``InvalidInput`` or ``LimitExceeded`` with the place inside the value.
 
-    Encoding and decoding in C and comparing is much faster than walking the value in Python, and catches everything that
-    JSON would silently change (tuples, NaN, dates, numbers as keys); only the message is found by walking.
+    Encoding and decoding in C and comparing is much faster than walking the value in Python, and finds everything that JSON would
+    silently change (tuples, NaN, dates, numbers as keys). Only the message needs the walk.
     """
     try:
         data = _encode(value)
@@ -181,7 +181,7 @@ _LONG_NUMBER = b"0" * 19
 
 
 def freeze(value: Value, limits: Limits = DEFAULT_LIMITS, *, what: str = "the value") -> Frozen:
-    """Return the value in a form that nobody can change: atoms stay, lists and dicts become their canonical bytes."""
+    """Return the value in an immutable form: atoms stay, lists and dicts become their canonical bytes."""
     if value is None or type(value) is bool:
         return value
     if type(value) is int and _INT_MIN <= value <= _INT_MAX:
@@ -198,7 +198,7 @@ def thaw(frozen: Frozen) -> Value:
 
 
 def parse(text: bytes | str, limits: Limits = DEFAULT_LIMITS, *, what: str = "the JSON text") -> Value:
-    """Read JSON text from outside: what ``canonical`` refuses is refused here too, and so are repeated keys."""
+    """Parse JSON text from outside. Refuse what ``canonical`` refuses, and repeated keys."""
     if len(text) > limits.value_bytes:
         raise LimitExceeded.of("value_bytes", limits.value_bytes, len(text), f"{what}, in characters,")
     try:
