@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from stepwell import step, workflow
-from stepwell.model.commit import Outcome, Unit
+from stepwell.model.commit import ClaimDue, Extension, Outcome, Unit
 from stepwell.model.limits import Limits
 from stepwell.runtime.steps.context import StepContext
 from stepwell.stores.memory import MemoryStore
 from stepwell.testing.clock import VirtualClock, as_monotonic
 from stepwell.testing.event_loop import SkippingPace, VirtualLoop
-from stepwell.testing.simulated_process import Fate, SharedStore, SimulatedProcess
+from stepwell.testing.simulated_process import LATE_SECONDS, Fate, SharedStore, SimulatedProcess
 
 LEASE_SECONDS = 30
 SWEEP_SECONDS = 5
@@ -55,11 +55,13 @@ class Site:
         self.clock = clock
         self.shared = SharedStore(MemoryStore(clock, Limits()))
         self.began: list[tuple[str, float]] = []
+        self.slow: tuple[type[Unit], ...] = ()
+        """The units whose replies come late."""
         self.first = SimulatedProcess("first", self.shared, self, clock, lease_seconds=LEASE_SECONDS)
         self.second = SimulatedProcess("second", self.shared, self, clock, lease_seconds=LEASE_SECONDS)
 
     async def before(self, process: SimulatedProcess, unit: Unit) -> Fate:
-        return Fate.LANDS
+        return Fate.REPLIES_LATE if isinstance(unit, self.slow) else Fate.LANDS
 
     def landed(self, process: SimulatedProcess, unit: Unit, outcome: Outcome) -> None:
         pass
@@ -153,6 +155,41 @@ def test_worker_that_cannot_renew_stops_itself_before_another_may_begin(moment: 
         await site.until(lambda: len(site.began) == 2)
         assert site.began[1][0] == "second"
         assert ended[0] < may_begin <= site.began[1][1] <= may_begin + SWEEP_SECONDS
+
+    play(scenario)
+
+
+def test_lease_whose_renewal_is_answered_late_counts_from_the_question() -> None:
+    """The store counts from the moment when it grants it, which is before the reply arrives."""
+
+    async def scenario(site: Site) -> None:
+        site.slow = (Extension,)
+        fence = site.fence
+        await site.until(lambda: site.lease_left() > LEASE_SECONDS - 1 and site.clock.elapsed > LEASE_SECONDS / 3)
+        await asyncio.sleep(LATE_SECONDS + 1)
+        assert (site.fence, ended) == (fence, [])
+        site.first.is_connected = False
+        may_begin = site.clock.elapsed + site.lease_left()
+        await site.until(lambda: len(site.began) == 2)
+        assert ended[0] < may_begin
+
+    play(scenario)
+
+
+def test_lease_whose_claim_is_answered_late_counts_from_the_question() -> None:
+    async def scenario(site: Site) -> None:
+        site.first.kill()
+        site.second.kill()
+        site.slow = (ClaimDue,)
+        third = SimulatedProcess("third", site.shared, site, site.clock, lease_seconds=LEASE_SECONDS)
+        try:
+            await site.until(lambda: len(site.began) == 2)
+            third.is_connected = False
+            may_begin = site.clock.elapsed + site.lease_left()
+            await site.until(lambda: bool(ended))
+            assert ended[0] < may_begin
+        finally:
+            await third.bury()
 
     play(scenario)
 

@@ -29,6 +29,9 @@ __all__ = ["Fate", "ProcessFault", "SharedStore", "SimulatedProcess"]
 T = TypeVar("T")
 
 
+LATE_SECONDS = 10.0
+
+
 class Fate(Enum):
     """What becomes of a write."""
 
@@ -36,6 +39,7 @@ class Fate(Enum):
     DIES_BEFORE = "dies before it lands"
     DIES_AFTER = "dies after it landed"
     LOSES_REPLY = "lands, and the reply is lost"
+    REPLIES_LATE = "lands, and the reply takes 10 seconds"
     FAILS = "does not reach the store"
 
 
@@ -122,6 +126,8 @@ class _Group(GroupCommit):
             await process.die()
         if fate is Fate.LOSES_REPLY:
             raise _unknown(unit)
+        if fate is Fate.REPLIES_LATE:
+            await asyncio.sleep(LATE_SECONDS)
         return outcome
 
 

@@ -34,6 +34,7 @@ ROLES = (
     "commit",
     "concurrency",
     "due",
+    "expiry",
     "group_commit",
     "history",
     "lease",

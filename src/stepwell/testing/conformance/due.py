@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from msgspec.structs import replace
 
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import Conflict, LeaseLost, LockHeld
+from stepwell.fault_points import armed
 from stepwell.model.commit import Claim, ClaimDue, Creation, Deletion, Extension, Lease, Release, Rest, StateBatch
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.testing.conformance.concurrency import write_together
+from stepwell.testing.conformance.group_commit import Failure, failing_at
 from stepwell.testing.conformance.samples import HOUR, SampleExecution, answers, claim, landed, refused, status, write
 
 
@@ -73,6 +77,21 @@ def test_execution_created_with_a_holder_is_its_holders(store: Store) -> None:
     refused(write(store, execution.commit(fence=head.fence - 1)), LeaseLost)
     assert claim_due(store) == []
     execution.land(fence=head.fence)
+
+
+@pytest.mark.parametrize("is_final", [False, True])
+def test_rest_that_failed_in_the_store_forgets_no_nudge(store: Store, is_final: bool) -> None:
+    """What is taken back with a group is all of it: the nudge that the rest would have used up is there for the next one."""
+    execution = runnable(store)
+    [lease] = claim_due(store)
+    nudge(store, execution.id)
+    commit = execution.commit(fence=lease.fence, rest=Rest(is_final=is_final))
+    with suppress(Failure), armed(failing_at("store.before_commit")):
+        store.write([commit])
+    if execution.head.revision == 0:  # a store without this point has written it
+        rest(execution, lease.fence)
+    assert names_of(claim_due(store)) == [execution.id] or is_final
+    assert store.nudged([execution.id]) == []
 
 
 @pytest.mark.parametrize("start", ["created", "claimed", "extended"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.errors import LeaseLost, LockHeld, NotFound
-from stepwell.model.commit import Acquire, Claim, Deletion, Extension, Lease, Release, StateBatch, Written
+from stepwell.model.commit import Acquire, Claim, Deletion, Extension, Lease, Release, Rest, StateBatch, Written
 from stepwell.testing.conformance.samples import (
     HOUR,
     SampleExecution,
@@ -135,6 +137,25 @@ def test_fence_that_is_not_the_present_one_is_refused(store: Store, execution: S
     lease = claim(store, execution.id)
     refused(write(store, execution.commit(fence=lease.fence + step)), LeaseLost)
     assert execution.head.revision == 0
+
+
+@pytest.mark.parametrize("others", [0, 2], ids=["alone", "in a group"])
+@pytest.mark.parametrize("step", [-1, 1])
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"rest": Rest()}, {"rest": Rest(is_final=True)}, {"ops": (put("k"),)}, {"nudges": ("order-0",)}],
+    ids=["a step", "a rest", "an end", "with state", "with a nudge"],
+)
+def test_fence_is_compared_in_every_kind_of_commit(store: Store, fields: dict[str, Any], step: int, others: int) -> None:
+    """A store may write frequent kinds, and groups, by statements of their own."""
+    executions = [SampleExecution(store, f"order-{number}").create() for number in range(1 + others)]
+    fences = [claim(store, each.id).fence for each in executions]
+    fences[0] += step
+    outcomes = store.write([each.commit(fence=fence, **fields) for each, fence in zip(executions, fences, strict=True)])
+    refused(outcomes[0], LeaseLost)
+    assert all(isinstance(outcome, Written) for outcome in outcomes[1:])
+    assert [each.head.revision for each in executions] == [0, *[1] * others]
+    assert executions[0].head.holder == "a"
 
 
 def test_writer_without_a_lease_is_guarded_by_the_revision_alone(store: Store, execution: SampleExecution) -> None:

@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 from stepwell.clock import FakeClock
 from stepwell.contract.store import Store
 from stepwell.model.commit import Unit
-from stepwell.model.queue_item import ClaimItems, ItemMark, PutQueue, PutTier, PutWorkspace, QueueSettings, Tier, Workspace
+from stepwell.model.queue_item import (
+    ClaimItems,
+    ItemMark,
+    PutQueue,
+    PutTier,
+    PutWorkspace,
+    QueueSettings,
+    RecoverItems,
+    Tier,
+    Workspace,
+)
 from stepwell.pipeline.group_commit import GroupCommit
 from stepwell.testing.conformance.concurrency import write_together
 from stepwell.testing.conformance.samples import (
@@ -31,6 +41,7 @@ from stepwell.testing.conformance.samples import (
     stored,
     used,
     write,
+    written_at,
 )
 
 CLAIMERS = 16
@@ -383,3 +394,34 @@ def test_unit_of_a_group_sees_what_the_units_before_it_did(store: Store) -> None
     paused = PutWorkspace(Workspace(workspace_id="acme", tier="acme", is_paused=True))
     first, second, _, third, _, fourth = store.write([*claims[:2], ItemMark("a", "COMPLETED"), claims[2], paused, claims[2]])
     assert [ids_of(answers(outcome)) for outcome in (first, second, third, fourth)] == [["a"], [], ["b"], []]
+
+
+# The end of a claim, and the start of a delayed item, to the millisecond.
+
+
+@pytest.mark.parametrize("offset_ms", [-1, 0, 1])
+def test_claim_that_was_not_used_is_recovered_from_its_end_on(store: Store, clock: FakeClock, offset_ms: int) -> None:
+    items: list[str] = []
+
+    def prepare() -> tuple[int, Unit]:
+        items.append(fresh_id("item"))
+        add(store, new_item(items[-1], queue=items[-1]))
+        claim_items(store, queues=(items[-1],))
+        return stored(store, items[-1]).lease_until_ms or 0, RecoverItems(1_000)
+
+    *ids, _ = answers(written_at(store, clock, offset_ms, prepare))
+    assert (items[-1] in ids) == (offset_ms >= 0)
+
+
+@pytest.mark.parametrize("offset_ms", [-1, 0, 1])
+def test_delayed_item_is_claimed_from_its_time_on(store: Store, clock: FakeClock, offset_ms: int) -> None:
+    items: list[str] = []
+
+    def prepare() -> tuple[int, Unit]:
+        items.append(fresh_id("item"))
+        moment = store.now_ms() + 1_000
+        add(store, new_item(items[-1], run_at_ms=moment))
+        return moment, ClaimItems("d", HOUR, 1_000)
+
+    taken = ids_of(answers(written_at(store, clock, offset_ms, prepare)))
+    assert (items[-1] in taken) == (offset_ms >= 0)

@@ -14,8 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
+import pytest
 
-from stepwell.clock import to_ms
+from stepwell.clock import FakeClock, to_ms
 from stepwell.contract.store import Store
 from stepwell.errors import StepwellError
 from stepwell.model.commit import Acquire, Adoption, Claim, Commit, Creation, Head, Lease, Outcome, StateBatch, Unit, Written
@@ -83,6 +84,7 @@ __all__ = [
     "walk",
     "write",
     "write_state",
+    "written_at",
 ]
 
 
@@ -342,6 +344,30 @@ def new_item(name: str | None = None, workspace: str = "default", **fields: Any)
 def added(store: Store, *items: NewItem) -> list[Any]:
     """Enqueue items as one unit; an answer or a refusal for each."""
     return answers(write(store, Enqueue(items)))
+
+
+_MOST_TRIES = 2_000
+
+
+def written_at(store: Store, clock: FakeClock, offset_ms: int, prepare: Callable[[], tuple[int, Unit]]) -> Outcome:
+    """Write a unit a number of milliseconds after a moment; its outcome.
+
+    A server's clock goes on meanwhile, so this prepares again until the store's clock showed that very millisecond before and after
+    the write.
+
+    - ``prepare``: returns the moment, by the store's clock, and the unit; called once for each try.
+    """
+    for _ in range(_MOST_TRIES):
+        moment, unit = prepare()
+        left = moment + offset_ms - store.now_ms()
+        if left < 0:
+            continue
+        clock.advance(left / 1000)
+        before = store.now_ms()
+        outcome = write(store, unit)
+        if before == store.now_ms() == moment + offset_ms:
+            return outcome
+    pytest.skip("this machine is too busy for a write within one millisecond")
 
 
 def add(store: Store, *items: NewItem | str) -> list[str]:
