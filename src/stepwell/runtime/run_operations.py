@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-from time import monotonic
 from typing import Any, cast
 
 from stepwell.errors import ExecutionCancelled, ExecutionEnded, ExecutionFailed, NotFound, Problem
@@ -17,11 +15,12 @@ from stepwell.model.receipt_chain import Verification
 from stepwell.model.status import FINAL, Status
 from stepwell.model.value import Value, canonical, decode, recode
 from stepwell.pipeline.completions import Completion
-from stepwell.pipeline.notifications import Notifications, end_of
-from stepwell.pipeline.operations import Operation, wait, write_or_raise
+from stepwell.pipeline.notifications import Notifications
+from stepwell.pipeline.operations import Operation, write_or_raise
 from stepwell.runtime.definitions import DefinitionOperations
 from stepwell.runtime.inbox import CANCEL, SIGNAL, delivery, fresh_key
 from stepwell.runtime.progress import Progress, progress_of
+from stepwell.runtime.run_end import run_end
 from stepwell.runtime.run_report import (
     PictureFormat,
     check_format,
@@ -84,29 +83,12 @@ class RunOperations:
 
     def result(self, timeout: float | None) -> Operation[Any]:
         """Wait for the end of the execution; return its result, or raise how else it ended."""
-        began = monotonic()
-        ends = inf if timeout is None else began + timeout
-        endings = self._executions.endings
-        with (
-            self._notifications.listen(end_of(self.execution_id)) as listening,
-            endings.watch(self.execution_id, listening.wake) as watch,
-        ):
-            while True:
-                if watch.ending is not None:
-                    return (yield from self.outcome(watch.ending))
-                left = ends - monotonic()
-                if left > 0 and endings.is_here(self.execution_id):
-                    yield from wait(listening, left)
-                    continue
-                status = yield from self.status()
-                if status in FINAL:
-                    state = yield from self._executions.load(self.execution_id)
-                    return (yield from self.outcome(Completion(state.status, recode(state.result))))
-                if left <= 0:
-                    obstacle = yield from self.obstacle()
-                    hint = "it goes on, ask again later" if obstacle is None else obstacle
-                    raise TimeoutError(f"execution {self.execution_id!r} is still {status}; {hint}")
-                yield from wait(listening, min(left, endings.look_again_seconds(monotonic() - began)))
+        ending = yield from run_end(self._executions, self._notifications, self.execution_id, timeout)
+        if isinstance(ending, Completion):
+            return (yield from self.outcome(ending))
+        obstacle = yield from self.obstacle()
+        hint = "it goes on, ask again later" if obstacle is None else obstacle
+        raise TimeoutError(f"execution {self.execution_id!r} is still {ending}; {hint}")
 
     def outcome(self, ending: Completion) -> Operation[Any]:
         """Return the result of an ended execution, or raise how else it ended."""
