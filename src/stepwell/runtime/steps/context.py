@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextvars import ContextVar
 from math import inf
 from typing import Protocol
@@ -16,7 +16,7 @@ from stepwell.model.value import Value
 from stepwell.runtime.steps.scoped_state import StateReading, StepState
 from stepwell.state.transaction_buffer import Buffer, HasScope
 
-__all__ = ["ExecutionContext", "StepContext", "Variables", "WorkflowContext", "current", "here", "watcher"]
+__all__ = ["ExecutionContext", "NestedContext", "StepContext", "Variables", "WorkflowContext", "current", "here", "watcher"]
 
 
 class VariableHolder(Protocol):
@@ -140,8 +140,6 @@ class WorkflowContext(ExecutionContext):
 class AttemptBuffer(Buffer):
     """What an attempt comes to beside its output: writes that land with it, and what it has spent."""
 
-    landing: Sequence[Planned] = ()
-    """What a step in another process wrote."""
     spent: float = 0
 
     @property
@@ -149,9 +147,9 @@ class AttemptBuffer(Buffer):
         """The limits that hold for the step."""
         return self._limits
 
-    def batch(self) -> list[Planned]:
-        """What was collected, in order."""
-        return [*self._batch, *self.landing]
+    def extend(self, mutations: Iterable[Planned]) -> None:
+        """Add what was collected elsewhere: by a step in another process, or by a nested one."""
+        self._batch.extend(mutations)
 
 
 class StepContext(ExecutionContext):
@@ -200,6 +198,21 @@ class StepContext(ExecutionContext):
         """
         asked = scope if isinstance(scope, Scope) else scope.scope
         return StepState(self.buffer, asked.seen_from(self.identity.workspace_id), self.buffer.limits, self._reading)
+
+
+class NestedContext(StepContext):
+    """Inside a step that is called as a part of another one: it sees what the other one wrote."""
+
+    def __init__(self, outer: StepContext, key: str) -> None:
+        super().__init__(outer.identity, key, outer.attempt, outer.buffer.limits, outer._reading)
+        self._outer = outer
+        self.buffer.extend(outer.buffer.batch())
+
+    def hand_over(self) -> None:
+        """Let what this step wrote and spent land with what the other one writes."""
+        outer = self._outer.buffer
+        outer.extend(self.buffer.batch()[len(outer.batch()) :])
+        outer.spent += self.buffer.spent
 
 
 watcher: ContextVar[Callable[[StepContext], None] | None] = ContextVar("stepwell_watcher", default=None)

@@ -12,7 +12,6 @@ import os
 import queue
 import runpy
 import signal
-import struct
 import sys
 import threading
 from functools import cache
@@ -27,11 +26,10 @@ from stepwell.model.limits import Limits
 from stepwell.model.mutation import WriteState
 from stepwell.model.record import Metadata
 from stepwell.runtime.steps.context import StepContext, here
+from stepwell.runtime.steps.frames import read_frame, write_frame
 from stepwell.runtime.steps.outcome import error_names, error_value
 
-__all__ = ["Reply", "Task", "main", "read_frame", "write_frame"]
-
-_LENGTH = struct.Struct(">I")
+__all__ = ["Reply", "Task", "main"]
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -56,22 +54,6 @@ class Reply(msgspec.Struct, frozen=True):
     spent: float = 0
     error: dict[str, Any] | None = None
     names: list[str] = []
-
-
-def write_frame(stream: IO[bytes], data: bytes) -> None:
-    """Send one frame."""
-    stream.write(_LENGTH.pack(len(data)) + data)
-    stream.flush()
-
-
-def read_frame(stream: IO[bytes]) -> bytes | None:
-    """Receive one frame; None if the other side is gone."""
-    head = stream.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        return None
-    (length,) = _LENGTH.unpack(head)
-    data = stream.read(length)
-    return data if len(data) == length else None
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""Processes for steps that keep a processor busy or may crash: a few, started when first needed, killed when a step overstays.
+"""Child processes for steps and scripts: a few, started when first needed, killed when one overstays.
 
-A process is a fresh interpreter that imports a step by module and name. Arguments, outputs and errors cross as JSON, never as code.
-Each call has a thread here that waits for its process; killing the process ends that wait.
+What crosses is JSON in frames, never code. Each exchange has a thread here that waits for its process; killing the process ends
+that wait. A process serves one owner only: what a script of one workspace may have left in its memory is never there for another's.
 """
 
 from __future__ import annotations
@@ -11,47 +11,76 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
-import msgspec
+from stepwell.errors import ProcessDied
+from stepwell.runtime.steps.frames import read_frame, write_frame
 
-from stepwell.errors import InvalidInput, ProcessDied
-from stepwell.flow.function import Step
-from stepwell.runtime.steps.context import StepContext
-from stepwell.runtime.steps.outcome import Told
-from stepwell.runtime.steps.process_main import Reply, Task, read_frame, write_frame
-
-__all__ = ["ProcessPool", "StepProcess"]
+__all__ = ["ChildProcess", "ProcessPool", "Slot"]
 
 T = TypeVar("T")
-_COMMAND = (sys.executable, "-P", "-m", "stepwell.runtime.steps.process_main")
 
 
-class StepProcess:
+class Slot:
+    """The right to keep one processor busy. Use it as a context manager."""
+
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        self._slots, self._is_held = slots, False
+
+    async def _take(self) -> None:
+        await self._slots.acquire()
+        self._is_held = True
+
+    def _give(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._slots.release()
+
+    async def __aenter__(self) -> Slot:
+        await self._take()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._give()
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncGenerator[None]:
+        """Let another process have the slot while this one waits for something here: it may be that other one."""
+        self._give()
+        try:
+            yield
+        finally:
+            await self._take()
+
+
+class ChildProcess:
     """One process, which is started once."""
 
-    def __init__(self, threads: ThreadPoolExecutor) -> None:
-        self._threads = threads
+    module: ClassVar[str]
+    """The module whose program it runs."""
+    longest_frame: int | None = None
+    """The longest frame that is accepted from it, in bytes."""
+
+    def __init__(self, threads: ThreadPoolExecutor, owner: str = "") -> None:
+        self._threads, self.owner = threads, owner
         self._child: subprocess.Popen[bytes] | None = None
         self.is_dead = False
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the environment variables that it gets, beside the paths to import from."""
+        return {}
 
     async def start(self) -> None:
         """Have it ready. Not part of a step's time: an interpreter takes its own to begin."""
         if self._child is None:
             await self._in_thread(self._start)
 
-    async def call(self, step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
-        """Make a step there: its output as canonical bytes. Whoever gives up waiting kills the process."""
-        task = msgspec.json.encode(_task(step, context, arguments, keywords))
-        reply = msgspec.json.decode(await self._in_thread(lambda: self._exchange(task)), type=Reply)
-        context.buffer.spent += reply.spent
-        if reply.error is not None:
-            raise Told(reply.error["message"], reply.error, reply.names)
-        context.buffer.landing = reply.mutations
-        return bytes(reply.output)
+    async def exchange(self, data: bytes) -> bytes:
+        """Send a frame and return the answer. Whoever gives up waiting kills the process. Raise ``ProcessDied`` if it is gone."""
+        return await self._in_thread(lambda: self._exchange(data))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         try:
@@ -62,26 +91,27 @@ class StepProcess:
 
     def _start(self) -> None:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109 - sys.path is of texts
+        command = (sys.executable, "-P", "-m", self.module)
         self._child = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
-            _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**self.environment(), "PYTHONPATH": paths}
         )
         if self.is_dead:  # it was given up while it started
             self._child.kill()
         self._hear(self._child)
 
-    def _exchange(self, task: bytes) -> bytes:
+    def _exchange(self, data: bytes) -> bytes:
         child = self._child
         if child is None or child.stdin is None:
             raise ProcessDied("the process of the step was not started")
         with suppress(OSError):  # if it is gone, there is nothing to hear either
-            write_frame(child.stdin, task)
+            write_frame(child.stdin, data)
         return self._hear(child)
 
     def _hear(self, child: subprocess.Popen[bytes]) -> bytes:
         answer = None
         if child.stdout is not None:
             with suppress(OSError):
-                answer = read_frame(child.stdout)
+                answer = read_frame(child.stdout) if self.longest_frame is None else read_frame(child.stdout, self.longest_frame)
         if answer is None or self.is_dead:
             raise ProcessDied(_how(self._bury(child)))
         return answer
@@ -111,52 +141,58 @@ class StepProcess:
             self._bury(self._child)
 
 
-class ProcessPool:
-    """The processes of a worker: so many at a time, kept for the next step."""
+P = TypeVar("P", bound=ChildProcess)
 
-    def __init__(self, most: int | None = None) -> None:
-        self._most = most or os.cpu_count() or 1
+
+class ProcessPool(Generic[P]):
+    """Processes of one kind: so many compute at a time, and so many are kept for the next step of their owner."""
+
+    def __init__(self, make: Callable[[ThreadPoolExecutor, str], P], most: int | None = None) -> None:
+        self._make, self._most = make, most or os.cpu_count() or 1
         self._slots = asyncio.Semaphore(self._most)
         self._threads = ThreadPoolExecutor(self._most, thread_name_prefix="stepwell-process")
-        self._idle: list[StepProcess] = []
+        self._idle: list[P] = []
+        self._is_closed = False
 
     @asynccontextmanager
-    async def borrow(self) -> AsyncGenerator[StepProcess]:
-        """A process that nobody else uses, as soon as there is one."""
-        async with self._slots:
-            process = self._idle.pop() if self._idle else StepProcess(self._threads)
+    async def borrow(self, owner: str = "") -> AsyncGenerator[tuple[P, Slot]]:
+        """A process that nobody else uses, as soon as there is one, and its slot."""
+        async with Slot(self._slots) as slot:
+            process = self._take(owner)
             try:
                 await process.start()
-                yield process
+                yield process, slot
             finally:
-                if not process.is_dead:
-                    self._idle.append(process)
+                if process.is_dead:
+                    self._end(process)
+                else:
+                    self._keep(process)
+
+    def _take(self, owner: str) -> P:
+        for process in reversed(self._idle):
+            if process.owner == owner:
+                self._idle.remove(process)
+                return process
+        return self._make(self._threads, owner)
+
+    def _keep(self, process: P) -> None:
+        self._idle.append(process)
+        while len(self._idle) > (0 if self._is_closed else self._most):
+            self._end(self._idle.pop(0))
+
+    def _end(self, process: P) -> None:
+        try:
+            self._threads.submit(process.close)
+        except RuntimeError:  # the pool is closed
+            process.close()
 
     def close(self) -> None:
         """End all processes."""
+        self._is_closed = True
         for process in self._idle:
             process.close()
+        self._idle.clear()
         self._threads.shutdown(wait=False)
-
-
-def _task(step: Step[..., Any], context: StepContext, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Task:
-    main = sys.modules["__main__"]
-    module, path = step.function.__module__, None
-    if module == "__main__":
-        spec = getattr(main, "__spec__", None)
-        module, path = (spec.name, None) if spec is not None else ("", getattr(main, "__file__", None))
-        if not module and path is None:
-            raise InvalidInput(f"step {step.name!r} cannot run in a process: it is not in a file that another process can import")
-    return Task(
-        module,
-        path,
-        step.function.__qualname__,
-        context.identity,
-        context.step,
-        context.attempt,
-        msgspec.Raw(step.encode_call(arguments, keywords, context.buffer.limits)),
-        context.buffer.limits,
-    )
 
 
 def _how(code: int) -> str:
