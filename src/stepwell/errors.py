@@ -25,6 +25,7 @@
     ├── StepFailed              a step failed for good
     ├── ProcessDied             the process of a step died
     ├── NoScriptEngine          no engine for this language of scripts is installed
+    ├── ScriptFailed            a script raised an error, or is not written correctly
     ├── RequestFailed           a server answered with a status that was not expected
     ├── AddressRefused          a private or local address was not called
     ├── GovernanceViolated      a step was refused: its budget is used up, or its kind of effect is not allowed
@@ -66,6 +67,7 @@ __all__ = [
     "ProcessDied",
     "ReceiptArchived",
     "RequestFailed",
+    "ScriptFailed",
     "StepFailed",
     "StepwellError",
     "StoreForeign",
@@ -298,6 +300,12 @@ class NoScriptEngine(StepwellError):
     """No engine for this language of scripts is installed in this process."""
 
     code = "SW-406"
+
+
+class ScriptFailed(StepwellError):
+    """A script raised an error, or is not written correctly; nothing that it wrote was stored."""
+
+    code = "SW-409"
 
 
 class RequestFailed(StepwellError):

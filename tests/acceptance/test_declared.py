@@ -267,8 +267,8 @@ def test_run_that_takes_too_long_fails(well: Any) -> None:
 
 
 def test_script_without_an_engine_says_so(well: Any) -> None:
-    with pytest.raises(ExecutionFailed, match="no script engine is installed for 'lua'"):
-        well.start(define("d-script", script("return 1"))).result(WAIT)
+    with pytest.raises(ExecutionFailed, match="no script engine is installed for 'cobol'"):
+        well.start(define("d-script", script("STOP RUN.", language="cobol"))).result(WAIT)
 
 
 # Children.

@@ -26,7 +26,9 @@ from stepwell.queue.scheduler import ScheduleOperations, Scheduler
 from stepwell.queue.worker_presence import Heartbeat
 from stepwell.queue.workspaces import WorkspaceOperations
 from stepwell.runtime.definitions import DefinitionOperations
+from stepwell.runtime.steps.scripts import install_engine
 from stepwell.runtime.worker import Worker
+from stepwell.script.lua import LuaEngine
 from stepwell.state.access import AccessOperations
 from stepwell.state.conversations import DAY_SECONDS, ConversationOperations
 from stepwell.state.copies import Copies
@@ -37,6 +39,8 @@ from stepwell.state.scoped_state import StateOperations
 from stepwell.stores.url import store_of
 
 __all__ = ["Parts", "QueueParts"]
+
+install_engine("lua", LuaEngine)
 
 log = logging.getLogger("stepwell")
 

@@ -36,6 +36,10 @@ __all__ = [
 ]
 
 
+_SCRIPTS = "stepwell.script"
+"""The logger of what scripts print, which is always shown."""
+
+
 class _ScreenHandler(logging.Handler):
     """A log handler that writes records as notes. It reads the settings per record, because options are parsed after its setup."""
 
@@ -44,7 +48,7 @@ class _ScreenHandler(logging.Handler):
         self._given = given
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= (logging.INFO if self._given.is_debug else logging.WARNING):
+        if record.name == _SCRIPTS or record.levelno >= (logging.INFO if self._given.is_debug else logging.WARNING):
             screen = self._given.screen
             screen.note(f"{screen.paint('yellow', record.levelname.lower(), screen.err)}: {printable(record.getMessage())}")
 
@@ -52,12 +56,15 @@ class _ScreenHandler(logging.Handler):
 @contextmanager
 def logging_to_screen(given: CliSettings) -> Generator[None]:
     """Write the library's log to the screen inside the block."""
-    log, handler = logging.getLogger("stepwell"), _ScreenHandler(given)
+    log, handler, scripts = logging.getLogger("stepwell"), _ScreenHandler(given), logging.getLogger(_SCRIPTS)
+    before = scripts.level
     log.addHandler(handler)
+    scripts.setLevel(logging.INFO)
     try:
         yield
     finally:
         log.removeHandler(handler)
+        scripts.setLevel(before)
 
 
 def _store(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:

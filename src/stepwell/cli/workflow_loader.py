@@ -1,4 +1,4 @@
-"""Find the workflow that a command line names: a definition file, a Python file, a module, or a registered name."""
+"""Find the workflow that a command line names: a definition file, a script, a Python file, a module, or a registered name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import msgspec
+
 from stepwell.errors import InvalidDefinition, InvalidInput, NotFound, Problem
 from stepwell.flow.function import Workflow, registered_names
 
@@ -19,7 +21,15 @@ if TYPE_CHECKING:
     from stepwell.flow.definition.node import Definition
     from stepwell.runtime.definitions import Startable
 
-__all__ = ["DOCUMENTS", "check_name", "definitions_of", "find_workflow", "import_source", "is_document", "read_text"]
+__all__ = [
+    "DOCUMENTS",
+    "definitions_of",
+    "find_workflow",
+    "import_source",
+    "is_document",
+    "known_workflow",
+    "read_text",
+]
 
 DOCUMENTS = (".yaml", ".yml", ".json")
 """File suffixes of definitions."""
@@ -31,11 +41,13 @@ def is_document(target: str) -> bool:
 
 
 def find_workflow(target: str) -> Startable:
-    """Return the workflow of ``file.yaml``, ``file.py``, ``file.py:name`` or ``module:name``; any other target is returned as a
-    name.
+    """Return the workflow of ``file.yaml``, ``file.lua``, ``file.py``, ``file.py:name`` or ``module:name``; any other target is
+    returned as a name.
     """
     if is_document(target):
         return _read_document(target)
+    if _is_script(target):
+        return _script_workflow(target)
     place, _, name = target.rpartition(":")
     if place and name.isidentifier():
         return _attribute(import_source(place), target, name)
@@ -44,8 +56,41 @@ def find_workflow(target: str) -> Startable:
     return target
 
 
-def check_name(well: Stepwell, found: Startable) -> None:
-    """Raise ``NotFound`` for a name that neither this process nor the store has."""
+def _is_script(target: str) -> bool:
+    return target.lower().endswith(".lua")
+
+
+def _script_workflow(target: str) -> Definition:
+    from stepwell.flow.definition.actions import script
+    from stepwell.flow.definition.builder import define
+
+    try:
+        code = read_text(target).decode()
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{target!r} is not a text in UTF-8") from None
+    return define(Path(target).stem, script(code, name="main"))
+
+
+def known_workflow(well: Stepwell, target: str, found: Startable) -> Startable:
+    """Return what ``find_workflow`` found, ready to be started in a well.
+
+    Raise ``NotFound`` for a name that neither this process nor the store has. A script gets the version that it is stored by, or
+    the next one if it was changed since: a stored version never changes, and a script has no place to say its version.
+    """
+    from stepwell.flow.definition.node import Definition
+
+    if not _is_script(target) or not isinstance(found, Definition):
+        _check_name(well, found)
+        return found
+    try:
+        stored = well.definitions.get(found.name)
+    except NotFound:
+        return found
+    version = stored.version if stored.root == found.root else stored.version + 1
+    return msgspec.structs.replace(found, version=version)
+
+
+def _check_name(well: Stepwell, found: Startable) -> None:
     if not isinstance(found, str) or found in registered_names():
         return
     try:

@@ -28,6 +28,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Keys and values of one state scope together."""
     child_depth: int = 100
     """Child executions inside each other; it stops a workflow that calls itself without end."""
+    script_ms: int = 5_000
+    """How long one script may compute, in milliseconds, without the time of the tools and workflows that it calls."""
+    script_memory_bytes: int = 64 * 1024 * 1024
+    """What one script may allocate."""
+    script_calls: int = 10_000
+    """Calls of state, tools and workflows by one script."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

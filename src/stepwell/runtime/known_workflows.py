@@ -13,7 +13,7 @@ from stepwell.kernel.token import ROOT
 from stepwell.model.commit import ANY_VERSION
 from stepwell.model.execution_state import State
 from stepwell.pipeline.operations import AsyncDriver
-from stepwell.runtime.definitions import DefinitionOperations
+from stepwell.runtime.definitions import DefinitionOperations, Startable
 from stepwell.runtime.lease_renewal import monotonic
 
 __all__ = ["KnownWorkflows"]
@@ -44,9 +44,12 @@ class KnownWorkflows:
         except NotFound:
             return await self._driver.run(self._definitions.load(name, version))
 
-    async def startable(self, name: str, version: int | None) -> Workflow[..., Any]:
-        """Return what a subworkflow names: a function of this process, or a stored definition that is active."""
-        return await self._driver.run(self._definitions.startable(name, version))
+    async def startable(self, given: Startable, version: int | None) -> Workflow[..., Any]:
+        """Return what a subworkflow names: a function of this process, or a stored definition that is active.
+
+        A definition that is given as such is stored first.
+        """
+        return await self._driver.run(self._definitions.startable(given, version))
 
     def plan(self, workflow: DeclaredWorkflow) -> Plan:
         """Return the plan by which the kernel runs a declared workflow."""

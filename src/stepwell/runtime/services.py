@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any
 
 from stepwell.clock import Clock
@@ -11,18 +12,23 @@ from stepwell.contract.store import Store
 from stepwell.errors import AlreadyExists
 from stepwell.flow.function import Workflow
 from stepwell.flow.language.template import StateKey
+from stepwell.model.execution_state import ExecutionState
 from stepwell.model.ids import NewId
 from stepwell.model.limits import Limits
 from stepwell.model.record import Metadata
 from stepwell.model.status import FINAL
 from stepwell.model.value import Value
+from stepwell.pipeline.notifications import Notifications
 from stepwell.pipeline.operations import AsyncDriver, read
 from stepwell.runtime.inbox import Message, messages, path_of
 from stepwell.runtime.known_workflows import KnownWorkflows
+from stepwell.runtime.run_end import run_end
 from stepwell.runtime.shutdown import HandBackRetry
 from stepwell.runtime.start import LocalWorker, Seed, Starting
 from stepwell.runtime.steps.process_pool import ProcessPool
 from stepwell.runtime.steps.scoped_state import StateReading, read_state
+from stepwell.runtime.steps.scripts import ScriptEngines
+from stepwell.runtime.steps.step_process import StepProcess
 from stepwell.state.executions import Executions
 
 __all__ = ["Services"]
@@ -44,6 +50,7 @@ class Services:
         store: Store,
         executions: Executions,
         driver: AsyncDriver,
+        notifications: Notifications,
         workflows: KnownWorkflows,
         clock: Clock,
         limits: Limits,
@@ -51,20 +58,28 @@ class Services:
         worker: LocalWorker,
         concurrency: int,
     ) -> None:
-        self._store, self._executions, self._driver, self._worker = store, executions, driver, worker
+        self._store, self._executions, self._driver, self._worker, self._notifications = (
+            store,
+            executions,
+            driver,
+            worker,
+            notifications,
+        )
         self.workflows, self.clock, self.limits, self.new_id = workflows, clock, limits, new_id
         # Two pools, since the code of plain workflows holds its thread while it waits for steps that need one.
         self.code_threads: Executor = ThreadPoolExecutor(concurrency, thread_name_prefix="stepwell-code")
         self.step_threads: Executor = ThreadPoolExecutor(min(concurrency, _MOST_STEP_THREADS), thread_name_prefix="stepwell-step")
-        self._processes: ProcessPool | None = None
+        self._processes: ProcessPool[StepProcess] | None = None
+        self.scripts = ScriptEngines(limits)
+        """The engines that run scripts."""
         self.state_reading = StateReading(store, driver)
         self.hand_back_retry = HandBackRetry()
 
     @property
-    def processes(self) -> ProcessPool:
+    def processes(self) -> ProcessPool[StepProcess]:
         """Processes for steps that ask for one, made when the first does."""
         if self._processes is None:
-            self._processes = ProcessPool()
+            self._processes = ProcessPool(StepProcess)
         return self._processes
 
     async def messages(self, execution_id: str, workspace_id: str) -> list[Message]:
@@ -113,9 +128,19 @@ class Services:
             return {"status": str(found.status), "result": found.result} if found.status in FINAL else None
         return None
 
+    def room_lent(self) -> AbstractContextManager[None]:
+        """Let the worker run one more execution while a step waits for one; else all its room could be taken by such steps."""
+        return self._worker.room_lent()
+
+    async def ended(self, execution_id: str) -> ExecutionState:
+        """Wait for the end of an execution and return its state."""
+        await self._driver.run(run_end(self._executions, self._notifications, execution_id, None))
+        return await self._driver.run(self._executions.load(execution_id))
+
     def close(self) -> None:
         """End the threads and processes, without waiting for steps that are inside one."""
         self.step_threads.shutdown(wait=False)
         self.code_threads.shutdown(wait=False)
         if self._processes is not None:
             self._processes.close()
+        self.scripts.close()

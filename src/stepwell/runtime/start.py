@@ -6,6 +6,7 @@ A child may get its parent's context and variables, and may give back what it ch
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -103,6 +104,10 @@ class LocalWorker(Protocol):
     @property
     def lease_seconds(self) -> float:
         """How long its leases last."""
+        ...
+
+    def room_lent(self) -> AbstractContextManager[None]:
+        """Let it run one more while a step of one that it runs waits for another."""
         ...
 
     def run_leased(self, lease: Lease, *, is_new: bool = True) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -85,6 +85,7 @@ class Worker:
             store=store,
             executions=executions,
             driver=driver,
+            notifications=notifications,
             workflows=self.workflows,
             clock=clock,
             limits=limits,
@@ -142,6 +143,16 @@ class Worker:
         if self._loop is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stop_requested.set)
+
+    @contextmanager
+    def room_lent(self) -> Generator[None]:
+        """Run one execution more while a step of a running one waits for another execution. On the worker's loop."""
+        self._concurrency += 1
+        self._claiming.wake()
+        try:
+            yield
+        finally:
+            self._concurrency -= 1
 
     @property
     def is_stopping(self) -> bool:

@@ -11,7 +11,7 @@ from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import ID, INPUT, MOMENT, SPAN, WORKSPACE, limits_of, settings
 from stepwell.cli.output import printable
 from stepwell.cli.report import report, report_fields, report_rows
-from stepwell.cli.workflow_loader import check_name, find_workflow
+from stepwell.cli.workflow_loader import find_workflow, known_workflow
 from stepwell.model.queue_item import DEFAULT_QUEUE, ItemStatus
 
 __all__ = ["enqueue", "queue"]
@@ -60,8 +60,7 @@ def enqueue(target: str, value: Any, run_at: datetime | None, attempts: int, **r
     given.load_modules()
     workflow = find_workflow(target)
     with given.open(creates=True) as well:
-        check_name(well, workflow)
-        item = well.enqueue(workflow, value, run_at=run_at, max_attempts=attempts, **request)
+        item = well.enqueue(known_workflow(well, target, workflow), value, run_at=run_at, max_attempts=attempts, **request)
     if given.is_json:
         given.screen.json({"item_id": item.item_id, "execution_id": item.execution_id, "status": item.status})
     else:

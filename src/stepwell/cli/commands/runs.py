@@ -20,7 +20,7 @@ from stepwell.cli.options import ID, INPUT, SPAN, VALUE, WORKSPACE, settings
 from stepwell.cli.output import Screen, printable
 from stepwell.cli.report import report, report_rows
 from stepwell.cli.run_view import Ticker, follow
-from stepwell.cli.workflow_loader import check_name, find_workflow
+from stepwell.cli.workflow_loader import find_workflow, known_workflow
 from stepwell.config import choose_url
 from stepwell.errors import InvalidInput, NotFound
 from stepwell.model.execution_state import ExecutionState
@@ -55,9 +55,9 @@ _timeout = click.option("--timeout", type=SPAN, metavar="SPAN", help="Stop waiti
 def run(target: str, value: Any, execution_id: str | None, workspace: str, timeout: float | None) -> None:
     """Run a workflow in this process and wait for its result.
 
-    FILE is a definition (.yaml, .json) or a module (.py, .py:NAME). NAME is module:workflow, or a workflow of a module of -m or
-    of the store. This process is the run's worker. If it is interrupted, the run is kept and can be continued. What steps print
-    goes to standard error.
+    FILE is a definition (.yaml, .json), a script (.lua) or a module (.py, .py:NAME). NAME is module:workflow, or a workflow of a
+    module of -m or of the store. This process is the run's worker. If it is interrupted, the run is kept and can be continued. What
+    steps and scripts print goes to standard error.
     """
     given = settings()
     screen = given.screen
@@ -66,7 +66,7 @@ def run(target: str, value: Any, execution_id: str | None, workspace: str, timeo
         workflow = find_workflow(target)
         with given.open(creates=True, worker=True) as well:
             try:
-                begun = _begin(well, workflow, value, workspace, execution_id)
+                begun = _begin(well, target, workflow, value, workspace, execution_id)
                 execution_id = begun.execution_id
                 _follow_to_end(well, begun, screen, timeout, is_told=False)
             except KeyboardInterrupt:
@@ -92,7 +92,7 @@ def start(target: str, value: Any, execution_id: str | None, workspace: str) -> 
     if choose_url(given.url)[0].startswith("memory:"):
         raise InvalidInput("what is in memory ends with this command; start it in a store that a worker can open, with --url")
     with given.open(creates=True) as well:
-        begun = _begin(well, workflow, value, workspace, execution_id)
+        begun = _begin(well, target, workflow, value, workspace, execution_id)
         status = begun.status()
     if given.is_json:
         given.screen.json({"execution_id": begun.execution_id, "status": str(status)})
@@ -117,15 +117,14 @@ def watch(execution_id: str, timeout: float | None) -> None:
             sys.exit(ExitCode.INTERRUPTED)
 
 
-def _begin(well: Stepwell, workflow: Startable, value: Any, workspace: str, execution_id: str | None) -> Run:
+def _begin(well: Stepwell, target: str, workflow: Startable, value: Any, workspace: str, execution_id: str | None) -> Run:
     """Start a run; an existing run continues without an input."""
     if execution_id is not None and value is msgspec.UNSET:
         with suppress(NotFound):
             known = well.run(execution_id)
             known.status()
             return known
-    check_name(well, workflow)
-    return well.start(workflow, value, workspace=workspace, execution_id=execution_id)
+    return well.start(known_workflow(well, target, workflow), value, workspace=workspace, execution_id=execution_id)
 
 
 def _follow_to_end(well: Stepwell, run: Run, screen: Screen, timeout: float | None, *, is_told: bool) -> None:

@@ -9,7 +9,7 @@ import click
 from stepwell.cli.main import CommandEntry, Group, command
 from stepwell.cli.options import INPUT, MOMENT, SPAN, WORKSPACE, settings
 from stepwell.cli.report import moment, report, report_fields, report_rows
-from stepwell.cli.workflow_loader import check_name, find_workflow
+from stepwell.cli.workflow_loader import find_workflow, known_workflow
 from stepwell.errors import NotFound
 from stepwell.model.queue_item import DEFAULT_QUEUE
 
@@ -68,8 +68,7 @@ def put(name: str, target: str, value: Any, **timing: Any) -> None:
     given.load_modules()
     workflow = find_workflow(target)
     with given.open(creates=True) as well:
-        check_name(well, workflow)
-        done = well.schedules.put(name, workflow, value, **timing)
+        done = well.schedules.put(name, known_workflow(well, target, workflow), value, **timing)
     report(given, done, f"{name} runs next at {moment(done.next_at)} UTC" if done.next_at else f"{name} will not run again")
 
 

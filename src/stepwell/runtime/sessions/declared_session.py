@@ -125,7 +125,8 @@ class DeclaredSession(Session):
 
     def hand_back(self) -> None:
         """Stop soon: at once if nothing is under way, else when that has ended."""
-        self._is_handing_back = self._effects.is_closed = True
+        self._is_handing_back = True
+        self._effects.close()
         self._wakeup.set()
 
     def _interrupt(self, end: Abandoned) -> None:  # noqa: ARG002 - the writer has it

@@ -14,16 +14,18 @@ from concurrent.futures import CancelledError, Executor
 from contextvars import Context, copy_context
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from stepwell.flow.function import Step, caller
 from stepwell.model.draft import Planned
 from stepwell.model.record import Metadata
-from stepwell.runtime.services import Services
 from stepwell.runtime.steps.budget import Budget, HasState
 from stepwell.runtime.steps.context import StepContext, here
 from stepwell.runtime.steps.outcome import Told, error_names, error_value
 from stepwell.runtime.unwinding import Unwinding
+
+if TYPE_CHECKING:
+    from stepwell.runtime.services import Services  # which has the engines of scripts, and they make attempts at steps
 
 __all__ = [
     "AttemptResult",
@@ -32,6 +34,7 @@ __all__ = [
     "contain",
     "contained",
     "in_thread",
+    "run_attempt",
 ]
 
 
@@ -142,6 +145,11 @@ class Attempts:
         return AttemptResult(output, error, (ended - began) // _MS, ended, landing, self.budget.spending(context.buffer.spent))
 
 
+def run_attempt(step: Step[..., Any], context: StepContext, keywords: dict[str, Any], services: Services) -> Awaitable[bytes]:
+    """Make a step as a part of another one, in a context of its own; return its output as canonical bytes."""
+    return _attempt(step, context, (), keywords, services, None)
+
+
 def _attempt(
     step: Step[..., Any],
     context: StepContext,
@@ -171,7 +179,7 @@ async def _limited(
     timer = asyncio.timeout(limit)
     try:
         if step.process:
-            async with services.processes.borrow() as process, timer:
+            async with services.processes.borrow() as (process, _), timer:
                 return await process.call(step, context, arguments, keywords)
         async with timer:
             return await _made(step, context, arguments, keywords, services.step_threads)

@@ -1,7 +1,4 @@
-"""Carry out the kernel's effects: attempts at steps, scripts, and starts of children. Each ends in an event for the kernel.
-
-Scripts need an engine for their language, which the program installs with ``install_engine``; Stepwell brings none.
-"""
+"""Carry out the kernel's effects: attempts at steps, scripts, and starts of children. Each ends in an event for the kernel."""
 
 from __future__ import annotations
 
@@ -9,10 +6,12 @@ import asyncio
 import copy
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
-from stepwell.errors import AlreadyExists, NoScriptEngine, NotFound, StepwellError
+from stepwell.errors import AlreadyExists, NotFound, StepwellError
 from stepwell.flow.function import Step, registered_step
 from stepwell.flow.retry import Retry
 from stepwell.kernel.protocol import (
@@ -27,47 +26,18 @@ from stepwell.kernel.protocol import (
 )
 from stepwell.kernel.turn import EffectDone, Refusal
 from stepwell.model.record import Metadata
-from stepwell.model.value import Value
 from stepwell.runtime.services import Services
 from stepwell.runtime.start import seed_of
 from stepwell.runtime.steps.attempt import Attempts
 from stepwell.runtime.steps.budget import HasState
 from stepwell.runtime.steps.http_step import builtin_step
 from stepwell.runtime.steps.outcome import error_names, error_value
+from stepwell.runtime.steps.scripts import script_step
 
 __all__ = [
     "KernelEffects",
-    "ScriptEngine",
-    "install_engine",
     "refusal_of",
-    "run_script",
 ]
-
-
-ScriptEngine = Callable[[str, Value], Awaitable[Value]]
-"""Runs a piece of code with an input and gives its output."""
-
-_engines: dict[str, ScriptEngine] = {}
-
-
-def install_engine(language: str, engine: ScriptEngine | None) -> None:
-    """Have scripts of a language run by an engine; None takes it away."""
-    if engine is None:
-        _engines.pop(language, None)
-    else:
-        _engines[language] = engine
-
-
-def run_script(asked: RunStep) -> Step[..., Any]:
-    """A script as a step; without an engine for its language, one that fails and says so."""
-
-    async def script(value: Any) -> Any:
-        engine = _engines.get(asked.language)
-        if engine is None:
-            raise NoScriptEngine(f"no script engine is installed for {asked.language!r}")
-        return await engine(asked.code, value)
-
-    return Step(script, f"script:{asked.language}", Retry(attempts=1), None, effect="script")
 
 
 log = logging.getLogger(__name__)
@@ -96,7 +66,9 @@ class KernelEffects:
         self._tasks: dict[str, _Task] = {}
         self.missing: set[str] = set()
         """Tokens that wait for a step which this process does not know."""
-        self.is_closed = False
+        self._waiting_for_runs: set[str] = set()
+        """Tokens whose script waits for the end of another execution."""
+        self._is_closed = False
         """Whether nothing new is begun: this worker is to stop."""
 
     @property
@@ -107,8 +79,13 @@ class KernelEffects:
     def make(self, asked: RunStep) -> None:
         """Begin an attempt, unless it is under way already."""
         self.missing.discard(asked.token_id)
-        step = None if asked.code else builtin_step(asked.uses, asked.timeout_seconds) or registered_step(asked.uses)
-        if step is None and not asked.code:
+        if asked.language:
+            waiting = partial(self._wait_for_run, asked.token_id)
+            script = script_step(asked, self._services, self._attempts.budget, waiting)
+            self._begin(asked, asked.attempt, lambda: self._step(script, asked))
+            return
+        step = builtin_step(asked.uses, asked.timeout_seconds) or registered_step(asked.uses)
+        if step is None:
             log.warning(
                 "execution %r waits: no step %r is registered in this process; import the module that defines it",
                 self._identity.execution_id,
@@ -117,7 +94,7 @@ class KernelEffects:
             self.missing.add(asked.token_id)
             self._done(EffectDone(StepMissing(asked.token_id, asked.key, asked.uses)))
             return
-        self._begin(asked, asked.attempt, lambda: self._step(step or run_script(asked), asked))
+        self._begin(asked, asked.attempt, lambda: self._step(step, asked))
 
     def start(self, asked: StartChild) -> None:
         """Start a child, unless it is being started."""
@@ -129,6 +106,23 @@ class KernelEffects:
         found = self._tasks.pop(token_id, None)
         if found is not None:
             found.task.cancel()
+
+    def close(self) -> None:
+        """Begin nothing new, since this worker is to stop. What waits for another execution, maybe for days, is abandoned."""
+        self._is_closed = True
+        for token_id in list(self._waiting_for_runs):
+            self.abandon(token_id)
+
+    @contextmanager
+    def _wait_for_run(self, token_id: str) -> Generator[None]:
+        """Let a script wait for the end of another execution, unless this worker is to stop."""
+        self._waiting_for_runs.add(token_id)
+        if self._is_closed:
+            self.abandon(token_id)
+        try:
+            yield
+        finally:
+            self._waiting_for_runs.discard(token_id)
 
     def stop(self) -> None:
         """Stop everything."""
@@ -143,7 +137,7 @@ class KernelEffects:
 
     def _begin(self, asked: RunStep | StartChild, number: int, make: Callable[[], Coroutine[Any, Any, EffectDone]]) -> None:
         found = self._tasks.get(asked.token_id)
-        if self.is_closed or (found is not None and (found.key, found.attempt) == (asked.key, number)):
+        if self._is_closed or (found is not None and (found.key, found.attempt) == (asked.key, number)):
             return
         self.abandon(asked.token_id)
         task = asyncio.get_running_loop().create_task(self._watched(asked, make))

@@ -1,0 +1,234 @@
+"""Scripts as steps: the engines that run them, and what a running script may do.
+
+Stepwell brings an engine for Lua. ``install_engine`` adds one for another language, or takes one away. A script is one step: its
+output is recorded once, it is retried and cancelled like any other, and what it writes lands in the commit that records its output.
+
+``ScriptRun`` is the only way from a script to anything else. Each of its methods checks workspace, governance and limits again,
+since what a script's process asks for cannot be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from stepwell.errors import LimitExceeded, NoScriptEngine, NotFound
+from stepwell.flow.definition.node import Definition
+from stepwell.flow.function import Step, registered_names, registered_step, registered_step_names
+from stepwell.flow.retry import Retry
+from stepwell.kernel.protocol import RunStep
+from stepwell.model.ids import check_key, child_id_of
+from stepwell.model.limits import Limits
+from stepwell.model.record import Metadata
+from stepwell.model.scope import Scope
+from stepwell.model.status import StepStatus
+from stepwell.model.value import Value, decode
+from stepwell.runtime.steps.attempt import run_attempt
+from stepwell.runtime.steps.budget import Budget
+from stepwell.runtime.steps.context import NestedContext, StepContext, here
+from stepwell.runtime.steps.http_step import builtin_step
+from stepwell.runtime.steps.outcome import child_result
+from stepwell.runtime.steps.scoped_state import StepState
+
+if TYPE_CHECKING:
+    from stepwell.runtime.services import Services
+
+__all__ = ["ScriptEngine", "ScriptEngines", "ScriptRun", "install_engine", "script_step"]
+
+
+class ScriptEngine(Protocol):
+    """Runs scripts of one language for one worker."""
+
+    async def run(self, code: str, value: Value, run: ScriptRun) -> Value:
+        """Run a script with an input and return its output. Raise what it failed of."""
+        ...
+
+    def close(self) -> None:
+        """End whatever still runs."""
+        ...
+
+
+EngineFactory = Callable[[Limits], ScriptEngine]
+
+_installed: dict[str, EngineFactory] = {}
+
+
+def install_engine(language: str, make: EngineFactory | None) -> None:
+    """Have scripts of a language run by an engine that each worker makes for itself; None takes it away."""
+    if make is None:
+        _installed.pop(language, None)
+    else:
+        _installed[language] = make
+
+
+class ScriptEngines:
+    """The engines of one worker, each made for the first script of its language."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._made: dict[str, ScriptEngine] = {}
+
+    def of(self, language: str) -> ScriptEngine:
+        """Return the engine for a language. Raise ``NoScriptEngine`` if there is none."""
+        if language not in self._made:
+            make = _installed.get(language)
+            if make is None:
+                raise NoScriptEngine(f"no script engine is installed for {language!r}")
+            self._made[language] = make(self._limits)
+        return self._made[language]
+
+    def close(self) -> None:
+        """End all engines."""
+        for engine in self._made.values():
+            engine.close()
+
+
+Waiting = Callable[[], AbstractContextManager[None]]
+
+
+def script_step(asked: RunStep, services: Services, budget: Budget, waiting: Waiting = nullcontext) -> Step[..., Any]:
+    """Return a script as a step.
+
+    Args:
+        asked: the attempt.
+        services: of the worker.
+        budget: of the execution, which the script's tools are counted against.
+        waiting: entered while the script waits for another execution; it may cancel the attempt, which loses nothing.
+    """
+
+    async def script(value: Any) -> Any:
+        context = here.get()
+        assert isinstance(context, StepContext)  # noqa: S101 - every attempt has one
+        run = ScriptRun(context, services, budget, waiting)
+        try:
+            return await services.scripts.of(asked.language).run(asked.code, value, run)
+        finally:
+            run.close()
+
+    return Step(script, f"script:{asked.language}", Retry(attempts=1), None, effect="script")
+
+
+class ScriptRun:
+    """One attempt at a script, seen from the worker: who it is, and what it may do."""
+
+    def __init__(self, context: StepContext, services: Services, budget: Budget, waiting: Waiting) -> None:
+        self._context, self._services, self._budget, self._waiting = context, services, budget, waiting
+        self._calls, self._tools, self._children = 0, 0, 0
+        self.now = services.clock.now()
+        """When the attempt began."""
+
+    @property
+    def identity(self) -> Metadata:
+        """The execution that the script is a step of."""
+        return self._context.identity
+
+    @property
+    def step(self) -> str:
+        """The key of the script's record."""
+        return self._context.step
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self._context.attempt
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the well."""
+        return self._services.limits
+
+    def count(self) -> None:
+        """Count one call of the script. Raise ``LimitExceeded`` if there were too many."""
+        self._calls += 1
+        if self._calls > self.limits.script_calls:
+            raise LimitExceeded.of("script_calls", self.limits.script_calls, None, "the number of calls that a script makes")
+
+    def state(self, name: str) -> StepState:
+        """Return a scope of the script's own workspace, by its name in scripts."""
+        return self._context.state(_scope_of(name, self.identity, self.step))
+
+    # Tools: registered steps, called as a part of the script.
+
+    def tool_names(self) -> list[str]:
+        """Return the names of all tools, sorted."""
+        return sorted(registered_step_names())
+
+    async def call_tool(self, name: str, value: Value) -> Value:
+        """Call a registered step as a part of this script: one attempt, whose writes land with the script's own, or not at all.
+
+        Raise ``NotFound`` for an unknown step, ``GovernanceViolated`` if the execution may not make it, and whatever it raises.
+        """
+        step = builtin_step(name, None) or registered_step(name)
+        if step is None:
+            raise NotFound(f"there is no tool {name!r}: this worker has no step of that name; import the module that defines it")
+        self._tools += 1
+        key = f"{self.step}/tool:{self._tools}"
+        self._budget.begin(step, key)
+        context = NestedContext(self._context, key)
+        output = await run_attempt(step, context, step.bind(value), self._services)
+        context.hand_over()
+        return decode(output)
+
+    def close(self) -> None:
+        """Give back what the tools hold of the budget: the script as a whole is what the record counts."""
+        for _ in range(self._tools):
+            self._budget.end()
+        self._tools = 0
+
+    # Workflows: children, run as executions of their own.
+
+    async def has_workflow(self, name: str) -> bool:
+        """Return whether a workflow can be started by this name."""
+        with suppress(NotFound):
+            await self._services.workflows.startable(check_key(name, "a workflow's name"), None)
+            return True
+        return False
+
+    def workflow_names(self) -> list[str]:
+        """Return the names of the workflow functions of this process."""
+        return sorted(registered_names())
+
+    async def store_workflow(self, definition: Definition) -> None:
+        """Store a definition that another one has as its subworkflow."""
+        await self._services.workflows.startable(definition, None)
+
+    async def run_workflow(self, workflow: Definition | str, value: Value) -> tuple[str, Value, dict[str, Value]]:
+        """Run a child execution to its end; return its id, its result, and the outputs of its steps by name.
+
+        The id is the same at every attempt, so that a script that is retried finds what an earlier attempt has started. Raise
+        ``ExecutionFailed`` or ``ExecutionCancelled`` if it ends otherwise.
+        """
+        self._children += 1
+        child_id = child_id_of(self.identity.execution_id, f"{self.step}~{self._children}", self.limits.key_bytes)
+        found = await self._services.workflows.startable(workflow, None)
+        with self._waiting(), self._services.room_lent():
+            await self._services.start_child(found, value, child_id, self.identity)
+            state = await self._services.ended(child_id)
+        output = child_result(found, child_id, {"status": str(state.status), "result": state.result})
+        outputs = {name: step.output for name, step in state.steps.items() if step.status == StepStatus.COMPLETED}
+        return child_id, output, outputs
+
+
+def _scope_of(name: str, identity: Metadata, step: str) -> Scope:
+    """Return the scope that a script names, always one of its own workspace.
+
+    ``global`` is the workspace, not the store: what all workspaces share is not for scripts.
+    """
+    kind, _, rest = check_key(name, "a scope").partition(":")
+    workspace, workflow = identity.workspace_id, identity.workflow_id
+    match kind, rest:
+        case "global", "":
+            return Scope.of_workspace(workspace)
+        case "workflow", _:
+            return Scope.of_workflow(rest or workflow, workspace)
+        case "step", _:
+            return Scope.of_step(workflow, rest or step, workspace)
+        case "user", rest if rest:
+            return Scope.of_user(rest, workspace)
+        case "conversation" | "session", rest if rest:
+            return Scope.of_conversation(rest, workspace)
+        case "custom", rest if rest:
+            return Scope.custom(rest, workspace)
+        case _:
+            return Scope.custom(name, workspace)

@@ -1,0 +1,346 @@
+-- What a script sees of Stepwell: State, Workflow, Tool, workflow, step, Logger, print, null, input.
+-- args: what sandbox.lua returns; a table with workflow, execution, step, attempt      returns: run, kind_of, mark_list
+--
+-- Every call goes to the host as a yield of this coroutine, and the host checks it. Nothing here is a check that anybody relies on.
+
+local box, about = ...
+local concat, error, freeze, frozen, len, load = box.concat, box.error, box.freeze, box.frozen, box.len, box.load
+local next, pairs, pcall, rawequal, rawget, select = box.next, box.pairs, box.pcall, box.rawequal, box.rawget, box.select
+local setmetatable, text_of, type, xpcall, yield = box.setmetatable, box.text_of, box.type, box.xpcall, box.yield
+local _G = _G
+
+local PRINTED_BYTES = 65536
+
+-- Values: tables that came as lists stay lists when they are empty, and null inside of a list stays a place.
+
+local lists = setmetatable({}, {__mode = "k"})
+local null = setmetatable({}, {__newindex = function() error("null cannot be changed", 2) end, __tostring = function() return "null" end,
+  __metatable = false})
+frozen[null] = {}
+
+local function kind_of(value)
+  if rawequal(value, null) then return "null" end
+  if frozen[value] then return "frozen" end
+  return lists[value] and "list" or "table"
+end
+
+local function mark_list(value)
+  lists[value] = true
+  return value
+end
+
+--- Ask the host. Its refusals are errors at the line of the script that called.
+local function ask(name, ...)
+  local is_fine, result = yield("ask", name, ...)
+  if not is_fine then error(result, 2) end  -- the functions below call this one last, which leaves the script's own line at level 2
+  return result
+end
+
+-- State: of the workspace with one key, of a named scope with a scope before the key.
+
+local function get(...)
+  if select("#", ...) >= 2 then return ask("state.get", ...) end
+  return ask("state.get", "global", (...))
+end
+
+local function set(...)
+  if select("#", ...) >= 3 then return ask("state.set", ...) end
+  return ask("state.set", "global", ...)
+end
+
+local function delete(...)
+  if select("#", ...) >= 2 then return ask("state.delete", ...) end
+  return ask("state.delete", "global", (...))
+end
+
+local function list(scope) return ask("state.list", scope == nil and "global" or scope) end
+
+local function of_people(name, advice)
+  return function() error("State." .. name .. " is not for scripts: " .. advice, 2) end
+end
+
+local BACKUP, MIGRATE = "people do it with `stepwell backup`", "people do it with `stepwell migrate`"
+
+local State = freeze({
+  get = get, load = get, set = set, save = set, delete = delete, list = list, list_keys = list,
+  workflow_get = function(id, key) return ask("state.get", "workflow:" .. text_of(id), key) end,
+  workflow_list = function(id) return ask("state.list", "workflow:" .. text_of(id)) end,
+  agent_get = function(id, key) return ask("state.get", "agent:" .. text_of(id), key) end,
+  agent_set = function(id, key, value) return ask("state.set", "agent:" .. text_of(id), key, value) end,
+  tool_get = function(id, key) return ask("state.get", "tool:" .. text_of(id), key) end,
+  tool_set = function(id, key, value) return ask("state.set", "tool:" .. text_of(id), key, value) end,
+  migrate = of_people("migrate", MIGRATE), get_migration_status = of_people("get_migration_status", MIGRATE),
+  get_schema_versions = of_people("get_schema_versions", MIGRATE),
+  create_backup = of_people("create_backup", BACKUP), list_backups = of_people("list_backups", BACKUP),
+  restore_backup = of_people("restore_backup", BACKUP), validate_backup = of_people("validate_backup", BACKUP),
+  cleanup_backups = of_people("cleanup_backups", BACKUP),
+  get_storage_usage = of_people("get_storage_usage", "people see it with `stepwell state list`"),
+}, "State")
+
+local function state_of(scope)
+  return freeze({
+    get = function(key) return ask("state.get", scope, key) end,
+    set = function(key, value) return ask("state.set", scope, key, value) end,
+    delete = function(key) return ask("state.delete", scope, key) end,
+    list = function() return ask("state.list", scope) end,
+  }, scope .. ".state")
+end
+
+-- Tools: the steps that are registered in the worker's process.
+
+local function call_tool(name, given)
+  if type(name) == "table" then name = name.name end
+  return ask("tool.call", name, given)
+end
+
+local Tool = freeze({
+  execute = call_tool, invoke = call_tool, call = call_tool,
+  list = function() return ask("tool.list") end,
+  exists = function(name) return ask("tool.exists", name) end,
+  get = function(name)
+    if not ask("tool.exists", name) then return nil end
+    return {name = name, execute = function(_, given) return ask("tool.call", name, given) end}
+  end,
+}, "Tool")
+
+-- Workflows: plain tables that the host makes a definition of. Functions cannot be stored in one.
+
+local specs = setmetatable({}, {__mode = "k"})
+
+--- A copy of a table in which workflows stand as what they are made of. Functions are refused.
+local function plain(value, where, depth)
+  if depth > 60 then error("the workflow is nested too deeply", 0) end
+  local kind = type(value)
+  if kind == "function" then
+    error(where .. " is a function, which cannot be stored with a workflow; write it as a condition in a text", 0)
+  end
+  if kind ~= "table" or rawequal(value, null) then return value end
+  if specs[value] then return {["$workflow"] = specs[value]} end
+  local copy = lists[value] and mark_list({}) or {}
+  for key, member in next, value do copy[key] = plain(member, where .. "." .. text_of(key), depth + 1) end
+  return copy
+end
+
+local runs = setmetatable({}, {__mode = "k"})
+local methods = {}
+
+--- A workflow that the host has checked. `spec` is what it is made of, and `runs` has its hooks and its last result.
+local function instance(spec)
+  local made = setmetatable({type = spec.kind, name = spec.name, id = spec.name, config = spec}, {__index = methods})
+  specs[made], runs[made] = spec, {}
+  return made
+end
+
+local function checked(given, kind)
+  if type(given) ~= "table" then error("Workflow." .. kind .. " takes a table", 3) end
+  local is_fine, spec = pcall(plain, given, "the workflow", 0)
+  if not is_fine then error(spec, 3) end
+  spec.kind = kind
+  local is_right, result = yield("ask", "workflow.check", spec)
+  if not is_right then error(result, 3) end
+  spec.name = result.name
+  return instance(spec)
+end
+
+local function spec_of(self)
+  local spec = specs[self]
+  if not spec then error("call it with a colon: workflow:execute(input)", 3) end
+  return spec
+end
+
+function methods.execute(self, given)
+  local spec, run = spec_of(self), runs[self]
+  if run.before then run.before(given) end
+  local is_fine, result = yield("ask", "workflow.run", spec, given)
+  if not is_fine then
+    if run.failed then run.failed(result) end
+    error(result, 2)
+  end
+  run.result = result
+  if run.after then run.after(result) end
+  return result
+end
+
+methods.run = methods.execute
+
+function methods.get_info(self)
+  local spec = spec_of(self)
+  return {name = spec.name, type = spec.kind, description = spec.description, definition = ask("workflow.check", spec).definition}
+end
+
+function methods.validate(self)
+  ask("workflow.check", spec_of(self))
+  return true
+end
+
+function methods.set_shared_data(self, key, value)
+  local spec = spec_of(self)
+  spec.shared = spec.shared or {}
+  spec.shared[key] = value
+end
+
+function methods.get_shared_data(self, key) return (spec_of(self).shared or {})[key] end
+function methods.set_state(self, key, value) return ask("state.set", "workflow:" .. spec_of(self).name, key, value) end
+function methods.get_state(self, key) return ask("state.get", "workflow:" .. spec_of(self).name, key) end
+function methods.on_before_execute(self, hook) spec_of(self); runs[self].before = hook end
+function methods.on_after_execute(self, hook) spec_of(self); runs[self].after = hook end
+function methods.on_error(self, hook) spec_of(self); runs[self].failed = hook end
+function methods.get_output(self, step) return (self:get_all_outputs())[step] end
+
+function methods.get_all_outputs(self)
+  spec_of(self)
+  local result = runs[self].result
+  return result and result.outputs or {}
+end
+
+function methods.list_outputs(self)
+  local names = mark_list({})
+  for name in pairs(self:get_all_outputs()) do names[#names + 1] = name end
+  return names
+end
+
+function methods.clear_outputs(self) spec_of(self); runs[self].result = nil end
+function methods.get_execution_id(self)
+  spec_of(self)
+  local result = runs[self].result
+  return result and result.execution_id
+end
+function methods.get_metrics(self)
+  spec_of(self)
+  local result = runs[self].result
+  return {executions = result and 1 or 0, execution_id = result and result.execution_id}
+end
+methods.debug = methods.get_info
+
+local builder = {}
+local building = setmetatable({}, {__mode = "k"})
+
+local function setter(name, key)
+  builder[name] = function(self, value)
+    building[self][key] = value
+    return self
+  end
+end
+
+for name, key in next, {
+  name = "name", description = "description", error_strategy = "error_strategy", timeout_ms = "timeout_ms", condition = "condition",
+  with_range = "range", with_collection = "collection", with_while = "while_condition", loop_condition = "while_condition",
+  max_iterations = "max_iterations", max_concurrency = "max_concurrency", version = "version", initial_state = "initial_state",
+  state_update = "state_update", fail_fast = "fail_fast",
+} do setter(name, key) end
+
+for _, kind in next, {"sequential", "parallel", "conditional", "loop"} do
+  builder[kind] = function(self)
+    building[self].kind = kind
+    return self
+  end
+end
+builder.loop_workflow = builder.loop
+
+local function adder(name, key)
+  builder[name] = function(self, step)
+    local spec = building[self]
+    spec[key] = spec[key] or mark_list({})
+    spec[key][#spec[key] + 1] = step
+    return self
+  end
+end
+
+adder("add_step", "steps")
+adder("add_then_step", "then_branch")
+adder("add_else_step", "else_branch")
+
+function builder.add_template_step(self, step, template, params)
+  if type(step) ~= "table" then step = {name = step, template_id = template, params = params} end
+  step.type = "template"
+  return builder.add_step(self, step)
+end
+
+function builder.add_branch(self, branch, steps)
+  local spec = building[self]
+  spec.branches = spec.branches or mark_list({})
+  local copy = {}
+  for key, value in next, (type(branch) == "table" and branch or {name = branch}) do copy[key] = value end
+  copy.steps = steps or copy.steps
+  spec.branches[#spec.branches + 1] = copy
+  return self
+end
+
+function builder.build(self)
+  local spec = building[self]
+  return checked(spec, spec.kind or "sequential")
+end
+
+local function build(kind) return function(given) return checked(given, kind) end end
+
+local registered = {}
+
+local Workflow = freeze({
+  sequential = build("sequential"), parallel = build("parallel"), conditional = build("conditional"), loop = build("loop"),
+  builder = function()
+    local made = setmetatable({}, {__index = builder})
+    building[made] = {}
+    return made
+  end,
+  execute = function(made, given) return made:execute(given) end,
+  get = function(name)
+    if registered[name] then return registered[name] end
+    return ask("workflow.exists", name) and instance({stored = name, name = name, kind = "stored"}) or nil
+  end,
+  list = function()
+    local found = mark_list({})
+    for name, made in pairs(registered) do found[#found + 1] = {id = name, name = name, type = made.type} end
+    for _, name in pairs(ask("workflow.list")) do found[#found + 1] = {id = name, name = name, type = "stored"} end
+    return found
+  end,
+  register = function(name, made) registered[name] = made end,
+  remove = function(name)
+    local was = registered[name] ~= nil
+    registered[name] = nil
+    return was
+  end,
+  clear = function() registered = {} end,
+  types = function() return mark_list({"sequential", "parallel", "conditional", "loop"}) end,
+}, "Workflow")
+
+-- What it prints goes to the log of the run, with the next call or at the end.
+
+local printed, bytes = {}, 0
+
+local function log(level, ...)
+  local parts = {}
+  for place = 1, select("#", ...) do parts[place] = text_of((select(place, ...))) end
+  local line = concat(parts, "\t")
+  bytes = bytes + len(line)
+  if bytes <= PRINTED_BYTES then printed[#printed + 1] = {level, line} end
+end
+
+local function take_printed()
+  if printed[1] == nil then return nil end
+  local taken = printed
+  printed = {}
+  return taken
+end
+
+local function logger(level) return function(...) log(level, ...) end end
+
+_G.State, _G.Tool, _G.Workflow, _G.null = State, Tool, Workflow, null
+_G.print = logger("info")
+_G.Logger = freeze({debug = logger("debug"), info = logger("info"), warn = logger("warning"), error = logger("error")}, "Logger")
+_G.workflow = freeze({name = about.workflow, id = about.workflow, execution_id = about.execution, state = state_of("workflow")}, "workflow")
+_G.step = freeze({name = about.step, attempt = about.attempt, state = state_of("step")}, "step")
+
+--- Run a script in this coroutine: it ends with a yield of "done" and the result, or of "failed" and a message.
+local function run(code, given)
+  local chunk, fault = load(code, "=script", "t", _G)
+  if not chunk then return yield("failed", "syntax", fault) end
+  _G.input = given
+  local is_fine, result = xpcall(chunk, function(raised)
+    if type(raised) == "table" and rawget(raised, "message") ~= nil then raised = rawget(raised, "message") end
+    return text_of(raised)
+  end, given)
+  if is_fine then return yield("done", result) end
+  return yield("failed", "error", result)
+end
+
+return run, kind_of, mark_list, take_printed

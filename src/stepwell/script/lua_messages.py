@@ -1,0 +1,52 @@
+"""What a worker and a Lua process say to each other, as frames of JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = ["Answer", "ProcessLimits", "ScriptMessage", "ScriptTask"]
+
+
+class ProcessLimits(msgspec.Struct, frozen=True):
+    """What one process may use; the first frame that it gets."""
+
+    memory_bytes: int
+    """What one script may allocate in Lua."""
+    cpu_seconds: int
+    """What the process may use in its life."""
+
+
+class ScriptTask(msgspec.Struct, frozen=True):
+    """A script to run."""
+
+    code: str
+    input: Any
+    workflow: str
+    execution_id: str
+    step: str
+    attempt: int
+    now: float
+    seed: int
+    memory_bytes: int
+    depth: int
+
+
+class ScriptMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a script's process says: that it calls something, or how it ended."""
+
+    kind: str
+    """``ask``, ``done`` or ``failed``."""
+    name: str = ""
+    """Of a call; of a failure ``syntax``, ``error``, ``memory`` or ``value``."""
+    arguments: list[Any] = []
+    value: Any = None
+    printed: list[tuple[str, str]] = []
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the parent answers to a call."""
+
+    value: Any = None
+    error: str | None = None
