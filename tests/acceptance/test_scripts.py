@@ -168,6 +168,8 @@ def test_writes_and_output_land_in_one_commit(well: Any) -> None:
 def test_script_of_a_workspace_reaches_only_that_workspace(well: Any) -> None:
     code = "local seen = State.get('secret') State.set('secret', workflow.execution_id) return seen"
     definition = define("script-tenant", script(code))
+    for name in ("acme", "other"):
+        well.workspaces.put(name)
     first = well.start(definition, {}, workspace="acme")
     assert first.result(WAIT) is None
     assert well.start(definition, {}, workspace="other").result(WAIT) is None

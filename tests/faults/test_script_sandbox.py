@@ -35,6 +35,8 @@ def wait_here() -> None:
 @pytest.fixture(scope="module")
 def well() -> Iterator[Stepwell]:
     with Stepwell("memory://", limits=Limits(script_ms=LIMIT_MS, script_memory_bytes=32 * 1024 * 1024)) as opened:
+        for name in ("owner-a", "owner-b", "killed"):
+            opened.workspaces.put(name)
         yield opened
 
 
